@@ -1,0 +1,78 @@
+"""Message bodies: what is kept of them, and how the mailbox shows them.
+
+Inside Postroom a message is an ordered list of named parts; the mailbox makes and shows messages of one part. A part
+is an object with exactly one of ``text`` (kept byte for byte), ``json`` (kept as an equal value) or ``base64``
+(binary), and optionally ``contentType`` and ``name``.
+"""
+
+from __future__ import annotations
+
+import binascii
+from typing import Any
+
+import orjson
+
+from .errors import CommandError
+from .protocol import ErrorCode
+
+Part = dict[str, Any]
+
+_BINARY_TYPE = "application/octet-stream"
+
+
+def part_from_wire(message: Any, encoding: str, content_type: str) -> Part:
+    """The part that a publish describes.
+
+    Raises ``CommandError`` for an unknown encoding or a text that is not base64.
+    """
+    part: Part
+    if encoding == "base64":
+        if type(message) is not str:
+            raise CommandError(ErrorCode.PARSE_ERROR, "message must be a string when encoding is base64")
+        try:
+            binascii.a2b_base64(message, strict_mode=True)
+        except ValueError as error:
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"message is not base64: {error}") from None
+        part = {"base64": message}
+    elif encoding:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "encoding must be base64 or absent")
+    else:
+        part = {"text" if type(message) is str else "json": message}
+    if content_type:
+        part["contentType"] = content_type
+    return part
+
+
+def part_to_wire(part: Part, as_value: bool) -> dict[str, Any]:
+    """The reply fields that show a part: ``payload``, and ``encoding`` and ``contentType`` where they apply."""
+    shown: dict[str, Any]
+    if "base64" in part:
+        shown = {"payload": part["base64"], "encoding": "base64"}
+        shown["contentType"] = part.get("contentType", _BINARY_TYPE)
+        return shown
+    shown = {"payload": value_to_wire(part, as_value)}
+    if "contentType" in part:
+        shown["contentType"] = part["contentType"]
+    return shown
+
+
+def value_to_wire(part: Part, as_value: bool) -> Any:
+    """A text or JSON part as the consumer asked for it: as a string, or as the value itself."""
+    if "text" in part:
+        return part["text"]
+    return part["json"] if as_value else orjson.dumps(part["json"]).decode()
+
+
+def part_bytes(part: Part) -> bytes:
+    """The part's own bytes: what limits and digests are counted on."""
+    if "text" in part:
+        return str(part["text"]).encode()
+    if "json" in part:
+        return orjson.dumps(part["json"])
+    return binascii.a2b_base64(part["base64"])
+
+
+def preview(part: Part, limit_bytes: int) -> str:
+    """The first ``limit_bytes`` of a part as text; binary is shown in hex."""
+    data = part_bytes(part)[:limit_bytes]
+    return data.hex() if "base64" in part else data.decode("utf-8", "ignore")

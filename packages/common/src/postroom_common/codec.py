@@ -1,0 +1,136 @@
+"""The daemon's side of the wire: request bytes to a checked request, replies to response bytes.
+
+JSON is read strictly (RFC 8259 leaves these open, we do not): no NaN or infinity, no duplicate keys, no lone
+surrogates, no integer outside 64 bits, at most ``JSON_DEPTH_LIMIT`` levels.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import orjson
+
+from .errors import CommandError, RequestRejected
+from .protocol import JSON_DEPTH_LIMIT, ErrorCode, is_id
+
+_INTEGER_LIMIT = 2.0**63
+_SPACES = (b'" ', b'"\t', b'"\n', b'"\r')
+
+
+class Request(NamedTuple):
+    """A request that can be answered: its ids are sound. ``problem`` is the answer when the rest is not."""
+
+    request_id: str
+    client_id: str
+    command: str
+    deadline_ms: int
+    payload: dict[str, Any]
+    problem: CommandError | None = None
+
+
+def strict_loads(data: bytes) -> Any:
+    """Parse JSON by the rules above.
+
+    Raises ``ValueError`` with a reason for people.
+    """
+    value = orjson.loads(data)  # refuses NaN, 1e999, lone surrogates, bad UTF-8, endless depth
+    keys = _count_keys(value, data, JSON_DEPTH_LIMIT)
+    # Each key is followed by a colon. Where the cheap count of colons does not match the keys that were kept, either a
+    # key stands twice or a string merely looks like one: the slow parser decides.
+    spaced = any(mark in data for mark in _SPACES)
+    if spaced or b'\\\\"' in data or data.count(b'":') - data.count(b'\\":') != keys:
+        json.loads(data, object_pairs_hook=_no_duplicates)
+    return value
+
+
+def _count_keys(value: Any, data: bytes, depth: int) -> int:
+    if type(value) is dict:
+        if depth == 0:
+            raise ValueError(f"nested deeper than {JSON_DEPTH_LIMIT} levels")
+        count = len(value)
+        for item in value.values():
+            kind = type(item)
+            if kind is not str and kind is not int:
+                count += _count_keys(item, data, depth - 1)
+        return count
+    if type(value) is list:
+        if depth == 0:
+            raise ValueError(f"nested deeper than {JSON_DEPTH_LIMIT} levels")
+        count = 0
+        for item in value:
+            kind = type(item)
+            if kind is not str and kind is not int:
+                count += _count_keys(item, data, depth - 1)
+        return count
+    # orjson turns an integer beyond 64 bits into a float: such a value is looked at again.
+    if type(value) is float and abs(value) >= _INTEGER_LIMIT:
+        json.loads(data, parse_int=_integer_in_range)
+    return 0
+
+
+def _integer_in_range(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
+        raise ValueError("an integer lies outside 64 bits")
+    return int(text)
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> None:
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            raise ValueError(f"key {key[:80]!r} stands twice in one object")
+        seen.add(key)
+
+
+def decode_request(data: bytes) -> Request:
+    """Read a request file's bytes.
+
+    Raises ``RequestRejected`` when nobody can be answered: no JSON object, or ids missing or unfit for a path.
+    Other faults come back in ``Request.problem``, to be answered.
+    """
+    try:
+        envelope = strict_loads(data)
+    except (ValueError, RecursionError) as error:
+        raise RequestRejected(f"JSON parse error: {error}") from None
+    if type(envelope) is not dict:
+        raise RequestRejected("JSON parse error: a request is an object")
+    request_id = envelope.get("requestId")
+    client_id = envelope.get("clientId")
+    if not is_id(request_id):
+        raise RequestRejected("missing requestId" if request_id in (None, "") else "invalid requestId")
+    if not is_id(client_id):
+        raise RequestRejected("missing clientId" if client_id in (None, "") else "invalid clientId")
+    command = envelope.get("command")
+    deadline = envelope.get("deadlineMs") or 0
+    payload = envelope.get("payload")
+    if payload is None:
+        payload = {}
+    if type(command) is str and command and type(deadline) is int and type(payload) is dict:
+        timestamp = envelope.get("timestampMs")
+        if timestamp is None or type(timestamp) is int:
+            return Request(request_id, client_id, command, deadline, payload)
+    return Request(request_id, client_id, str(command or ""), 0, {}, _envelope_problem(envelope))
+
+
+def _envelope_problem(envelope: dict[str, Any]) -> CommandError:
+    command = envelope.get("command")
+    if command in (None, ""):
+        return CommandError(ErrorCode.INVALID_REQUEST, "missing command")
+    if type(command) is not str:
+        return CommandError(ErrorCode.PARSE_ERROR, "command must be a string")
+    for name in ("timestampMs", "deadlineMs"):
+        if type(envelope.get(name, 0)) not in (int, type(None)):
+            return CommandError(ErrorCode.PARSE_ERROR, f"{name} must be an integer: Unix milliseconds")
+    return CommandError(ErrorCode.PARSE_ERROR, "payload must be an object")
+
+
+def encode_reply(request_id: str, data: dict[str, Any]) -> bytes:
+    """Response bytes of success."""
+    return orjson.dumps({"requestId": request_id, "ok": True, "data": data})
+
+
+def encode_error(request_id: str, code: str, message: str) -> bytes:
+    """Response bytes of an error."""
+    error = {"code": code, "message": message}
+    return orjson.dumps({"requestId": request_id, "ok": False, "error": error})

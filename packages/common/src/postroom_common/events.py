@@ -1,0 +1,77 @@
+"""The journal's events: one JSON object a line, closed by a checksum of the bytes before it.
+
+Every event is a self-sufficient fact. Common fields, in this order: ``id`` (dense, increasing), ``epoch``,
+``req`` (id of the last event of the same request), ``grp`` (id of the last event of the same group), ``engineMs``,
+``wallMs``, ``type``; then the fields of its type; ``by`` (uid, client, request, digest) on a request's last event;
+``crc`` last: CRC-32 (zlib), eight hex digits, over all bytes of the line before ``,"crc"``.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final
+from zlib import crc32
+
+import orjson
+
+from .errors import DamagedRecord
+
+JOURNAL_FORMAT: Final = 1
+
+Event = dict[str, Any]
+
+_MARK = b',"crc":"'
+_TAIL = len(_MARK) + 8 + 2  # ,"crc":"01234567"}
+
+
+class EventType(StrEnum):
+    """Event types. A reader passes over a type that it does not know."""
+
+    EPOCH_STARTED = "epoch_started"
+    CLOCK_MARKED = "clock_marked"
+    GAP = "gap"
+    CLIENT_PINNED = "client_pinned"
+    QUEUE_CREATED = "queue_created"
+    POLICY_SET = "policy_set"
+    PAUSED = "paused"
+    RESUMED = "resumed"
+    PUBLISHED = "published"
+    LEASED = "leased"
+    LEASE_EXTENDED = "lease_extended"
+    ACKED = "acked"
+    RELEASED = "released"
+    RETRIED = "retried"
+    DIED = "died"
+    DROPPED = "dropped"
+    REPROCESSED = "reprocessed"
+
+
+def encode_event(event: Event) -> bytes:
+    """One journal line, newline included."""
+    body = orjson.dumps(event)[:-1]
+    return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
+
+
+def decode_event(line: bytes) -> Event:
+    """Read a journal line, with or without its newline.
+
+    Raises ``DamagedRecord`` when the checksum does not hold.
+    """
+    text = line.rstrip(b"\n")
+    body, mark = text[:-_TAIL], text[-_TAIL:]
+    if not mark.startswith(_MARK) or mark[-10:] != b'%08x"}' % crc32(body):
+        raise DamagedRecord("checksum does not hold")
+    try:
+        event = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise DamagedRecord(str(error)) from None
+    if type(event) is not dict or type(event.get("id")) is not int:
+        raise DamagedRecord("no event")
+    return event
+
+
+def raw_json(value: Any) -> bytes:
+    """The JSON bytes of an event's field, whether it was just built (a Fragment) or read back from a line."""
+    if isinstance(value, orjson.Fragment):
+        return bytes(value.contents) if isinstance(value.contents, bytes) else value.contents.encode()
+    return orjson.dumps(value)

@@ -1,0 +1,326 @@
+"""The mailbox protocol's constants: every name and number that both sides must agree on.
+
+This module is the only source. The client's ``_protocol.py`` is generated from it, and the tables in
+``docs/protocol.md`` are checked against it. It imports nothing of Postroom.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+PROTOCOL_VERSION: Final = 1
+
+#: Default and hard ceiling of one request file, in bytes.
+REQUEST_BYTES_DEFAULT: Final = 4 * 1024 * 1024
+REQUEST_BYTES_CEILING: Final = 64 * 1024 * 1024
+#: Containers inside containers that a request may have, the envelope itself counted.
+JSON_DEPTH_LIMIT: Final = 128
+#: A queue name is 1 to this many bytes of UTF-8 without control characters.
+QUEUE_NAME_BYTES_LIMIT: Final = 256
+#: What a client or request id may look like. No leading dot, no slash: safe as a file name.
+ID_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+#: Longest free-text field (reason, type, trace id, consumer id), in characters.
+TEXT_LIMIT: Final = 4096
+#: Largest page that a list command returns.
+PAGE_LIMIT: Final = 1000
+#: Longest lease and longest wait, in milliseconds (7 days, 1 hour).
+VISIBILITY_MS_LIMIT: Final = 7 * 24 * 3600 * 1000
+WAIT_MS_LIMIT: Final = 3600 * 1000
+#: Longest delay, in milliseconds (366 days).
+DELAY_MS_LIMIT: Final = 366 * 24 * 3600 * 1000
+#: A request file that cannot be parsed, or has two links, is left alone until it is this old (ms):
+#: its writer may still be at it.
+SETTLE_MS: Final = 2000
+#: Attempts that a failure record remembers.
+HISTORY_LIMIT: Final = 32
+
+REQUESTS_DIR: Final = "requests"
+RESPONSES_DIR: Final = "responses"
+DEAD_DIR: Final = "dead"
+REQUEST_SUFFIX: Final = ".json"
+TEMP_SUFFIX: Final = ".tmp"
+
+
+class Command(StrEnum):
+    """Commands of the mailbox, by their canonical names."""
+
+    PUBLISH = "publish"
+    CONSUME_NEXT = "consume_next"
+    ACK = "ack"
+    NACK = "nack"
+    RELEASE = "release"
+    EXTEND_LEASE = "extend_lease"
+    STATUS = "status"
+    HEALTH = "health"
+    METRICS = "metrics"
+    LIST_QUEUES = "list_queues"
+    LIST_DLQ = "list_dlq"
+    REPROCESS_DLQ = "reprocess_dlq"
+    PAUSE = "pause"
+    RESUME = "resume"
+    SET_POLICY = "set_policy"
+    GET_POLICY = "get_policy"
+
+
+#: Other spellings that are accepted, all compared without regard to case.
+ALIASES: Final[dict[str, Command]] = {
+    "consumenext": Command.CONSUME_NEXT,
+    "consume": Command.CONSUME_NEXT,
+    "extendlease": Command.EXTEND_LEASE,
+    "extend": Command.EXTEND_LEASE,
+    "listdlq": Command.LIST_DLQ,
+    "dlq": Command.LIST_DLQ,
+    "reprocessdlq": Command.REPROCESS_DLQ,
+    "reprocess": Command.REPROCESS_DLQ,
+    "queues": Command.LIST_QUEUES,
+}
+
+
+class ErrorCode(StrEnum):
+    """Error codes of a response, each with what it means and what a client does about it."""
+
+    meaning: str
+    advice: str
+
+    def __new__(cls, code: str, meaning: str, advice: str) -> ErrorCode:
+        member = str.__new__(cls, code)
+        member._value_ = code
+        member.meaning = meaning
+        member.advice = advice
+        return member
+
+    INVALID_REQUEST = (
+        "ERR_INVALID_REQUEST",
+        "A required field is missing, or a value is outside what the field allows.",
+        "Correct the request; the message names the field.",
+    )
+    PARSE_ERROR = (
+        "ERR_PARSE_ERROR",
+        "A field has the wrong JSON type.",
+        "Correct the request; the message names the field and the expected type.",
+    )
+    UNKNOWN_COMMAND = (
+        "ERR_UNKNOWN_COMMAND",
+        "The daemon does not know this command.",
+        "Correct the name, or upgrade the daemon.",
+    )
+    TIMEOUT = (
+        "ERR_TIMEOUT",
+        "The request's deadline had passed before the daemon looked at it. Nothing was done.",
+        "Send a new request with a later deadline.",
+    )
+    FORBIDDEN = (
+        "ERR_FORBIDDEN",
+        "The user who owns the request file may not act as this client, or not do this.",
+        "Use a client id of your own, or ask the device's owner for access.",
+    )
+    QUEUE_NOT_FOUND = (
+        "ERR_QUEUE_NOT_FOUND",
+        "The command needs an existing queue and there is none of that name.",
+        "Check the name with list_queues; a publish or a set_policy makes the queue.",
+    )
+    MESSAGE_NOT_FOUND = (
+        "ERR_MESSAGE_NOT_FOUND",
+        "No message has this key: it was acknowledged, dropped, or never existed.",
+        "Treat an ack as done if it was yours; otherwise check the key.",
+    )
+    LEASE_EXPIRED = (
+        "ERR_LEASE_EXPIRED",
+        "The lease has ended, or another delivery holds the message now. Nothing was changed.",
+        "Drop the work: the message is, or will be, delivered again.",
+    )
+    LEASE_MISMATCH = (
+        "ERR_LEASE_MISMATCH",
+        "The lease or consumer named does not hold this message. Nothing was changed.",
+        "Send the leaseId of the delivery that you are settling.",
+    )
+    VALIDATION_FAILED = (
+        "ERR_VALIDATION_FAILED",
+        "The message breaks the queue's schema. Nothing was stored.",
+        "Correct the message; every broken rule is named.",
+    )
+    DLQ_NOT_FOUND = (
+        "ERR_DLQ_NOT_FOUND",
+        "No dead letter has this key.",
+        "Check the key with list_dlq.",
+    )
+    PAUSED = (
+        "ERR_PAUSED",
+        "Publishing to this queue is paused.",
+        "Try again later, or resume the queue.",
+    )
+    STORAGE_FULL = (
+        "ERR_STORAGE_FULL",
+        "The disk is too full to take another message. Ack and nack still work.",
+        "Try again later; free space on the device.",
+    )
+    STORAGE_FAILED = (
+        "ERR_STORAGE_FAILED",
+        "The disk refused a write. Nothing was changed.",
+        "Try again; look at the device's disk and the daemon's log.",
+    )
+    INTERNAL_ERROR = (
+        "ERR_INTERNAL_ERROR",
+        "The daemon failed at this request. Nothing was changed.",
+        "Report it with the daemon's log; trying again may help.",
+    )
+
+
+class State(StrEnum):
+    """Base states of a message (``phase`` refines them; ``drafting`` and ``held`` are reserved)."""
+
+    READY = "ready"
+    DELAYED = "delayed"
+    INFLIGHT = "inflight"
+    DEAD = "dead"
+
+
+class ReasonCode(StrEnum):
+    """Why a message died or an attempt failed. The list is closed; the text beside it is free."""
+
+    REJECTED = "REJECTED"
+    RETRY_LIMIT = "RETRY_LIMIT"
+    LEASE_EXPIRED = "LEASE_EXPIRED"
+    NACKED = "NACKED"
+    VALIDATION_ERROR = "VALIDATION_ERROR"
+    MESSAGE_EXPIRED = "MESSAGE_EXPIRED"
+
+
+class Kind(StrEnum):
+    """JSON kinds of a payload field, named as the error texts and the documents name them."""
+
+    TEXT = "string"
+    QUEUE = "queue name"
+    INTEGER = "integer"
+    NUMBER = "number"
+    FLAG = "boolean"
+    OBJECT = "object"
+    ATTRIBUTES = "string or object"
+    VALUE = "any value"
+    SCALAR = "string or number"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One field of a command's payload.
+
+    ``default`` None means absent. ``low`` and ``high`` are inclusive bounds of a number;
+    a ``required`` field must be there. JSON null counts as absent, except for ``Kind.VALUE``.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    required: bool = False
+    default: Any = None
+    low: float | None = None
+    high: float | None = None
+
+
+_QUEUE = Field("queue", Kind.QUEUE, "name of the queue", required=True)
+_KEY = Field("messageKey", Kind.TEXT, "key of the message, as publish or consume_next gave it", required=True)
+_LEASE = Field("leaseId", Kind.TEXT, "the delivery's lease; without it consumerId must be the holder's")
+_CONSUMER = Field("consumerId", Kind.TEXT, "who consumes; the clientId if absent")
+_VISIBILITY = Field(
+    "visibilityTimeoutSec",
+    Kind.NUMBER,
+    "length of the lease in seconds (fractions allowed); the queue's policy if absent",
+    low=0.001,
+    high=VISIBILITY_MS_LIMIT / 1000,
+)
+_OPERATION = Field("operation", Kind.TEXT, "what is meant: consume or publish", default="consume")
+_LIMIT = Field("limit", Kind.INTEGER, "most entries to return", default=100, low=1, high=PAGE_LIMIT)
+
+#: Every command's payload fields: feeds the daemon's checks, the client's options, the documents.
+FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
+    Command.PUBLISH: (
+        _QUEUE,
+        Field("message", Kind.VALUE, "the body: a string is kept byte for byte, any other value as itself", default="{}"),
+        Field("attributes", Kind.ATTRIBUTES, "application headers", default="{}"),
+        Field("priority", Kind.INTEGER, "higher is delivered first", low=-(2**31), high=2**31 - 1),
+        Field("delayMs", Kind.INTEGER, "milliseconds before it can be consumed", default=0, low=0, high=DELAY_MS_LIMIT),
+        Field("targetConsumerId", Kind.TEXT, "only this consumer may have it; empty for anyone", default=""),
+        Field("encoding", Kind.TEXT, "base64 when message is a base64 text of binary data", default=""),
+        Field("contentType", Kind.TEXT, "media type of the body", default=""),
+        Field("type", Kind.TEXT, "application's message type", default=""),
+        Field("version", Kind.SCALAR, "application's version of that type"),
+        Field("traceId", Kind.TEXT, "trace id, carried through", default=""),
+        Field("deduplicationKey", Kind.TEXT, "application's key of this fact, carried through", default=""),
+        Field("timestamp", Kind.SCALAR, "application's time of this fact, carried through"),
+    ),
+    Command.CONSUME_NEXT: (
+        _QUEUE,
+        _CONSUMER,
+        _VISIBILITY,
+        Field("waitMs", Kind.INTEGER, "milliseconds to wait for a message", default=0, low=0, high=WAIT_MS_LIMIT),
+        Field("waitLock", Kind.FLAG, "the client holds flock on its request file while it waits", default=False),
+        Field("payloadAs", Kind.TEXT, "text: payload and attributes as strings; value: as JSON values", default="text"),
+    ),
+    Command.ACK: (_KEY, _LEASE, _CONSUMER),
+    Command.NACK: (
+        _KEY,
+        _LEASE,
+        _CONSUMER,
+        Field("reason", Kind.TEXT, "why, for the failure record", default=""),
+        Field("requeue", Kind.FLAG, "true: retry by the queue's policy; false: dead letter", default=False),
+    ),
+    Command.RELEASE: (_KEY, _LEASE, _CONSUMER),
+    Command.EXTEND_LEASE: (_KEY, _LEASE, _CONSUMER, _VISIBILITY),
+    Command.STATUS: (_QUEUE,),
+    Command.HEALTH: (),
+    Command.METRICS: (),
+    Command.LIST_QUEUES: (
+        _LIMIT,
+        Field("after", Kind.TEXT, "names greater than this only: the previous page's next", default=""),
+    ),
+    Command.LIST_DLQ: (
+        _QUEUE,
+        _LIMIT,
+        Field("after", Kind.TEXT, "continue behind this: the previous page's next", default=""),
+        Field("previewBytes", Kind.INTEGER, "bytes of the body to show", default=256, low=0, high=65536),
+    ),
+    Command.REPROCESS_DLQ: (_KEY,),
+    Command.PAUSE: (_QUEUE, _OPERATION),
+    Command.RESUME: (_QUEUE, _OPERATION),
+    Command.SET_POLICY: (
+        _QUEUE,
+        Field("policy", Kind.OBJECT, "keys to set over the configuration; {} takes them all back", required=True),
+    ),
+    Command.GET_POLICY: (_QUEUE,),
+}
+
+_ID = re.compile(ID_PATTERN)
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
+def is_id(text: object) -> bool:
+    """Whether ``text`` may be a client id or request id, and so part of a path."""
+    return isinstance(text, str) and _ID.fullmatch(text) is not None
+
+
+def queue_name_problem(name: str) -> str | None:
+    """What is wrong with a queue name, or None."""
+    if not name:
+        return "must not be empty"
+    if len(name.encode("utf-8", "surrogatepass")) > QUEUE_NAME_BYTES_LIMIT:
+        return f"must be at most {QUEUE_NAME_BYTES_LIMIT} bytes of UTF-8"
+    if _CONTROL.search(name):
+        return "must not contain control characters"
+    return None
+
+
+def message_key(queue: str, message_id: str) -> str:
+    """The key of a message: its birthplace and id. It never changes, wherever the message goes."""
+    return f"msg:{queue}:{message_id}"
+
+
+def resolve_command(name: str) -> Command | None:
+    """The command meant by a name or alias in any case, or None."""
+    lowered = name.lower()
+    try:
+        return Command(lowered)
+    except ValueError:
+        return ALIASES.get(lowered)
