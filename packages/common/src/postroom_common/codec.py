@@ -15,6 +15,7 @@ from .errors import CommandError, RequestRejected
 from .protocol import JSON_DEPTH_LIMIT, ErrorCode, is_id
 
 _INTEGER_LIMIT = 2.0**63
+_LOOK_AGAIN = 2**40
 _SPACES = (b'" ', b'"\t', b'"\n', b'"\r')
 
 
@@ -35,38 +36,28 @@ def strict_loads(data: bytes) -> Any:
     Raises ``ValueError`` with a reason for people.
     """
     value = orjson.loads(data)  # refuses NaN, 1e999, lone surrogates, bad UTF-8, endless depth
-    keys = _count_keys(value, data, JSON_DEPTH_LIMIT)
     # Each key is followed by a colon. Where the cheap count of colons does not match the keys that were kept, either a
-    # key stands twice or a string merely looks like one: the slow parser decides.
+    # key stands twice or a string merely looks like one: the slow parser decides, once.
     spaced = any(mark in data for mark in _SPACES)
+    keys = _count_keys((value,), JSON_DEPTH_LIMIT + 1)
     if spaced or b'\\\\"' in data or data.count(b'":') - data.count(b'\\":') != keys:
-        json.loads(data, object_pairs_hook=_no_duplicates)
+        json.loads(data, parse_int=_integer_in_range, object_pairs_hook=_no_duplicates)
     return value
 
 
-def _count_keys(value: Any, data: bytes, depth: int) -> int:
-    if type(value) is dict:
-        if depth == 0:
-            raise ValueError(f"nested deeper than {JSON_DEPTH_LIMIT} levels")
-        count = len(value)
-        for item in value.values():
-            kind = type(item)
-            if kind is not str and kind is not int:
-                count += _count_keys(item, data, depth - 1)
-        return count
-    if type(value) is list:
-        if depth == 0:
-            raise ValueError(f"nested deeper than {JSON_DEPTH_LIMIT} levels")
-        count = 0
-        for item in value:
-            kind = type(item)
-            if kind is not str and kind is not int:
-                count += _count_keys(item, data, depth - 1)
-        return count
-    # orjson turns an integer beyond 64 bits into a float: such a value is looked at again.
-    if type(value) is float and abs(value) >= _INTEGER_LIMIT:
-        json.loads(data, parse_int=_integer_in_range)
-    return 0
+def _count_keys(container: Any, depth: int) -> int:
+    """How many keys the objects in ``container`` kept. A number that may have been an integer beyond 64 bits adds so
+    much that the count can match no document."""
+    if depth == 0:
+        raise ValueError(f"nested deeper than {JSON_DEPTH_LIMIT} levels")
+    count, items = (len(container), container.values()) if type(container) is dict else (0, container)
+    for item in items:
+        kind = type(item)
+        if kind is dict or kind is list:
+            count += _count_keys(item, depth - 1)
+        elif kind is float and not -_INTEGER_LIMIT < item < _INTEGER_LIMIT:
+            count += _LOOK_AGAIN  # orjson turns an integer beyond 64 bits into a float
+    return count
 
 
 def _integer_in_range(text: str) -> int:
@@ -102,14 +93,16 @@ def decode_request(data: bytes) -> Request:
     if not is_id(client_id):
         raise RequestRejected("missing clientId" if client_id in (None, "") else "invalid clientId")
     command = envelope.get("command")
-    deadline = envelope.get("deadlineMs") or 0
+    deadline = envelope.get("deadlineMs")
+    if deadline is None:
+        deadline = 0
     payload = envelope.get("payload")
     if payload is None:
         payload = {}
     if type(command) is str and command and type(deadline) is int and type(payload) is dict:
         timestamp = envelope.get("timestampMs")
         if timestamp is None or type(timestamp) is int:
-            return Request(request_id, client_id, command, deadline, payload)
+            return Request(request_id, client_id, command, max(deadline, 0), payload)
     return Request(request_id, client_id, str(command or ""), 0, {}, _envelope_problem(envelope))
 
 
