@@ -1,0 +1,1 @@
+"""The fleet job of Postroom; this version has no commands yet."""
