@@ -2,75 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from .errors import ConfigurationError
+from .protocol import DELAY_MS_LIMIT, VISIBILITY_MS_LIMIT, queue_name_problem
+from .settings import Setting, flatten
 
 BACKOFFS: Final = ("exponential", "linear", "fixed")
 
+_SHORTEST_S: Final = 0.001
+_LONGEST_LEASE_S: Final = VISIBILITY_MS_LIMIT // 1000
+_LONGEST_DELAY_S: Final = DELAY_MS_LIMIT // 1000
 
-@dataclass(frozen=True, slots=True)
-class PolicyKey:
-    """One key of a policy, named by its dotted path in the JSON."""
-
-    path: str
-    expected: str
-    default: Any
-    help: str
-    fits: Callable[[Any], bool]
-    #: False when the value is out of range: the default replaces it, with a warning.
-    in_range: Callable[[Any], bool]
-    #: What an out-of-range value becomes.
-    corrected: Any
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float)
-
-
-def _is_integer(value: Any) -> bool:
-    return type(value) is int
-
-
-def _is_text(value: Any) -> bool:
-    return type(value) is str
-
-
-def _is_flag(value: Any) -> bool:
-    return type(value) is bool
-
-
-def _positive(value: Any) -> bool:
-    return bool(value > 0)
-
-
-def _not_negative(value: Any) -> bool:
-    return bool(value >= 0)
-
-
-def _anything(value: Any) -> bool:
-    return True
-
-
-def _known_backoff(value: Any) -> bool:
-    return value in BACKOFFS
-
-
-#: The keys of the C++ system with its defaults and its corrections.
+#: The keys of the C++ system with its defaults and its corrections; the upper bounds are ours.
 POLICY_KEYS: Final = (
-    PolicyKey("visibilityTimeoutSec", "number", 30, "length of a lease, seconds", _is_number, _positive, 30),
-    PolicyKey("retry.limit", "integer", 5, "deliveries before the message dies (0 acts as 1)", _is_integer, _not_negative, 0),
-    PolicyKey("retry.backoff", "string", "exponential", "exponential, linear or fixed", _is_text, _known_backoff, "exponential"),
-    PolicyKey("retry.initialDelaySec", "number", 1, "first delay before a retry, seconds", _is_number, _positive, 1),
-    PolicyKey("retry.maxDelaySec", "number", 60, "longest delay before a retry, seconds", _is_number, _positive, 60),
-    PolicyKey("dlq.enabled", "boolean", True, "keep dead messages; false: drop them, counted", _is_flag, _anything, True),
-    PolicyKey("dlq.queue", "string", "", "name that addresses the dead letters; <queue>.dlq if empty", _is_text, _anything, ""),
-    PolicyKey("dlq.retentionDays", "number", 14, "days that dead letters are kept", _is_number, _positive, 14),
+    Setting("visibilityTimeoutSec", float, 30, "length of a lease, seconds", _SHORTEST_S, _LONGEST_LEASE_S),
+    Setting("retry.limit", int, 5, "deliveries before the message dies (0 acts as 1)", 0, 2**31 - 1, below=0),
+    Setting("retry.backoff", str, "exponential", "how the delay grows", choices=BACKOFFS, corrected=None),
+    Setting("retry.initialDelaySec", float, 1, "first delay before a retry, seconds", _SHORTEST_S, _LONGEST_DELAY_S),
+    Setting("retry.maxDelaySec", float, 60, "longest delay before a retry, seconds", _SHORTEST_S, _LONGEST_DELAY_S),
+    Setting("dlq.enabled", bool, True, "keep dead messages; false: drop them, counted"),
+    Setting("dlq.queue", str, "", "name that addresses the dead letters; `<queue>.dlq` if empty"),
+    Setting("dlq.retentionDays", float, 14, "days that dead letters are kept", _SHORTEST_S, 36500),
 )
-_BY_PATH: Final = {key.path: key for key in POLICY_KEYS}
-_GROUPS: Final = {path.partition(".")[0] for path in _BY_PATH if "." in path}
+_BY_PATH: Final = {key.key: key for key in POLICY_KEYS}
 
 #: A layer: dotted path to value, only the keys that the layer sets.
 Layer = dict[str, Any]
@@ -83,29 +40,12 @@ def read_layer(policy: Mapping[str, Any], where: str, warn: Callable[[str], None
     Raises ``ConfigurationError`` for an unknown key or a wrong type, naming the key and the expected type.
     """
     layer: Layer = {}
-    for path, value in _flatten(policy, where):
-        key = _BY_PATH.get(path)
-        if key is None:
-            known = ", ".join(_BY_PATH)
-            raise ConfigurationError(f"{where}.{path}: unknown key; known are {known}")
-        if not key.fits(value):
-            raise ConfigurationError(f"{where}.{path}: expected {key.expected}, got {value!r}")
-        if not key.in_range(value):
-            warn(f"{where}.{path}: {value!r} is out of range, using {key.corrected!r}")
-            value = key.corrected
-        layer[path] = value
+    for path, value in flatten(policy, _BY_PATH, f"{where}.").items():
+        layer[path] = _BY_PATH[path].check(value, f"{where}.{path}", warn)
+    problem = queue_name_problem(layer.get("dlq.queue") or "unset")
+    if problem:
+        raise ConfigurationError(f"{where}.dlq.queue: {problem}")
     return layer
-
-
-def _flatten(policy: Mapping[str, Any], where: str) -> Iterator[tuple[str, Any]]:
-    for name, value in policy.items():
-        if name not in _GROUPS:
-            yield name, value
-        elif type(value) is not dict:
-            raise ConfigurationError(f"{where}.{name}: expected object, got {value!r}")
-        else:
-            for inner, item in value.items():
-                yield f"{name}.{inner}", item
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +65,7 @@ class Policy:
     def from_layers(cls, *layers: Layer) -> Policy:
         """Lay ``layers`` over the defaults, later ones over earlier. Initial and maximum delay are swapped if they
         stand the wrong way round, as in the C++ system."""
-        flat = {key.path: key.default for key in POLICY_KEYS}
+        flat = {key.key: key.default for key in POLICY_KEYS}
         for layer in layers:
             flat.update(layer)
         initial = _milliseconds(flat["retry.initialDelaySec"])

@@ -2,84 +2,129 @@
 
 from __future__ import annotations
 
+import json
+import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 from .errors import ConfigurationError
 
-Corrector = Callable[[Any], Any]
+Warn = Callable[[str], None]
+
+_EXPECTED: Final = {
+    str: "string",
+    Path: "path (a string, not empty, without control characters)",
+    int: "integer",
+    float: "number",
+    bool: "boolean",
+}
+_TRUE: Final = ("true", "yes", "on", "1")
+_FALSE: Final = ("false", "no", "off", "0")
+_PATH_PATTERN: Final = r"[^\x00-\x1f\x7f]+"
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting.
+    """One setting. ``key`` is its dotted path in the configuration file; a ``Path`` is a string there.
 
-    ``key`` is the dotted path in the configuration file. ``correct`` returns the value to use instead of one that is
-    out of range (the same value when it is fine). ``choices`` are the accepted values of a text, if they are few.
+    A value of the wrong type is refused. A number below ``low`` becomes ``below`` (the default if None), one above
+    ``high`` becomes ``high``. A text must be one of ``choices``, whatever its case, and match ``pattern`` whole, which
+    ``form`` puts in words; one of ``corrected`` becomes the default, and so does any text if ``corrected`` is None.
+    Every correction is a warning.
     """
 
     key: str
     type: type
     default: Any
     help: str
-    correct: Corrector | None = None
+    low: float | None = None
+    high: float | None = None
+    below: Any = None
     choices: tuple[str, ...] = ()
+    corrected: tuple[str, ...] | None = ()
+    pattern: str = ""
+    form: str = ""
+    #: Why the setting has no effect; to set it to anything but the default is a warning.
+    unused: str = ""
 
     @property
     def expected(self) -> str:
         """What a value must be, for error texts."""
-        if self.choices:
-            return "one of " + ", ".join(self.choices)
-        return {str: "string", int: "integer", float: "number", bool: "boolean"}[self.type]
+        return "one of " + ", ".join(self.choices) if self.choices else self.form or _EXPECTED[self.type]
 
     @property
     def environment(self) -> str:
         """Name of the environment variable: ``ipc.staleTimeoutMs`` is ``POSTROOM_IPC_STALE_TIMEOUT_MS``."""
-        return "POSTROOM_" + _split_words(self.key, "_").upper()
+        return "POSTROOM_" + split_words(self.key, "_").upper()
 
     @property
     def flag(self) -> str:
         """Name of the command line flag: ``ipc.staleTimeoutMs`` is ``--ipc-stale-timeout-ms``."""
-        return "--" + _split_words(self.key, "-").lower()
+        return "--" + split_words(self.key, "-")
 
-    def check(self, value: Any, source: str, warn: Callable[[str], None]) -> Any:
-        """The value to use for ``value``, which came from ``source``.
+    def check(self, value: Any, where: str, warn: Warn) -> Any:
+        """The value to use for a JSON value that stands at ``where`` (source and key, for texts).
 
-        Raises ``ConfigurationError`` for a wrong type; corrects what is out of range and says so to ``warn``.
+        Raises ``ConfigurationError`` for what cannot be used; corrects what is out of range and says so to ``warn``.
         """
-        fits = type(value) is self.type or (self.type is float and type(value) is int)
-        if not fits:
-            raise ConfigurationError(f"{source}: {self.key}: expected {self.expected}, got {value!r}")
-        if self.choices and value not in self.choices:
-            raise ConfigurationError(f"{source}: {self.key}: expected {self.expected}, got {value!r}")
-        corrected = self.correct(value) if self.correct else value
-        if corrected != value:
-            warn(f"{source}: {self.key}: {value!r} is out of range, using {corrected!r}")
-        return corrected
+        if self.type in (str, Path):
+            used = self._checked_text(value, where)
+            corrected = used.lower() != str(value).lower()
+        else:
+            used = self._checked_number(value, where)
+            corrected = used != value
+        if corrected:
+            warn(f"{where}: {_shown(value)} is out of range, using {_shown(used)}")
+        if self.unused and used != self.default:
+            warn(f"{where}: has no effect: {self.unused}")
+        return Path(used) if self.type is Path else used
 
-    def parse(self, text: str, source: str) -> Any:
-        """A value from the text of an environment variable or flag.
-
-        Raises ``ConfigurationError`` when the text is no such value.
-        """
+    def parse(self, text: str, where: str, warn: Warn) -> Any:
+        """As ``check``, for the text of an environment variable or flag."""
+        value: Any = text
         try:
             if self.type is bool:
-                return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}[text.lower()]
-            return self.type(text)
-        except (KeyError, ValueError):
-            raise ConfigurationError(f"{source}: {self.key}: expected {self.expected}, got {text!r}") from None
+                value = text.lower() in _TRUE if text.lower() in _TRUE + _FALSE else text
+            elif self.type is int:
+                value = int(text)
+            elif self.type is float:
+                value = float(text)
+        except ValueError:
+            raise self._refused(text, where) from None
+        return self.check(value, where, warn)
+
+    def _refused(self, value: Any, where: str) -> ConfigurationError:
+        return ConfigurationError(f"{where}: expected {self.expected}, got {_shown(value)}")
+
+    def _checked_text(self, value: Any, where: str) -> Any:
+        pattern = _PATH_PATTERN if self.type is Path else self.pattern
+        if type(value) is not str or (pattern and re.fullmatch(pattern, value) is None):
+            raise self._refused(value, where)
+        if not self.choices:
+            return value
+        for choice in self.choices:
+            if choice.lower() == value.lower():
+                return choice
+        if self.corrected is None or value.lower() in [known.lower() for known in self.corrected]:
+            return self.default
+        raise self._refused(value, where)
+
+    def _checked_number(self, value: Any, where: str) -> Any:
+        if type(value) is not self.type and not (self.type is float and type(value) is int):
+            raise self._refused(value, where)
+        if math.isnan(value) or (self.low is not None and value < self.low):
+            return self.default if self.below is None else self.below
+        return self.high if self.high is not None and value > self.high else value
 
 
-def at_least(low: float, otherwise: Any) -> Corrector:
-    """A corrector: values below ``low`` become ``otherwise``."""
-    return lambda value: otherwise if value < low else value
+def flatten(tree: Mapping[str, Any], table: Mapping[str, Setting], where: str) -> dict[str, Any]:
+    """The leaves of a configuration tree by dotted key, in the tree's order.
 
-
-def flatten(tree: Mapping[str, Any], table: Mapping[str, Setting], source: str) -> dict[str, Any]:
-    """The leaves of a configuration tree by dotted key, in the file's order.
-
-    Raises ``ConfigurationError`` for a key that ``table`` does not know, naming the keys beside it.
+    ``where`` stands before each key in texts. Raises ``ConfigurationError`` for a key that ``table`` does not know,
+    naming the keys beside it.
     """
     groups = {key.rpartition(".")[0] for key in table} - {""}
     flat: dict[str, Any] = {}
@@ -90,10 +135,10 @@ def flatten(tree: Mapping[str, Any], table: Mapping[str, Setting], source: str) 
             if key in table:
                 flat[key] = value
             elif key not in groups:
-                beside = sorted(known for known in table if known.rpartition(".")[0] == prefix[:-1])
-                raise ConfigurationError(f"{source}: {key}: unknown key; known here: {', '.join(beside)}")
+                beside = {known[len(prefix) :].partition(".")[0] for known in table if known.startswith(prefix)}
+                raise ConfigurationError(f"{where}{key}: unknown key; known here: {', '.join(sorted(beside))}")
             elif type(value) is not dict:
-                raise ConfigurationError(f"{source}: {key}: expected object, got {value!r}")
+                raise ConfigurationError(f"{where}{key}: expected object, got {_shown(value)}")
             else:
                 walk(value, key + ".")
 
@@ -101,6 +146,12 @@ def flatten(tree: Mapping[str, Any], table: Mapping[str, Setting], source: str) 
     return flat
 
 
-def _split_words(key: str, joint: str) -> str:
-    words = "".join(joint + char if char.isupper() else char for char in key)
+def split_words(key: str, joint: str) -> str:
+    """A camel-case or dotted name in lower case with ``joint`` between its words."""
+    words = "".join(joint + char.lower() if char.isupper() else char for char in key)
     return words.replace(".", joint)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 80 else text[:77] + "..."
