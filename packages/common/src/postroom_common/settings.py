@@ -113,7 +113,8 @@ class Setting:
         raise self._refused(value, where)
 
     def _checked_number(self, value: Any, where: str) -> Any:
-        if type(value) is not self.type and not (self.type is float and type(value) is int):
+        fits = type(value) is self.type or (self.type is float and type(value) is int)
+        if not fits:
             raise self._refused(value, where)
         if math.isnan(value) or (self.low is not None and value < self.low):
             return self.default if self.below is None else self.below
