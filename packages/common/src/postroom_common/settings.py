@@ -77,7 +77,7 @@ class Setting:
             used = self._checked_number(value, where)
             corrected = used != value
         if corrected:
-            warn(f"{where}: {_shown(value)} is out of range, using {_shown(used)}")
+            warn(f"{where}: {shown(value)} is out of range, using {shown(used)}")
         if self.unused and used != self.default:
             warn(f"{where}: has no effect: {self.unused}")
         return Path(used) if self.type is Path else used
@@ -97,7 +97,7 @@ class Setting:
         return self.check(value, where, warn)
 
     def _refused(self, value: Any, where: str) -> ConfigurationError:
-        return ConfigurationError(f"{where}: expected {self.expected}, got {_shown(value)}")
+        return ConfigurationError(f"{where}: expected {self.expected}, got {shown(value)}")
 
     def _checked_text(self, value: Any, where: str) -> Any:
         pattern = _PATH_PATTERN if self.type is Path else self.pattern
@@ -121,11 +121,13 @@ class Setting:
         return self.high if self.high is not None and value > self.high else value
 
 
-def flatten(tree: Mapping[str, Any], table: Mapping[str, Setting], where: str) -> dict[str, Any]:
+def flatten(
+    tree: Mapping[str, Any], table: Mapping[str, Setting], where: str, elsewhere: tuple[str, ...] = ()
+) -> dict[str, Any]:
     """The leaves of a configuration tree by dotted key, in the tree's order.
 
-    ``where`` stands before each key in texts. Raises ``ConfigurationError`` for a key that ``table`` does not know,
-    naming the keys beside it.
+    ``where`` stands before each key in texts. Top-level keys ``elsewhere`` are passed over: the caller reads them.
+    Raises ``ConfigurationError`` for a key that ``table`` does not know, naming the keys beside it.
     """
     groups = {key.rpartition(".")[0] for key in table} - {""}
     flat: dict[str, Any] = {}
@@ -135,11 +137,14 @@ def flatten(tree: Mapping[str, Any], table: Mapping[str, Setting], where: str) -
             key = prefix + name
             if key in table:
                 flat[key] = value
+            elif key in elsewhere:
+                pass
             elif key not in groups:
-                beside = {known[len(prefix) :].partition(".")[0] for known in table if known.startswith(prefix)}
+                known_keys = (*table, *elsewhere)
+                beside = {known[len(prefix) :].partition(".")[0] for known in known_keys if known.startswith(prefix)}
                 raise ConfigurationError(f"{where}{key}: unknown key; known here: {', '.join(sorted(beside))}")
             elif type(value) is not dict:
-                raise ConfigurationError(f"{where}{key}: expected object, got {_shown(value)}")
+                raise ConfigurationError(f"{where}{key}: expected object, got {shown(value)}")
             else:
                 walk(value, key + ".")
 
@@ -153,6 +158,7 @@ def split_words(key: str, joint: str) -> str:
     return words.replace(".", joint)
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A JSON value for an error text, cut to a line."""
     text = json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 80 else text[:77] + "..."

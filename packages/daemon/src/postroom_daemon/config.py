@@ -1,0 +1,331 @@
+# ruff: noqa: RUF009 - setting() makes a field of the dataclass, it is no default value
+"""The daemon's configuration: one line declares a setting, and everything that shows or reads it follows from there.
+
+Precedence, highest first: flag, environment variable, configuration file, default. Relative paths are relative to the
+root directory, wherever they were given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from postroom_common.errors import ConfigurationError
+from postroom_common.policy import Layer
+from postroom_common.protocol import DEAD_DIR, REQUEST_BYTES_CEILING, REQUEST_BYTES_DEFAULT, REQUESTS_DIR, RESPONSES_DIR
+from postroom_common.settings import Setting
+
+from .config_file import CONFIG_NAME, ConfigFile, QueueConfig, read_config_file, warn_of_clashes
+
+#: Backends by every name that they are known by.
+BACKENDS: Final = {
+    "sqlite": "sqlite",
+    "memory": "memory",
+    "filesystem": "filesystem",
+    "fs": "filesystem",
+    "hybrid": "hybrid",
+}
+#: What the older setting ``mode`` says about the backend.
+MODES: Final = {
+    "mailbox_sqlite": "sqlite",
+    "mailbox_fs": "filesystem",
+    "mailbox_filesystem": "filesystem",
+    "hybrid": "hybrid",
+}
+#: Backends that the configuration knows and this version does not have.
+UNAVAILABLE_BACKENDS: Final = frozenset({"filesystem", "hybrid"})
+
+_MS_CEILING: Final = 24 * 3600 * 1000
+_BYTES_CEILING: Final = 2**40
+_HOURS_CEILING: Final = 100 * 365 * 24
+_IDENTIFIER: Final = {
+    "pattern": "[A-Za-z_][A-Za-z0-9_]{0,62}",
+    "form": "SQL name: a letter or _, then letters, digits and _, at most 63 in all",
+}
+_NAME: Final = {
+    "pattern": r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,200}",
+    "form": "name of a directory, without slashes",
+}
+_IN_PLACE: Final = "requests are handled in place"
+
+T = TypeVar("T")
+
+
+def setting(key: str, default: T, help: str, **rules: Any) -> T:  # noqa: A002 - the word of Setting
+    """A field of ``Settings``; its type is the default's. ``rules`` are further fields of ``Setting``."""
+    kind = Path if isinstance(default, Path) else type(default)  # type(Path()) is a class of the platform
+    declared = Setting(key, kind, default, help, **rules)
+    made: T = field(default=default, metadata={"setting": declared})
+    return made
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every setting's value. A ``Path`` is absolute once ``load`` has made it."""
+
+    schema_version: str = setting("schemaVersion", "0.1", "version of the file's format (not looked at)")
+    node_id: str = setting("nodeId", "local-01", "name of this device in health and in snapshots")
+    backend: str = setting("backend", "sqlite", "where messages are kept", choices=tuple(BACKENDS))
+    mode: str = setting(
+        "mode",
+        "mailbox_sqlite",
+        "older way to name the backend; `backend` wins where both are set",
+        choices=tuple(MODES),
+    )
+
+    paths_data_root: Path = setting("paths.dataRoot", Path("data"), "directory that `init` makes for the data")
+    paths_log_root: str = setting(
+        "paths.logRoot", "", "directory of log files", unused="the log goes to standard error in this version"
+    )
+
+    ipc_root: Path = setting("ipc.root", Path("ipc"), "root of the mailbox")
+    ipc_requests_dir: str = setting("ipc.requestsDir", REQUESTS_DIR, "where requests arrive, inside ipc.root", **_NAME)
+    ipc_processing_dir: str = setting(
+        "ipc.processingDir", "processing", "where the C++ system moved a request first", **_NAME, unused=_IN_PLACE
+    )
+    ipc_responses_dir: str = setting("ipc.responsesDir", RESPONSES_DIR, "where responses go, inside ipc.root", **_NAME)
+    ipc_dead_dir: str = setting("ipc.deadDir", DEAD_DIR, "where requests that cannot be answered go", **_NAME)
+    ipc_stale_timeout_ms: int = setting(
+        "ipc.staleTimeoutMs", 30000, "age at which a request in ipc.processingDir was given up", unused=_IN_PLACE
+    )
+    ipc_poll_interval_ms: int = setting(
+        "ipc.pollIntervalMs",
+        100,
+        "pause between two looks at the requests where nothing wakes the daemon",
+        low=1,
+        high=60000,
+    )
+    ipc_use_folder_watcher: bool = setting(
+        "ipc.useFolderWatcher", True, "be woken by the kernel when a request arrives; false: poll"
+    )
+    ipc_response_max_age_ms: int = setting(
+        "ipc.responseMaxAgeMs", 300000, "age at which an unread response is removed", low=1000, high=30 * _MS_CEILING
+    )
+    ipc_dead_max_files: int = setting(
+        "ipc.deadMaxFiles", 1000, "requests kept in the dead directory", low=1, high=10**6
+    )
+    ipc_dead_max_age_hours: int = setting(
+        "ipc.deadMaxAgeHours", 168, "age at which they are removed", low=1, high=_HOURS_CEILING
+    )
+    ipc_temp_max_age_ms: int = setting(
+        "ipc.tempMaxAgeMs", 3600000, "age at which an abandoned *.tmp file is removed", low=60000, high=30 * _MS_CEILING
+    )
+
+    sqlite_db_path: Path = setting("sqlite.dbPath", Path("data/yirangmq.db"), "the database file")
+    sqlite_kv_table: str = setting("sqlite.kvTable", "kv", "table of the messages", **_IDENTIFIER)
+    sqlite_message_index_table: str = setting(
+        "sqlite.messageIndexTable", "msg_index", "table of their states", **_IDENTIFIER
+    )
+    sqlite_schema_path: str = setting("sqlite.schemaPath", "", "schema file", unused="the schema is built in")
+    sqlite_busy_timeout_ms: int = setting(
+        "sqlite.busyTimeoutMs", 5000, "longest wait for another process that holds the database", low=0, high=600000
+    )
+    sqlite_journal_mode: str = setting(
+        "sqlite.journalMode",
+        "WAL",
+        "SQLite's journal mode",
+        choices=("WAL",),
+        corrected=("DELETE", "TRUNCATE", "PERSIST", "MEMORY", "OFF"),
+    )
+    sqlite_synchronous: str = setting(
+        "sqlite.synchronous",
+        "NORMAL",
+        "how often SQLite syncs; NORMAL is enough, since the journal can redo what the database lost",
+        choices=("NORMAL", "FULL", "EXTRA"),
+        corrected=("OFF",),
+    )
+
+    filesystem_root: Path = setting("filesystem.root", Path("data/fs"), "root of the filesystem store")
+    filesystem_inbox_dir: str = setting("filesystem.inboxDir", "inbox", "its directory of ready messages", **_NAME)
+    filesystem_processing_dir: str = setting("filesystem.processingDir", "processing", "of leased messages", **_NAME)
+    filesystem_delayed_dir: str = setting("filesystem.delayedDir", "delayed", "of delayed messages", **_NAME)
+    filesystem_archive_dir: str = setting("filesystem.archiveDir", "archive", "of acknowledged messages", **_NAME)
+    filesystem_dlq_dir: str = setting("filesystem.dlqDir", "dlq", "of dead letters", **_NAME)
+    filesystem_meta_dir: str = setting("filesystem.metaDir", "meta", "of policies and leases", **_NAME)
+
+    hybrid_payload_root: Path = setting("hybrid.payloadRoot", Path("data/payloads"), "root of the payload files")
+    hybrid_inline_below_bytes: int = setting(
+        "hybrid.inlineBelowBytes",
+        0,
+        "payloads smaller than this stay in the database",
+        low=0,
+        high=REQUEST_BYTES_CEILING,
+    )
+
+    lease_visibility_timeout_sec: float = setting(
+        "lease.visibilityTimeoutSec",
+        30.0,
+        "older name of policyDefaults.visibilityTimeoutSec, which wins where both are set",
+        low=0.001,
+        high=7 * 24 * 3600,
+    )
+    lease_sweep_interval_ms: int = setting(
+        "lease.sweepIntervalMs",
+        1000,
+        "longest time between two looks at due leases and delays; they are handled when they are due anyway",
+        low=1,
+        high=3600000,
+    )
+
+    journal_root: Path = setting("journal.root", Path("journal"), "directory of the journal")
+    journal_durability: str = setting(
+        "journal.durability",
+        "commit",
+        "commit: synced before a request is answered; interval: every journal.intervalMs; none: when the system likes",
+        choices=("commit", "interval", "none"),
+    )
+    journal_interval_ms: int = setting(
+        "journal.intervalMs", 50, "time between two syncs with durability interval", low=1, high=60000
+    )
+    journal_segment_bytes: int = setting(
+        "journal.segmentBytes", 16777216, "size at which a new journal file is begun", low=65536, high=2**31
+    )
+    journal_retention_hours: int = setting(
+        "journal.retentionHours", 168, "age at which a journal file may go", low=0, high=_HOURS_CEILING
+    )
+    journal_max_bytes: int = setting(
+        "journal.maxBytes",
+        1073741824,
+        "size of all journal files at which the oldest may go",
+        low=2**20,
+        high=_BYTES_CEILING,
+    )
+
+    traffic_root: Path = setting("traffic.root", Path("traffic"), "directory of the traffic log")
+    traffic_enabled: bool = setting("traffic.enabled", True, "write one line for each request")
+    traffic_sample_every: int = setting("traffic.sampleEvery", 1, "write only every n-th request", low=1, high=10**9)
+    traffic_file_bytes: int = setting(
+        "traffic.fileBytes", 4194304, "size at which a new traffic file is begun", low=4096, high=2**31
+    )
+    traffic_files: int = setting("traffic.files", 4, "traffic files kept", low=1, high=1000)
+
+    limits_request_bytes: int = setting(
+        "limits.requestBytes",
+        REQUEST_BYTES_DEFAULT,
+        "size of the largest request",
+        low=1024,
+        high=REQUEST_BYTES_CEILING,
+    )
+    limits_group_requests: int = setting(
+        "limits.groupRequests", 256, "most requests that share one sync", low=1, high=65536
+    )
+    limits_group_bytes: int = setting(
+        "limits.groupBytes", 4194304, "most request bytes that share one sync", low=1024, high=2**30
+    )
+    storage_min_free_bytes: int = setting(
+        "storage.minFreeBytes", 33554432, "free space below which publishes are refused", low=0, high=_BYTES_CEILING
+    )
+    log_level: str = setting(
+        "log.level", "info", "least severe records to log", choices=("debug", "info", "warning", "error")
+    )
+
+
+#: Every setting by its key, in the order of the documents.
+SETTINGS: Final[dict[str, Setting]] = {
+    item.metadata["setting"].key: item.metadata["setting"] for item in fields(Settings)
+}
+_ATTRIBUTES: Final = {item.metadata["setting"].key: item.name for item in fields(Settings)}
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the daemon works with, resolved once.
+
+    ``sources`` says of each key where its value came from: ``default``, ``file``, ``environment NAME``,
+    ``flag --NAME``, or another setting that implies it. ``file`` is None when there is no configuration file.
+    """
+
+    root: Path
+    settings: Settings
+    defaults: Layer
+    queues: Mapping[str, QueueConfig]
+    warnings: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    file: Path | None = None
+
+    def values(self) -> dict[str, Any]:
+        """Every setting's value by key, as JSON shows it."""
+        found = {key: getattr(self.settings, name) for key, name in _ATTRIBUTES.items()}
+        return {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
+
+
+def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
+    """The configuration of the root directory ``root``.
+
+    ``config_file`` must exist if it is given; else ``config.json`` in ``root`` is read if there is one. ``flags`` maps
+    keys of ``SETTINGS`` to texts. An empty environment variable counts as unset.
+    Raises ``ConfigurationError`` naming source, key and what is expected.
+    """
+    warnings: list[str] = []
+    root = Path(os.path.abspath(root))
+    path = config_file or root / CONFIG_NAME
+    content = ConfigFile()
+    read = config_file is not None or path.exists()
+    if read:
+        content = read_config_file(path, SETTINGS, warnings.append)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for key, known in SETTINGS.items():
+        value: Any = known.default
+        source = "default"
+        if key in flags:
+            source = f"flag {known.flag}"
+            value = known.parse(flags[key], f"{source}: {key}", warnings.append)
+        elif environ.get(known.environment):
+            source = f"environment {known.environment}"
+            value = known.parse(environ[known.environment], f"{source}: {key}", warnings.append)
+        elif key in content.values:
+            source = "file"
+            value = known.check(content.values[key], f"{path}: {key}", warnings.append)
+        values[key] = Path(os.path.normpath(root / value)) if known.type is Path else value
+        sources[key] = source
+    _warn_of_strangers(environ, warnings)
+    _choose_backend(values, sources, warnings)
+    _check_directories(values)
+    defaults = dict(content.defaults)
+    if sources["lease.visibilityTimeoutSec"] != "default":
+        defaults.setdefault("visibilityTimeoutSec", values["lease.visibilityTimeoutSec"])
+    warn_of_clashes(defaults, content.queues, warnings.append)
+    if values["journal.durability"] != "commit":
+        warnings.append("journal.durability: answered requests can be lost at a power cut unless it is commit")
+    settings = Settings(**{_ATTRIBUTES[key]: value for key, value in values.items()})
+    return Config(root, settings, defaults, content.queues, tuple(warnings), sources, path if read else None)
+
+
+def _warn_of_strangers(environ: Mapping[str, str], warnings: list[str]) -> None:
+    known = {one.environment for one in SETTINGS.values()}
+    groups = tuple(f"POSTROOM_{key.partition('.')[0].upper()}_" for key in SETTINGS if "." in key)
+    for name in sorted(environ):
+        if name.startswith(groups) and name not in known:
+            warnings.append(f"environment {name}: no setting has this name; ignored")
+
+
+def _choose_backend(values: dict[str, Any], sources: dict[str, str], warnings: list[str]) -> None:
+    by_mode = MODES[values["mode"]]
+    chosen = BACKENDS[values["backend"]]
+    if sources["mode"] != "default" and by_mode != chosen:
+        if sources["backend"] == "default":
+            chosen, sources["backend"] = by_mode, f"mode ({sources['mode']})"
+        else:
+            warnings.append(f"mode: {values['mode']} disagrees with backend {chosen}; backend wins")
+    if chosen in UNAVAILABLE_BACKENDS:
+        raise ConfigurationError(
+            f"backend: {chosen} (from {sources['backend']}) is not available yet in this version; use sqlite"
+        )
+    values["backend"] = chosen
+
+
+def _check_directories(values: Mapping[str, Any]) -> None:
+    # Each of these is scanned and pruned by its owner, who takes every file in it for his own.
+    for group in (
+        ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir"),
+        ("ipc.root", "journal.root", "traffic.root", "filesystem.root", "hybrid.payloadRoot"),
+    ):
+        taken: dict[Any, str] = {}
+        for key in group:
+            other = taken.setdefault(values[key], key)
+            if other != key:
+                raise ConfigurationError(f"{key}: {values[key]} is already {other}; give each its own directory")

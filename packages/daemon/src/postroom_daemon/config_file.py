@@ -1,0 +1,150 @@
+"""The configuration file: strict JSON with settings, policies and the queues that are known beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from postroom_common.codec import strict_loads
+from postroom_common.errors import ConfigurationError
+from postroom_common.policy import POLICY_KEYS, Layer, Policy, dlq_name, read_layer
+from postroom_common.protocol import queue_name_problem
+from postroom_common.settings import Setting, flatten, shown
+
+CONFIG_NAME: Final = "config.json"
+
+Warn = Callable[[str], None]
+
+_VALUE_TYPES: Final = ("string", "number", "boolean", "array", "object", "null")
+#: Rules of a message schema: the key that a rule type needs beside ``field`` and ``type``, and the type of its value.
+SCHEMA_RULES: Final[dict[str, tuple[str, str] | None]] = {
+    "required": None,
+    "type": ("expectedType", "string"),
+    "minLength": ("value", "number"),
+    "maxLength": ("value", "number"),
+    "minValue": ("value", "number"),
+    "maxValue": ("value", "number"),
+    "pattern": ("value", "string"),
+    "enum": ("values", "array of strings"),
+    "custom": ("validator", "string"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """What the file says of one queue: the keys of its policy that are set, and its message schema."""
+
+    policy: Layer
+    schema: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """A file's content: settings by key (types not yet checked), the policy of all queues, and single queues."""
+
+    values: Mapping[str, Any] = field(default_factory=dict)
+    defaults: Layer = field(default_factory=dict)
+    queues: Mapping[str, QueueConfig] = field(default_factory=dict)
+
+
+def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> ConfigFile:
+    """Read the file ``path``, whose settings ``table`` knows.
+
+    Raises ``ConfigurationError`` when it cannot be read, is no strict JSON, or has an unknown key or a wrong type.
+    """
+    try:
+        tree = strict_loads(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path}: not valid JSON: {error}") from None
+    if type(tree) is not dict:
+        raise ConfigurationError(f"{path}: expected object, got {shown(tree)}")
+    values = flatten(tree, table, f"{path}: ", elsewhere=("policyDefaults", "queues"))
+    defaults = _expect(tree.get("policyDefaults", {}), dict, f"{path}: policyDefaults")
+    layer = read_layer(defaults, f"{path}: policyDefaults", warn)
+    return ConfigFile(values, layer, _read_queues(tree.get("queues", []), f"{path}: queues", warn))
+
+
+def warn_of_clashes(defaults: Layer, queues: Mapping[str, QueueConfig], warn: Warn) -> None:
+    """Tell of policies whose delays stand the wrong way round, and of queues named like another's dead letters."""
+    for name, layer in {"policyDefaults": {}, **{f"queue {name}": one.policy for name, one in queues.items()}}.items():
+        delays = {key.key: key.default for key in POLICY_KEYS} | defaults | layer
+        initial, longest = delays["retry.initialDelaySec"], delays["retry.maxDelaySec"]
+        if initial > longest:
+            warn(f"{name}: retry.initialDelaySec {initial} is above retry.maxDelaySec {longest}; they are swapped")
+    for name, one in queues.items():
+        dead = dlq_name(name, Policy.from_layers(defaults, one.policy))
+        if dead in queues:
+            warn(f"queue {name}: its dead letters are addressed as {dead}, which is also a queue; rename one of them")
+
+
+def _read_queues(entries: Any, where: str, warn: Warn) -> dict[str, QueueConfig]:
+    queues: dict[str, QueueConfig] = {}
+    for number, entry in enumerate(_expect(entries, list, where)):
+        place = f"{where}[{number}]"
+        _expect(entry, dict, place)
+        _refuse_strangers(entry, ("name", "policy", "messageSchema"), place)
+        name = _expect(entry.get("name"), str, f"{place}.name")
+        problem = queue_name_problem(name)
+        if problem:
+            raise ConfigurationError(f"{place}.name: {shown(name)} {problem}")
+        if name in queues:
+            raise ConfigurationError(f"{place}.name: {shown(name)} stands twice; give each queue one entry")
+        policy = read_layer(_expect(entry.get("policy", {}), dict, f"{place}.policy"), f"{place}.policy", warn)
+        schema = entry.get("messageSchema")
+        if "messageSchema" in entry:
+            _check_schema(schema, f"{place}.messageSchema")
+            warn(f"{place}.messageSchema: this version does not check messages against it yet")
+        queues[name] = QueueConfig(policy, schema)
+    return queues
+
+
+def _check_schema(schema: Any, where: str) -> None:
+    _expect(schema, dict, where)
+    _refuse_strangers(schema, ("name", "description", "rules"), where)
+    for name in ("name", "description"):
+        _expect(schema.get(name, ""), str, f"{where}.{name}")
+    for number, rule in enumerate(_expect(schema.get("rules"), list, f"{where}.rules")):
+        _check_rule(rule, f"{where}.rules[{number}]")
+
+
+def _check_rule(rule: Any, where: str) -> None:
+    _expect(rule, dict, where)
+    for name in ("field", "type"):
+        _expect(rule.get(name), str, f"{where}.{name}")
+    _expect(rule.get("errorMessage", ""), str, f"{where}.errorMessage")
+    if rule["type"] not in SCHEMA_RULES:
+        raise ConfigurationError(f"{where}.type: expected one of {', '.join(SCHEMA_RULES)}, got {shown(rule['type'])}")
+    needed = SCHEMA_RULES[rule["type"]]
+    _refuse_strangers(rule, ("field", "type", "errorMessage", *(needed[:1] if needed else ())), where)
+    if needed is None:
+        return
+    name, expected = needed
+    value = rule.get(name)
+    fits = {
+        "string": type(value) is str,
+        "number": type(value) in (int, float),
+        "array of strings": type(value) is list and value != [] and all(type(item) is str for item in value),
+    }
+    if not fits[expected]:
+        raise ConfigurationError(f"{where}.{name}: expected {expected}, got {shown(value)}")
+    if name == "expectedType" and value not in _VALUE_TYPES:
+        raise ConfigurationError(f"{where}.{name}: expected one of {', '.join(_VALUE_TYPES)}, got {shown(value)}")
+
+
+_TYPE_NAMES: Final[dict[type, str]] = {dict: "object", list: "array", str: "string"}
+
+
+def _expect(value: Any, kind: type, where: str) -> Any:
+    if type(value) is not kind:
+        raise ConfigurationError(f"{where}: expected {_TYPE_NAMES[kind]}, got {shown(value)}")
+    return value
+
+
+def _refuse_strangers(entry: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    for name in entry:
+        if name not in known:
+            raise ConfigurationError(f"{where}.{name}: unknown key; known here: {', '.join(sorted(known))}")
