@@ -1,0 +1,179 @@
+"""A plain refreshing table of a daemon's queues and its last events: watch.py --root DIR
+
+Looks through the public client and the journal's files, and changes nothing. Ends with Ctrl-C; with no terminal it
+prints one table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import time
+import unicodedata
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from postroom_client import Client, PostroomError
+from postroom_common.errors import DamagedRecord
+from postroom_common.events import Event, decode_event
+
+_FIRST_LOOK_BYTES = 64 * 1024
+_COLUMNS = "{:<28}{:>8}{:>10}{:>9}{:>7}{:>12}"
+
+
+class Journal:
+    """Follows the journal's files from their last lines on."""
+
+    def __init__(self, directory: Path, keep: int = 200) -> None:
+        self.last: deque[Event] = deque(maxlen=keep)
+        self._directory = directory
+        self._segment: Path | None = None
+        self._offset = 0
+
+    def read(self) -> None:
+        """Take in what was written since the last call; raises ``OSError`` when the journal may not be read."""
+        segments = sorted(self._directory.glob("*.jsonl"))
+        if self._segment is None and segments:
+            self._segment = segments[-1]
+            self._offset = self._line_start(self._segment)
+        for segment in segments:
+            if self._segment is None or segment < self._segment:
+                continue
+            if segment != self._segment:
+                self._segment, self._offset = segment, 0
+            with segment.open("rb") as file:
+                file.seek(self._offset)
+                for line in file:
+                    if not line.endswith(b"\n"):  # still being written
+                        break
+                    self._offset += len(line)
+                    self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = decode_event(line)
+        except DamagedRecord:
+            event = {"type": "(damaged line)"}
+        self.last.append(event)
+
+    @staticmethod
+    def _line_start(segment: Path) -> int:
+        start = max(0, segment.stat().st_size - _FIRST_LOOK_BYTES)
+        if start == 0:
+            return 0
+        with segment.open("rb") as file:
+            file.seek(start)
+            return start + len(file.readline())
+
+
+def queue_table(queues: Iterable[dict[str, Any]]) -> list[str]:
+    """The table of queues, as lines."""
+    lines = [_COLUMNS.format("QUEUE", "READY", "INFLIGHT", "DELAYED", "DEAD", "OLDEST")]
+    for queue in queues:
+        age = queue.get("oldestReadyAgeMs")
+        lines.append(
+            _COLUMNS.format(
+                cut(printable(queue["queue"]), 27),
+                queue["ready"],
+                queue["inflight"],
+                queue["delayed"],
+                queue["dlq"],
+                f"{age / 1000:.1f} s" if age is not None else "-",
+            )
+        )
+    return lines
+
+
+def event_line(event: Event) -> str:
+    """One event on one line: when, number, what, where, and its most telling field."""
+    when = time.strftime("%H:%M:%S", time.localtime(event.get("wallMs", 0) / 1000))
+    failure = event.get("failure")
+    reason = event.get("reasonMessage") or (failure.get("reasonMessage") if isinstance(failure, dict) else None)
+    detail = reason or str(event.get("key", "")).rpartition(":")[2]
+    line = f"{when} {event.get('id', ''):>8} {event['type']:<15} {event.get('queue', ''):<20} {detail}"
+    return printable(line)
+
+
+def screen(title: str, queues: list[dict[str, Any]], events: Iterable[Event], columns: int, rows: int) -> list[str]:
+    """At most ``rows`` lines of at most ``columns`` cells: title, queues, then as many last events as fit."""
+    table = queue_table(queues)
+    lines = [title, "", *table[: max(2, rows - 6)]]
+    if len(table) > rows - 6:
+        lines[-1] = f"... and {len(table) - len(lines) + 3} more queues"
+    lines += ["", "LAST EVENTS"]
+    room = rows - len(lines)
+    if room > 0:
+        lines += [event_line(event) for event in list(events)[-room:]]
+    return [cut(line, columns) for line in lines[:rows]]
+
+
+def draw(lines: list[str]) -> None:
+    """Put the lines on the terminal, from its top left, over what stood there."""
+    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\r\n" for line in lines[:-1]) + f"{lines[-1]}\x1b[K\x1b[J")
+    sys.stdout.flush()
+
+
+def printable(text: str) -> str:
+    """``text`` with control, format and other invisible characters shown as escapes."""
+    return "".join(
+        char if char == " " or unicodedata.category(char)[0] not in "CZ" else ascii(char)[1:-1] for char in text
+    )
+
+
+def cut(text: str, cells: int) -> str:
+    """``text``, ended with … where it is wider than ``cells`` terminal cells."""
+    if sum(_width(char) for char in text) <= cells:
+        return text
+    kept, used = "", 0
+    for char in text:
+        used += _width(char)
+        if used > cells - 1:
+            break
+        kept += char
+    return kept + "…"
+
+
+def _width(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def look(client: Client, journal: Journal, root: Path, hint: str) -> list[str]:
+    """One look at the daemon: the lines for a terminal of the present size."""
+    journal.read()
+    size = shutil.get_terminal_size()
+    metrics = client.metrics()
+    queues = client.list_queues()["queues"]
+    rates = metrics.get("rates", {})
+    flow = "  ".join(f"{name} {rate:.1f}/s" for name, rate in rates.items() if isinstance(rate, (int, float)))
+    title = f"Postroom  {root}  up {metrics['uptimeMs'] // 1000} s  {flow}  {hint}"
+    return screen(title, queues, journal.last, size.columns, size.lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--root", type=Path, required=True, help="the daemon's root directory")
+    parser.add_argument("--every", type=float, default=1.0, metavar="SECONDS", help="pause between two looks (1)")
+    options = parser.parse_args()
+    journal = Journal(options.root / "journal")
+    try:
+        with Client(str(options.root / "ipc"), client_id=f"watch-{os.getpid()}", timeout=5) as client:
+            if not sys.stdout.isatty():
+                print("\n".join(look(client, journal, options.root, "")))
+                return
+            while True:
+                draw(look(client, journal, options.root, "Ctrl-C ends this"))
+                time.sleep(options.every)
+    except KeyboardInterrupt:
+        print()
+    except (PostroomError, OSError) as error:
+        sys.exit(f"watch: {error}")
+
+
+if __name__ == "__main__":
+    main()
