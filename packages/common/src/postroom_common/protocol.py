@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 PROTOCOL_VERSION: Final = 1
 
@@ -238,7 +238,9 @@ _LIMIT = Field("limit", Kind.INTEGER, "most entries to return", default=100, low
 FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.PUBLISH: (
         _QUEUE,
-        Field("message", Kind.VALUE, "the body: a string is kept byte for byte, any other value as itself", default="{}"),
+        Field(
+            "message", Kind.VALUE, "the body: a string is kept byte for byte, any other value as itself", default="{}"
+        ),
         Field("attributes", Kind.ATTRIBUTES, "application headers", default="{}"),
         Field("priority", Kind.INTEGER, "higher is delivered first", low=-(2**31), high=2**31 - 1),
         Field("delayMs", Kind.INTEGER, "milliseconds before it can be consumed", default=0, low=0, high=DELAY_MS_LIMIT),
@@ -296,7 +298,7 @@ _ID = re.compile(ID_PATTERN)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
-def is_id(text: object) -> bool:
+def is_id(text: object) -> TypeGuard[str]:
     """Whether ``text`` may be a client id or request id, and so part of a path."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
