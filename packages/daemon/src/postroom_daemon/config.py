@@ -37,6 +37,7 @@ MODES: Final = {
 }
 #: Backends that the configuration knows and this version does not have.
 UNAVAILABLE_BACKENDS: Final = frozenset({"filesystem", "hybrid"})
+AVAILABLE_BACKENDS: Final = tuple(name for name, backend in BACKENDS.items() if backend not in UNAVAILABLE_BACKENDS)
 
 _MS_CEILING: Final = 24 * 3600 * 1000
 _BYTES_CEILING: Final = 2**40
@@ -68,7 +69,12 @@ class Settings:
 
     schema_version: str = setting("schemaVersion", "0.1", "version of the file's format (not looked at)")
     node_id: str = setting("nodeId", "local-01", "name of this device in health and in snapshots")
-    backend: str = setting("backend", "sqlite", "where messages are kept", choices=tuple(BACKENDS))
+    backend: str = setting(
+        "backend",
+        "sqlite",
+        "where messages are kept; memory is for tests, and forgets them at the end",
+        choices=tuple(BACKENDS),
+    )
     mode: str = setting(
         "mode",
         "mailbox_sqlite",
@@ -227,7 +233,8 @@ class Settings:
 SETTINGS: Final[dict[str, Setting]] = {
     item.metadata["setting"].key: item.metadata["setting"] for item in fields(Settings)
 }
-_ATTRIBUTES: Final = {item.metadata["setting"].key: item.name for item in fields(Settings)}
+#: The attribute of ``Settings`` that holds each key.
+ATTRIBUTES: Final = {item.metadata["setting"].key: item.name for item in fields(Settings)}
 
 
 @dataclass(frozen=True)
@@ -248,7 +255,7 @@ class Config:
 
     def values(self) -> dict[str, Any]:
         """Every setting's value by key, as JSON shows it."""
-        found = {key: getattr(self.settings, name) for key, name in _ATTRIBUTES.items()}
+        found = {key: getattr(self.settings, name) for key, name in ATTRIBUTES.items()}
         return {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
 
 
@@ -291,7 +298,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     warn_of_clashes(defaults, content.queues, warnings.append)
     if values["journal.durability"] != "commit":
         warnings.append("journal.durability: answered requests can be lost at a power cut unless it is commit")
-    settings = Settings(**{_ATTRIBUTES[key]: value for key, value in values.items()})
+    settings = Settings(**{ATTRIBUTES[key]: value for key, value in values.items()})
     return Config(root, settings, defaults, content.queues, tuple(warnings), sources, path if read else None)
 
 
@@ -313,7 +320,7 @@ def _choose_backend(values: dict[str, Any], sources: dict[str, str], warnings: l
             warnings.append(f"mode: {values['mode']} disagrees with backend {chosen}; backend wins")
     if chosen in UNAVAILABLE_BACKENDS:
         raise ConfigurationError(
-            f"backend: {chosen} (from {sources['backend']}) is not available yet in this version; use sqlite"
+            f"backend: {chosen} ({sources['backend']}) is not available yet in this version; use sqlite"
         )
     values["backend"] = chosen
 

@@ -1,0 +1,200 @@
+"""The command ``postroomd``. The engine is imported only by the commands that run it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from postroom_common.errors import ConfigurationError, PostroomError
+from postroom_common.policy import Policy
+from postroom_common.protocol import PROTOCOL_VERSION
+
+from .cli_local import LOCAL_COMMANDS
+from .cli_options import Source, configured, root_option
+from .config import SETTINGS, Config
+from .config_file import CONFIG_NAME
+
+#: Settings that ``init`` writes into a new configuration file, with their defaults.
+INITIAL_KEYS: Final = (
+    "schemaVersion",
+    "nodeId",
+    "backend",
+    "ipc.root",
+    "sqlite.dbPath",
+    "journal.root",
+    "journal.durability",
+    "traffic.root",
+    "log.level",
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Commands(click.Group):
+    """A group that ends with one line and exit code 2 for a wrong configuration, 1 for any other known failure."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except PostroomError as error:
+            click.echo(f"postroomd: {error}", err=True)
+            ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def main() -> None:
+    """The daemon of Postroom: durable message queues for one device, served through a mailbox directory.
+
+    Exit codes: 0 done, 1 failed, 2 wrong use or configuration.
+    """
+
+
+@main.command()
+@configured
+def run(source: Source) -> None:
+    """Serve the mailbox of DIR until SIGTERM or SIGINT.
+
+    DIR is made if it does not exist. Every setting of the configuration has a flag: see --help-settings.
+    """
+    config = source.load()
+    set_up_logging(config.settings.log_level)
+    for warning in config.warnings:
+        _log.warning("%s", warning)
+    _make_directories(config.root)
+    from .service import serve
+
+    raise SystemExit(serve(config))
+
+
+@main.command()
+@root_option
+def init(root: Path) -> None:
+    """Make DIR with a first config.json.
+
+    Its directories get mode 0700, the file the main settings with their defaults. An existing config.json is never
+    overwritten.
+    """
+    target = root / CONFIG_NAME
+    if target.exists():
+        raise PostroomError(f"{target} exists already; it is left as it is")
+    # Only the names count here: nothing is read from the environment, so that what is made is what is written.
+    settings = {key: known.default for key, known in SETTINGS.items()}
+    inside = [settings[key] for key in ("ipc.root", "paths.dataRoot", "journal.root", "traffic.root")]
+    boxes = [settings["ipc.root"] / settings[key] for key in ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir")]
+    _make_directories(root, *(root / path for path in inside + boxes))
+    try:
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(json.dumps(_initial_tree(), indent=2) + "\n")
+    except OSError as error:
+        raise PostroomError(f"{target} cannot be written: {error.strerror}") from None
+    click.echo(f"made {root}; start it with: postroomd run --root {root}")
+
+
+@main.command("check-config")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@configured
+def check_config(source: Source, as_json: bool) -> None:
+    """Show the configuration in force.
+
+    That is every setting's value and source, the policies of the configured queues, and all warnings. Changes
+    nothing. Exits with 2 when `run` would refuse the configuration.
+    """
+    try:
+        config = source.load()
+    except ConfigurationError as error:
+        if as_json:
+            click.echo(json.dumps({"ok": False, "error": str(error)}))
+            raise SystemExit(2) from None
+        raise
+    if as_json:
+        click.echo(json.dumps({"ok": True, **_described(config)}))
+    else:
+        click.echo("\n".join(_described_lines(config)))
+
+
+@main.command()
+def version() -> None:
+    """Show the versions of program and protocol."""
+    click.echo(f"postroomd {installed_version('postroom-daemon')}")
+    click.echo(f"postroom-common {installed_version('postroom-common')}")
+    click.echo(f"protocol {PROTOCOL_VERSION}")
+
+
+@main.group(commands=LOCAL_COMMANDS)
+@configured
+@click.pass_context
+def local(context: click.Context, source: Source) -> None:
+    """Carry out one command on DIR while no daemon runs there.
+
+    Prints one JSON object. Exit codes: 0 done, 1 refused, 2 wrong use, 4 nothing to consume.
+    """
+    set_up_logging("warning")
+    context.obj = source
+
+
+class LineFormatter(logging.Formatter):
+    """``LEVEL text`` on every line; control characters of a text are escaped, so that none of it can forge a record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in record.getMessage())
+        trace = self.formatException(record.exc_info).splitlines() if record.exc_info else []
+        return "\n".join(f"{record.levelname} {line}" for line in [text, *trace])
+
+
+def set_up_logging(level: str) -> None:
+    """Send records of ``level`` and above to standard error."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def _make_directories(*paths: Path) -> None:
+    for path in paths:
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise PostroomError(f"{path} cannot be made: {error.strerror}") from None
+
+
+def _initial_tree() -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for key in INITIAL_KEYS:
+        group, _, name = key.rpartition(".")
+        default = SETTINGS[key].default
+        (tree.setdefault(group, {}) if group else tree)[name] = f"./{default}" if isinstance(default, Path) else default
+    return tree | {"policyDefaults": Policy.from_layers().to_wire(), "queues": []}
+
+
+def _described(config: Config) -> dict[str, Any]:
+    values = config.values().items()
+    policies = {name: Policy.from_layers(config.defaults, one.policy) for name, one in config.queues.items()}
+    return {
+        "root": str(config.root),
+        "file": str(config.file) if config.file else None,
+        "settings": {key: {"value": value, "source": config.sources[key]} for key, value in values},
+        "policyDefaults": Policy.from_layers(config.defaults).to_wire(),
+        "queues": {name: {"policy": policy.to_wire()} for name, policy in policies.items()},
+        "warnings": list(config.warnings),
+    }
+
+
+def _described_lines(config: Config) -> list[str]:
+    shown = _described(config)
+    lines = [f"root {shown['root']}", f"file {shown['file'] or 'none'}", ""]
+    width = max(len(key) for key in SETTINGS)
+    for key, entry in shown["settings"].items():
+        lines.append(f"{key:{width}}  {json.dumps(entry['value'])}  ({entry['source']})")
+    lines += ["", f"policyDefaults  {json.dumps(shown['policyDefaults'])}"]
+    lines += [f"queue {name}  {json.dumps(entry['policy'])}" for name, entry in shown["queues"].items()]
+    return [
+        *lines,
+        "",
+        *(f"warning: {text}" for text in config.warnings),
+        f"{len(config.warnings)} warnings, no errors",
+    ]

@@ -1,0 +1,115 @@
+"""Options that several commands share: the root directory, the configuration file, and a flag for every setting."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import click
+from postroom_common.settings import Setting
+
+from .config import ATTRIBUTES, AVAILABLE_BACKENDS, SETTINGS, Config, load
+
+#: Flags that ``--help`` shows; ``--help-settings`` shows all.
+SHOWN: Final = ("backend", "ipc.root", "sqlite.dbPath", "journal.durability", "log.level")
+#: Flags of the C++ daemon that are spelt otherwise there.
+OLDER_FLAGS: Final = {
+    "sqlite.dbPath": "--db-path",
+    "paths.dataRoot": "--data-root",
+    "paths.logRoot": "--log-root",
+    "lease.visibilityTimeoutSec": "--visibility-timeout",
+}
+
+Callback = Callable[..., Any]
+
+
+class Source:
+    """Where a command's configuration comes from."""
+
+    def __init__(self, root: Path, config_file: Path | None, flags: dict[str, str | None]) -> None:
+        self.root = root
+        self._file = config_file
+        self._flags = {key: text for key, text in flags.items() if text is not None}
+
+    def load(self) -> Config:
+        """The configuration, resolved. Raises ``ConfigurationError``."""
+        return load(self.root, self._file, os.environ, self._flags)
+
+
+root_option = click.option(
+    "--root",
+    type=click.Path(path_type=Path),
+    required=True,
+    envvar="POSTROOM_ROOT",
+    metavar="DIR",
+    help="Directory with config.json, ipc, data, journal and traffic; also from POSTROOM_ROOT.",
+)
+_config_option = click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="Configuration file instead of DIR/config.json."
+)
+
+
+def configured(command: Callback) -> Callback:
+    """Give a command ``--root``, ``--config`` and a flag for every setting; it is called with their ``Source``."""
+
+    @wraps(command)
+    def wrapped(root: Path, config_file: Path | None, **given: Any) -> Any:
+        flags = {key: given.pop(name) for key, name in ATTRIBUTES.items()}
+        return command(Source(root, config_file, flags), **given)
+
+    made: Callback = _settings_help_option(wrapped)
+    for key, known in reversed(SETTINGS.items()):
+        made = _flag(known, hidden=key not in SHOWN)(made)
+    return root_option(_config_option(made))
+
+
+def settings_help() -> str:
+    """The flags of all settings, for people."""
+    lines = ["Every setting as a flag. Precedence: flag, environment, file, default.", ""]
+    for known in SETTINGS.values():
+        older = OLDER_FLAGS.get(known.key)
+        lines.append(f"{known.flag} {_metavar(known)}" + (f"  (also {older})" if older else ""))
+        lines.append(f"    {known.help}; {known.key}, {known.environment}, default {default_text(known) or 'empty'}")
+    return "\n".join(lines)
+
+
+def default_text(known: Setting) -> str:
+    """A setting's default as it would be written in an environment variable."""
+    if isinstance(known.default, Path):
+        return f"./{known.default}"
+    if known.type is float:
+        return f"{known.default:g}"
+    return str(known.default).lower() if known.type is bool else str(known.default)
+
+
+def _flag(known: Setting, hidden: bool) -> Callback:
+    names = [known.flag, ATTRIBUTES[known.key]]
+    if known.key in OLDER_FLAGS:
+        names.insert(1, OLDER_FLAGS[known.key])
+    text = f"{known.help[0].upper()}{known.help[1:]} (default {default_text(known)})."
+    return click.option(*names, metavar=_metavar(known), help=text, hidden=hidden)
+
+
+def _metavar(known: Setting) -> str:
+    if known.choices:
+        return "|".join(choice for choice in known.choices if known.key != "backend" or choice in AVAILABLE_BACKENDS)
+    return {bool: "true|false", int: "N", float: "N", Path: "PATH"}.get(known.type, "TEXT")
+
+
+def _show_settings(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(settings_help())
+        context.exit()
+
+
+_settings_help_option = click.option(
+    "--help-settings",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_settings,
+    help="Show the flags of all settings and exit.",
+)
