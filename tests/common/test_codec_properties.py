@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+
 from postroom_common.codec import decode_request, strict_loads
 from postroom_common.errors import CommandError, RequestRejected
 from postroom_common.protocol import JSON_DEPTH_LIMIT
@@ -77,7 +78,25 @@ def outcome(load: Any, data: bytes) -> tuple[str, str]:
 SPACES = st.sampled_from(["", "", "", " ", "\n", "\t", "\r", "\r\n  "])
 #: Pieces of string literals that have to do with how a quick look may miscount keys, or with what is refused.
 PIECES = st.sampled_from(
-    ["a", "a", "b", ":", '\\"', '\\":', "\\\\", "\\/", "\\u0061", "\\u0062", "\\u0022", "\\u003a", "\\u005c", " ", ",", "{", "}"]
+    [
+        "a",
+        "a",
+        "b",
+        ":",
+        '\\"',
+        '\\":',
+        "\\\\",
+        "\\/",
+        "\\u0061",
+        "\\u0062",
+        "\\u0022",
+        "\\u003a",
+        "\\u005c",
+        " ",
+        ",",
+        "{",
+        "}",
+    ]
     + ["한", "😀", "\\ud83d\\ude00", "\\u0000", "\\n"]
 )
 RARE_PIECES = st.sampled_from(["\\ud800", "\\udc00", "\\u12", "\\x41", "\\", "\x01", "\x7f", "\x00", "\ufeff"])
@@ -111,7 +130,8 @@ def _object(inner: Any) -> Any:
 
 DOCUMENTS = _spaced(st.recursive(SCALARS, lambda inner: st.one_of(_array(inner), _object(inner)), max_leaves=12))
 SOUP = st.lists(
-    st.one_of(PIECES, RARE_PIECES, st.sampled_from(["{", "}", "[", "]", '"', '":', '{"a":', ",", "1", '"a"'])), max_size=24
+    st.one_of(PIECES, RARE_PIECES, st.sampled_from(["{", "}", "[", "]", '"', '":', '{"a":', ",", "1", '"a"'])),
+    max_size=24,
 ).map("".join)
 
 
@@ -120,7 +140,9 @@ def damaged_documents(draw: Any) -> bytes:
     """A document with one byte changed, removed or put in."""
     data = bytearray(draw(DOCUMENTS).encode())
     place = draw(st.integers(min_value=0, max_value=len(data)))
-    with_byte = draw(st.one_of(st.binary(max_size=1), st.sampled_from([b'"', b"\\", b":", b"{", b"\xed\xa0\x80", b"\xc0\x80"])))
+    with_byte = draw(
+        st.one_of(st.binary(max_size=1), st.sampled_from([b'"', b"\\", b":", b"{", b"\xed\xa0\x80", b"\xc0\x80"]))
+    )
     data[place : place + draw(st.integers(min_value=0, max_value=1))] = with_byte
     return bytes(data)
 
@@ -134,7 +156,7 @@ def damaged_documents(draw: Any) -> bytes:
 @example('{"":":",":":""}')
 @example('["\\":",{"a":1,"a":2}]')
 @example('[1e300,{"a":1,"a":2}]')
-@example('[1e300,18446744073709551616]')
+@example("[1e300,18446744073709551616]")
 @example("18446744073709551616")
 def test_a_document_is_read_as_the_reference_reads_it(text: str) -> None:
     data = text.encode()
@@ -167,7 +189,9 @@ def test_depth_is_counted_as_the_reference_counts_it(depth: int, data: Any) -> N
     st.fixed_dictionaries(
         {},
         optional={
-            name: st.one_of(st.sampled_from(["r1", "health", "", 1, 2**64 - 1, None, {}]), st.floats(), st.booleans(), st.text())
+            name: st.one_of(
+                st.sampled_from(["r1", "health", "", 1, 2**64 - 1, None, {}]), st.floats(), st.booleans(), st.text()
+            )
             for name in ("requestId", "clientId", "command", "timestampMs", "deadlineMs", "payload")
         },
     )
@@ -192,7 +216,7 @@ def test_every_object_is_a_request_an_answerable_fault_or_rejected_with_a_reason
 
 @pytest.mark.parametrize(
     "item",
-    ['1e300', '"\\\\"', '"a" ', '":"', '{"a" :1}', '"\\":"', "[]", '{"":{}}'],
+    ["1e300", '"\\\\"', '"a" ', '":"', '{"a" :1}', '"\\":"', "[]", '{"":{}}'],
     ids=lambda item: item,
 )
 def test_reading_takes_time_in_proportion_to_the_length(item: str) -> None:

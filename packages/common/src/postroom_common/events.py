@@ -2,8 +2,8 @@
 
 Every event is a self-sufficient fact. Common fields, in this order: ``id`` (dense, increasing), ``epoch``,
 ``req`` (id of the last event of the same request), ``grp`` (id of the last event of the same group), ``engineMs``,
-``wallMs``, ``type``; then the fields of its type; ``by`` (uid, client, request, digest) on a request's last event;
-``crc`` last: CRC-32 (zlib), eight hex digits, over all bytes of the line before ``,"crc"``.
+``wallMs``, ``type``; then the fields of its type; on a request's last event ``by`` (uid, client, request, digest) and,
+if the request has more than one event, ``n``, their number; ``crc`` last: CRC-32 (zlib), eight hex digits, over all bytes of the line before ``,"crc"``.
 """
 
 from __future__ import annotations
@@ -72,6 +72,4 @@ def decode_event(line: bytes) -> Event:
 
 def raw_json(value: Any) -> bytes:
     """The JSON bytes of an event's field, whether it was just built (a Fragment) or read back from a line."""
-    if isinstance(value, orjson.Fragment):
-        return bytes(value.contents) if isinstance(value.contents, bytes) else value.contents.encode()
     return orjson.dumps(value)

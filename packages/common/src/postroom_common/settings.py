@@ -116,7 +116,8 @@ class Setting:
         fits = type(value) is self.type or (self.type is float and type(value) is int)
         if not fits:
             raise self._refused(value, where)
-        if math.isnan(value) or (self.low is not None and value < self.low):
+        endless = type(value) is float and not math.isfinite(value)
+        if endless or (self.low is not None and value < self.low):
             return self.default if self.below is None else self.below
         return self.high if self.high is not None and value > self.high else value
 
@@ -135,11 +136,11 @@ def flatten(
     def walk(node: Mapping[str, Any], prefix: str) -> None:
         for name, value in node.items():
             key = prefix + name
-            if key in table:
+            if key in table and "." not in name:
                 flat[key] = value
             elif key in elsewhere:
                 pass
-            elif key not in groups:
+            elif key not in groups or "." in name:
                 known_keys = (*table, *elsewhere)
                 beside = {known[len(prefix) :].partition(".")[0] for known in known_keys if known.startswith(prefix)}
                 raise ConfigurationError(f"{where}{key}: unknown key; known here: {', '.join(sorted(beside))}")
