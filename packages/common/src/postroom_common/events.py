@@ -3,7 +3,8 @@
 Every event is a self-sufficient fact. Common fields, in this order: ``id`` (dense, increasing), ``epoch``,
 ``req`` (id of the last event of the same request), ``grp`` (id of the last event of the same group), ``engineMs``,
 ``wallMs``, ``type``; then the fields of its type; on a request's last event ``by`` (uid, client, request, digest) and,
-if the request has more than one event, ``n``, their number; ``crc`` last: CRC-32 (zlib), eight hex digits, over all bytes of the line before ``,"crc"``.
+if the request has more than one event, ``n``, their number; ``crc`` last: CRC-32 (zlib), eight hex digits, over all
+bytes of the line before ``,"crc"``.
 """
 
 from __future__ import annotations
