@@ -1,0 +1,67 @@
+"""Client of the Postroom message queue: files in a mailbox directory, nothing but the standard library."""
+
+from ._codec import Binary
+from ._delivery import Delivery
+from .client import Client, Request
+from .errors import (
+    ERRORS_BY_CODE,
+    BadResponse,
+    DaemonNotRunning,
+    DeadlineExpired,
+    DlqNotFound,
+    Forbidden,
+    InternalError,
+    InvalidArgument,
+    InvalidRequest,
+    LeaseExpired,
+    LeaseMismatch,
+    MailboxError,
+    MessageNotFound,
+    NoAnswer,
+    ParseError,
+    Paused,
+    PostroomError,
+    QueueNotFound,
+    RequestRejected,
+    RequestTimeout,
+    ServerError,
+    StorageFailed,
+    StorageFull,
+    UnknownCommand,
+    ValidationFailed,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ERRORS_BY_CODE",
+    "BadResponse",
+    "Binary",
+    "Client",
+    "DaemonNotRunning",
+    "DeadlineExpired",
+    "Delivery",
+    "DlqNotFound",
+    "Forbidden",
+    "InternalError",
+    "InvalidArgument",
+    "InvalidRequest",
+    "LeaseExpired",
+    "LeaseMismatch",
+    "MailboxError",
+    "MessageNotFound",
+    "NoAnswer",
+    "ParseError",
+    "Paused",
+    "PostroomError",
+    "QueueNotFound",
+    "Request",
+    "RequestRejected",
+    "RequestTimeout",
+    "ServerError",
+    "StorageFailed",
+    "StorageFull",
+    "UnknownCommand",
+    "ValidationFailed",
+    "__version__",
+]

@@ -1,0 +1,188 @@
+"""Requests to bytes, response bytes to data. Pure: no file, no clock, no randomness."""
+
+import base64
+import json
+import re
+
+from . import _protocol
+from ._compat import PY2, integer_types, ordered_dict, text_type
+from .errors import ERRORS_BY_CODE, BadResponse, InvalidArgument, ServerError
+
+_encode_json = json.JSONEncoder(
+    ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
+).encode
+_is_id = re.compile("(?:" + _protocol.ID_PATTERN + r")\Z").match
+_has_surrogate = re.compile(b"\xed[\xa0-\xbf]").search
+_INFINITY = float("inf")
+#: The envelope and its payload take two of the levels that a request may have.
+_DEPTH_LIMIT = _protocol.JSON_DEPTH_LIMIT - 2
+
+
+class Binary(object):
+    """A body of bytes. ``data`` is bytes, ``content_type`` its media type or None.
+
+    Text and JSON values are published as they are; bytes only in this wrapper, and they are consumed in it.
+    """
+
+    __slots__ = ("content_type", "data")
+
+    def __init__(self, data, content_type=None):
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise InvalidArgument("Binary takes bytes, not " + type(data).__name__)
+        self.data = data.tobytes() if isinstance(data, memoryview) else bytes(data)
+        self.content_type = content_type
+
+    def __eq__(self, other):
+        if not isinstance(other, Binary):
+            return NotImplemented
+        return (self.data, self.content_type) == (other.data, other.content_type)
+
+    def __ne__(self, other):
+        return not self == other
+
+    def __hash__(self):
+        return hash((self.data, self.content_type))
+
+    def __len__(self):
+        return len(self.data)
+
+    def __repr__(self):
+        return "<Binary of %d bytes, %s>" % (len(self.data), self.content_type or "no content type")
+
+
+def check_id(text, what):
+    """``text`` as a client or request id. Raises ``InvalidArgument``."""
+    if not isinstance(text, (str, text_type)) or not _is_id(text):
+        raise InvalidArgument(
+            "%s %r: expected 1 to 128 of A-Z a-z 0-9 . _ - beginning with a letter or digit" % (what, text)
+        )
+    return text
+
+
+def encode_payload(command, options):
+    """The payload of ``command`` from its options by their Python names; None counts as absent.
+
+    Raises ``InvalidArgument`` for an unknown option or a value that JSON cannot hold.
+    """
+    payload = ordered_dict()
+    rest = dict(options)
+    for wire_name, name, kind, _, required, _ in _protocol.FIELDS[command]:
+        if name not in rest:
+            if required:
+                raise InvalidArgument("%s needs %s" % (command, name))
+            continue
+        value = rest.pop(name)
+        if value is None and kind != "any value":
+            if required:
+                raise InvalidArgument("%s needs %s" % (command, name))
+            continue
+        if isinstance(value, Binary) and wire_name == "message":
+            rest["encoding"] = "base64"
+            if not rest.get("content_type"):
+                rest["content_type"] = value.content_type
+            value = base64.b64encode(value.data).decode("ascii")
+        payload[wire_name] = value
+    if rest:
+        known = ", ".join(field[1] for field in _protocol.FIELDS[command]) or "none"
+        raise InvalidArgument("%s has no option %s; it has: %s" % (command, ", ".join(sorted(rest)), known))
+    return payload
+
+
+def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, payload):
+    """The bytes of a request. Raises ``InvalidArgument`` naming the value that cannot be sent."""
+    envelope = ordered_dict()
+    envelope["requestId"] = check_id(request_id, "request id")
+    envelope["clientId"] = check_id(client_id, "client id")
+    envelope["command"] = command
+    envelope["timestampMs"] = timestamp_ms
+    envelope["deadlineMs"] = deadline_ms
+    envelope["payload"] = _checked(payload, "", _DEPTH_LIMIT + 1)
+    data = _encode_json(envelope)
+    if isinstance(data, text_type):
+        try:
+            data = data.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InvalidArgument("text cannot be sent: it has half a surrogate pair (%s)" % error.reason)
+    if PY2 and _has_surrogate(data):
+        raise InvalidArgument("text cannot be sent: it has half a surrogate pair")
+    return data
+
+
+def _checked(value, where, depth):
+    """``value`` as the encoder may have it. The daemon sets aside unanswered what is refused here with a reason."""
+    if value is None or isinstance(value, (bool, text_type)):
+        return value
+    if isinstance(value, integer_types):
+        if not -(2**63) <= value < 2**64:
+            raise InvalidArgument("%s: an integer must fit 64 bits, not %d" % (where, value))
+        return value
+    if isinstance(value, float):
+        if value != value or value in (_INFINITY, -_INFINITY):
+            raise InvalidArgument("%s: %r has no JSON form" % (where, value))
+        return value
+    if isinstance(value, (dict, list, tuple)):
+        if depth == 0:
+            raise InvalidArgument("nested deeper than %d levels" % _DEPTH_LIMIT)
+        if isinstance(value, dict):
+            return _checked_object(value, where, depth)
+        return [_checked(item, "%s[%d]" % (where, index), depth - 1) for index, item in enumerate(value)]
+    if PY2 and isinstance(value, bytes):
+        return _text_of_native(value, where)
+    hint = "; wrap bytes in Binary" if isinstance(value, (bytes, bytearray, memoryview)) else ""
+    raise InvalidArgument("%s: a %s cannot be sent as JSON%s" % (where, type(value).__name__, hint))
+
+
+def _checked_object(value, where, depth):
+    result = ordered_dict()
+    for key, item in value.items():
+        if PY2 and isinstance(key, bytes):
+            key = _text_of_native(key, where)
+        if not isinstance(key, text_type):
+            raise InvalidArgument("%s: a key must be text, not %r" % (where or "payload", key))
+        result[key] = _checked(item, where + "." + key if where else key, depth - 1)
+    if len(result) != len(value):
+        raise InvalidArgument("%s: a key stands twice, as bytes and as text" % where)
+    return result
+
+
+def _text_of_native(value, where):
+    """A plain string of Python 2.7, which is text here."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidArgument("%s: a str must hold UTF-8; wrap binary data in Binary" % where)
+
+
+def decode_response(data, request_id):
+    """The ``data`` object of a response.
+
+    Raises ``BadResponse`` when the bytes are no response to ``request_id``, and the error of its code when the
+    daemon refused.
+    """
+    try:
+        reply = json.loads(data.decode("utf-8"))
+    except (ValueError, RuntimeError) as error:
+        raise BadResponse("the response to %s is not JSON: %s" % (request_id, error))
+    if not isinstance(reply, dict) or reply.get("requestId") != request_id:
+        raise BadResponse("the response to %s answers another request" % request_id)
+    if reply.get("ok") is True:
+        result = reply.get("data")
+        if not isinstance(result, dict):
+            raise BadResponse("the response to %s has no data" % request_id)
+        return result
+    error = reply.get("error")
+    if not isinstance(error, dict) or not isinstance(error.get("code"), text_type):
+        raise BadResponse("the response to %s has neither data nor an error" % request_id)
+    code = str(error["code"]) if error["code"] in ERRORS_BY_CODE else error["code"]
+    raise ERRORS_BY_CODE.get(code, ServerError)(code, error.get("message") or "")
+
+
+def decode_body(message):
+    """The body of a consumed message: ``Binary``, or what ``payloadAs`` asked for."""
+    payload = message.get("payload")
+    if message.get("encoding") != "base64":
+        return payload
+    try:
+        return Binary(base64.b64decode(payload.encode("ascii")), message.get("contentType"))
+    except (AttributeError, TypeError, ValueError) as error:  # binascii.Error: a TypeError on 2.7, a ValueError on 3
+        raise BadResponse("message %s: its body is not base64: %s" % (message.get("messageKey"), error))

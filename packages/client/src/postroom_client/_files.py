@@ -1,0 +1,52 @@
+"""Helpers on files that both the mailbox and its exchanges use."""
+
+import errno
+import os
+
+from ._compat import DIRECTORY, NO_FOLLOW, chmod_fd, close_fd, make_directory, open_fd, read_fd, unlink
+from .errors import MailboxError
+
+
+def make_box(box):
+    """Make a client's box, open to the daemon's group. Raises ``OSError``."""
+    make_directory(box, 0o770)
+    fd = open_fd(box, os.O_RDONLY | DIRECTORY | NO_FOLLOW)
+    try:
+        chmod_fd(fd, 0o770)  # whatever the umask is: the daemon writes into it by its group
+    finally:
+        close_fd(fd)
+
+
+def read_to_end(fd, limit_bytes):
+    """All bytes of ``fd``, or None when they are more than ``limit_bytes``."""
+    chunks = []
+    size = 0
+    while size <= limit_bytes:
+        chunk = read_fd(fd, 65536)
+        if not chunk:
+            return b"".join(chunks)
+        chunks.append(chunk)
+        size += len(chunk)
+    return None
+
+
+def unlink_if_possible(path):
+    """Unlink ``path`` where that is possible."""
+    try:
+        unlink(path)
+    except (IOError, OSError):
+        pass  # gone, or not ours to remove: the daemon ages it out
+
+
+def mailbox_error(what, path, error):
+    """A ``MailboxError`` for people from an error of the system."""
+    hints = {
+        errno.EACCES: "this user may not; ask the device's owner for access",
+        errno.EPERM: "this user may not; ask the device's owner for access",
+        errno.ENOSPC: "free space on the device",
+        errno.EDQUOT: "free space on the device",
+        errno.ENOENT: "the mailbox is gone; is the ipc root right?",
+    }
+    hint = hints.get(error.errno)
+    text = "%s at %s: %s" % (what, path, os.strerror(error.errno) if error.errno else error)
+    return MailboxError(text + " (%s)" % hint if hint else text)

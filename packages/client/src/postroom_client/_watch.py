@@ -1,0 +1,124 @@
+"""Waiting for a file to appear in a directory: by inotify where it is, by short growing sleeps elsewhere.
+
+A watch belongs to one waiting call at a time. ``wait`` may return early: its caller looks for the file each time.
+"""
+
+import errno
+import os
+import select
+import sys
+
+from ._compat import CLOSE_ON_EXEC, close_fd, poll, read_fd, set_close_on_exec, sleep
+
+_NOTHING_TO_READ = (errno.EAGAIN, errno.EWOULDBLOCK)
+
+_IN_MOVED_TO = 0x00000080
+_IN_ONLYDIR = 0x01000000
+_IN_DONT_FOLLOW = 0x02000000
+
+_FIRST_SLEEP_S = 0.0005
+_LONGEST_SLEEP_S = 0.05
+
+
+class SleepingWatch(object):
+    """Sleeps that grow by half while nothing comes, from half a millisecond to 50 ms."""
+
+    def __init__(self, identity=None):
+        self.identity = identity
+        self._sleep_s = _FIRST_SLEEP_S
+
+    def begin(self):
+        """Forget the past: a new call waits now."""
+        self._sleep_s = _FIRST_SLEEP_S
+
+    def wait(self, timeout_s):
+        """Wait for something new, at most ``timeout_s``."""
+        sleep(max(0.0, min(self._sleep_s, timeout_s)))
+        self._sleep_s = min(self._sleep_s * 1.5, _LONGEST_SLEEP_S)
+
+    def close(self):
+        """Nothing is held."""
+
+    close_after_fork = close
+
+
+class InotifyWatch(object):
+    """Wakes when a file is renamed into ``directory``. Raises ``OSError`` where inotify cannot be had."""
+
+    def __init__(self, directory, identity=None):
+        self._fd = -1
+        self.identity = identity
+        libc, get_errno = _load_libc()
+        # inotify's flags for these two have the values of open's.
+        fd = libc.inotify_init1(os.O_NONBLOCK | CLOSE_ON_EXEC)
+        if fd < 0:
+            raise OSError(get_errno(), "inotify_init1")
+        self._fd = fd
+        set_close_on_exec(fd)
+        path = directory if isinstance(directory, bytes) else os.fsencode(directory)
+        if libc.inotify_add_watch(fd, path, _IN_MOVED_TO | _IN_ONLYDIR | _IN_DONT_FOLLOW) < 0:
+            number = get_errno()
+            self.close()
+            raise OSError(number, "inotify_add_watch")
+        self._poller = select.poll()
+        self._poller.register(fd, select.POLLIN)
+
+    def begin(self):
+        """Forget what came while nobody waited."""
+        self._drain()
+
+    def wait(self, timeout_s):
+        """Wait for something new, at most ``timeout_s``."""
+        poll(self._poller, timeout_s)
+        self._drain()
+
+    def _drain(self):
+        try:
+            # Events that do not fit wake the next wait at once.
+            read_fd(self._fd, 4096)
+        except (IOError, OSError) as error:
+            if error.errno not in _NOTHING_TO_READ:
+                raise
+
+    def close(self):
+        """Give the descriptor back; a second time does nothing."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            close_fd(fd)
+
+    def close_after_fork(self):
+        """Give back a child's copy of the descriptor, unless the child has already closed it and reused its number."""
+        try:
+            if not os.readlink("/proc/self/fd/%d" % self._fd).endswith("inotify"):
+                self._fd = -1
+        except (IOError, OSError):
+            self._fd = -1
+        self.close()
+
+    def __del__(self):
+        self.close()
+
+
+def open_watch(directory, identity, polling):
+    """The best watch on ``directory`` that can be had here; ``polling`` asks for the one without inotify."""
+    if not polling and sys.platform.startswith("linux"):
+        try:
+            return InotifyWatch(directory, identity)
+        except (ImportError, AttributeError, OSError):
+            # No ctypes, an old C library, no instance left for this user, or no right to read the directory.
+            pass
+    return SleepingWatch(identity)
+
+
+_libc = []
+
+
+def _load_libc():
+    if not _libc:
+        import ctypes
+
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.inotify_init1.argtypes = (ctypes.c_int,)
+        libc.inotify_add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
+        _libc.append((libc, ctypes.get_errno))
+    return _libc[0]

@@ -1,0 +1,141 @@
+"""Errors: one root, one class for each code of the wire, and the client's own.
+
+``ERRORS_BY_CODE`` leads from a code to its class. A code that this client does not know raises plain ``ServerError``.
+"""
+
+
+from ._compat import PY2, text_type
+
+
+class PostroomError(Exception):
+    """Root of every error that the client raises on purpose."""
+
+    def __str__(self):
+        text = self.args[0] if self.args else ""
+        return text.encode("utf-8") if PY2 and isinstance(text, text_type) else text
+
+
+class InvalidArgument(PostroomError, ValueError):
+    """An argument cannot be sent; the text names it. Nothing was written."""
+
+
+class MailboxError(PostroomError):
+    """The mailbox directory cannot be used: rights, space, or something that does not belong there."""
+
+
+class BadResponse(MailboxError):
+    """A response file is not what a daemon writes. Whether the request was executed is unknown."""
+
+
+class NoAnswer(PostroomError):
+    """A request without an answer; ``request`` can be sent again with ``Client.send``."""
+
+    def __init__(self, message, request=None):
+        PostroomError.__init__(self, message)
+        self.request = request
+
+
+class RequestTimeout(NoAnswer):
+    """A daemon runs, but did not answer in time. The request may have been executed.
+
+    ``client.send(error.request)`` sends the same bytes again: it returns the first answer if the request was executed.
+    """
+
+
+class DaemonNotRunning(NoAnswer):
+    """No answer in time, and no daemon serves this mailbox."""
+
+
+class RequestRejected(NoAnswer):
+    """The daemon set the request aside without an answer; the text holds its reason."""
+
+
+class ServerError(PostroomError):
+    """The daemon refused a request: ``code`` for programs, ``message`` for people."""
+
+    def __init__(self, code, message):
+        PostroomError.__init__(self, "%s: %s" % (code, message))
+        self.code = code
+        self.message = message
+
+    def __reduce__(self):
+        return (type(self), (self.code, self.message))
+
+
+class InvalidRequest(ServerError):
+    """ERR_INVALID_REQUEST: a required field is missing, or a value is outside what the field allows."""
+
+
+class ParseError(ServerError):
+    """ERR_PARSE_ERROR: a field has the wrong JSON type."""
+
+
+class UnknownCommand(ServerError):
+    """ERR_UNKNOWN_COMMAND: this daemon does not know the command."""
+
+
+class DeadlineExpired(ServerError):
+    """ERR_TIMEOUT: the deadline had passed before the daemon looked at the request. Nothing was done."""
+
+
+class Forbidden(ServerError):
+    """ERR_FORBIDDEN: this user may not act as this client, or not do this."""
+
+
+class QueueNotFound(ServerError):
+    """ERR_QUEUE_NOT_FOUND: the command needs an existing queue."""
+
+
+class MessageNotFound(ServerError):
+    """ERR_MESSAGE_NOT_FOUND: acknowledged, dropped, or never there."""
+
+
+class LeaseExpired(ServerError):
+    """ERR_LEASE_EXPIRED: the lease has ended, or another delivery holds the message. Nothing was changed."""
+
+
+class LeaseMismatch(ServerError):
+    """ERR_LEASE_MISMATCH: this lease or consumer does not hold the message. Nothing was changed."""
+
+
+class ValidationFailed(ServerError):
+    """ERR_VALIDATION_FAILED: the message breaks the queue's schema. Nothing was stored."""
+
+
+class DlqNotFound(ServerError):
+    """ERR_DLQ_NOT_FOUND: no dead letter has this key."""
+
+
+class Paused(ServerError):
+    """ERR_PAUSED: publishing to this queue is paused."""
+
+
+class StorageFull(ServerError):
+    """ERR_STORAGE_FULL: the disk is too full to take another message; ack and nack still work."""
+
+
+class StorageFailed(ServerError):
+    """ERR_STORAGE_FAILED: the disk refused a write. Nothing was changed."""
+
+
+class InternalError(ServerError):
+    """ERR_INTERNAL_ERROR: the daemon failed at this request. Nothing was changed."""
+
+
+ERRORS_BY_CODE = {
+    "ERR_INVALID_REQUEST": InvalidRequest,
+    "ERR_PARSE_ERROR": ParseError,
+    "ERR_UNKNOWN_COMMAND": UnknownCommand,
+    "ERR_TIMEOUT": DeadlineExpired,
+    "ERR_FORBIDDEN": Forbidden,
+    "ERR_QUEUE_NOT_FOUND": QueueNotFound,
+    "ERR_MESSAGE_NOT_FOUND": MessageNotFound,
+    "ERR_LEASE_EXPIRED": LeaseExpired,
+    "ERR_LEASE_MISMATCH": LeaseMismatch,
+    "ERR_VALIDATION_FAILED": ValidationFailed,
+    "ERR_DLQ_NOT_FOUND": DlqNotFound,
+    "ERR_PAUSED": Paused,
+    "ERR_STORAGE_FULL": StorageFull,
+    "ERR_STORAGE_FAILED": StorageFailed,
+    "ERR_INTERNAL_ERROR": InternalError,
+}
