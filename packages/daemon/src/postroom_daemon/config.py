@@ -180,7 +180,7 @@ class Settings:
     journal_durability: str = setting(
         "journal.durability",
         "commit",
-        "commit: synced before a request is answered; interval: every journal.intervalMs; none: when the system likes",
+        "when the journal is synced: commit (before an answer), interval (every journal.intervalMs), none (by the system)",
         choices=("commit", "interval", "none"),
     )
     journal_interval_ms: int = setting(
