@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 from postroom_common.codec import strict_loads
-from postroom_common.errors import CommandError
+from postroom_common.errors import CommandError, PostroomError
 from postroom_common.protocol import FIELDS, Command, Field, Kind
 from postroom_common.settings import split_words
 
@@ -60,11 +60,14 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
 
 
 def _call(source: Source, command: Command, payload: dict[str, Any]) -> None:
+    _unpack_message(payload)
+    config = source.load()
+    if not config.root.is_dir():
+        raise PostroomError(f"{config.root} does not exist; make it with: postroomd init --root {config.root}")
     from .service import open_local
 
-    _unpack_message(payload)
     try:
-        with open_local(source.load()) as session:
+        with open_local(config) as session:
             data = session.call(command.value, payload)
     except CommandError as error:
         click.echo(json.dumps({"error": {"code": error.code, "message": error.message}}, ensure_ascii=False))

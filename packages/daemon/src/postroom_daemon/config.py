@@ -180,7 +180,7 @@ class Settings:
     journal_durability: str = setting(
         "journal.durability",
         "commit",
-        "when the journal is synced: commit (before an answer), interval (every journal.intervalMs), none (by the system)",
+        "when the journal is synced: commit (before an answer), interval (every journal.intervalMs), none (never)",
         choices=("commit", "interval", "none"),
     )
     journal_interval_ms: int = setting(
