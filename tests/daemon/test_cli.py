@@ -189,8 +189,8 @@ def test_local_has_every_command_and_every_field_of_the_protocol():
     assert sorted(policy.commands) == ["get", "set"]
     assert len(commands) - 1 + len(policy.commands) == len(Command)
     options = {option for parameter in commands["publish"].params for option in parameter.opts}
-    assert {"--queue", "--message", "--attributes", "--priority", "--delay", "--target", "--dedup-key"} <= options
-    assert len(commands["publish"].params) == len(FIELDS[Command.PUBLISH])
+    assert {"--queue", "--message", "--attributes", "--priority", "--delay", "--target", "--msg-version"} <= options
+    assert len(commands["publish"].params) == len(FIELDS[Command.PUBLISH]) + len(("--json-body", "--binary"))
 
 
 def test_local_makes_no_root(tmp_path):
@@ -202,11 +202,10 @@ def test_local_makes_no_root(tmp_path):
 def test_local_refuses_wrong_use_before_it_opens_anything(tmp_path):
     root = str(tmp_path / "root")
     for arguments in (
-        ["publish", "--queue", "q"],
         ["publish", "--message", "m"],
         ["publish", "--queue", "q", "--message", "m", "--priority", "high"],
         ["publish", "--queue", "q", "--message", f"@{tmp_path}/gone"],
-        ["policy", "set", "--queue", "q", "--policy", "[]"],
+        ["policy", "set", "--queue", "q", "--policy", "{"],
         ["policy", "set", "--queue", "q", "--policy", '{"a": 1, "a": 2}'],
         ["purge"],
     ):

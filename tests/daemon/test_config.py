@@ -240,7 +240,8 @@ def test_an_unknown_key_is_refused_naming_its_neighbours(root, tree, key, beside
 
 @pytest.mark.parametrize("key", SETTINGS)
 def test_a_wrong_type_is_refused_naming_key_and_expected_type(root, key):
-    for wrong in ({"a": 1}, [], None, "text" if SETTINGS[key].type in (int, float, bool) else 5):
+    wrongs: list[Any] = [{"a": 1}, [], None, "text" if SETTINGS[key].type in (int, float, bool) else 5]
+    for wrong in wrongs:
         told = refusal(root, nested(key, wrong))
         assert f"{key}: expected {SETTINGS[key].expected}, got " in told
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+
 from postroom_common.errors import ConfigurationError, PostroomError
 from postroom_common.policy import Policy
 from postroom_common.protocol import PROTOCOL_VERSION

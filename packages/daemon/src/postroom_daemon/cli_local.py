@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import math
+import os
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 import click
+
 from postroom_common.codec import strict_loads
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.protocol import FIELDS, Command, Field, Kind
@@ -20,13 +23,16 @@ NOTHING_TO_CONSUME: Final = 4
 
 #: Fields that make no sense where nobody else publishes meanwhile.
 _ONLY_SERVED: Final = frozenset({"waitMs", "waitLock"})
-#: Short spellings beside the rule that ``messageKey`` is ``--message-key``.
+#: Short spellings beside the rule that ``messageKey`` is ``--message-key``; as in the client's command line.
 _SHORT: Final = {
     "delayMs": "--delay",
     "targetConsumerId": "--target",
     "visibilityTimeoutSec": "--visibility",
     "deduplicationKey": "--dedup-key",
+    "version": "--msg-version",
 }
+#: Fields whose argument may be a file or standard input.
+_FROM_FILES: Final = frozenset({"message", "policy"})
 _NAMES: Final = {
     Command.PUBLISH: ("publish", "Put a message into a queue."),
     Command.CONSUME_NEXT: ("consume", "Lease the next message of a queue."),
@@ -50,17 +56,26 @@ _POLICY_NAMES: Final = {
 
 
 def _local_command(command: Command, name: str, help: str) -> click.Command:  # noqa: A002 - as click says
-    @click.pass_obj
-    def carry_out(source: Source, /, **given: Any) -> None:
-        payload = {field.name: given[_variable(field)] for field in FIELDS[command] if _variable(field) in given}
-        _call(source, command, {name: value for name, value in payload.items() if value is not None})
+    @click.pass_context
+    def carry_out(context: click.Context, /, **given: Any) -> None:
+        payload = {field.name: given.get(_variable(field)) for field in FIELDS[command]}
+        if command is Command.PUBLISH:
+            _complete_publish(payload, given["json_body"], given["binary"])
+        elif command is Command.SET_POLICY:
+            payload["policy"] = parse_json(read_text(payload["policy"], "--policy"), "--policy")
+        word = context.command_path.partition(" local ")[2]
+        _call(context.obj, command, word, {name: value for name, value in payload.items() if value is not None})
 
     params: list[click.Parameter] = [_option(field) for field in FIELDS[command] if field.name not in _ONLY_SERVED]
+    if command is Command.PUBLISH:
+        params.append(
+            click.Option(["--json-body"], is_flag=True, help="Message and attributes are JSON: take their values.")
+        )
+        params.append(click.Option(["--binary"], is_flag=True, help="The message is bytes: take them as base64."))
     return click.Command(name, callback=carry_out, params=params, help=help, short_help=help)
 
 
-def _call(source: Source, command: Command, payload: dict[str, Any]) -> None:
-    _unpack_message(payload)
+def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) -> None:
     config = source.load()
     if not config.root.is_dir():
         raise PostroomError(f"{config.root} does not exist; make it with: postroomd init --root {config.root}")
@@ -70,69 +85,90 @@ def _call(source: Source, command: Command, payload: dict[str, Any]) -> None:
         with open_local(config) as session:
             data = session.call(command.value, payload)
     except CommandError as error:
-        click.echo(json.dumps({"error": {"code": error.code, "message": error.message}}, ensure_ascii=False))
+        answer = {"code": str(error.code), "message": error.message}
+        click.echo(json.dumps({"ok": False, "command": word, "error": answer}))
         raise SystemExit(1) from None
-    click.echo(json.dumps(data, ensure_ascii=False))
+    click.echo(json.dumps({"ok": True, "command": word, "data": data}))
     if command is Command.CONSUME_NEXT and data["message"] is None:
         raise SystemExit(NOTHING_TO_CONSUME)
 
 
 def _option(field: Field) -> click.Option:
     if field.name == "operation":
-        return click.Option(
-            ["--publish", _variable(field)], flag_value="publish", help="Publishing instead of consuming."
-        )
+        names = ["--publish", _variable(field)]
+        return click.Option(names, flag_value="publish", help="Publishing instead of consuming.")
     names = ["--" + split_words(field.name, "-"), _variable(field)]
     if field.name in _SHORT:
         names.insert(0, _SHORT[field.name])
     text = f"{field.help[0].upper()}{field.help[1:]}."
-    if field.name == "message":
-        text = "The body: a text, @FILE for a file's content, or - for standard input."
+    if field.name in _FROM_FILES:
+        text = f"{text[:-1]}: TEXT, @FILE (@@ for a leading @), or standard input (-, or none)."
     if field.kind is Kind.FLAG:
         return click.Option(names, is_flag=True, default=None, help=text)
-    return click.Option(
-        names,
-        type={Kind.INTEGER: int, Kind.NUMBER: float}.get(field.kind, str),
-        callback=_parse_object if field.kind is Kind.OBJECT else None,
-        required=field.required or field.name == "message",
-        help=text,
-    )
+    kind = {Kind.INTEGER: int, Kind.NUMBER: float}.get(field.kind, str)
+    required = field.required and field.name not in _FROM_FILES
+    callback = _to_scalar if field.kind is Kind.SCALAR else None
+    return click.Option(names, type=kind, required=required, callback=callback, help=text)
 
 
 def _variable(field: Field) -> str:
     return split_words(field.name, "_")
 
 
-def _parse_object(context: click.Context, parameter: click.Parameter, text: str | None) -> dict[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        value = strict_loads(text.encode())
-    except ValueError as error:
-        raise click.BadParameter(f"not valid JSON: {error}") from None
-    if type(value) is not dict:
-        raise click.BadParameter('expected a JSON object, such as {"retry": {"limit": 3}}')
-    return value
-
-
-def _unpack_message(payload: dict[str, Any]) -> None:
-    # Bytes that are no text travel as base64, so that any file can be a body.
-    text = payload.get("message", "")
-    if text == "-":
-        content = sys.stdin.buffer.read()
-    elif text.startswith("@"):
+def _to_scalar(context: click.Context, parameter: click.Parameter, text: str | None) -> str | float | None:
+    """A number where the text is one, else the text."""
+    for convert in (int, float):
         try:
-            content = Path(text[1:]).read_bytes()
-        except OSError as error:
-            raise click.UsageError(f"--message: {text[1:]} cannot be read: {error.strerror}") from None
-    else:
+            number = convert(text or "")
+        except ValueError:
+            continue
+        if math.isfinite(number):
+            return number
+    return text
+
+
+def _complete_publish(payload: dict[str, Any], json_body: bool, binary: bool) -> None:
+    if binary:
+        payload["message"] = base64.b64encode(read_source(payload["message"], "--message")).decode()
+        payload["encoding"] = "base64"
         return
+    payload["message"] = read_text(payload["message"], "--message")
+    if json_body:
+        payload["message"] = parse_json(payload["message"], "--message")
+        if payload["attributes"] is not None:
+            payload["attributes"] = parse_json(payload["attributes"], "--attributes")
+
+
+def read_source(argument: str | None, option: str) -> bytes:
+    """The bytes that an argument means: its own, those of ``@file``, or standard input."""
+    if argument is None and sys.stdin.isatty():
+        raise click.UsageError(f"{option} is missing: give TEXT, @FILE or -")
+    if argument is None or argument == "-":
+        return sys.stdin.buffer.read()
+    if not argument.startswith("@"):
+        return os.fsencode(argument)
+    if argument.startswith("@@"):
+        return os.fsencode(argument[1:])
     try:
-        payload["message"] = content.decode()
-    except UnicodeDecodeError:
-        if "encoding" in payload:
-            raise click.UsageError("--message: with --encoding the content must be text") from None
-        payload["message"], payload["encoding"] = base64.b64encode(content).decode(), "base64"
+        return Path(argument[1:]).read_bytes()
+    except OSError as error:
+        raise click.UsageError(f"{option}: {argument[1:]} cannot be read: {error.strerror}") from None
+
+
+def read_text(argument: str | None, option: str) -> str:
+    """As ``read_source``, for text."""
+    try:
+        return read_source(argument, option).decode()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{option} is not UTF-8 (byte {error.start}); binary messages need --binary") from None
+
+
+def parse_json(text: str, option: str) -> Any:
+    """The value of a JSON text."""
+    try:
+        return strict_loads(text.encode())
+    except (ValueError, RecursionError) as error:
+        raise click.UsageError(f"{option} is not valid JSON: {error}") from None
 
 
 #: The commands of ``postroomd local``.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+
 from postroom_common.settings import Setting
 
 from .config import ATTRIBUTES, AVAILABLE_BACKENDS, SETTINGS, Config, load
