@@ -125,23 +125,20 @@ def native_path(path):
 def _monotonic_by_ctypes():
     import ctypes
 
-    class Timespec(ctypes.Structure):
-        _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
-
     try:
         clock_gettime = ctypes.CDLL(None, use_errno=True).clock_gettime
     except AttributeError:  # before glibc 2.17
         clock_gettime = ctypes.CDLL("librt.so.1", use_errno=True).clock_gettime
-    clock_gettime.argtypes = (ctypes.c_int, ctypes.POINTER(Timespec))
+    timespec = ctypes.c_long * 2
+    clock_gettime.argtypes = (ctypes.c_int, ctypes.POINTER(timespec))
     clock_id = 6 if sys.platform == "darwin" else 1
-    now = Timespec()
-    if clock_gettime(clock_id, ctypes.byref(now)) != 0:
+    if clock_gettime(clock_id, timespec()) != 0:
         raise OSError(ctypes.get_errno(), "clock_gettime")
 
     def monotonic():
-        now = Timespec()
-        clock_gettime(clock_id, ctypes.byref(now))
-        return now.seconds + now.nanoseconds * 1e-9
+        now = timespec()
+        clock_gettime(clock_id, now)
+        return now[0] + now[1] * 1e-9
 
     return monotonic
 

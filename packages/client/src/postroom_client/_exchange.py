@@ -1,4 +1,4 @@
-"""One request in the mailbox, from its put to its answer: kept alive while its caller waits, withdrawn when it gives up."""
+"""One request in the mailbox: kept there while its caller waits, withdrawn when it gives up."""
 
 import errno
 import os

@@ -10,7 +10,7 @@ DAEMON_LOCK = "daemon.lock"
 
 #: Descriptors of locked requests of this process, with the (device, inode) behind each. A forked child closes its
 #: copies: while it had them, the daemon would take its dead parent for a client that still waits.
-_held = {}
+_held = {}  # type: dict
 _held_by = [os.getpid()]
 
 

@@ -110,7 +110,7 @@ def open_watch(directory, identity, polling):
     return SleepingWatch(identity)
 
 
-_libc = []
+_libc = []  # type: list
 
 
 def _load_libc():

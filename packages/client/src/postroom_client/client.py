@@ -137,7 +137,7 @@ class Client(object):
         return self._send("ack", timeout, message_key=key, lease_id=lease, consumer_id=consumer_id)
 
     def nack(self, message_key, lease_id=None, consumer_id=None, reason=None, requeue=None, timeout=None):
-        """Settle a message as failed: with ``requeue`` it is retried by the queue's policy, else it is a dead letter."""
+        """Settle a message as failed: retried by the queue's policy with ``requeue``, else a dead letter."""
         key, lease = _key_and_lease(message_key, lease_id)
         return self._send(
             "nack",

@@ -1,0 +1,253 @@
+"""The command line: subcommands, their options, and how argument texts become payload fields."""
+
+import argparse
+import json
+import os
+import sys
+
+from . import __version__
+from ._protocol import FIELDS, REQUEST_BYTES_DEFAULT
+
+EXIT_OK = 0
+EXIT_ERROR = 1
+EXIT_USAGE = 2
+EXIT_NO_ANSWER = 3
+EXIT_NOTHING = 4
+
+DEFAULT_TIMEOUT_MS = 30000
+
+#: Words on the command line, the command they mean, and what they do.
+SUBCOMMANDS = (
+    ("publish", "publish", "store a message"),
+    ("consume", "consume_next", "lease the next message"),
+    ("ack", "ack", "settle a message as done"),
+    ("nack", "nack", "settle a message as failed: retry with --requeue, else dead letter"),
+    ("release", "release", "give a message back untried"),
+    ("extend", "extend_lease", "let a lease end later"),
+    ("status", "status", "depths, policy and pauses of a queue"),
+    ("queues", "list_queues", "list the queues"),
+    ("list-dlq", "list_dlq", "list the dead letters of a queue"),
+    ("reprocess", "reprocess_dlq", "make a dead letter ready again"),
+    ("pause", "pause", "stop consuming from a queue, with --publish publishing to it"),
+    ("resume", "resume", "undo pause"),
+    ("policy get", "get_policy", "show a queue's policy"),
+    ("policy set", "set_policy", "set keys of a queue's policy"),
+    ("health", "health", "whether the daemon's journal, store and disk work"),
+    ("metrics", "metrics", "counters and rates of the daemon"),
+)
+
+#: Shorter names; each field also has the option of its own name (--delay-ms).
+SHORT_OPTIONS = {
+    "delayMs": "--delay",
+    "targetConsumerId": "--target",
+    "visibilityTimeoutSec": "--visibility",
+    "waitMs": "--wait",
+    "deduplicationKey": "--dedup-key",
+    "version": "--msg-version",
+}
+#: Where the option of a field's own name would mean something else.
+_NOT_BY_OWN_NAME = ("version", "waitLock")
+
+_EPILOG = """\
+exit status:
+  0  done
+  1  an error answer, or the mailbox cannot be used
+  2  wrong usage
+  3  no answer in time, or no daemon
+  4  nothing to consume
+
+--json prints exactly one JSON object on one line:
+  {"ok": true, "command": ..., "data": {...}}
+  {"ok": false, "command": ..., "error": {"code": ..., "message": ...}}
+data is the reply of the protocol. code is the wire's (ERR_...), or CLIENT_TIMEOUT, DAEMON_NOT_RUNNING,
+REQUEST_REJECTED, MAILBOX_ERROR, USAGE.
+
+A message is --message TEXT, --message @FILE (@@ for a leading @), or standard input (--message -, or no --message).
+It is sent as a string, byte for byte, unless --json-body or --binary is given.
+"""
+
+
+class UsageError(Exception):
+    """The command line cannot be carried out; the text says why."""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise UsageError("%s (%s --help lists what there is)" % (message, self.prog))
+
+
+def parse(arguments):
+    """The namespace of a command line: ``word`` and ``command`` say what is meant, fields stand by their wire names.
+
+    Raises ``UsageError``; exits with 0 after ``--help`` or ``--version``.
+    """
+    parser = _Parser(
+        prog="postroom",
+        description="Commands of the Postroom message queue, through its mailbox directory.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version="postroom " + __version__)
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    _add_common(common)
+    _add_common(parser)
+    words = parser.add_subparsers(dest="word", metavar="command")
+    policy_words = None
+    for word, command, text in SUBCOMMANDS:
+        group = words
+        if word.startswith("policy "):
+            if policy_words is None:
+                policy = words.add_parser("policy", help="show or set a queue's policy", parents=[common])
+                policy_words = policy.add_subparsers(dest="policy_word", metavar="get|set")
+            group, word = policy_words, word[7:]
+        own = group.add_parser(word, help=text, description=text, parents=[common])
+        own.set_defaults(command=command)
+        if word in arguments:  # only one of them is used: the others need no options
+            _add_fields(own, command)
+    options = parser.parse_args(arguments)
+    if not getattr(options, "command", None):
+        parser.error("policy needs get or set" if getattr(options, "word", None) else "a command is missing")
+    return options
+
+
+def _add_common(parser):
+    add = parser.add_argument
+    hidden = argparse.SUPPRESS
+    add("--ipc-root", default=hidden, metavar="DIR", help="the mailbox (./ipc, or POSTROOM_IPC_ROOT)")
+    add("--timeout", default=hidden, type=int, metavar="MS", help="milliseconds to wait for an answer (30000)")
+    add("--client-id", default=hidden, metavar="ID", help="client id (cli-<uid>)")
+    add("--json", action="store_true", default=hidden, help="one JSON object on one line")
+    add("--wait-daemon", action="store_true", default=hidden, help="wait for a daemon that does not run yet")
+
+
+def option_names(field_name):
+    """The options of a payload field: a short one where there is one, and the field's own name."""
+    words = "".join("-" + char.lower() if char.isupper() else char for char in field_name)
+    own = [] if field_name in _NOT_BY_OWN_NAME else ["--" + words]
+    if field_name == "waitLock":
+        return ["--no-wait-lock"]
+    short = SHORT_OPTIONS.get(field_name)
+    return ([short] if short else []) + own
+
+
+def _add_fields(parser, command):
+    add = parser.add_argument
+    for name, _, kind, text, required, default in FIELDS[command]:
+        text = text.replace("%", "%%")
+        if default not in (None, "", "{}", False):
+            text += " (%s)" % default
+        names = option_names(name)
+        if name == "waitLock":
+            add(*names, dest=name, action="store_false", default=None, help="do not hold a lock while waiting")
+        elif kind == "boolean":
+            add(*names, dest=name, action="store_true", default=None, help=text)
+        elif name == "policy":
+            add(*names, dest=name, metavar="JSON", help=text + "; JSON, @FILE, or standard input")
+        else:
+            metavar = {"integer": "N", "number": "N", "queue name": "NAME"}.get(kind, "TEXT")
+            kind_of = {"integer": int, "number": float, "string or number": _scalar}.get(kind, str)
+            choices = {"payloadAs": ("text", "value"), "operation": ("consume", "publish")}.get(name)
+            add(
+                *names,
+                dest=name,
+                type=kind_of,
+                required=required,
+                choices=choices,
+                metavar=None if choices else metavar,
+                help=text
+            )
+    if command == "publish":
+        add("--json-body", action="store_true", help="message and attributes are JSON: send their values")
+        add("--binary", action="store_true", help="the message is bytes: send them as base64")
+    elif command == "consume_next":
+        add("--ack", action="store_true", help="acknowledge the message once it is printed")
+        add("--raw", action="store_true", help="print the body alone, as it is")
+    elif command in ("pause", "resume"):
+        add("--publish", dest="operation", action="store_const", const="publish", help="publishing, not consuming")
+
+
+def _scalar(text):
+    """A number where the text is one, else the text."""
+    for convert in (int, float):
+        try:
+            number = convert(text)
+        except ValueError:
+            continue
+        if number == number and abs(number) != float("inf"):
+            return number
+    return text
+
+
+def payload(options):
+    """The payload of a command by wire names. Raises ``UsageError``."""
+    fields = {}
+    for name, _, _, _, _, _ in FIELDS[options.command]:
+        value = getattr(options, name, None)
+        if value is not None:
+            fields[name] = value
+    if options.command == "publish":
+        _complete_publish(options, fields)
+    elif options.command == "set_policy":
+        fields["policy"] = _json_value(_text(_source(fields.get("policy"), "--policy"), "--policy"), "--policy")
+    elif options.command == "consume_next":
+        if fields.get("waitMs"):
+            fields.setdefault("waitLock", True)
+        else:
+            fields.pop("waitLock", None)
+    return fields
+
+
+def _complete_publish(options, fields):
+    body = _source(fields.get("message"), "--message")
+    if options.binary:
+        import base64
+
+        fields["message"] = base64.b64encode(body).decode("ascii")
+        fields["encoding"] = "base64"
+    else:
+        text = _text(body, "--message")
+        fields["message"] = _json_value(text, "--message") if options.json_body else text
+    if "attributes" in fields:
+        text = _text(_source(fields["attributes"], "--attributes"), "--attributes")
+        fields["attributes"] = _json_value(text, "--attributes") if options.json_body else text
+
+
+def _source(argument, option):
+    """The bytes that an argument means: its own, those of ``@file``, or standard input."""
+    if argument is None or argument == "-":
+        stdin = getattr(sys.stdin, "buffer", sys.stdin)
+        if argument is None and (stdin is None or stdin.isatty()):
+            raise UsageError("%s is missing: give TEXT, @FILE or -" % option)
+        data = _read(stdin, "standard input")
+        if argument is None and not data:
+            raise UsageError("%s is missing and standard input is empty (%s '' sends nothing)" % (option, option))
+        return data
+    if argument.startswith("@") and not argument.startswith("@@"):
+        try:
+            with open(argument[1:], "rb") as file:
+                return _read(file, argument[1:])
+        except (IOError, OSError) as error:
+            raise UsageError("%s: cannot read %s: %s" % (option, argument[1:], os.strerror(error.errno)))
+    argument = argument[1:] if argument.startswith("@@") else argument
+    return argument if isinstance(argument, bytes) else os.fsencode(argument)
+
+
+def _read(file, name):
+    data = file.read(REQUEST_BYTES_DEFAULT + 1)
+    if len(data) > REQUEST_BYTES_DEFAULT:
+        raise UsageError("%s holds more than %d bytes" % (name, REQUEST_BYTES_DEFAULT))
+    return data
+
+
+def _text(data, option):
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError("%s is not UTF-8 (byte %d): binary data needs --binary" % (option, error.start))
+
+
+def _json_value(text, option):
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise UsageError("%s is not JSON: %s" % (option, error))

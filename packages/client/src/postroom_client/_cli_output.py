@@ -1,0 +1,105 @@
+"""What the command line prints for people: short, aligned, and harmless to a terminal."""
+
+import re
+import sys
+import time
+
+from ._compat import PY2, text_type
+
+#: Control characters, and those that turn the direction of text or break lines.
+_UNSAFE = re.compile(u"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+_SHORT = {u"\n": u"\\n", u"\r": u"\\r", u"\t": u"\\t"}
+
+
+def escape(text):
+    """``text`` with control characters shown as escapes."""
+    return _UNSAFE.sub(_escape_one, text)
+
+
+def _escape_one(match):
+    char = match.group()
+    return _SHORT.get(char) or (u"\\x%02x" if ord(char) < 256 else u"\\u%04x") % ord(char)
+
+
+def write(text, stream=None):
+    """Print text with a newline, whatever the locale can show."""
+    stream = sys.stdout if stream is None else stream
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    write_bytes((text + u"\n").encode(encoding, "backslashreplace"), stream)
+
+
+def write_bytes(data, stream=None):
+    """Write bytes as they are, and at once."""
+    stream = sys.stdout if stream is None else stream
+    binary = getattr(stream, "buffer", None)
+    if binary is not None:
+        stream.flush()
+        binary.write(data)
+        binary.flush()
+    else:
+        stream.write(data if PY2 else data.decode(stream.encoding or "utf-8"))
+        stream.flush()
+
+
+def show(value, json_text):
+    """A cell: text as it is, escaped for a terminal; other values as JSON."""
+    if value is None:
+        return u"-"
+    if isinstance(value, (text_type, str)):
+        text = value if isinstance(value, text_type) else value.decode("utf-8", "replace")
+    else:
+        text = json_text(value)
+    return escape(text) if sys.stdout.isatty() else text
+
+
+def pairs(rows):
+    """Lines of names and values, the values aligned."""
+    width = max([len(name) for name, _ in rows] or [0])
+    return u"\n".join(u"%-*s  %s" % (width, name, value) for name, value in rows)
+
+
+def table(headers, rows):
+    """Lines of columns; numbers stand right."""
+    columns = list(zip(*([headers] + rows)))
+    widths = [max(len(cell) for cell in column) for column in columns]
+    right = [all(cell.isdigit() or cell == u"-" for cell in column[1:]) and bool(rows) for column in columns]
+    lines = []
+    for row in [headers] + rows:
+        cells = [
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right)
+        ]
+        lines.append(u"  ".join(cells).rstrip())
+    return u"\n".join(lines)
+
+
+def moment(unix_ms):
+    """A time of the wall clock, local, to the second."""
+    if not isinstance(unix_ms, (int, float)) or isinstance(unix_ms, bool):
+        return u"-"
+    try:
+        return u"%s" % time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix_ms / 1000.0))
+    except (ValueError, OverflowError, OSError):
+        return u"%d ms" % unix_ms
+
+
+def duration(ms):
+    """A length of time in the unit that suits it."""
+    if not isinstance(ms, (int, float)) or isinstance(ms, bool):
+        return u"-"
+    for limit_ms, unit_ms, unit in ((1000, 1, u"ms"), (120000, 1000.0, u"s"), (7200000, 60000.0, u"min")):
+        if ms < limit_ms:
+            return u"%.3g %s" % (ms / unit_ms, unit)
+    return u"%.3g h" % (ms / 3600000.0)
+
+
+def flatten(value, prefix=u""):
+    """The leaves of nested objects as (dotted name, value)."""
+    rows = []
+    for name in sorted(value):
+        item = value[name]
+        if isinstance(item, dict) and item:
+            rows += flatten(item, prefix + name + u".")
+        else:
+            rows.append((prefix + name, item))
+    return rows

@@ -1,0 +1,27 @@
+from collections.abc import Mapping
+from typing import Any
+
+class Delivery:
+    message: dict[str, Any]
+    lease: dict[str, Any]
+    engine_now_ms: int | None
+    payload: Any
+    message_id: str
+    message_key: str
+    queue: str
+    attributes: Any
+    priority: int | None
+    attempt: int
+    created_at: int
+    content_type: str | None
+    type: str | None
+    version: str | int | float | None
+    trace_id: str | None
+    deduplication_key: str | None
+    timestamp: str | int | float | None
+    target_consumer_id: str | None
+    lease_id: str
+    consumer_id: str
+    lease_until: int
+    lease_until_engine_ms: int | None
+    def __init__(self, data: Mapping[str, Any]) -> None: ...

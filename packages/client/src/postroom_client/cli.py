@@ -1,0 +1,142 @@
+"""``postroom``: the commands of the protocol from a shell."""
+
+import errno
+import json
+import os
+import sys
+
+from . import _cli_options as cli_options
+from ._cli_human import describe
+from ._cli_output import escape, write, write_bytes
+from ._codec import Binary, decode_body
+from ._compat import text_type
+from ._protocol import ERROR_CODES
+from .client import Client
+from .errors import DaemonNotRunning, InvalidArgument, PostroomError, RequestRejected, RequestTimeout, ServerError
+
+
+def main(arguments=None):
+    """Run one command; returns the exit status. ``arguments`` are those of the process where None."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except (IOError, OSError) as error:
+        if error.errno != errno.EPIPE:
+            raise
+        # The reader of standard output has gone; Python would complain once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return cli_options.EXIT_ERROR
+
+
+def _run(arguments):
+    try:
+        options = cli_options.parse(arguments)
+    except cli_options.UsageError as error:
+        return _fail(error, None, "--json" in arguments)
+    as_json = getattr(options, "json", False)
+    word = options.word + (" " + options.policy_word if options.word == "policy" else "")
+    try:
+        payload = cli_options.payload(options)
+        with _make_client(options) as client:
+            if not getattr(options, "wait_daemon", False) and client.is_daemon_running() is False:
+                hint = "start postroomd, name another --ipc-root, or wait with --wait-daemon"
+                raise DaemonNotRunning("no daemon serves %s: %s" % (client.ipc_root, hint))
+            data = client.call(options.command, payload, _timeout_s(options, payload))
+            if as_json:
+                _write_json({"ok": True, "command": word, "data": data})
+            elif getattr(options, "raw", False):
+                _write_body(data)
+            else:
+                write(describe(options.command, data))
+            if options.command != "consume_next":
+                return cli_options.EXIT_OK
+            if not data.get("message"):
+                return cli_options.EXIT_NOTHING
+            if options.ack:
+                return _acknowledge(client, data)
+            return cli_options.EXIT_OK
+    except (PostroomError, cli_options.UsageError) as error:
+        return _fail(error, word, as_json)
+
+
+def _make_client(options):
+    ipc_root = getattr(options, "ipc_root", None) or os.environ.get("POSTROOM_IPC_ROOT") or "./ipc"
+    client_id = getattr(options, "client_id", None) or "cli-%d" % os.geteuid()
+    return Client(ipc_root, client_id=client_id)
+
+
+def _timeout_s(options, payload):
+    timeout_ms = getattr(options, "timeout", None)
+    wait_ms = payload.get("waitMs") or 0
+    if timeout_ms is None:
+        return (cli_options.DEFAULT_TIMEOUT_MS + max(wait_ms, 0)) / 1000.0
+    if timeout_ms < 1:
+        raise cli_options.UsageError("--timeout must be at least 1 ms, not %d" % timeout_ms)
+    if wait_ms > timeout_ms * 0.9:
+        payload["waitMs"] = int(timeout_ms * 0.9)  # leaves time for the answer that there is nothing
+    return timeout_ms / 1000.0
+
+
+def _acknowledge(client, data):
+    # The message is printed first: should this fail, it is delivered again and not lost.
+    try:
+        client.ack(data["message"]["messageKey"], lease_id=(data.get("lease") or {}).get("leaseId"))
+    except PostroomError as error:
+        write(u"postroom: not acknowledged, it will be delivered again: " + _text_of(error), sys.stderr)
+        return cli_options.EXIT_ERROR
+    return cli_options.EXIT_OK
+
+
+def _write_body(data):
+    if data.get("message"):
+        body = decode_body(data["message"])
+        if isinstance(body, Binary):
+            write_bytes(body.data)
+        elif isinstance(body, text_type):
+            write_bytes(body.encode("utf-8"))
+        else:
+            _write_json(body)
+
+
+def _write_json(value):
+    text = json.dumps(value, sort_keys=True)  # plain ASCII, whatever the locale is
+    write(text if isinstance(text, text_type) else text.decode("ascii"))
+
+
+def _fail(error, word, as_json):
+    code, status = _classify(error)
+    message = error.message if isinstance(error, ServerError) else _text_of(error)
+    if as_json:
+        _write_json({"ok": False, "command": word, "error": {"code": code, "message": message}})
+        return status
+    text = _text_of(error)
+    advice = ERROR_CODES.get(code)
+    write(u"postroom: " + (escape(text) if sys.stderr.isatty() else text), sys.stderr)
+    if advice:
+        write(u"  " + advice[1], sys.stderr)
+    return status
+
+
+def _classify(error):
+    if isinstance(error, ServerError):
+        return error.code, cli_options.EXIT_ERROR
+    if isinstance(error, RequestTimeout):
+        return "CLIENT_TIMEOUT", cli_options.EXIT_NO_ANSWER
+    if isinstance(error, DaemonNotRunning):
+        return "DAEMON_NOT_RUNNING", cli_options.EXIT_NO_ANSWER
+    if isinstance(error, RequestRejected):
+        return "REQUEST_REJECTED", cli_options.EXIT_ERROR
+    if isinstance(error, (InvalidArgument, cli_options.UsageError)):
+        return "USAGE", cli_options.EXIT_USAGE
+    return "MAILBOX_ERROR", cli_options.EXIT_ERROR
+
+
+def _text_of(error):
+    text = str(error)
+    return text if isinstance(text, text_type) else text.decode("utf-8", "replace")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,3 @@
+from collections.abc import Sequence
+
+def main(arguments: Sequence[str] | None = None) -> int: ...
