@@ -207,6 +207,7 @@ def test_local_refuses_wrong_use_before_it_opens_anything(tmp_path):
         ["publish", "--queue", "q", "--message", f"@{tmp_path}/gone"],
         ["policy", "set", "--queue", "q", "--policy", "{"],
         ["policy", "set", "--queue", "q", "--policy", '{"a": 1, "a": 2}'],
+        ["publish", "--queue", "q\udcff", "--message", "m"],
         ["purge"],
     ):
         done = postroomd("local", "--root", root, *arguments)

@@ -357,6 +357,12 @@ def test_mailbox_directories_are_plain_names(root, name):
     assert "ipc.requestsDir: expected name of a directory" in refusal(root, nested("ipc.requestsDir", name))
 
 
+def test_a_text_that_is_no_utf8_is_refused_and_a_path_may_be(root):
+    with pytest.raises(ConfigurationError, match=r"nodeId: expected string, got .*udcff"):
+        loaded(root, environ={"POSTROOM_NODE_ID": "a\udcff"})
+    assert loaded(root, environ={"POSTROOM_IPC_ROOT": "a\udcff"}).settings.ipc_root == root / "a\udcff"
+
+
 def test_an_empty_path_is_refused(root):
     assert "ipc.root: expected path" in refusal(root, {"ipc": {"root": ""}})
 

@@ -101,7 +101,10 @@ class Setting:
 
     def _checked_text(self, value: Any, where: str) -> Any:
         pattern = _PATH_PATTERN if self.type is Path else self.pattern
-        if type(value) is not str or (pattern and re.fullmatch(pattern, value) is None):
+        # A path may hold bytes that are no text, as arguments and the environment hand them over; a text may not.
+        if type(value) is not str or (self.type is str and not is_text(value)):
+            raise self._refused(value, where)
+        if pattern and re.fullmatch(pattern, value) is None:
             raise self._refused(value, where)
         if not self.choices:
             return value
@@ -159,7 +162,16 @@ def split_words(key: str, joint: str) -> str:
     return words.replace(".", joint)
 
 
+def is_text(value: str) -> bool:
+    """Whether a string holds no lone surrogates, which stand for bytes that are no UTF-8."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def shown(value: Any) -> str:
     """A JSON value for an error text, cut to a line."""
-    text = json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 80 else text[:77] + "..."

@@ -15,7 +15,7 @@ import click
 from postroom_common.codec import strict_loads
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.protocol import FIELDS, Command, Field, Kind
-from postroom_common.settings import split_words
+from postroom_common.settings import is_text, split_words
 
 from .cli_options import Source
 
@@ -58,18 +58,22 @@ _POLICY_NAMES: Final = {
 def _local_command(command: Command, name: str, help: str) -> click.Command:  # noqa: A002 - as click says
     @click.pass_context
     def carry_out(context: click.Context, /, **given: Any) -> None:
-        payload = {field.name: given.get(_variable(field)) for field in FIELDS[command]}
+        payload: dict[str, Any] = {field.name: given.get(_variable(field)) for field in FIELDS[command]}
         if command is Command.PUBLISH:
             _complete_publish(payload, given["json_body"], given["binary"])
         elif command is Command.SET_POLICY:
             payload["policy"] = parse_json(read_text(payload["policy"], "--policy"), "--policy")
+        for field in FIELDS[command]:
+            value = payload[field.name]
+            if type(value) is str and not is_text(value):
+                raise click.UsageError(f"{field.name} is not UTF-8")
         word = context.command_path.partition(" local ")[2]
         _call(context.obj, command, word, {name: value for name, value in payload.items() if value is not None})
 
     params: list[click.Parameter] = [_option(field) for field in FIELDS[command] if field.name not in _ONLY_SERVED]
     if command is Command.PUBLISH:
         params.append(
-            click.Option(["--json-body"], is_flag=True, help="Message and attributes are JSON: take their values.")
+            click.Option(["--json-body"], is_flag=True, help="Message and attributes are JSON: take the values.")
         )
         params.append(click.Option(["--binary"], is_flag=True, help="The message is bytes: take them as base64."))
     return click.Command(name, callback=carry_out, params=params, help=help, short_help=help)
