@@ -1,0 +1,350 @@
+"""Every golden vector, judged by the codec, by the client, and by a running daemon through its mailbox."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom_client import _codec as client_codec
+from postroom_client import errors as client_errors
+from postroom_common.codec import decode_request
+from postroom_common.errors import RequestRejected
+from postroom_common.protocol import ALIASES, FIELDS, Command, ErrorCode, Kind, resolve_command
+
+VECTORS = Path(__file__).resolve().parent.parent / "vectors" / "v1"
+#: Longest wait for anything, on a loaded machine.
+PATIENCE_S = 60
+
+Vector = dict[str, Any]
+
+
+def load(name: str) -> list[Vector]:
+    vectors: list[Vector] = json.loads((VECTORS / f"{name}.json").read_text(encoding="utf-8"))
+    assert vectors, f"{name} is empty"
+    return vectors
+
+
+def every(*files: str, having: str = "") -> pytest.MarkDecorator:
+    chosen = [
+        pytest.param(vector, id=f"{file}: {vector['name']}".encode("ascii", "backslashreplace").decode())
+        for file in files
+        for vector in load(file)
+        if not having or having in vector["expect"]
+    ]
+    return pytest.mark.parametrize("vector", chosen)
+
+
+def bytes_of(source: dict[str, Any]) -> bytes:
+    if "hex" in source:
+        return bytes.fromhex(source["hex"])
+    parts = source.get("parts", [source])
+    return b"".join(part["text"].encode() * part.get("times", 1) for part in parts)
+
+
+def same(left: Any, right: Any) -> bool:
+    """Equal, and of equal types throughout: 1, 1.0 and true are three values."""
+    return json.dumps(left, sort_keys=True) == json.dumps(right, sort_keys=True)
+
+
+VALID = ("envelope-valid", "commands-valid", "cpp-requests", "bodies", "queue-names")
+INVALID = ("envelope-invalid", "commands-invalid")
+
+# --- the codec -------------------------------------------------------------------------------------------------------
+
+
+@every(*VALID)
+def test_a_valid_request_is_read(vector: Vector) -> None:
+    request, expect = decode_request(bytes_of(vector["request"])), vector["expect"]
+    assert request.problem is None
+    assert (request.request_id, request.client_id) == (expect["requestId"], expect["clientId"])
+    assert resolve_command(request.command) == expect["command"]
+    assert same(request.deadline_ms, expect["deadlineMs"])
+    assert same(request.payload, expect["payload"])
+
+
+@every("envelope-invalid", having="dead")
+def test_what_nobody_can_be_answered_for_is_rejected_with_its_reason(vector: Vector) -> None:
+    with pytest.raises(RequestRejected) as caught:
+        decode_request(bytes_of(vector["request"]))
+    assert vector["expect"]["dead"] in caught.value.reason
+
+
+@every("envelope-invalid", having="error")
+def test_a_faulty_envelope_with_sound_ids_has_its_answer(vector: Vector) -> None:
+    request, expect = decode_request(bytes_of(vector["request"])), vector["expect"]
+    assert (request.request_id, request.client_id) == (expect["requestId"], expect["clientId"])
+    assert request.problem is not None
+    assert request.problem.code == expect["error"]
+    assert expect["message"] in request.problem.message
+
+
+@every("commands-invalid")
+def test_a_refused_command_has_a_sound_envelope(vector: Vector) -> None:
+    assert decode_request(bytes_of(vector["request"])).problem is None
+
+
+# --- the client ------------------------------------------------------------------------------------------------------
+
+
+@every(*VALID)
+def test_the_client_writes_an_equal_request(vector: Vector) -> None:
+    expect = vector["expect"]
+    if expect["deadlineMs"] > 2**63:
+        expect = {**expect, "deadlineMs": 1}
+    written = client_codec.encode_request(
+        expect["requestId"], expect["clientId"], expect["command"], 1, expect["deadlineMs"], expect["payload"]
+    )
+    request = decode_request(written)
+    assert request.problem is None
+    assert (request.request_id, request.client_id) == (expect["requestId"], expect["clientId"])
+    assert (request.command, request.deadline_ms) == (expect["command"], expect["deadlineMs"])
+    assert same(request.payload, expect["payload"])
+
+
+@every("responses", having="data")
+def test_the_client_reads_data(vector: Vector) -> None:
+    data = client_codec.decode_response(bytes_of(vector["response"]), vector["requestId"])
+    assert same(data, vector["expect"]["data"])
+
+
+@every("responses", having="error")
+def test_the_client_raises_the_error_of_the_code(vector: Vector) -> None:
+    expect = vector["expect"]["error"]
+    with pytest.raises(client_errors.ServerError) as caught:
+        client_codec.decode_response(bytes_of(vector["response"]), vector["requestId"])
+    assert (caught.value.code, caught.value.message) == (expect["code"], expect["message"])
+    assert type(caught.value) is client_errors.ERRORS_BY_CODE.get(expect["code"], client_errors.ServerError)
+
+
+@every("responses", having="unreadable")
+def test_the_client_refuses_what_is_no_response(vector: Vector) -> None:
+    with pytest.raises(client_errors.BadResponse):
+        client_codec.decode_response(bytes_of(vector["response"]), vector["requestId"])
+
+
+@pytest.mark.parametrize("talk", load("conversations"), ids=lambda talk: talk["name"])
+def test_the_client_reads_every_response_of_a_conversation(talk: Vector) -> None:
+    for step in talk["steps"]:
+        response = json.loads(step["response"]["text"])
+        try:
+            data = client_codec.decode_response(bytes_of(step["response"]), response["requestId"])
+        except client_errors.ServerError as error:
+            assert error.code == response["error"]["code"]
+        else:
+            assert same(data, response["data"])
+
+
+# --- a running daemon ------------------------------------------------------------------------------------------------
+
+
+class Mailbox:
+    """A client made from ``docs/protocol.md`` alone."""
+
+    def __init__(self, ipc: Path, is_alive: Callable[[], bool]) -> None:
+        self.requests, self.responses, self.dead = ipc / "requests", ipc / "responses", ipc / "dead"
+        self._is_alive = is_alive
+        self._count = 0
+
+    def put(self, data: bytes, name: str = "") -> str:
+        self._count += 1
+        name = name or f"{time.time_ns():020d}-{self._count:06d}.json"
+        temporary = self.requests / (name + ".tmp")
+        temporary.write_bytes(data)
+        temporary.rename(self.requests / name)
+        return name
+
+    def ask(self, data: bytes, request_id: str, client_id: str, name: str = "") -> dict[str, Any]:
+        box = self.responses / client_id
+        box.mkdir(mode=0o770, exist_ok=True)
+        self.put(data, name)
+        answer = box / f"{request_id}.json"
+        self.wait_for(answer.exists, f"an answer to {data[:200]!r}")
+        response: dict[str, Any] = json.loads(answer.read_bytes())
+        answer.unlink()
+        assert response["requestId"] == request_id
+        return response
+
+    def command(self, command: str, **payload: Any) -> dict[str, Any]:
+        self._count += 1
+        request_id = f"own-{time.time_ns()}-{self._count}"
+        request = {"requestId": request_id, "clientId": "vectors", "command": command, "payload": payload}
+        response = self.ask(json.dumps(request).encode(), request_id, "vectors")
+        assert response["ok"], response
+        data: dict[str, Any] = response["data"]
+        return data
+
+    def wait_for(self, condition: Callable[[], bool], what: str) -> None:
+        ends, pause = time.monotonic() + PATIENCE_S, 0.0005
+        while not condition():
+            assert self._is_alive(), f"the daemon ended; waited for {what}"
+            assert time.monotonic() < ends, f"waited in vain for {what}"
+            time.sleep(pause)
+            pause = min(pause * 1.5, 0.02)
+
+
+@pytest.fixture(scope="module")
+def mailbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mailbox]:
+    parent = tmp_path_factory.mktemp("vectors")
+    root = parent / "root"
+    with (parent / "log").open("wb") as log:
+        daemon = subprocess.Popen(
+            [sys.executable, "-m", "postroom_daemon", "run", "--root", str(root)], stdout=log, stderr=log
+        )
+    try:
+        box = Mailbox(root / "ipc", lambda: daemon.poll() is None)
+        box.wait_for(box.requests.is_dir, "the mailbox")
+        box.command("health")
+        yield box
+        daemon.send_signal(signal.SIGTERM)
+        assert daemon.wait(PATIENCE_S) == 0, (parent / "log").read_text()
+    finally:
+        daemon.kill()
+        daemon.wait()
+    assert sorted(os.listdir(parent)) == ["log", "root"], "something was written beside the root"
+
+
+@pytest.fixture(scope="module")
+def set_aside(mailbox: Mailbox) -> dict[str, str]:
+    """All requests that nobody can be answered for, put at once: name of the vector to name of the file."""
+    rejected = [vector for vector in load("envelope-invalid") if "dead" in vector["expect"]]
+    return {vector["name"]: mailbox.put(bytes_of(vector["request"])) for vector in rejected}
+
+
+@every(*VALID)
+def test_the_daemon_answers_a_valid_request(vector: Vector, mailbox: Mailbox) -> None:
+    expect = vector["expect"]
+    response = mailbox.ask(bytes_of(vector["request"]), expect["requestId"], expect["clientId"])
+    assert (response["error"]["code"] if not response["ok"] else "ok") == expect["reply"], response
+
+
+@every("bodies", "queue-names")
+def test_the_daemon_gives_the_consumer_what_was_published(vector: Vector, mailbox: Mailbox) -> None:
+    expect, shown = vector["expect"], vector["expect"]["shown"]
+    queue = expect["payload"]["queue"]
+    again = json.dumps(json.loads(bytes_of(vector["request"])) | {"requestId": f"again-{time.time_ns()}"}).encode()
+    key = mailbox.ask(again, json.loads(again)["requestId"], "vectors")["data"]["messageKey"]
+    as_text = take(mailbox, queue, key)
+    for name, value in shown.items():
+        if name in ("payload", "attributes") and not isinstance(value, str):
+            assert same(json.loads(as_text[name]), value)
+        else:
+            assert same(as_text[name], value)
+    as_value = take(mailbox, queue, key, payloadAs="value")
+    for name, value in shown.items():
+        assert same(as_value[name], {} if name == "attributes" and value == "{}" else value)
+    assert (as_value["queue"], as_value["attempt"]) == (queue, 1)
+
+
+def take(mailbox: Mailbox, queue: str, key: str, **options: Any) -> dict[str, Any]:
+    """The message of a key as a consumer gets it; everything is put back as it was."""
+    leases = []
+    try:
+        while True:
+            delivery = mailbox.command("consume_next", queue=queue, **options)
+            leases.append(delivery["lease"])
+            if delivery["message"]["messageKey"] == key:
+                message: dict[str, Any] = delivery["message"]
+                return message
+    finally:
+        for lease in leases:
+            mailbox.command("release", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+
+
+@every("envelope-invalid", having="dead")
+def test_the_daemon_sets_aside_what_it_cannot_answer(
+    vector: Vector, mailbox: Mailbox, set_aside: dict[str, str]
+) -> None:
+    name = set_aside[vector["name"]]
+    reason = mailbox.dead / (name + ".reason")
+    mailbox.wait_for(lambda: reason.exists() and not (mailbox.requests / name).exists(), f"{name} to be set aside")
+    record = json.loads(reason.read_bytes())
+    assert vector["expect"]["dead"] in record["reason"]
+    assert isinstance(record["movedAt"], int)
+    assert (mailbox.dead / name).read_bytes() == bytes_of(vector["request"])
+
+
+@every("envelope-invalid", "commands-invalid", having="error")
+def test_the_daemon_refuses_with_the_code(vector: Vector, mailbox: Mailbox) -> None:
+    expect = vector["expect"]
+    response = mailbox.ask(bytes_of(vector["request"]), expect["requestId"], expect["clientId"])
+    assert response["ok"] is False
+    assert response["error"]["code"] == expect["error"], response
+    assert expect["message"] in response["error"]["message"]
+
+
+@pytest.mark.parametrize("talk", load("conversations"), ids=lambda talk: talk["name"])
+def test_the_daemon_holds_the_conversation(talk: Vector, mailbox: Mailbox) -> None:
+    ids: dict[str, str] = {}
+    sent: dict[bytes, tuple[str, dict[str, Any]]] = {}
+    for step in talk["steps"]:
+        data = rename(step["request"]["text"], ids).encode()
+        request = json.loads(data)
+        name = sent[data][0] if step.get("again") else f"{time.time_ns():020d}-talk.json"
+        response = mailbox.ask(data, request["requestId"], request["clientId"], name)
+        if step.get("again"):
+            assert response == sent[data][1]
+        sent[data] = (name, response)
+        agree(json.loads(rename(step["response"]["text"], ids)), response, "", step.get("varies", []), ids)
+
+
+def rename(text: str, ids: dict[str, str]) -> str:
+    for own in sorted(ids, key=len, reverse=True):
+        text = text.replace(own, ids[own])
+    return text
+
+
+def agree(expected: Any, actual: Any, path: str, varies: list[str], ids: dict[str, str]) -> None:
+    """Check that ``actual`` has all that ``expected`` has; learn the ids that vary."""
+    if path in varies:
+        assert type(actual) is type(expected), (path, expected, actual)
+        if path.endswith(("Id", "Key")) and expected not in ids.values():
+            ids[expected] = actual
+    elif isinstance(expected, dict):
+        assert isinstance(actual, dict), (path, actual)
+        for name, value in expected.items():
+            assert name in actual, (path, name, actual)
+            agree(value, actual[name], f"{path}.{name}".lstrip("."), varies, ids)
+    elif isinstance(expected, list):
+        assert len(actual) == len(expected), (path, actual)
+        for index, value in enumerate(expected):
+            agree(value, actual[index], f"{path}.{index}", varies, ids)
+    else:
+        assert same(actual, expected), (path, expected, actual)
+
+
+# --- the vectors themselves ------------------------------------------------------------------------------------------
+
+
+def test_no_two_vectors_of_a_file_have_one_name() -> None:
+    for path in VECTORS.glob("*.json"):
+        names = [vector["name"] for vector in load(path.stem)]
+        assert len(set(names)) == len(names), path.name
+
+
+def test_every_command_alias_field_and_error_code_has_vectors() -> None:
+    valid = [json.loads(bytes_of(vector["request"])) for file in VALID for vector in load(file)]
+    invalid = [json.loads(bytes_of(vector["request"])) for vector in load("commands-invalid")]
+    assert {request["command"].lower() for request in valid} >= set(Command) | set(ALIASES)
+    for command, fields in FIELDS.items():
+        given = [request["payload"] for request in valid if request["command"] == command and request.get("payload")]
+        refused = [request["payload"] for request in invalid if request["command"] == command]
+        for field in fields:
+            assert any(field.name in payload for payload in given), (command, field.name)
+            if field.required or field.kind is not Kind.VALUE:
+                assert any(field.name in payload for payload in refused), (command, field.name)
+    read = {vector["expect"]["error"]["code"] for vector in load("responses") if "error" in vector["expect"]}
+    assert read >= set(ErrorCode)
+
+
+def test_every_command_has_an_example() -> None:
+    steps = [step for talk in load("conversations") for step in talk["steps"] if "example" in step]
+    assert {step["example"].partition(",")[0] for step in steps} == set(Command)
