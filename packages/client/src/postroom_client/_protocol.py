@@ -61,12 +61,12 @@ ERROR_CODES = {
         "Treat an ack as done if it was yours; otherwise check the key.",
     ),
     "ERR_LEASE_EXPIRED": (
-        "The lease has ended, or another delivery holds the message now. Nothing was changed.",
+        "The lease is over: the message is not leased now, or its time has passed. Nothing was changed.",
         "Drop the work: the message is, or will be, delivered again.",
     ),
     "ERR_LEASE_MISMATCH": (
-        "The lease or consumer named does not hold this message. Nothing was changed.",
-        "Send the leaseId of the delivery that you are settling.",
+        "The message is leased, but not under this lease or not to this consumer. Nothing was changed.",
+        "Drop the work if the leaseId was yours: another delivery has the message. Else send the delivery's leaseId.",
     ),
     "ERR_VALIDATION_FAILED": (
         "The message breaks the queue's schema. Nothing was stored.",

@@ -129,13 +129,13 @@ class ErrorCode(StrEnum):
     )
     LEASE_EXPIRED = (
         "ERR_LEASE_EXPIRED",
-        "The lease has ended, or another delivery holds the message now. Nothing was changed.",
+        "The lease is over: the message is not leased now, or its time has passed. Nothing was changed.",
         "Drop the work: the message is, or will be, delivered again.",
     )
     LEASE_MISMATCH = (
         "ERR_LEASE_MISMATCH",
-        "The lease or consumer named does not hold this message. Nothing was changed.",
-        "Send the leaseId of the delivery that you are settling.",
+        "The message is leased, but not under this lease or not to this consumer. Nothing was changed.",
+        "Drop the work if the leaseId was yours: another delivery has the message. Else send the delivery's leaseId.",
     )
     VALIDATION_FAILED = (
         "ERR_VALIDATION_FAILED",
