@@ -161,7 +161,7 @@ def _describe_policy(data):
         (_cell(name), _cell(value) + (u"  (set at run time)" if name in override else u""))
         for name, value in flatten(data.get("policy") or {})
     ]
-    return pairs(rows)
+    return pairs(rows) or u"-"
 
 
 _DESCRIBERS = {

@@ -6,6 +6,7 @@ import os
 import sys
 
 from . import __version__
+from ._compat import ordered_dict
 from ._protocol import FIELDS, REQUEST_BYTES_DEFAULT
 
 EXIT_OK = 0
@@ -248,6 +249,13 @@ def _text(data, option):
 
 def _json_value(text, option):
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=_without_doubles)
     except ValueError as error:
         raise UsageError("%s is not JSON: %s" % (option, error))
+
+
+def _without_doubles(pairs):
+    result = ordered_dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return result

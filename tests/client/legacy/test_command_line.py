@@ -1,0 +1,300 @@
+# -*- coding: utf-8 -*-
+"""The command ``postroom``: exit statuses, both kinds of output, where a message comes from."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+import unittest
+
+from postroom_client import __version__, _cli_human, _cli_options, _cli_output
+from support import MailboxTest
+
+PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(_cli_options.__file__)))
+MESSAGE = {"messageKey": "msg:q:1", "queue": "q", "payload": u"a\x1b[31m\u20ac", "attempt": 1, "attributes": "{}"}
+LEASED = {"message": MESSAGE, "lease": {"leaseId": "l", "leaseUntil": 1, "leaseUntilEngineMs": 5000}, "engineNowMs": 0}
+
+
+class CommandTest(MailboxTest):
+    def run_command(self, *arguments, **options):
+        """Run ``postroom``; returns its exit status, standard output and standard error as text."""
+        environment = dict(os.environ, PYTHONPATH=PACKAGE, **options.get("environment", {}))
+        if "--ipc-root" not in arguments and "POSTROOM_IPC_ROOT" not in environment:
+            environment["POSTROOM_IPC_ROOT"] = self.root
+        process = subprocess.Popen(
+            [sys.executable, "-W", "error", "-m", "postroom_client"] + list(arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=self.parent,
+            env=environment,
+        )
+        output, errors = process.communicate(options.get("stdin", b""))
+        return process.returncode, output.decode("utf-8"), errors.decode("utf-8")
+
+    def run_json(self, *arguments, **options):
+        """Run ``postroom --json``; returns its exit status and the one object that it prints."""
+        status, output, errors = self.run_command("--json", *arguments, **options)
+        self.assertEqual((output.count("\n"), output[-1:], errors), (1, "\n", ""))
+        return status, json.loads(output)
+
+    def serve(self, reply=None):
+        self.hold_daemon_lock()
+        return self.answer(reply)
+
+    def published(self, *arguments, **options):
+        status, result = self.run_json("publish", "--queue", "q", *arguments, **options)
+        self.assertEqual(status, 0, result)
+        return result["data"]["echo"]["payload"]
+
+
+class AMessage(CommandTest):
+    def setUp(self):
+        CommandTest.setUp(self)
+        self.serve()
+
+    def test_is_the_argument_byte_for_byte(self):
+        text = u'{"temp": 36.5, "\u20ac": 1}'
+        argument = text.encode("utf-8") if sys.version_info[0] == 2 else text
+        environment = {"LC_ALL": "C.UTF-8"}
+        self.assertEqual(self.published("--message", argument, environment=environment)["message"], text)
+
+    def test_comes_from_a_file(self):
+        with io.open(os.path.join(self.parent, "body"), "w", encoding="utf-8") as file:
+            file.write(u"first\nsecond\n")
+        self.assertEqual(self.published("--message", "@body")["message"], "first\nsecond\n")
+        self.assertEqual(self.published("--message", "@@body")["message"], "@body")
+
+    def test_comes_from_standard_input(self):
+        self.assertEqual(self.published("--message", "-", stdin=b"a\n")["message"], "a\n")
+        self.assertEqual(self.published(stdin=b"b\n")["message"], "b\n")
+        self.assertEqual(self.published("--message", "", stdin=b"c")["message"], "")
+
+    def test_is_a_json_value_on_demand(self):
+        payload = self.published("--message", '{"a": [1]}', "--attributes", '{"b": 2}', "--json-body")
+        self.assertEqual((payload["message"], payload["attributes"]), ({"a": [1]}, {"b": 2}))
+
+    def test_is_binary_on_demand(self):
+        payload = self.published("--binary", "--content-type", "image/png", stdin=b"\x00\xff")
+        self.assertEqual(
+            payload, {"queue": "q", "message": "AP8=", "encoding": "base64", "contentType": "image/png"}
+        )
+
+    def test_has_all_fields(self):
+        self.assertEqual(
+            self.published(
+                *"--message m --attributes a --priority -3 --delay 4 --target c --type t --msg-version 2 --trace-id i "
+                "--dedup-key d --timestamp 1.5 --content-type x/y".split()
+            ),
+            {
+                "queue": "q",
+                "message": "m",
+                "attributes": "a",
+                "priority": -3,
+                "delayMs": 4,
+                "targetConsumerId": "c",
+                "type": "t",
+                "version": 2,
+                "traceId": "i",
+                "deduplicationKey": "d",
+                "timestamp": 1.5,
+                "contentType": "x/y",
+            },
+        )
+
+    def test_that_cannot_be_sent_is_wrong_usage(self):
+        for arguments, stdin, words in (
+            ((), b"", "--message is missing and standard input is empty"),
+            ((), b"\xff", "is not UTF-8 (byte 0)"),
+            (("--message", "@nowhere"), b"", "cannot read nowhere: No such file or directory"),
+            (("--message", "{", "--json-body"), b"", "--message is not JSON"),
+            (("--message", "[NaN]", "--json-body"), b"", "has no JSON form"),
+            (("--message", '{"a": 1, "a": 2}', "--json-body"), b"", "stands twice"),
+            (("--message", "m", "--priority", "high"), b"", "--priority"),
+            (("--message", "m", "--client-id", "../x"), b"", "client id"),
+            (("--message", "m", "--timeout", "0"), b"", "--timeout must be at least 1 ms"),
+        ):
+            status, result = self.run_json("publish", "--queue", "q", *arguments, stdin=stdin)
+            self.assertEqual((status, result["ok"], result["error"]["code"]), (2, False, "USAGE"))
+            self.assertIn(words, result["error"]["message"])
+
+
+class ExitStatus(CommandTest):
+    def test_1_is_an_error_answer_with_advice(self):
+        self.serve(lambda request, name: {"ok": False, "error": {"code": "ERR_PAUSED", "message": "q is paused"}})
+        status, output, errors = self.run_command("publish", "--queue", "q", "--message", "m")
+        self.assertEqual((status, output), (1, ""))
+        self.assertEqual(errors, "postroom: ERR_PAUSED: q is paused\n  Try again later, or resume the queue.\n")
+        status, result = self.run_json("publish", "--queue", "q", "--message", "m")
+        self.assertEqual(status, 1)
+        error = {"code": "ERR_PAUSED", "message": "q is paused"}
+        self.assertEqual(result, {"ok": False, "command": "publish", "error": error})
+
+    def test_2_is_wrong_usage(self):
+        for arguments in ([], ["policy"], ["publish"], ["nonsense"], ["health", "--limit", "3"], ["ack"]):
+            status, result = self.run_json(*arguments)
+            self.assertEqual((status, result["error"]["code"]), (2, "USAGE"))
+            status, output, errors = self.run_command(*arguments)
+            self.assertEqual((status, output), (2, ""))
+            self.assertTrue(errors.startswith("postroom: "), errors)
+
+    def test_3_is_no_daemon_and_says_so_at_once(self):
+        status, result = self.run_json("health", "--timeout", "600000")
+        self.assertEqual((status, result["error"]["code"]), (3, "DAEMON_NOT_RUNNING"))
+        status, result = self.run_json("health", "--ipc-root", os.path.join(self.parent, "nowhere"))
+        self.assertEqual((status, result["error"]["code"]), (3, "DAEMON_NOT_RUNNING"))
+        status, result = self.run_json("health", "--wait-daemon", "--timeout", "20")
+        self.assertEqual((status, result["error"]["code"]), (3, "DAEMON_NOT_RUNNING"))
+        self.assertEqual(self.requests(), [])
+
+    def test_3_is_a_daemon_that_does_not_answer_in_time(self):
+        self.hold_daemon_lock()
+        status, result = self.run_json("--timeout", "20", "health")
+        self.assertEqual((status, result["error"]["code"]), (3, "CLIENT_TIMEOUT"))
+
+    def test_4_is_nothing_to_consume(self):
+        self.serve(lambda request, name: {"message": None})
+        self.assertEqual(self.run_command("consume", "--queue", "q"), (4, "nothing to consume\n", ""))
+        status, result = self.run_json("consume", "--queue", "q", "--wait", "5")
+        self.assertEqual((status, result), (4, {"ok": True, "command": "consume", "data": {"message": None}}))
+
+
+class ACommand(CommandTest):
+    def test_takes_the_common_options_before_and_after_its_name(self):
+        answerer = self.serve()
+        options = ["--client-id", "me", "--timeout", "20000", "--json", "--ipc-root", "ipc"]
+        self.assertEqual(self.run_command(*(options + ["health"]))[0], 0)
+        self.assertEqual(self.run_command(*(["health"] + options))[0], 0)
+        for _, data in answerer.seen:
+            request = json.loads(data.decode("utf-8"))
+            self.assertEqual((request["clientId"], request["deadlineMs"] - request["timestampMs"]), ("me", 20000))
+
+    def test_has_one_client_id_for_each_user(self):
+        answerer = self.serve()
+        self.run_command("health")
+        self.assertIn('"clientId":"cli-%d"' % os.geteuid(), answerer.seen[0][1].decode("utf-8"))
+
+    def test_speaks_the_protocol(self):
+        answerer = self.serve()
+        key = ["--message-key", "k", "--lease-id", "l"]
+        for arguments, command, payload in (
+            (["ack"] + key, "ack", {"messageKey": "k", "leaseId": "l"}),
+            (
+                ["nack", "--reason", "r", "--requeue"] + key,
+                "nack",
+                {"messageKey": "k", "leaseId": "l", "reason": "r", "requeue": True},
+            ),
+            (["release"] + key, "release", {"messageKey": "k", "leaseId": "l"}),
+            (
+                ["extend", "--visibility", "1.5"] + key,
+                "extend_lease",
+                {"messageKey": "k", "leaseId": "l", "visibilityTimeoutSec": 1.5},
+            ),
+            (["status", "--queue", "q"], "status", {"queue": "q"}),
+            (["queues", "--limit", "5", "--after", "a"], "list_queues", {"limit": 5, "after": "a"}),
+            (
+                ["list-dlq", "--queue", "q", "--limit", "50", "--preview-bytes", "9"],
+                "list_dlq",
+                {"queue": "q", "limit": 50, "previewBytes": 9},
+            ),
+            (["reprocess", "--message-key", "k"], "reprocess_dlq", {"messageKey": "k"}),
+            (["pause", "--queue", "q"], "pause", {"queue": "q"}),
+            (["resume", "--queue", "q", "--publish"], "resume", {"queue": "q", "operation": "publish"}),
+            (["policy", "get", "--queue", "q"], "get_policy", {"queue": "q"}),
+            (
+                ["policy", "set", "--queue", "q", "--policy", '{"retry": {"limit": 2}}'],
+                "set_policy",
+                {"queue": "q", "policy": {"retry": {"limit": 2}}},
+            ),
+            (
+                ["consume", "--queue", "q", "--consumer-id", "c", "--wait", "7", "--payload-as", "value"],
+                "consume_next",
+                {"queue": "q", "consumerId": "c", "waitMs": 7, "waitLock": True, "payloadAs": "value"},
+            ),
+            (["health"], "health", {}),
+            (["metrics"], "metrics", {}),
+        ):
+            self.run_command(*arguments)
+            request = json.loads(answerer.seen[-1][1].decode("utf-8"))
+            self.assertEqual((request["command"], request["payload"]), (command, payload))
+
+    def test_consume_acknowledges_what_it_printed(self):
+        answerer = self.serve(lambda request, name: LEASED if request["command"] == "consume_next" else {})
+        status, result = self.run_json("consume", "--queue", "q", "--ack")
+        self.assertEqual((status, result["data"]), (0, LEASED))
+        request = json.loads(answerer.seen[-1][1].decode("utf-8"))
+        self.assertEqual((request["command"], request["payload"]), ("ack", {"messageKey": "msg:q:1", "leaseId": "l"}))
+
+    def test_consume_says_when_it_could_not_acknowledge(self):
+        refusal = {"ok": False, "error": {"code": "ERR_LEASE_EXPIRED", "message": "over"}}
+        self.serve(lambda request, name: LEASED if request["command"] == "consume_next" else refusal)
+        status, output, errors = self.run_command("consume", "--queue", "q", "--ack", "--json")
+        self.assertEqual((status, json.loads(output)["data"]), (1, LEASED))
+        self.assertIn("not acknowledged, it will be delivered again: ERR_LEASE_EXPIRED: over", errors)
+
+    def test_consume_prints_the_body_alone(self):
+        binary = dict(MESSAGE, payload="AP8=", encoding="base64")
+        bodies = iter([MESSAGE, binary])
+        self.serve(lambda request, name: {"message": next(bodies)})
+        self.assertEqual(self.run_command("consume", "--queue", "q", "--raw")[1], MESSAGE["payload"])
+        environment = dict(os.environ, PYTHONPATH=PACKAGE, POSTROOM_IPC_ROOT=self.root)
+        arguments = [sys.executable, "-m", "postroom_client", "consume", "--queue", "q", "--raw"]
+        self.assertEqual(subprocess.check_output(arguments, env=environment), b"\x00\xff")
+
+    def test_has_a_version(self):
+        status, output, errors = self.run_command("--version")
+        self.assertEqual((status, (output + errors).strip()), (0, "postroom " + __version__))
+
+    def test_explains_its_exit_statuses(self):
+        status, output, _ = self.run_command("--help")
+        self.assertEqual(status, 0)
+        self.assertIn("4  nothing to consume", output)
+        for word, _, _ in _cli_options.SUBCOMMANDS:
+            self.assertEqual(self.run_command(*(word.split() + ["--help"]))[0], 0)
+
+    def test_to_a_reader_that_has_gone_ends_quietly(self):
+        self.serve()
+        environment = dict(os.environ, PYTHONPATH=PACKAGE, POSTROOM_IPC_ROOT=self.root)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "postroom_client", "health"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment,
+        )
+        process.stdout.close()
+        errors = process.stderr.read()
+        process.stderr.close()
+        self.assertEqual((process.wait(), errors), (1, b""))
+
+
+class TextForPeople(unittest.TestCase):
+    def test_shows_control_characters_as_escapes(self):
+        text = u"a\x00\x1b[31m\n\t\x7f\x9b\u202e\u2028\ufeff\u20ac"
+        self.assertEqual(
+            _cli_output.escape(text), u"a\\x00\\x1b[31m\\n\\t\\x7f\\x9b\\u202e\\u2028\\ufeff\u20ac"
+        )
+
+    def test_aligns_columns(self):
+        self.assertEqual(
+            _cli_output.table([u"queue", u"ready"], [[u"a", u"1"], [u"telemetry", u"1000"]]),
+            u"queue      ready\na              1\ntelemetry   1000",
+        )
+
+    def test_gives_durations_a_fitting_unit(self):
+        lengths = [_cli_output.duration(ms) for ms in (0, 999, 1500, 119000, 600000, 7200000, None)]
+        self.assertEqual(lengths, [u"0 ms", u"999 ms", u"1.5 s", u"119 s", u"10 min", u"2 h", u"-"])
+
+    def test_shows_a_message(self):
+        lines = _cli_human.describe("consume_next", LEASED).split(u"\n")
+        self.assertEqual(lines[0], u"queue        q")
+        self.assertTrue(lines[3].endswith(u"(in 5 s)"), lines[3])
+        self.assertEqual(lines[-1], u"payload      a\x1b[31m\u20ac")
+
+    def test_exists_for_every_reply_even_an_empty_one(self):
+        for _, command, _ in _cli_options.SUBCOMMANDS:
+            self.assertTrue(_cli_human.describe(command, {}))
+
+
+if __name__ == "__main__":
+    unittest.main()
