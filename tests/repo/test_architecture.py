@@ -1,0 +1,182 @@
+"""Who may import whom: between the packages, and between the rooms of the daemon."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+#: The siblings that each package may import.
+SIBLINGS = {
+    "common": set(),
+    "client": set(),
+    "daemon": {"common"},
+    "console": {"client", "common"},
+    "pipeline": {"common"},
+}
+
+#: Rooms of the daemon (a module, or a package with all that is in it) and the rooms that they may not know.
+CLOSED_DOORS = {
+    "stores": {"engine", "verbs", "mailbox", "journal", "service", "cli", "config"},
+    "engine": {"mailbox", "journal", "segments", "service", "cli", "files", "fold"},
+    "verbs": {"mailbox", "journal", "segments", "service", "cli", "files", "engine"},
+    "fold": {"mailbox", "journal", "segments", "service", "cli", "files", "engine", "verbs", "config", "clock"},
+    "lifecycle": {"mailbox", "journal", "segments", "service", "cli", "files", "engine", "verbs", "stores", "clock"},
+    "records": {"mailbox", "journal", "segments", "service", "cli", "files", "engine", "verbs", "stores", "clock"},
+    "journal": {"mailbox", "engine", "verbs", "stores", "service", "cli", "fold"},
+    "segments": {"mailbox", "engine", "verbs", "stores", "service", "cli", "fold", "journal"},
+    "mailbox": {"journal", "segments", "stores", "fold", "verbs", "cli", "service"},
+}
+
+#: Rooms that do no I/O and have no clock of their own.
+PURE_ROOMS = ("engine", "verbs", "fold", "lifecycle", "records", "replies", "policies", "fields", "context")
+IO_MODULES = {
+    "asyncio", "ctypes", "datetime", "fcntl", "glob", "io", "mmap", "os", "pathlib", "select", "selectors", "shutil",
+    "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time", "watchdog",
+}  # fmt: skip
+
+#: The mailbox's directory names, and the rooms that may use them.
+MAILBOX_NAMES = {"REQUESTS_DIR", "RESPONSES_DIR", "DEAD_DIR", "REQUEST_SUFFIX"}
+MAILBOX_ROOMS = {"mailbox", "config"}
+
+
+def modules(source: Path) -> list[Path]:
+    found = sorted(source.rglob("*.py"))
+    assert found, f"no module in {source}"
+    return found
+
+
+def imports(path: Path, source: Path) -> Iterator[tuple[str, int]]:
+    """Every import of a file as an absolute dotted name, with its line; ``from x import y`` gives ``x.y``."""
+    package = [source.name, *path.relative_to(source).with_suffix("").parts][:-1]
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            origin = ".".join([*base, *([node.module] if node.module else [])])
+            for alias in node.names:
+                yield f"{origin}.{alias.name}", node.lineno
+
+
+def room_of(path: Path, source: Path) -> str:
+    first = path.relative_to(source).parts[0]
+    return first.removesuffix(".py")
+
+
+def daemon_source(root: Path) -> Path:
+    return root / "packages" / "daemon" / "src" / "postroom_daemon"
+
+
+def daemon_imports(root: Path) -> Iterator[tuple[Path, str, str, int]]:
+    """Module, its room, the room that it imports, the line: inside the daemon."""
+    source = daemon_source(root)
+    for path in modules(source):
+        for name, line in imports(path, source):
+            parts = name.split(".")
+            if parts[0] == "postroom_daemon" and len(parts) > 1:
+                yield path, room_of(path, source), parts[1], line
+
+
+def test_a_package_imports_only_the_siblings_it_may(package):
+    allowed = {package.module} | {f"postroom_{name}" for name in SIBLINGS[package.name]}
+    for path in modules(package.source):
+        for name, line in imports(path, package.source):
+            top = name.split(".")[0]
+            assert not top.startswith("postroom") or top in allowed, f"{path}:{line} imports {name}"
+
+
+def test_a_package_imports_only_what_it_declares(package):
+    requirements = package.project["project"]["dependencies"]
+    declared = {re.split(r"[^A-Za-z0-9_.-]", requirement)[0].replace("-", "_") for requirement in requirements}
+    used = set()
+    for path in modules(package.source):
+        for name, line in imports(path, package.source):
+            top = name.split(".")[0]
+            if top not in sys.stdlib_module_names and top not in (package.module, "__builtin__"):
+                used.add(top)
+                assert top in declared or package.name == "client", f"{path}:{line} imports {name}, not declared"
+    if package.name == "client":
+        assert not declared
+
+
+def test_the_client_imports_its_own_modules_by_relative_imports_and_else_only_the_standard_library(root):
+    source = root / "packages" / "client" / "src" / "postroom_client"
+    python_2_only = {"__builtin__", "Queue", "thread", "urlparse"}
+    for path in modules(source):
+        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                continue
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [str(node.module)]
+            for name in names:
+                top = name.split(".")[0]
+                assert top in sys.stdlib_module_names | python_2_only, f"{path}:{node.lineno} imports {name}"
+
+
+@pytest.mark.parametrize("room", CLOSED_DOORS)
+def test_a_room_of_the_daemon_does_not_know(room, root):
+    source = daemon_source(root)
+    assert any(room_of(path, source) == room for path in modules(source)), f"the daemon has no room {room}"
+    for path, importer, imported, line in daemon_imports(root):
+        closed = {door for door in CLOSED_DOORS[room] if imported == door or imported.startswith(door + "_")}
+        assert importer != room or not closed, f"{path}:{line}: {room} imports {imported}"
+
+
+@pytest.mark.parametrize("room", PURE_ROOMS)
+def test_a_pure_room_does_no_io_and_reads_no_clock(room, root):
+    source = daemon_source(root)
+    paths = [path for path in modules(source) if room_of(path, source) == room]
+    assert paths, f"the daemon has no room {room}"
+    for path in paths:
+        for name, line in imports(path, source):
+            assert name == "os" or name.split(".")[0] not in IO_MODULES, f"{path}:{line} imports {name}"
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+                assert node.attr == "urandom", f"{path}:{node.lineno} uses os.{node.attr}"  # new ids need chance
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                assert node.func.id not in ("open", "print", "input"), f"{path}:{node.lineno} calls {node.func.id}"
+
+
+def test_only_the_mailbox_touches_the_mailbox(root):
+    source = daemon_source(root)
+    for path in modules(source):
+        for name, line in imports(path, source):
+            if name.rpartition(".")[2] in MAILBOX_NAMES:
+                assert room_of(path, source) in MAILBOX_ROOMS, f"{path}:{line} uses {name}"
+
+
+def test_no_modules_import_each_other_in_a_circle(package):
+    names = {
+        ".".join([package.module, *path.relative_to(package.source).with_suffix("").parts]).removesuffix(
+            ".__init__"
+        ): path
+        for path in modules(package.source)
+    }
+    edges = {
+        module: {
+            target
+            for name, _ in imports(path, package.source)
+            for target in (name, name.rpartition(".")[0])
+            # A package's own __init__ is loaded before its modules anyway.
+            if target in names and target != module and names[target].name != "__init__.py"
+        }
+        for module, path in names.items()
+    }
+    done: set[str] = set()
+
+    def walk(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join((*trail, module))
+        if module not in done:
+            for target in sorted(edges[module]):
+                walk(target, (*trail, module))
+            done.add(module)
+
+    for module in sorted(edges):
+        walk(module, ())
