@@ -78,9 +78,10 @@ class Setting:
             corrected = used != value
         if corrected:
             warn(f"{where}: {shown(value)} is out of range, using {shown(used)}")
+        used = Path(used) if self.type is Path else used
         if self.unused and used != self.default:
             warn(f"{where}: has no effect: {self.unused}")
-        return Path(used) if self.type is Path else used
+        return used
 
     def parse(self, text: str, where: str, warn: Warn) -> Any:
         """As ``check``, for the text of an environment variable or flag."""

@@ -21,14 +21,15 @@ from .cli_options import Source
 
 NOTHING_TO_CONSUME: Final = 4
 
-#: Fields that make no sense where nobody else publishes meanwhile.
-_ONLY_SERVED: Final = frozenset({"waitMs", "waitLock"})
+#: Fields that make no sense where there is no request file.
+_ONLY_SERVED: Final = frozenset({"waitLock"})
 #: Short spellings beside the rule that ``messageKey`` is ``--message-key``; as in the client's command line.
 _SHORT: Final = {
     "delayMs": "--delay",
     "targetConsumerId": "--target",
     "visibilityTimeoutSec": "--visibility",
     "deduplicationKey": "--dedup-key",
+    "waitMs": "--wait",
     "version": "--msg-version",
 }
 #: Fields whose argument may be a file or standard input.

@@ -68,7 +68,7 @@ class Settings:
     """Every setting's value. A ``Path`` is absolute once ``load`` has made it."""
 
     schema_version: str = setting("schemaVersion", "0.1", "version of the file's format (not looked at)")
-    node_id: str = setting("nodeId", "local-01", "name of this device in health and in snapshots")
+    node_id: str = setting("nodeId", "local-01", "name of this device")
     backend: str = setting(
         "backend",
         "sqlite",
@@ -82,7 +82,12 @@ class Settings:
         choices=tuple(MODES),
     )
 
-    paths_data_root: Path = setting("paths.dataRoot", Path("data"), "directory that `init` makes for the data")
+    paths_data_root: Path = setting(
+        "paths.dataRoot",
+        Path("data"),
+        "directory of the data",
+        unused="each store has its own path, such as sqlite.dbPath",
+    )
     paths_log_root: str = setting(
         "paths.logRoot", "", "directory of log files", unused="the log goes to standard error in this version"
     )
@@ -171,9 +176,10 @@ class Settings:
     lease_sweep_interval_ms: int = setting(
         "lease.sweepIntervalMs",
         1000,
-        "longest time between two looks at due leases and delays; they are handled when they are due anyway",
+        "pause of the C++ system between two looks at due leases",
         low=1,
         high=3600000,
+        unused="leases and delays are handled when they are due",
     )
 
     journal_root: Path = setting("journal.root", Path("journal"), "directory of the journal")

@@ -1,0 +1,51 @@
+"""decide: a command and the state, to events or an error.
+
+Nothing here changes state, does I/O or reads a clock. What a command decides depends only on the store's answers, the
+reading of the clock that it is given, the policies, and the source of ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from postroom_common.protocol import Command
+
+from .context import Context, Decision, Draft
+from .fields import Fields, read_fields
+from .verbs import consume, deadletters, publish, queues, settle
+
+#: Leases that one group ends; the rest follows in the next.
+EXPIRY_LIMIT: Final = 500
+
+VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
+    Command.PUBLISH: publish.publish,
+    Command.CONSUME_NEXT: consume.consume_next,
+    Command.ACK: settle.ack,
+    Command.NACK: settle.nack,
+    Command.RELEASE: settle.release,
+    Command.EXTEND_LEASE: settle.extend_lease,
+    Command.STATUS: queues.status,
+    Command.HEALTH: queues.health,
+    Command.METRICS: queues.metrics,
+    Command.LIST_QUEUES: queues.list_queues,
+    Command.LIST_DLQ: deadletters.list_dlq,
+    Command.REPROCESS_DLQ: deadletters.reprocess_dlq,
+    Command.PAUSE: queues.pause,
+    Command.RESUME: queues.resume,
+    Command.SET_POLICY: queues.set_policy,
+    Command.GET_POLICY: queues.get_policy,
+}
+
+
+def decide(command: Command, payload: dict[str, Any], context: Context) -> Decision:
+    """What ``command`` comes to on the state as it is.
+
+    Raises ``CommandError``; then nothing is to be changed.
+    """
+    return VERBS[command](context, read_fields(command, payload))
+
+
+def decide_expiries(context: Context) -> list[Draft]:
+    """What follows from the leases that are over."""
+    return [settle.lease_expired(context, entry) for entry in context.store.expired(context.now.engine, EXPIRY_LIMIT)]

@@ -1,0 +1,71 @@
+"""A command's payload, checked against the protocol's table of fields."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from postroom_common.errors import CommandError
+from postroom_common.protocol import FIELDS, TEXT_LIMIT, Command, ErrorCode, Field, Kind, queue_name_problem
+
+Fields = dict[str, Any]
+
+_TYPES: Final[dict[Kind, tuple[type, ...]]] = {
+    Kind.TEXT: (str,),
+    Kind.QUEUE: (str,),
+    Kind.INTEGER: (int,),
+    Kind.NUMBER: (int, float),
+    Kind.FLAG: (bool,),
+    Kind.OBJECT: (dict,),
+    Kind.ATTRIBUTES: (str, dict),
+    Kind.VALUE: (str, int, float, bool, dict, list, type(None)),
+    Kind.SCALAR: (str, int, float),
+}
+_TABLE: Final = {command: {field.name: field for field in fields} for command, fields in FIELDS.items()}
+_DEFAULTS: Final = {command: {field.name: field.default for field in fields} for command, fields in FIELDS.items()}
+_REQUIRED: Final = {command: [field for field in fields if field.required] for command, fields in FIELDS.items()}
+
+
+def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
+    """Every field of ``command`` by name, absent ones with their defaults (None if they have none).
+
+    Unknown fields are passed over; null counts as absent where the field does not take any value.
+    Raises ``CommandError``: ERR_INVALID_REQUEST for what is missing or out of bounds, and for ``queue`` and
+    ``messageKey`` of a wrong type; ERR_PARSE_ERROR for another field of a wrong type.
+    """
+    table = _TABLE[command]
+    fields = _DEFAULTS[command].copy()
+    for name, value in payload.items():
+        field = table.get(name)
+        if field is None or (value is None and field.kind is not Kind.VALUE):
+            continue
+        if type(value) not in _TYPES[field.kind]:
+            code = (
+                ErrorCode.INVALID_REQUEST if field.required and field.kind is not Kind.OBJECT else ErrorCode.PARSE_ERROR
+            )
+            raise CommandError(code, f"{name} must be of type {field.kind}, but is {_kind_of(value)}")
+        if field.kind is Kind.QUEUE or field.kind is Kind.TEXT or field.low is not None:
+            _check_bounds(field, value)
+        fields[name] = value
+    for field in _REQUIRED[command]:
+        if fields[field.name] is None:
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"{field.name} is required")
+    return fields
+
+
+def _check_bounds(field: Field, value: Any) -> None:
+    if field.kind is Kind.QUEUE:
+        problem = queue_name_problem(value)
+        if problem:
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"{field.name} {problem}")
+    elif field.kind is Kind.TEXT:
+        if len(value) > TEXT_LIMIT:
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"{field.name} must be at most {TEXT_LIMIT} characters")
+    elif field.low is not None and field.high is not None and not field.low <= value <= field.high:
+        raise CommandError(
+            ErrorCode.INVALID_REQUEST, f"{field.name} must be from {field.low:g} to {field.high:.15g}, but is {value}"
+        )
+
+
+def _kind_of(value: Any) -> str:
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")

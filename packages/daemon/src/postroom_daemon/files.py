@@ -1,0 +1,66 @@
+"""The operating system's file calls, in one place that a test can replace.
+
+``Files`` holds the calls themselves, not wrappers, so the seam costs nothing; a fault test passes an object whose
+attributes fail or kill at the n-th call. Everything here that takes names takes them relative to a directory fd.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Files:
+    """The calls that the journal and the mailbox make."""
+
+    def __init__(self) -> None:
+        self.open: Any = os.open
+        self.close: Any = os.close
+        self.read: Any = os.read
+        self.write: Any = os.write
+        self.fstat: Any = os.fstat
+        self.stat: Any = os.stat
+        self.listdir: Any = os.listdir
+        self.rename: Any = os.rename
+        self.unlink: Any = os.unlink
+        self.mkdir: Any = os.mkdir
+        self.rmdir: Any = os.rmdir
+        self.fsync: Any = os.fsync
+        self.fdatasync: Any = os.fdatasync
+        self.ftruncate: Any = os.ftruncate
+
+    def write_all(self, fd: int, data: bytes) -> None:
+        """Write all of ``data``. Raises ``OSError``; some of the bytes may then be written."""
+        written = self.write(fd, data)
+        while written < len(data):
+            written += self.write(fd, data[written:])
+
+    def open_directory(self, path: Path, mode: int = 0o700) -> int:
+        """An fd of the directory, which is made (its parents too) if it is missing. Its last component must not be a
+        symbolic link. Raises ``OSError``."""
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.mkdir(path, mode)
+        except FileExistsError:
+            pass
+        fd: int = self.open(path, DIRECTORY_FLAGS)
+        return fd
+
+    def put(self, directory: int, name: str, data: bytes, mode: int = 0o600) -> None:
+        """Make a file with all its bytes appear under ``name`` at once. Not synced. Raises ``OSError``."""
+        temporary = name + ".tmp"
+        try:
+            fd = self.open(temporary, CREATE_FLAGS, mode, dir_fd=directory)
+        except FileExistsError:  # left over from a crash: only this process writes here
+            self.unlink(temporary, dir_fd=directory)
+            fd = self.open(temporary, CREATE_FLAGS, mode, dir_fd=directory)
+        try:
+            self.write_all(fd, data)
+        finally:
+            self.close(fd)
+        self.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)

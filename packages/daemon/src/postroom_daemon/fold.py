@@ -1,0 +1,198 @@
+"""apply: an event, turned into store primitives. The only way in which state ever changes.
+
+It decides nothing: every number stands in the event. An event at or below ``store.applied`` has been applied and is
+passed over, so replay may begin anywhere before the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from postroom_common.events import Event, EventType, raw_json
+from postroom_common.protocol import HISTORY_LIMIT, State
+
+from .lifecycle import check_transition
+from .records import Entry, QueueRecord
+from .stores.base import Store, StoreError
+
+#: Names of single facts in the store.
+FACT_EPOCH = "epoch"
+FACT_PINS = "pins"
+
+
+def apply(event: Event, store: Store) -> None:
+    """Fold one event into the store's open transaction.
+
+    Raises ``StoreError`` or ``IllegalTransition``; the transaction must then be rolled back.
+    """
+    if event["id"] <= store.applied:
+        return
+    handler = _HANDLERS.get(event["type"])
+    if handler:  # an unknown type is from a newer version: it concerns nothing that this version keeps
+        handler(event, store)
+    store.applied = event["id"]
+
+
+def failure_list(entry: Entry) -> list[dict[str, Any]]:
+    """The failed attempts that an entry remembers, newest last."""
+    failures: list[dict[str, Any]] = orjson.loads(entry.failures) if entry.failures else []
+    return failures
+
+
+def _created(event: Event, store: Store) -> None:
+    store.add_queue(
+        QueueRecord(
+            name=event["queue"],
+            kind=event["kind"],
+            created_wall=event["wallMs"],
+            expires_at=event.get("expiresAtEngineMs", 0),
+        )
+    )
+
+
+def _policy_set(event: Event, store: Store) -> None:
+    store.touch_queue(event["queue"]).override = event["override"]
+
+
+def _paused(event: Event, store: Store) -> None:
+    record = store.touch_queue(event["queue"])
+    paused = event["type"] == EventType.PAUSED
+    if event["operation"] == "publish":
+        record.publish_paused = paused
+    else:
+        record.consume_paused = paused
+
+
+def _published(event: Event, store: Store) -> None:
+    due = event.get("dueEngineMs", 0)
+    entry = Entry(
+        key=event["key"],
+        queue=event["queue"],
+        state=State.DELAYED if due > event["engineMs"] else State.READY,
+        priority=event.get("priority", 0),
+        seq=event["id"],
+        created_wall=event["wallMs"],
+        created=event["engineMs"],
+        target=event.get("target", ""),
+        due=due,
+    )
+    check_transition(None, EventType.PUBLISHED, entry.state)
+    store.insert(entry, raw_json(event["message"]))
+    store.touch_queue(entry.queue).total("published")
+
+
+def _leased(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.INFLIGHT)
+    entry.lease_id = event["lease"]
+    entry.consumer_id = event["consumer"]
+    entry.lease_until = event["untilEngineMs"]
+    entry.leased_at = event["engineMs"]
+    entry.attempt = event["attempt"]
+    store.update(entry, before)
+    store.touch_queue(entry.queue).total("leased")
+
+
+def _extended(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.INFLIGHT)
+    entry.lease_until = event["untilEngineMs"]
+    store.update(entry, before)
+
+
+def _acked(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, None)
+    store.delete(entry, before)
+    store.touch_queue(entry.queue).total("acked")
+
+
+def _released(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.READY)
+    entry.attempt = event["attempt"]
+    _end_lease(entry)
+    store.update(entry, before)
+    store.touch_queue(entry.queue).total("released")
+
+
+def _retried(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.DELAYED)
+    entry.due = event["dueEngineMs"]
+    _fail(entry, event)
+    store.update(entry, before)
+    store.touch_queue(entry.queue).total("retried")
+
+
+def _died(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.DEAD)
+    entry.dead_at = event["engineMs"]
+    _fail(entry, event)
+    store.update(entry, before)
+    store.touch_queue(entry.queue).total("died")
+
+
+def _dropped(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, None)
+    store.delete(entry, before)
+    store.touch_queue(entry.queue).total("dropped")
+
+
+def _reprocessed(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.READY)
+    entry.attempt = 0
+    entry.dead_at = 0
+    store.update(entry, before)
+    store.touch_queue(entry.queue).total("reprocessed")
+
+
+def _pinned(event: Event, store: Store) -> None:
+    pins = store.fact(FACT_PINS) or {}
+    pins[event["client"]] = event["uid"]
+    store.put_fact(FACT_PINS, pins)
+
+
+def _epoch(event: Event, store: Store) -> None:
+    store.put_fact(FACT_EPOCH, {"epoch": event["epoch"], "root": event["root"]})
+
+
+def _move(event: Event, store: Store, after: State | None) -> tuple[Entry, State]:
+    """The message of an event, already in its new state, and the state it had."""
+    entry = store.get(event["key"])
+    if entry is None:
+        raise StoreError(f"event {event['id']} names {event['key']}, which is not stored")
+    before = entry.state
+    check_transition(before, event["type"], after)
+    if after is not None:
+        entry.state = after
+    return entry, before
+
+
+def _end_lease(entry: Entry) -> None:
+    entry.lease_id = entry.consumer_id = ""
+    entry.lease_until = entry.leased_at = 0
+
+
+def _fail(entry: Entry, event: Event) -> None:
+    """Add an attempt's failure to the history, and end its lease."""
+    failure = event["failure"] | {"failedAtMs": event["wallMs"]}
+    entry.failures = orjson.dumps([*failure_list(entry), failure][-HISTORY_LIMIT:]).decode()
+    _end_lease(entry)
+
+
+_HANDLERS: dict[str, Callable[[Event, Store], None]] = {
+    EventType.EPOCH_STARTED: _epoch,
+    EventType.CLIENT_PINNED: _pinned,
+    EventType.QUEUE_CREATED: _created,
+    EventType.POLICY_SET: _policy_set,
+    EventType.PAUSED: _paused,
+    EventType.RESUMED: _paused,
+    EventType.PUBLISHED: _published,
+    EventType.LEASED: _leased,
+    EventType.LEASE_EXTENDED: _extended,
+    EventType.ACKED: _acked,
+    EventType.RELEASED: _released,
+    EventType.RETRIED: _retried,
+    EventType.DIED: _died,
+    EventType.DROPPED: _dropped,
+    EventType.REPROCESSED: _reprocessed,
+}

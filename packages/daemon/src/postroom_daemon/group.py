@@ -1,0 +1,63 @@
+"""A group: the events of all requests that were waiting, on their way into the journal and the store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postroom_common.events import Event, EventType, encode_event
+
+from .clock import Now
+from .context import Draft
+from .fold import apply
+from .stores.base import Store
+
+
+class Group:
+    """The open group. Its store transaction is begun and ended by the caller."""
+
+    def __init__(self, store: Store, now: Now, epoch: int, last_id: int) -> None:
+        self.events: list[Event] = []
+        self.by_request: dict[bytes, Event] = {}
+        self.last_id = last_id
+        self._store = store
+        self._now = now
+        self._epoch = epoch
+
+    def record(self, drafts: list[Draft], by: dict[str, Any] | None = None, key: bytes = b"") -> Event:
+        """Give a request's drafts their ids and apply them. Its last event.
+
+        Raises what ``fold.apply`` raises: the whole group must then be given up.
+        """
+        engine, wall = self._now
+        last = self.last_id + len(drafts)
+        event: Event = {}
+        for draft in drafts:
+            self.last_id += 1
+            event = {
+                "id": self.last_id,
+                "epoch": self._epoch,
+                "req": last,
+                "grp": 0,
+                "engineMs": engine,
+                "wallMs": wall,
+                **draft,
+            }
+            self.events.append(event)
+            if event["id"] == last:
+                if len(drafts) > 1:
+                    event["n"] = len(drafts)
+                if by:
+                    event["by"] = by
+                    self.by_request[key] = event
+            apply(event, self._store)
+        return event
+
+    def encode(self) -> bytes:
+        """The group's journal lines."""
+        for event in self.events:
+            event["grp"] = self.last_id
+        return b"".join([encode_event(event) for event in self.events])
+
+    def count(self, type_: EventType) -> int:
+        """How many events of a type it has."""
+        return sum(event["type"] == type_ for event in self.events)

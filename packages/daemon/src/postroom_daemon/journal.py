@@ -1,0 +1,193 @@
+"""The journal: events appended and synced, in segments that roll by size. The truth that every store is folded from."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from postroom_common.errors import PostroomError
+from postroom_common.events import Event
+
+from .files import Files
+from .quarantine import Quarantine
+from .segments import OnDamage, examine_tail, find_event, list_segments, read_requests, segment_name
+
+#: Errors that mean a lack of space.
+FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+_APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class JournalRefused(PostroomError):
+    """An append failed and was undone, durably: nothing of the group is in the journal. ``full`` tells a lack of space
+    from other faults."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"journal: {error}")
+        self.full = error.errno in FULL_ERRNOS
+
+
+class JournalUnknown(PostroomError):
+    """A sync or an undo failed: what the disk holds is unknown. Nobody may be answered; only recovery can tell."""
+
+
+class Journal:
+    """The writer. Not thread-safe; one process has it open (the caller sees to that).
+
+    ``mode`` is that of new segments. After ``open``, ``last_id`` is the id of the last event.
+    """
+
+    def __init__(self, root: Path, files: Files, quarantine: Quarantine, segment_bytes: int, mode: int = 0o600) -> None:
+        self.root = root
+        self.last_id = 0
+        self.unsynced = False
+        self._files = files
+        self._quarantine = quarantine
+        self._segment_bytes = segment_bytes
+        self._mode = mode
+        self._fd = -1
+        self._directory = -1
+        self._size = 0
+        self.segment: Path | None = None
+
+    def open(self) -> None:
+        """Find the end, cutting off what a crash left unfinished (its bytes go to quarantine). Raises ``OSError``."""
+        self._directory = self._files.open_directory(self.root)
+        for first_id, path in reversed(list_segments(self.root)):
+            tail = examine_tail(path)
+            if tail.cut:
+                self._cut_tail(path, b"".join(line.data for line in tail.cut), tail.keep_bytes)
+            self.last_id = max(tail.last_id, first_id - 1)
+            if tail.last_id:
+                self._continue(path, tail.keep_bytes)
+                return
+            # Made, but nothing of it survived: what comes next would get the same name, so it must make room.
+            self._files.unlink(path.name, dir_fd=self._directory)
+
+    def _cut_tail(self, path: Path, data: bytes, keep_bytes: int) -> None:
+        self._quarantine.keep(f"{path.name}.{keep_bytes}", data, "unfinished at the end of the journal")
+        fd = self._files.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            self._files.ftruncate(fd, keep_bytes)
+            self._files.fsync(fd)
+        finally:
+            self._files.close(fd)
+
+    def _continue(self, path: Path, size: int) -> None:
+        self._fd = self._files.open(path, _APPEND_FLAGS, self._mode)
+        self._size = size
+        self.segment = path
+
+    def close(self) -> None:
+        """Let go of the files; nothing is synced."""
+        for fd in (self._fd, self._directory):
+            if fd >= 0:
+                self._files.close(fd)
+        self._fd = self._directory = -1
+
+    def wants_roll(self) -> bool:
+        """Whether the next group should begin a new segment."""
+        return self._fd < 0 or self._size >= self._segment_bytes
+
+    def roll(self) -> None:
+        """Begin a new segment at the next id. Its name is durable when this returns. Raises ``OSError``."""
+        if self.unsynced:
+            self.sync()
+        path = self.root / segment_name(self.last_id + 1)
+        fd = self._files.open(path, _APPEND_FLAGS, self._mode)
+        try:
+            self._files.fsync(self._directory)
+        except OSError:
+            self._files.close(fd)
+            raise
+        if self._fd >= 0:
+            self._files.close(self._fd)
+        self._fd = fd
+        self._size = 0
+        self.segment = path
+
+    def append(self, data: bytes, last_id: int) -> None:
+        """Write a group's lines, of which the last has ``last_id``. Not durable before ``sync``.
+
+        Raises ``JournalRefused`` when nothing was written, ``JournalUnknown`` when that cannot be said.
+        """
+        try:
+            self._files.write_all(self._fd, data)
+        except OSError as error:
+            try:
+                self._files.ftruncate(self._fd, self._size)
+                self._files.fsync(self._fd)
+            except OSError as second:
+                raise JournalUnknown(f"journal: {error}; then, when undoing it: {second}") from error
+            raise JournalRefused(error) from error
+        self._size += len(data)
+        self.last_id = last_id
+        self.unsynced = True
+
+    def sync(self) -> None:
+        """Make all that was appended durable. Raises ``JournalUnknown``."""
+        try:
+            self._files.fdatasync(self._fd)
+        except OSError as error:
+            raise JournalUnknown(f"journal: {error}") from error
+        self.unsynced = False
+
+    def rewrite_last(self) -> None:
+        """Write the last segment anew under its name, durably.
+
+        After a sync has failed, what can be read may be in memory only, and a second sync of the same file may succeed
+        without it (the kernel reports a lost write once). Raises ``OSError``.
+        """
+        segments = list_segments(self.root)
+        if not segments:
+            return
+        path = segments[-1][1]
+        directory = self._files.open_directory(self.root)
+        try:
+            self._files.put(directory, path.name, path.read_bytes(), self._mode)
+            fd = self._files.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                self._files.fsync(fd)
+            finally:
+                self._files.close(fd)
+            self._files.fsync(directory)
+        finally:
+            self._files.close(directory)
+
+    def probe(self) -> None:
+        """Check that the segment being written is still the file of that name, and that the disk takes a sync.
+
+        Raises ``OSError``.
+        """
+        if self.segment is not None:
+            named, held = self._files.stat(self.segment), self._files.fstat(self._fd)
+            if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
+                raise OSError(f"{self.segment} was replaced")
+            self._files.fdatasync(self._fd)
+
+    def requests_from(self, event_id: int, on_damage: OnDamage) -> Iterator[list[Event]]:
+        """See ``segments.read_requests``."""
+        return read_requests(self.root, event_id, on_damage)
+
+    def find(self, event_id: int) -> Event | None:
+        """See ``segments.find_event``."""
+        return find_event(self.root, event_id)
+
+    def drop_segments(self, folded_id: int, older_than_wall_ms: int, max_bytes: int) -> list[str]:
+        """Remove segments that are durably folded up to ``folded_id`` and are older than a time, or beyond ``max_bytes``
+        in all. The last one always stays. The names removed. Raises ``OSError``."""
+        segments = list_segments(self.root)
+        sizes = [path.stat().st_size for _, path in segments]
+        total = sum(sizes)
+        removed = []
+        for (_, path), (next_first, _), size in zip(segments, segments[1:], sizes, strict=False):
+            old = path.stat().st_mtime * 1000 < older_than_wall_ms
+            if next_first - 1 > folded_id or not (old or total > max_bytes):
+                break
+            self._files.unlink(path.name, dir_fd=self._directory)
+            total -= size
+            removed.append(path.name)
+        return removed

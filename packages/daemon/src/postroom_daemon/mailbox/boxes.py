@@ -1,0 +1,107 @@
+"""Responses: each client's box, and what is put into it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections import OrderedDict
+from pathlib import Path
+
+from postroom_common.protocol import TEMP_SUFFIX
+
+from ..files import DIRECTORY_FLAGS, Files
+
+log = logging.getLogger(__name__)
+
+#: Boxes that are kept open. The least recently used is closed.
+OPEN_BOXES = 16
+
+
+class NoBox(OSError):
+    """There is no box that a response could be put into."""
+
+
+class Boxes:
+    """The directory ``responses/`` and the boxes in it."""
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self.fd = files.open_directory(path)
+        self._files = files
+        self._uid = os.geteuid()
+        self._open: OrderedDict[str, tuple[int, int, int]] = OrderedDict()  # client: fd, inode, owner
+
+    def owner(self, client_id: str) -> int | None:
+        """The uid that owns a client's box; None when there is none.
+
+        Raises ``NoBox`` when something else has its name.
+        """
+        try:
+            found = self._files.stat(client_id, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if not stat.S_ISDIR(found.st_mode):
+            raise NoBox(f"responses/{client_id} is not a directory")
+        cached = self._open.get(client_id)
+        if cached and cached[1] != found.st_ino:
+            self._close(client_id)
+        return int(found.st_uid)
+
+    def make(self, client_id: str) -> None:
+        """Make a box that only this uid can use."""
+        self._files.mkdir(client_id, 0o700, dir_fd=self.fd)
+
+    def put(self, client_id: str, request_id: str, response: bytes) -> None:
+        """Put a response into a box. Raises ``OSError``."""
+        box = self._box(client_id)
+        self._files.put(box, request_id + ".json", response, 0o644)
+
+    def _box(self, client_id: str) -> int:
+        cached = self._open.get(client_id)
+        if cached:
+            self._open.move_to_end(client_id)
+            return cached[0]
+        fd = self._files.open(client_id, DIRECTORY_FLAGS, dir_fd=self.fd)
+        found = self._files.fstat(fd)
+        self._open[client_id] = (fd, found.st_ino, found.st_uid)
+        if len(self._open) > OPEN_BOXES:
+            self._close(next(iter(self._open)))
+        return int(fd)
+
+    def _close(self, client_id: str) -> None:
+        self._files.close(self._open.pop(client_id)[0])
+
+    def sweep(self, wall_ms: int, max_age_ms: int, empty_age_ms: int) -> None:
+        """Remove responses that nobody has read for ``max_age_ms``, and this uid's boxes that have been empty for
+        ``empty_age_ms``. Nothing is followed; other files are left."""
+        for client_id in self._files.listdir(self.fd):
+            try:
+                fd = self._files.open(client_id, DIRECTORY_FLAGS, dir_fd=self.fd)
+            except OSError:
+                continue  # no directory, or not ours to open
+            try:
+                self._sweep_box(client_id, fd, wall_ms, max_age_ms, empty_age_ms)
+            except OSError as error:
+                log.warning("responses/%s: %s", client_id, error)
+            finally:
+                self._files.close(fd)
+
+    def _sweep_box(self, client_id: str, fd: int, wall_ms: int, max_age_ms: int, empty_age_ms: int) -> None:
+        names = self._files.listdir(fd)
+        for name in names:
+            if name.endswith((".json", TEMP_SUFFIX)):
+                found = self._files.stat(name, dir_fd=fd, follow_symlinks=False)
+                if wall_ms - found.st_ctime_ns // 1_000_000 > max_age_ms and stat.S_ISREG(found.st_mode):
+                    self._files.unlink(name, dir_fd=fd)
+        box = self._files.fstat(fd)
+        if not names and box.st_uid == self._uid and wall_ms - box.st_mtime_ns // 1_000_000 > empty_age_ms:
+            try:
+                self._files.rmdir(client_id, dir_fd=self.fd)
+            except OSError:
+                pass  # RACE: a response, or its client's file, came in this moment
+
+    def close(self) -> None:
+        """Let go of all descriptors."""
+        for client_id in list(self._open):
+            self._close(client_id)
+        self._files.close(self.fd)

@@ -1,0 +1,92 @@
+"""``dead/``: request files that could not be understood or answered, each with its reason. Bounded, aged out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+import orjson
+
+from ..files import Files
+
+log = logging.getLogger(__name__)
+
+_REASON_SUFFIX = ".reason"
+#: All that is kept in dead/ may have this size; the oldest goes first.
+BYTES_LIMIT = 64 * 1024 * 1024
+
+
+class DeadBox:
+    """The directory ``dead/``."""
+
+    def __init__(self, path: Path, files: Files, max_files: int, max_age_hours: int) -> None:
+        self.fd = files.open_directory(path)
+        self.count = sum(name.endswith(_REASON_SUFFIX) for name in files.listdir(self.fd))
+        self.taken = 0
+        self._files = files
+        self._max_files = max_files
+        self._max_age_ms = max_age_hours * 3600 * 1000
+
+    def take(self, directory: int, name: str, reason: str) -> None:
+        """Move ``name`` here from the directory of an fd, and write why beside it.
+
+        A file that cannot be moved is removed: one bad file must not stop the mailbox.
+        """
+        self.taken += 1
+        kept = self._free_name(name)
+        try:
+            self._files.rename(name, kept, src_dir_fd=directory, dst_dir_fd=self.fd)
+        except FileNotFoundError:
+            return  # RACE: its client took it back
+        except OSError as error:
+            log.error("dead/: cannot take %r (%s): removed", name, error)
+            self._files.unlink(name, dir_fd=directory)
+            return
+        log.warning("request %r was set aside: %s", name[:100], reason)
+        note = {"reason": reason, "movedAt": time.time_ns() // 1_000_000}
+        try:
+            self._files.put(self.fd, kept + _REASON_SUFFIX, orjson.dumps(note))
+        except OSError as error:
+            log.error("dead/: cannot write the reason of %r: %s", kept, error)
+        self.count += 1
+
+    def _free_name(self, name: str) -> str:
+        """``name``, or with a number before its suffix when it is taken; short enough for the reason's name."""
+        stem = os.fsencode(name.removesuffix(".json"))[:200].decode("utf-8", "replace")
+        kept, number = stem + ".json", 0
+        while self._exists(kept):
+            number += 1
+            kept = f"{stem}.{number}.json"
+        return kept
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._files.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def sweep(self, wall_ms: int, by_age: bool) -> None:
+        """Remove what is too old (only if ``by_age``: ages mean nothing right after a step of the clock) or too much,
+        oldest first."""
+        found = []
+        for name in self._files.listdir(self.fd):
+            try:
+                one = self._files.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            found.append((one.st_ctime_ns // 1_000_000, name, one.st_size))
+        found.sort(reverse=True)
+        files = size = 0
+        for ctime_ms, name, bytes_ in found:
+            files += not name.endswith(_REASON_SUFFIX)
+            size += bytes_
+            old = by_age and wall_ms - ctime_ms > self._max_age_ms
+            if old or files > self._max_files or size > BYTES_LIMIT:
+                try:
+                    self._files.unlink(name, dir_fd=self.fd)
+                except OSError as error:
+                    log.error("dead/: cannot remove %r: %s", name, error)
+        self.count = sum(name.endswith(_REASON_SUFFIX) for name in self._files.listdir(self.fd))

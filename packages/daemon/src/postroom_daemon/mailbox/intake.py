@@ -1,0 +1,224 @@
+"""Requests as files: found, ordered, opened without trust, read once."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from postroom_common.protocol import REQUEST_SUFFIX, SETTLE_MS
+
+from ..files import READ_FLAGS, Files
+from .dead import DeadBox
+
+log = logging.getLogger(__name__)
+
+#: Errors of open() that concern the daemon, not the file.
+_OUR_FAULT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR})
+
+
+class Taken(NamedTuple):
+    """A request file that was read. ``uid`` owns it, ``ctime_ns`` is when it got its name."""
+
+    name: str
+    inode: int
+    uid: int
+    ctime_ns: int
+    data: bytes
+
+    @property
+    def ctime_ms(self) -> int:
+        """``ctime_ns`` in milliseconds."""
+        return self.ctime_ns // 1_000_000
+
+
+class Intake:
+    """The directory ``requests/``."""
+
+    def __init__(self, path: Path, files: Files, dead: DeadBox, request_bytes: int) -> None:
+        self._path = path
+        self._files = files
+        self._dead = dead
+        self._request_bytes = request_bytes
+        self._backlog: deque[str] = deque()
+        self._settling: dict[str, tuple[int, int]] = {}
+        self._bad = 0
+        self.held: dict[str, int] = {}
+        """Names, with their inodes, of requests that were taken and are not answered yet: scans pass over them."""
+        self.fd = files.open_directory(path)
+
+    @property
+    def waiting(self) -> int:
+        """Files that were seen and not taken yet."""
+        return len(self._backlog)
+
+    def replaced(self) -> bool:
+        """Whether the path now shows another directory than the one that is open; it is opened then."""
+        try:
+            shown, held = self._files.stat(self._path, follow_symlinks=False), self._files.fstat(self.fd)
+            if (shown.st_dev, shown.st_ino) == (held.st_dev, held.st_ino):
+                return False
+        except FileNotFoundError:
+            pass
+        fd = self._files.open_directory(self._path)
+        self._files.close(self.fd)
+        self.fd = fd
+        self._backlog.clear()
+        log.warning("%s was replaced; the new one is served", self._path)
+        return True
+
+    def take(self, max_requests: int, max_bytes: int) -> list[Taken]:
+        """The next requests in the order of (ctime, name), at most so many and about so many bytes.
+
+        Raises ``OSError``.
+        """
+        if not self._backlog:
+            names = self._scan()
+            if len(names) > max_requests:
+                names = self._by_age(names)
+            self._backlog.extend(names)
+        taken: list[Taken] = []
+        size = 0
+        while self._backlog and len(taken) < max_requests and size < max_bytes:
+            one = self._read(self._backlog.popleft())
+            if one:
+                taken.append(one)
+                size += len(one.data)
+        if len(taken) > 1:
+            taken.sort(key=lambda t: (t.ctime_ns, t.name))
+        for one in taken:
+            self.held[one.name] = one.inode
+        return taken
+
+    def gone(self) -> list[str]:
+        """Held names whose file has vanished or was replaced; they are no longer held."""
+        lost = [name for name, inode in self.held.items() if self._inode(name) != inode]
+        for name in lost:
+            del self.held[name]
+        return lost
+
+    def open_held(self, name: str) -> int | None:
+        """An fd of a held request, or None when its file is no longer the one that was read."""
+        try:
+            fd: int = self._files.open(name, READ_FLAGS, dir_fd=self.fd)
+        except OSError:
+            return None
+        if self._files.fstat(fd).st_ino == self.held.get(name):
+            return fd
+        self._files.close(fd)
+        return None
+
+    def finish(self, name: str) -> None:
+        """The request is answered: remove its file, if it is still the one that was read."""
+        inode = self.held.pop(name, None)
+        if inode is not None and self._inode(name) == inode:
+            try:
+                self._files.unlink(name, dir_fd=self.fd)
+            except FileNotFoundError:
+                pass  # RACE: its client took it back in this moment
+
+    def set_aside(self, name: str, reason: str) -> None:
+        """Move a request that cannot be used to ``dead/``."""
+        self.held.pop(name, None)
+        self._dead.take(self.fd, name, reason)
+
+    def settles(self, taken: Taken) -> bool:
+        """Whether a file that does not parse may still be under its writer's hands: it is then left for a while."""
+        if not self._is_young(taken.ctime_ns):
+            return False
+        self.postpone(taken)
+        return True
+
+    def postpone(self, taken: Taken) -> None:
+        """Leave a request where it is and look at it again in ``SETTLE_MS``."""
+        self.held.pop(taken.name, None)
+        self._leave(taken.name, taken.inode)
+
+    def _scan(self) -> list[str]:
+        held, settling = self.held, self._settling
+        names = [n for n in self._files.listdir(self.fd) if n.endswith(REQUEST_SUFFIX) and n not in held]
+        if settling:
+            now = time.monotonic_ns()
+            for name in [name for name, (_, until) in settling.items() if until <= now]:
+                del settling[name]
+            names = [n for n in names if n not in settling or self._inode(n) != settling[n][0]]
+        return names
+
+    def _by_age(self, names: list[str]) -> list[str]:
+        ages = []
+        for name in names:
+            try:
+                ages.append((self._files.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ctime_ns, name))
+            except OSError:
+                continue  # RACE: taken back since the scan
+        return [name for _, name in sorted(ages)]
+
+    def _read(self, name: str) -> Taken | None:
+        try:
+            fd = self._files.open(name, READ_FLAGS, dir_fd=self.fd)
+        except OSError as error:
+            self._unopened(name, error)
+            return None
+        try:
+            found = self._files.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size > self._request_bytes:
+                self._refuse(name, found)
+                return None
+            data = self._files.read(fd, self._request_bytes + 1)
+            if len(data) > self._request_bytes:
+                self.set_aside(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
+                return None
+        finally:
+            self._files.close(fd)
+        return Taken(name, found.st_ino, found.st_uid, found.st_ctime_ns, data)
+
+    def _unopened(self, name: str, error: OSError) -> None:
+        if error.errno == errno.ENOENT:
+            return  # RACE: taken back since the scan
+        if error.errno in _OUR_FAULT:
+            raise error
+        reasons = {errno.ELOOP: "a symbolic link", errno.ENXIO: "a socket", errno.EACCES: "not readable by the daemon"}
+        self.set_aside(name, reasons.get(error.errno or 0, f"cannot be opened: {error.strerror}"))
+
+    def _refuse(self, name: str, found: os.stat_result) -> None:
+        if stat.S_ISDIR(found.st_mode):
+            self._step_over(name)
+        elif not stat.S_ISREG(found.st_mode):
+            self.set_aside(name, "not a regular file")
+        elif found.st_size > self._request_bytes:
+            self.set_aside(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
+        elif self._is_young(found.st_ctime_ns):
+            self._leave(
+                name, found.st_ino
+            )  # link(2) followed by unlink(2) of the other name: a way to write atomically
+        elif found.st_nlink:
+            self.set_aside(name, "it has two hard links")
+
+    def _step_over(self, name: str) -> None:
+        """A directory cannot be moved out of a sticky directory by everyone: it gets a name that is not looked at."""
+        while True:
+            self._bad += 1
+            try:
+                self._files.stat(f".bad-{self._bad}", dir_fd=self.fd, follow_symlinks=False)
+            except FileNotFoundError:
+                break
+        self._files.rename(name, f".bad-{self._bad}", src_dir_fd=self.fd, dst_dir_fd=self.fd)
+        log.warning("requests/%r is a directory; renamed to .bad-%d", name, self._bad)
+
+    def _is_young(self, ctime_ns: int) -> bool:
+        # A ctime in the future is from before a step of the wall clock: not young.
+        return 0 <= time.time_ns() - ctime_ns < SETTLE_MS * 1_000_000
+
+    def _leave(self, name: str, inode: int) -> None:
+        self._settling[name] = (inode, time.monotonic_ns() + SETTLE_MS * 1_000_000)
+
+    def _inode(self, name: str) -> int | None:
+        try:
+            return int(self._files.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino)
+        except OSError:
+            return None

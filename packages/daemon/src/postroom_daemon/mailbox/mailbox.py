@@ -1,0 +1,215 @@
+"""The mailbox: request files become calls for the broker, answers become response files."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from pathlib import Path
+from typing import Final
+
+from postroom_common.codec import decode_request
+from postroom_common.errors import RequestRejected
+from postroom_common.protocol import REQUEST_SUFFIX, TEMP_SUFFIX
+
+from ..access import Principal
+from ..calls import Answer, Call
+from ..clock import Now
+from ..config import Settings
+from ..files import Files
+from ..repeats import request_key
+from .boxes import Boxes, NoBox
+from .dead import DeadBox
+from .intake import Intake, Taken
+from .watch import Watch
+
+log = logging.getLogger(__name__)
+
+#: Engine milliseconds between two clean-ups.
+SWEEP_EVERY_MS: Final = 10_000
+#: A box that has been empty for so long is removed (it is made again when it is needed).
+EMPTY_BOX_MS: Final = 24 * 3600 * 1000
+#: Wall and engine time may part by this much between two clean-ups before it counts as a step of the wall clock.
+_STEP_MS: Final = 5_000
+#: What clients look at to tell a missing daemon from a slow one: it is locked while the daemon serves.
+LOCK_NAME: Final = "daemon.lock"
+
+
+class Mailbox:
+    """The directories below ``ipc.root``, opened once and used by descriptor. Raises ``OSError``."""
+
+    def __init__(self, settings: Settings, files: Files) -> None:
+        root: Path = settings.ipc_root
+        self._settings = settings
+        self._files = files
+        files.close(files.open_directory(root))
+        self._dead = DeadBox(
+            root / settings.ipc_dead_dir, files, settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
+        )
+        self._intake = Intake(root / settings.ipc_requests_dir, files, self._dead, settings.limits_request_bytes)
+        self._boxes = Boxes(root / settings.ipc_responses_dir, files)
+        self._calls: dict[str, Call] = {}
+        self._swept: Now | None = None
+        self._age_from = 0
+        self._sign = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        self._signed = False
+        self.watch = self._make_watch()
+
+    def _make_watch(self) -> Watch | None:
+        if not self._settings.ipc_use_folder_watcher:
+            return None
+        try:
+            return Watch()
+        except (OSError, ImportError) as error:
+            log.warning("%s; polling every %d ms instead", error, self._settings.ipc_poll_interval_ms)
+            return None
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether files are known that were not taken yet."""
+        return self._intake.waiting > 0
+
+    def figures(self) -> dict[str, int]:
+        """What only the daemon can count."""
+        return {
+            "waiting": self._intake.waiting,
+            "parked": len(self._calls),
+            "dead": self._dead.count,
+            "setAside": self._dead.taken,
+        }
+
+    def collect(self) -> list[Call]:
+        """Calls for the requests that are there, oldest first, within the limits of a group. Raises ``OSError``."""
+        if not self._intake.waiting and self.watch:
+            self._arm(self.watch)
+        taken = self._intake.take(self._settings.limits_group_requests, self._settings.limits_group_bytes)
+        calls = []
+        for one in taken:
+            call = self._call_for(one)
+            if call:
+                self._calls[one.name] = call
+                calls.append(call)
+        return calls
+
+    def _arm(self, watch: Watch) -> None:
+        try:
+            watch.arm(self._intake.fd)
+        except OSError as error:
+            log.warning("%s; polling every %d ms instead", error, self._settings.ipc_poll_interval_ms)
+            watch.close()
+            self.watch = None
+
+    def _call_for(self, taken: Taken) -> Call | None:
+        try:
+            request = decode_request(taken.data)
+            box_uid = self._boxes.owner(request.client_id)
+            if box_uid is None:
+                if taken.uid != os.geteuid():
+                    raise NoBox(f"its client has no box: make responses/{request.client_id}, mode 0770")
+                self._boxes.make(request.client_id)
+                box_uid = taken.uid
+        except RequestRejected as error:
+            if not self._intake.settles(taken):
+                self._reject(taken, error.reason)
+            return None
+        except NoBox as error:
+            self._reject(taken, str(error))
+            return None
+        except OSError as error:
+            log.warning("request %r is put off: %s", taken.name[:100], error)
+            self._intake.postpone(taken)
+            return None
+        return Call(
+            request=request,
+            who=Principal(request.client_id, taken.uid, box_uid),
+            key=request_key(taken.uid, taken.data),
+            arrived_wall=taken.ctime_ms,
+            on_answer=lambda answer: self._respond(taken.name, answer),
+            alive=lambda: self._is_alive(taken.name),
+            bytes=len(taken.data),
+        )
+
+    def _reject(self, taken: Taken, reason: str) -> None:
+        self._intake.set_aside(taken.name, reason)
+
+    def _respond(self, name: str, answer: Answer) -> None:
+        call = self._calls.pop(name)
+        request = call.request
+        try:
+            self._boxes.put(request.client_id, request.request_id, answer.encode(request.request_id))
+        except OSError as error:
+            # The request is done; a repeat of it gets the answer.
+            self._intake.set_aside(name, f"the response could not be written: {error}")
+            return
+        self._intake.finish(name)
+
+    def _is_alive(self, name: str) -> bool:
+        """Whether the client of a parked request still waits: it may have taken the file back, or have died, which
+        frees its lock."""
+        fd = self._intake.open_held(name)
+        if fd is None:
+            return False
+        try:
+            if not self._calls[name].request.payload.get("waitLock"):
+                return True
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return True  # a file system without locks: its clients are believed
+        finally:
+            self._files.close(fd)
+        self._intake.finish(name)
+        del self._calls[name]
+        return False
+
+    def abandoned(self) -> list[Call]:
+        """Parked calls whose request file was taken back or replaced; they are to be cancelled."""
+        return [self._calls.pop(name) for name in self._intake.gone() if name in self._calls]
+
+    def care(self, now: Now) -> None:
+        """Once in a while: remove old responses, temporary files and dead requests. Raises ``OSError``."""
+        if self._swept and now.engine - self._swept.engine < SWEEP_EVERY_MS:
+            return
+        settings = self._settings
+        if self._swept and abs((now.wall - self._swept.wall) - (now.engine - self._swept.engine)) > _STEP_MS:
+            # The wall clock stepped: file ages mean nothing until files from before are old by any count.
+            self._age_from = now.engine + max(settings.ipc_response_max_age_ms, settings.ipc_temp_max_age_ms)
+        self._swept = now
+        by_age = now.engine >= self._age_from
+        if by_age:
+            self._boxes.sweep(now.wall, settings.ipc_response_max_age_ms, EMPTY_BOX_MS)
+            self._sweep_temporary(now)
+        self._dead.sweep(now.wall, by_age)
+
+    def _sweep_temporary(self, now: Now) -> None:
+        for name in self._files.listdir(self._intake.fd):
+            if not name.endswith(REQUEST_SUFFIX + TEMP_SUFFIX):
+                continue
+            try:
+                found = self._files.stat(name, dir_fd=self._intake.fd, follow_symlinks=False)
+                if now.wall - found.st_ctime_ns // 1_000_000 > self._settings.ipc_temp_max_age_ms:
+                    self._files.unlink(name, dir_fd=self._intake.fd)
+            except FileNotFoundError:
+                continue  # RACE: its writer renamed it
+
+    def check(self) -> None:
+        """Once a second: whether ``requests/`` is still the directory that is open, and whether the sign that a daemon
+        serves here is up. Raises ``OSError``."""
+        if self._intake.replaced() and self.watch:
+            self.watch.forget()
+        if not self._signed:
+            try:
+                fcntl.flock(self._sign, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._signed = True
+            except OSError:
+                pass  # a client is looking at it this moment, or a hostile one holds it: it is only a sign
+
+    def close(self) -> None:
+        """Let go of everything; requests stay where they are."""
+        if self.watch:
+            self.watch.close()
+        self._boxes.close()
+        self._files.close(self._intake.fd)
+        self._files.close(self._dead.fd)
+        os.close(self._sign)

@@ -1,0 +1,148 @@
+"""The answer to a request, built from its last event: at the time, and again for a repeat, also after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from postroom_common.body import part_to_wire, value_to_wire
+from postroom_common.errors import CommandError
+from postroom_common.events import Event, EventType
+from postroom_common.protocol import ErrorCode, State
+
+from .clock import Now
+from .policies import Policies, override_to_wire
+from .records import QueueRecord
+from .stores.base import Store
+
+#: Fields of an envelope that go to the consumer as they came from the publisher.
+_CARRIED = ("type", "version", "traceId", "deduplicationKey", "timestamp")
+
+
+def reply_to(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    """The ``data`` of the response to the request whose last event is ``event``, which is applied.
+
+    Raises ``CommandError`` where a repeat asks for a delivery whose message is gone since.
+    """
+    return _REPLIES[event["type"]](event, store, policies, now)
+
+
+def message_to_wire(event: Event, store: Store) -> dict[str, Any]:
+    """A leased message as its consumer sees it."""
+    entry = store.get(event["key"])
+    if entry is None or entry.lease_id != event["lease"]:
+        raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
+    envelope = orjson.loads(store.envelope(entry.key))
+    as_value = event.get("as") == "value"
+    attributes = envelope.get("attributes")
+    shown: dict[str, Any] = {
+        "messageId": entry.key.rpartition(":")[2],
+        "messageKey": entry.key,
+        "queue": entry.queue,
+        **part_to_wire(envelope["parts"][0], as_value),
+        "attributes": value_to_wire(attributes, as_value) if attributes else ({} if as_value else "{}"),
+        "priority": entry.priority,
+        "attempt": event["attempt"],
+        "createdAt": entry.created_wall,
+    }
+    for name in _CARRIED:
+        if name in envelope:
+            shown[name] = envelope[name]
+    if entry.target:
+        shown["targetConsumerId"] = entry.target
+    return shown
+
+
+def lease_end(event: Event, now: Now) -> dict[str, Any]:
+    """The end of a lease, in wall and in engine time."""
+    until = event["untilEngineMs"]
+    return {"leaseUntil": now.wall + until - now.engine, "leaseUntilEngineMs": until}
+
+
+def paused_to_wire(record: QueueRecord | None) -> dict[str, bool]:
+    """Which operations of a queue are paused."""
+    return {
+        "publish": bool(record and record.publish_paused),
+        "consume": bool(record and record.consume_paused),
+    }
+
+
+def policy_to_wire(queue: str, store: Store, policies: Policies) -> dict[str, Any]:
+    """A queue's policy as it is in force, and the part of it that was set at run time."""
+    record = store.queue(queue)
+    return {
+        "queue": queue,
+        "policy": policies.effective(queue, record).to_wire(),
+        "override": override_to_wire(record.override if record else {}),
+        "asOfEvent": store.applied,
+    }
+
+
+def _published(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    key = event["key"]
+    return {"messageId": key.rpartition(":")[2], "messageKey": key}
+
+
+def _leased(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    lease = {
+        "leaseId": event["lease"],
+        "messageKey": event["key"],
+        "consumerId": event["consumer"],
+        **lease_end(event, now),
+    }
+    return {"message": message_to_wire(event, store), "lease": lease, "engineNowMs": now.engine}
+
+
+def _extended(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {**lease_end(event, now), "engineNowMs": now.engine}
+
+
+def _acked(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {}
+
+
+def _released(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"state": State.READY}
+
+
+def _retried(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"state": State.DELAYED, "availableAtEngineMs": event["dueEngineMs"], "engineNowMs": now.engine}
+
+
+def _died(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"state": State.DEAD}
+
+
+def _dropped(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"state": "dropped"}
+
+
+def _reprocessed(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"messageKey": event["key"], "reprocessed": True}
+
+
+def _paused(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    queue = event["queue"]
+    return {"queue": queue, "paused": paused_to_wire(store.queue(queue)), "asOfEvent": store.applied}
+
+
+def _policy_set(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return policy_to_wire(event["queue"], store, policies)
+
+
+_REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
+    EventType.PUBLISHED: _published,
+    EventType.LEASED: _leased,
+    EventType.LEASE_EXTENDED: _extended,
+    EventType.ACKED: _acked,
+    EventType.RELEASED: _released,
+    EventType.RETRIED: _retried,
+    EventType.DIED: _died,
+    EventType.DROPPED: _dropped,
+    EventType.REPROCESSED: _reprocessed,
+    EventType.PAUSED: _paused,
+    EventType.RESUMED: _paused,
+    EventType.POLICY_SET: _policy_set,
+}

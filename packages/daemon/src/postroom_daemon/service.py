@@ -1,0 +1,262 @@
+"""The daemon's loop: one selector, one thread. Intake, groups, timers, signals.
+
+A failure that leaves the disk's state unknown ends the loop without answering anyone, and the root is opened again: the
+requests are still in the mailbox, and recovery tells which of them were done.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import selectors
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from postroom_common.codec import Request
+
+from .access import Principal
+from .broker import MustRecover
+from .calls import Answer, Call
+from .config import Config
+from .files import Files
+from .journal import JournalUnknown
+from .mailbox import Mailbox
+from .notify import notify
+from .recovery import OpenRoot, StartError, open_root
+from .repeats import request_key
+from .stores.base import StoreError
+
+__all__ = ["LocalSession", "StartError", "open_local", "serve"]
+
+log = logging.getLogger(__name__)
+
+#: The mailbox is scanned at least this often (s), which also finds files that fired no watch.
+RESCAN_S: Final = 1.0
+#: The store is made durable, and old segments go, at least this often (s).
+CHECKPOINT_S: Final = 600.0
+#: Pauses between attempts to start again after the disk failed (s), the last one repeated.
+RESTART_PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
+
+
+def serve(config: Config) -> int:
+    """Serve the mailbox until SIGTERM or SIGINT. The exit code.
+
+    Raises ``StartError`` when the root cannot be opened.
+    """
+    os.umask(0o022)
+    stop = _StopSignal()
+    files = Files()
+    failures = 0
+    try:
+        while True:
+            try:
+                _run_once(config, files, stop, rewrite_journal=failures > 0)
+                return 0
+            except (MustRecover, JournalUnknown) as error:
+                log.critical("%s; nobody was answered, starting again from the journal", error)
+            except StartError as error:
+                if not failures:
+                    raise
+                log.critical("%s", error)
+            if stop.wait(RESTART_PAUSES_S[min(failures, len(RESTART_PAUSES_S) - 1)]):
+                return 1
+            failures += 1
+    finally:
+        stop.close()
+
+
+def _run_once(config: Config, files: Files, stop: _StopSignal, rewrite_journal: bool) -> None:
+    root = open_root(config, files, rewrite_journal)
+    try:
+        try:
+            mailbox = Mailbox(config.settings, files)
+        except OSError as error:
+            raise StartError(f"{config.settings.ipc_root}: {error}") from error
+        try:
+            _Loop(config, root, mailbox, stop).run()
+        finally:
+            mailbox.close()
+    finally:
+        root.close()
+
+
+class _StopSignal:
+    """SIGTERM and SIGINT as a readable descriptor."""
+
+    def __init__(self) -> None:
+        self.read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.stopped = False
+        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.stopped = True
+
+    def wait(self, seconds: float) -> bool:
+        """Wait so long or until the signal. Whether it has come."""
+        until = time.monotonic() + seconds
+        while not self.stopped and time.monotonic() < until:
+            time.sleep(0.05)
+        return self.stopped
+
+    def close(self) -> None:
+        """Put the old handlers back."""
+        signal.set_wakeup_fd(-1)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        os.close(self.read_fd)
+        os.close(self._write_fd)
+
+
+class _Loop:
+    """One run between opening a root and closing it."""
+
+    def __init__(self, config: Config, root: OpenRoot, mailbox: Mailbox, stop: _StopSignal) -> None:
+        self._settings = config.settings
+        self._root = root
+        self._broker = root.broker
+        self._mailbox = mailbox
+        self._stop = stop
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(stop.read_fd, selectors.EVENT_READ)
+        self._watched = mailbox.watch
+        if self._watched:
+            self._selector.register(self._watched, selectors.EVENT_READ)
+        self._next_scan = 0.0
+        self._next_checkpoint = time.monotonic() + CHECKPOINT_S
+        self._next_sync = 0.0
+        self._segment = root.journal.segment
+        root.vitals.mailbox_figures = mailbox.figures
+
+    def run(self) -> None:
+        """Serve until the stop signal. Raises ``MustRecover`` or ``JournalUnknown``."""
+        self._mailbox.check()
+        self._broker.run_group()
+        notify("READY=1")
+        log.info("serving %s with %s", self._settings.ipc_root, self._settings.backend)
+        try:
+            scan = True
+            while not self._stop.stopped:
+                self._turn(scan)
+                scan = self._wait()
+            notify("STOPPING=1")
+            self._broker.stop()
+            self._root.store.checkpoint()
+            log.info("stopped")
+        finally:
+            self._selector.close()
+
+    def _turn(self, scan: bool) -> None:
+        calls = []
+        if scan:
+            try:
+                calls = self._mailbox.collect()
+            except OSError as error:
+                log.error("mailbox: %s", error)
+        for call in calls:
+            self._broker.submit(call)
+        self._broker.run_group()
+        if self._root.traffic:
+            self._root.traffic.flush()
+        if time.monotonic() >= self._next_scan:
+            self._each_second()
+
+    def _each_second(self) -> None:
+        self._next_scan = time.monotonic() + RESCAN_S
+        try:
+            self._mailbox.check()
+            for call in self._mailbox.abandoned():
+                self._broker.cancel(call)
+            self._mailbox.care(self._root.clock.now())
+        except OSError as error:
+            log.error("mailbox: %s", error)
+        rolled = self._root.journal.segment != self._segment
+        if rolled or time.monotonic() >= self._next_checkpoint:
+            self._segment = self._root.journal.segment
+            self._next_checkpoint = time.monotonic() + CHECKPOINT_S
+            self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        settings, journal = self._settings, self._root.journal
+        try:
+            folded = self._root.store.checkpoint()
+            old = time.time() * 1000 - settings.journal_retention_hours * 3600 * 1000
+            removed = journal.drop_segments(folded, int(old), settings.journal_max_bytes)
+        except (OSError, StoreError) as error:
+            log.error("checkpoint: %s", error)
+            return
+        if removed:
+            log.info("journal: removed %d segments, up to %s", len(removed), removed[-1])
+
+    def _wait(self) -> bool:
+        """Wait for something to do. Whether the mailbox is to be scanned."""
+        if self._mailbox.watch is not self._watched and self._watched:  # it was given up: polling from now on
+            self._selector.unregister(self._watched)
+            self._watched = None
+        if self._mailbox.has_backlog:
+            return True
+        ready = self._selector.select(self._timeout_s())
+        if self._settings.journal_durability == "interval":
+            self._sync_in_time()
+        polled = not self._watched
+        return polled or time.monotonic() >= self._next_scan or any(k.fileobj is self._watched for k, _ in ready)
+
+    def _timeout_s(self) -> float:
+        now = time.monotonic()
+        waits = [self._next_scan - now]
+        if not self._watched:
+            waits.append(self._settings.ipc_poll_interval_ms / 1000)
+        due = self._broker.next_due()
+        if due is not None:
+            waits.append((due - self._root.clock.now().engine) / 1000)
+        if self._settings.journal_durability == "interval" and self._root.journal.unsynced:
+            waits.append(self._next_sync - now)
+        return max(0.0, min(waits))
+
+    def _sync_in_time(self) -> None:
+        if self._root.journal.unsynced and time.monotonic() >= self._next_sync:
+            self._root.journal.sync()
+            self._next_sync = time.monotonic() + self._settings.journal_interval_ms / 1000
+
+
+class LocalSession:
+    """Commands on a stopped root, without a mailbox."""
+
+    def __init__(self, root: OpenRoot) -> None:
+        self._root = root
+        self._count = 0
+
+    def call(self, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Do one command, durably. Its reply's data.
+
+        Raises ``CommandError``.
+        """
+        answers: list[Answer] = []
+        self._count += 1
+        request = Request(f"local-{os.getpid()}-{self._count}", "local", command, 0, payload)
+        key = request_key(os.geteuid(), os.urandom(16))
+        call = Call(request, Principal("local", os.geteuid(), os.geteuid()), key, 0, answers.append)
+        self._root.broker.submit(call)
+        self._root.broker.run_group()
+        while not answers:  # it waits for a message, as asked
+            due = self._root.broker.next_due() or 0
+            time.sleep(max(0.0, (due - self._root.clock.now().engine) / 1000))
+            self._root.broker.run_group()
+        if answers[0].error:
+            raise answers[0].error
+        return answers[0].data or {}
+
+
+@contextmanager
+def open_local(config: Config) -> Iterator[LocalSession]:
+    """A session on a root that no daemon serves. Raises ``StartError``."""
+    os.umask(0o022)
+    root = open_root(config, Files())
+    try:
+        yield LocalSession(root)
+        root.broker.stop()
+    finally:
+        root.close()

@@ -1,0 +1,141 @@
+"""The contract of a store: the fold of the journal, kept so that every question is cheap.
+
+Whoever calls these primitives has one transaction open (``begin``) and is alone. Nothing is durable before ``commit``;
+what survives a power cut is said by ``checkpoint``. A store may raise ``StoreError`` from any primitive: the
+transaction must then be rolled back.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+from postroom_common.errors import PostroomError
+from postroom_common.protocol import State
+
+from ..records import Entry, QueueRecord
+
+
+class StoreError(PostroomError):
+    """The store could not do what was asked; its own error is the cause."""
+
+
+class StoreDamaged(StoreError):
+    """What is on disk is no store: it can be set aside and folded anew from the journal."""
+
+
+class Store(ABC):
+    """About a dozen primitives. ``applied`` is the id of the last event folded, committed with the data."""
+
+    #: The name that the configuration knows it by.
+    name: ClassVar[str]
+    applied: int = 0
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def open(self) -> None:
+        """Make it usable. Raises ``StoreDamaged`` when what is there cannot be read, else ``StoreError``."""
+
+    @abstractmethod
+    def files(self) -> list[Path]:
+        """The files that hold it, to be set aside when they are damaged."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it; an open transaction is rolled back."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Open the transaction."""
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Keep what was done since ``begin``, ``applied`` with it, all or nothing over a crash of the process."""
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Undo what was done since ``begin``; never raises because of an earlier error in the transaction."""
+
+    @abstractmethod
+    def checkpoint(self) -> int:
+        """Make all that is committed survive a power cut. The id of the last event that does."""
+
+    @abstractmethod
+    def probe(self) -> None:
+        """Touch the storage for real. Raises ``StoreError`` when it does not answer."""
+
+    # --- messages ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def get(self, key: str) -> Entry | None:
+        """The entry of a message. The caller may change it and give it to ``update``."""
+
+    @abstractmethod
+    def envelope(self, key: str) -> bytes:
+        """The message's body and headers as JSON bytes. Raises ``StoreError`` when there are none."""
+
+    @abstractmethod
+    def insert(self, entry: Entry, envelope: bytes) -> None:
+        """Keep a new message. Its queue's record must exist."""
+
+    @abstractmethod
+    def update(self, entry: Entry, before: State) -> None:
+        """Keep an entry's changed facts; ``before`` is the state it had."""
+
+    @abstractmethod
+    def delete(self, entry: Entry, before: State) -> None:
+        """Forget a message and its body."""
+
+    @abstractmethod
+    def next_ready(self, queue: str, consumer: str) -> Entry | None:
+        """The ready message to deliver next: priority high to low, then publish order; of those for anyone and
+        those for ``consumer``. One probe, whatever the backlog."""
+
+    @abstractmethod
+    def promote(self, now: int, limit: int) -> list[str]:
+        """Move at most ``limit`` delayed messages that are due to ready, oldest due first. Their queues."""
+
+    @abstractmethod
+    def expired(self, now: int, limit: int) -> list[Entry]:
+        """At most ``limit`` in-flight messages whose lease is over, oldest first."""
+
+    @abstractmethod
+    def next_due(self) -> int | None:
+        """A time before which neither ``promote`` nor ``expired`` has anything to do; None: never."""
+
+    @abstractmethod
+    def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
+        """A page of a queue's dead letters in the order of (dead_at, seq), beginning behind ``after``."""
+
+    @abstractmethod
+    def oldest_ready(self, queue: str) -> Entry | None:
+        """The ready message that was published first, whoever may have it."""
+
+    # --- queues and single facts ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def queue(self, name: str) -> QueueRecord | None:
+        """The record of a queue, to be read only."""
+
+    @abstractmethod
+    def touch_queue(self, name: str) -> QueueRecord:
+        """The record of a queue, to be changed in place: the commit keeps it. Its counters are kept up by the store
+        itself. Raises ``StoreError`` when there is none."""
+
+    @abstractmethod
+    def add_queue(self, record: QueueRecord) -> None:
+        """Keep the record of a new queue."""
+
+    @abstractmethod
+    def queue_names(self, after: str, limit: int) -> list[str]:
+        """A page of the queues' names in order, beginning behind ``after``."""
+
+    @abstractmethod
+    def fact(self, name: str) -> Any:
+        """A single JSON value kept under ``name``, or None."""
+
+    @abstractmethod
+    def put_fact(self, name: str, value: Any) -> None:
+        """Keep a single JSON value."""

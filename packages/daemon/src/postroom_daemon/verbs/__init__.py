@@ -1,0 +1,1 @@
+"""What each command decides: one function per command, grouped by what it is about."""

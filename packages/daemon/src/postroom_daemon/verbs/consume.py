@@ -1,0 +1,41 @@
+"""consume_next: lease the next message, or wait for one."""
+
+from __future__ import annotations
+
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.protocol import ErrorCode
+
+from ..context import Context, Decision, Draft
+from ..fields import Fields
+from .settle import lease_ms
+
+
+def consume_next(context: Context, fields: Fields) -> Decision:
+    """Lease the message that is next for this consumer.
+
+    Without one: the empty answer, or a wish to wait when ``waitMs`` is given. Raises ``CommandError`` for a
+    ``payloadAs`` that does not exist.
+    """
+    if fields["payloadAs"] not in ("text", "value"):
+        raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
+    queue, now = fields["queue"], context.now.engine
+    consumer = fields["consumerId"] or context.who.client_id
+    record = context.store.queue(queue)
+    entry = context.store.next_ready(queue, consumer) if record and not record.consume_paused else None
+    if entry is None:
+        if fields["waitMs"]:
+            return Decision(wait_until=now + fields["waitMs"])
+        return Decision(data={"message": None})
+    draft: Draft = {
+        "type": EventType.LEASED,
+        "queue": queue,
+        "key": entry.key,
+        "lease": context.new_lease_id(),
+        "consumer": consumer,
+        "untilEngineMs": now + lease_ms(context, queue, fields),
+        "attempt": entry.attempt + 1,
+    }
+    if fields["payloadAs"] == "value":
+        draft["as"] = "value"
+    return Decision([draft])

@@ -1,0 +1,68 @@
+"""list_dlq, reprocess_dlq: dead letters, which are a state of their own queue."""
+
+from __future__ import annotations
+
+import orjson
+
+from postroom_common.body import part_bytes, preview
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.protocol import ErrorCode, State
+
+from ..context import Context, Decision
+from ..fields import Fields
+from ..fold import failure_list
+
+
+def list_dlq(context: Context, fields: Fields) -> Decision:
+    """A page of a queue's dead letters, oldest death first. Raises ``CommandError`` for a cursor that is none."""
+    queue, limit = fields["queue"], fields["limit"]
+    found = context.store.dead(queue, _cursor(fields["after"]), limit + 1)
+    letters = []
+    for entry in found[:limit]:
+        part = orjson.loads(context.store.envelope(entry.key))["parts"][0]
+        failure = failure_list(entry)[-1]
+        letters.append(
+            {
+                "messageKey": entry.key,
+                "queue": queue,
+                "reason": failure["reasonMessage"],
+                "reasonCode": failure["reasonCode"],
+                "dlqAt": failure["failedAtMs"],
+                "attempt": failure["attempt"],
+                "consumerId": failure["consumerId"],
+                "preview": preview(part, fields["previewBytes"]),
+                "bytes": len(part_bytes(part)),
+            }
+        )
+    last = found[limit - 1] if len(found) > limit else None
+    return Decision(
+        data={
+            "queue": queue,
+            "count": len(letters),
+            "messages": letters,
+            "next": f"{last.dead_at}.{last.seq}" if last else "",
+            "asOfEvent": context.store.applied,
+        }
+    )
+
+
+def reprocess_dlq(context: Context, fields: Fields) -> Decision:
+    """A dead letter becomes ready again with its attempts reset; its history stays.
+
+    Raises ``CommandError`` (ERR_DLQ_NOT_FOUND).
+    """
+    key = fields["messageKey"]
+    entry = context.store.get(key)
+    if entry is None or entry.state is not State.DEAD:
+        raise CommandError(ErrorCode.DLQ_NOT_FOUND, f"no dead letter has the key {key!r}")
+    return Decision([{"type": EventType.REPROCESSED, "queue": entry.queue, "key": key}])
+
+
+def _cursor(text: str) -> tuple[int, int]:
+    if not text:
+        return (-1, -1)
+    dead_at, _, seq = text.partition(".")
+    if not (dead_at.isdecimal() and seq.isdecimal() and len(text) <= 40):
+        raise CommandError(ErrorCode.INVALID_REQUEST, "after must be the next of an earlier page")
+    return (min(int(dead_at), 2**63 - 1), min(int(seq), 2**63 - 1))

@@ -1,0 +1,79 @@
+"""publish: a new message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from postroom_common.body import Part, part_from_wire
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.protocol import ErrorCode, message_key
+
+from ..context import Context, Decision, Draft
+from ..fields import Fields
+
+#: Payload fields that the envelope carries through unchanged, when they are given.
+_CARRIED = ("type", "version", "traceId", "deduplicationKey", "timestamp")
+
+
+def publish(context: Context, fields: Fields) -> Decision:
+    """Add a message to a queue, which is made if it does not exist.
+
+    Raises ``CommandError``: ERR_PAUSED, ERR_STORAGE_FULL, and for a body that cannot be kept.
+    """
+    queue = fields["queue"]
+    record = context.store.queue(queue)
+    if record and record.publish_paused:
+        raise CommandError(ErrorCode.PAUSED, f"publishing to queue {queue!r} is paused")
+    if not context.vitals.room_to_publish():
+        raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
+    envelope: dict[str, Any] = {"parts": [part_from_wire(fields["message"], fields["encoding"], fields["contentType"])]}
+    attributes = _attributes(fields["attributes"])
+    if attributes:
+        envelope["attributes"] = attributes
+    for name in _CARRIED:
+        if fields[name] not in (None, ""):
+            envelope[name] = fields[name]
+    draft: Draft = {
+        "type": EventType.PUBLISHED,
+        "queue": queue,
+        "key": message_key(queue, context.new_message_id(context.now.wall)),
+    }
+    priority = fields["priority"]
+    if priority is None:
+        priority = _priority_of(attributes)
+    if priority:
+        draft["priority"] = priority
+    if fields["delayMs"]:
+        draft["dueEngineMs"] = context.now.engine + fields["delayMs"]
+    if fields["targetConsumerId"]:
+        draft["target"] = fields["targetConsumerId"]
+    draft["message"] = orjson.Fragment(orjson.dumps(envelope))
+    return Decision([draft] if record else [queue_created(queue), draft])
+
+
+def queue_created(queue: str) -> Draft:
+    """The event that makes a queue."""
+    return {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}
+
+
+def _attributes(value: Any) -> Part | None:
+    if value in ("{}", {}):
+        return None
+    return {"text" if type(value) is str else "json": value}
+
+
+def _priority_of(attributes: Part | None) -> int:
+    """``attributes.priority``, which counts where the top level has none."""
+    if attributes is None:
+        return 0
+    tree = attributes.get("json")
+    if tree is None and '"priority"' in attributes["text"]:
+        try:
+            tree = orjson.loads(attributes["text"])
+        except orjson.JSONDecodeError:
+            return 0
+    value = tree.get("priority") if type(tree) is dict else None
+    return value if type(value) is int and -(2**31) <= value < 2**31 else 0

@@ -1,0 +1,137 @@
+"""status, list_queues, pause, resume, set_policy, get_policy, health, metrics: queues as a whole, and the daemon."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postroom_common.errors import CommandError, ConfigurationError
+from postroom_common.events import EventType
+from postroom_common.policy import read_layer
+from postroom_common.protocol import ErrorCode, State
+
+from ..context import Context, Decision, Draft
+from ..fields import Fields
+from ..records import QueueRecord, no_counts
+from ..replies import paused_to_wire, policy_to_wire
+from .publish import queue_created
+
+
+def status(context: Context, fields: Fields) -> Decision:
+    """A queue's counts, policy, pauses and ages; zeros for a queue that does not exist."""
+    queue = fields["queue"]
+    record = context.store.queue(queue)
+    policy = context.policies.effective(queue, record)
+    return Decision(
+        data={
+            "queue": queue,
+            "exists": record is not None,
+            "metrics": _counts(record),
+            "totals": dict(record.totals) if record else {},
+            "policy": policy.to_wire(),
+            "paused": paused_to_wire(record),
+            "oldestReadyAgeMs": _oldest_age(context, record),
+            **_as_of(context),
+        }
+    )
+
+
+def list_queues(context: Context, fields: Fields) -> Decision:
+    """A page of queues in the order of their names, each with its counts."""
+    limit = fields["limit"]
+    names = context.store.queue_names(fields["after"], limit + 1)
+    rows = []
+    for name in names[:limit]:
+        record = context.store.queue(name)
+        rows.append(
+            {
+                "queue": name,
+                **_counts(record),
+                "paused": paused_to_wire(record),
+                "oldestReadyAgeMs": _oldest_age(context, record),
+            }
+        )
+    return Decision(
+        data={
+            "queues": rows,
+            "count": len(rows),
+            "next": names[limit - 1] if len(names) > limit else "",
+            **_as_of(context),
+        }
+    )
+
+
+def pause(context: Context, fields: Fields) -> Decision:
+    """Stop consuming from (or publishing to) a queue until it is resumed; a restart does not resume it."""
+    return _set_pause(context, fields, EventType.PAUSED)
+
+
+def resume(context: Context, fields: Fields) -> Decision:
+    """Take back a pause."""
+    return _set_pause(context, fields, EventType.RESUMED)
+
+
+def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
+    if fields["operation"] not in ("consume", "publish"):
+        raise CommandError(ErrorCode.INVALID_REQUEST, "operation must be consume or publish")
+    queue = _existing(context, fields)
+    return Decision([{"type": type_, "queue": queue, "operation": fields["operation"]}])
+
+
+def set_policy(context: Context, fields: Fields) -> Decision:
+    """Lay policy keys over the configured ones; {} takes all run-time keys back. Makes the queue.
+
+    Raises ``CommandError`` for an unknown key, a wrong type or a value out of range.
+    """
+    queue = fields["queue"]
+    record = context.store.queue(queue)
+    corrections: list[str] = []
+    try:
+        layer = read_layer(fields["policy"], "policy", corrections.append)
+    except ConfigurationError as error:
+        raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if corrections:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "; ".join(c.partition(", using")[0] for c in corrections))
+    override = {**record.override, **layer} if record and layer else layer
+    drafts: list[Draft] = [] if record else [queue_created(queue)]
+    drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override})
+    return Decision(drafts)
+
+
+def get_policy(context: Context, fields: Fields) -> Decision:
+    """The policy in force. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
+    return Decision(data=policy_to_wire(_existing(context, fields), context.store, context.policies))
+
+
+def health(context: Context, fields: Fields) -> Decision:
+    """Whether journal, store and disk answer, probed now."""
+    return Decision(data=context.vitals.health(context.store, context.now) | _as_of(context))
+
+
+def metrics(context: Context, fields: Fields) -> Decision:
+    """Counters, rates and times since the daemon started."""
+    return Decision(data=context.vitals.metrics(context.store, context.now) | _as_of(context))
+
+
+def _existing(context: Context, fields: Fields) -> str:
+    queue: str = fields["queue"]
+    if context.store.queue(queue) is None:
+        raise CommandError(ErrorCode.QUEUE_NOT_FOUND, f"there is no queue {queue!r}")
+    return queue
+
+
+def _counts(record: QueueRecord | None) -> dict[str, int]:
+    """Counts by state, under the names of the C++ system: dead letters are ``dlq``."""
+    counts = record.counts if record else no_counts()
+    shown = {state.value: counts[state] for state in State if state is not State.DEAD}
+    return shown | {"dlq": counts[State.DEAD]}
+
+
+def _oldest_age(context: Context, record: QueueRecord | None) -> int | None:
+    if record is None or not record.counts[State.READY]:
+        return None
+    oldest = context.store.oldest_ready(record.name)
+    return context.now.engine - oldest.created if oldest else None
+
+
+def _as_of(context: Context) -> dict[str, Any]:
+    return {"asOfEvent": context.store.applied, "engineNowMs": context.now.engine}

@@ -1,0 +1,109 @@
+"""ack, nack, release, extend_lease: what the holder of a lease may do, and what its end brings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.policy import Policy
+from postroom_common.protocol import ErrorCode, ReasonCode, State
+
+from ..context import Context, Decision, Draft
+from ..fields import Fields
+from ..lifecycle import attempts_spent, backoff_ms
+from ..records import Entry
+
+
+def ack(context: Context, fields: Fields) -> Decision:
+    """The message is done. Raises ``CommandError`` unless the caller holds its lease."""
+    entry = _held(context, fields)
+    return Decision([_draft(EventType.ACKED, entry) | {"heldMs": context.now.engine - entry.leased_at}])
+
+
+def nack(context: Context, fields: Fields) -> Decision:
+    """The delivery failed: with ``requeue`` retried by the policy, else dead at once. Raises as ``ack``."""
+    entry = _held(context, fields)
+    reason = fields["reason"]
+    if fields["requeue"]:
+        return Decision([failed(context, entry, ReasonCode.NACKED, reason)])
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
+    return Decision([_end(entry, policy, _failure(entry, ReasonCode.REJECTED, reason))])
+
+
+def release(context: Context, fields: Fields) -> Decision:
+    """The message goes back as if it had not been delivered. Raises as ``ack``."""
+    entry = _held(context, fields)
+    return Decision([_draft(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}])
+
+
+def extend_lease(context: Context, fields: Fields) -> Decision:
+    """The lease lasts ``visibilityTimeoutSec`` (or the policy's) from now. Raises as ``ack``."""
+    entry = _held(context, fields)
+    until = context.now.engine + lease_ms(context, entry.queue, fields)
+    return Decision([_draft(EventType.LEASE_EXTENDED, entry) | {"untilEngineMs": until}])
+
+
+def lease_ms(context: Context, queue: str, fields: Fields) -> int:
+    """The length of a lease: what the caller asks for, else the queue's policy."""
+    seconds = fields["visibilityTimeoutSec"]
+    if seconds is None:
+        return context.policies.effective(queue, context.store.queue(queue)).visibility_ms
+    return round(float(seconds) * 1000)
+
+
+def lease_expired(context: Context, entry: Entry) -> Draft:
+    """What follows when a lease ends by itself."""
+    return failed(context, entry, ReasonCode.LEASE_EXPIRED, f"the lease of {entry.consumer_id} ended")
+
+
+def failed(context: Context, entry: Entry, code: ReasonCode, reason: str) -> Draft:
+    """A delivery failed and is to be retried: the retry, or the end when the attempts are spent."""
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
+    if attempts_spent(policy, entry.attempt):
+        text = f"retry limit exceeded (attempt {entry.attempt})" + (f": {reason}" if reason else "")
+        return _end(entry, policy, _failure(entry, ReasonCode.RETRY_LIMIT, text) | {"cause": code})
+    return {
+        **_draft(EventType.RETRIED, entry),
+        "dueEngineMs": context.now.engine + backoff_ms(policy, entry.attempt),
+        "failure": _failure(entry, code, reason),
+    }
+
+
+def _held(context: Context, fields: Fields) -> Entry:
+    """The message that the caller's lease holds.
+
+    Raises ``CommandError``: ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH.
+    """
+    key = fields["messageKey"]
+    entry = context.store.get(key)
+    if entry is None:
+        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, f"no message has the key {key!r}")
+    if entry.state is not State.INFLIGHT:
+        raise CommandError(ErrorCode.LEASE_EXPIRED, f"{key} is not leased now: it is {entry.state}")
+    lease = fields["leaseId"]
+    if lease:
+        if lease != entry.lease_id:
+            raise CommandError(ErrorCode.LEASE_MISMATCH, f"lease {lease!r} does not hold {key}")
+    elif (fields["consumerId"] or context.who.client_id) != entry.consumer_id:
+        raise CommandError(ErrorCode.LEASE_MISMATCH, f"{key} is leased to another consumer; send its leaseId")
+    if context.now.engine >= entry.lease_until:
+        raise CommandError(ErrorCode.LEASE_EXPIRED, f"the lease of {key} is over")
+    return entry
+
+
+def _draft(type_: EventType, entry: Entry) -> Draft:
+    return {"type": type_, "queue": entry.queue, "key": entry.key, "lease": entry.lease_id}
+
+
+def _end(entry: Entry, policy: Policy, failure: dict[str, Any]) -> Draft:
+    return _draft(EventType.DIED if policy.dlq_enabled else EventType.DROPPED, entry) | {"failure": failure}
+
+
+def _failure(entry: Entry, code: ReasonCode, reason: str) -> dict[str, Any]:
+    return {
+        "reasonCode": code,
+        "reasonMessage": reason,
+        "attempt": entry.attempt,
+        "consumerId": entry.consumer_id,
+    }

@@ -1,0 +1,208 @@
+"""What the daemon knows of itself: counters of requests, times, rates, and whether journal, store and disk answer."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Any
+
+from postroom_common.codec import Request
+from postroom_common.events import EventType
+from postroom_common.protocol import PROTOCOL_VERSION, Command, ErrorCode
+
+from .calls import Answer, Call
+from .clock import Now
+from .group import Group
+from .histogram import Histogram
+from .journal import Journal
+from .stores.base import Store, StoreError
+from .traffic import TrafficLog
+
+#: Seconds over which rates are taken.
+RATE_SECONDS = 60
+#: The events behind each rate.
+_RATES = {"publish": EventType.PUBLISHED, "consume": EventType.LEASED, "ack": EventType.ACKED}
+#: The command counters that the C++ system has; its ``dlq`` counts both dead letter commands.
+_COMMAND_NAMES = {Command.CONSUME_NEXT: "consume", Command.LIST_DLQ: "dlq", Command.REPROCESS_DLQ: "dlq"}
+#: The error counters that the C++ system has.
+_ERROR_NAMES = {
+    ErrorCode.PARSE_ERROR: "parse",
+    ErrorCode.VALIDATION_FAILED: "validation",
+    ErrorCode.TIMEOUT: "timeout",
+    ErrorCode.INTERNAL_ERROR: "internal",
+}
+
+
+class DaemonVitals:
+    """Counters since the start; one per run of the daemon.
+
+    ``mailbox_figures`` gives the mailbox's own numbers (waiting, parked, dead).
+    """
+
+    def __init__(
+        self, journal: Journal, traffic: TrafficLog | None, min_free_bytes: int, backend: str, durability: str
+    ) -> None:
+        self.mailbox_figures: Callable[[], dict[str, int]] = dict
+        self._journal = journal
+        self._traffic = traffic
+        self._min_free_bytes = min_free_bytes
+        self._backend = backend
+        self._durability = durability
+        self._started_ns = time.monotonic_ns()
+        self._requests: Counter[str] = Counter()
+        self._commands: Counter[str] = Counter()
+        self._codes: Counter[str] = Counter()
+        self._groups: Counter[str] = Counter()
+        self._processing_ns = 0
+        self._last_ns = 0
+        self._lease_to_ack = Histogram()
+        self._seconds: deque[tuple[int, Counter[str]]] = deque()
+        self._free_bytes = 0
+        self._free_checked_ns = 0
+
+    # --- counting ---------------------------------------------------------------------------------------------
+
+    def count_answer(self, call: Call, answer: Answer) -> None:
+        """Count a request that was answered, and write its traffic line."""
+        took_ns = time.monotonic_ns() - call.started_ns
+        self._processing_ns += took_ns
+        self._last_ns = took_ns
+        self._requests["total"] += 1
+        code = answer.error.code if answer.error else ""
+        if answer.error:
+            self._requests["error"] += 1
+            self._codes[answer.error.code] += 1
+        if call.command is not None:
+            self._commands[_COMMAND_NAMES.get(call.command, call.command)] += 1
+        if self._traffic:
+            self._traffic.add(_traffic_line(call, code, took_ns), failed=bool(code))
+
+    def count_unanswered(self, reason: str) -> None:
+        """Count a request file that was set aside without an answer."""
+        self._requests["total"] += 1
+        self._requests["error"] += 1
+        self._codes[ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST] += 1
+
+    def count_group(self, requests: int, group: Group) -> None:
+        """Count a group and its events."""
+        if not requests and not group.events:
+            return
+        self._groups["count"] += 1
+        self._groups["requests"] += requests
+        self._groups["events"] += len(group.events)
+        self._groups["maxRequests"] = max(self._groups["maxRequests"], requests)
+        second = time.monotonic_ns() // 1_000_000_000
+        if not self._seconds or self._seconds[-1][0] != second:
+            self._seconds.append((second, Counter()))
+            if len(self._seconds) > RATE_SECONDS:
+                self._seconds.popleft()
+        counter = self._seconds[-1][1]
+        for event in group.events:
+            counter[event["type"]] += 1
+            if event["type"] == EventType.ACKED:
+                self._lease_to_ack.add(event["heldMs"])
+
+    def room_to_publish(self) -> bool:
+        """Whether the disk has its reserve; looked at once a second."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self._free_checked_ns > 1_000_000_000 or not self._free_checked_ns:
+            self._free_checked_ns = now_ns
+            self._free_bytes = self._disk_free()
+        return self._free_bytes >= self._min_free_bytes
+
+    def _disk_free(self) -> int:
+        try:
+            figures = os.statvfs(self._journal.root)
+        except OSError:
+            return 0
+        return figures.f_bavail * figures.f_frsize
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def health(self, store: Store, now: Now) -> dict[str, Any]:
+        """The answer to health: each part is probed."""
+        checks = {
+            "journal": _check(self._journal.probe),
+            "store": _check(store.probe),
+            "disk": self._check_disk(),
+        }
+        if checks["store"]["ok"] and store.applied != self._journal.last_id:
+            checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self._journal.last_id}"}
+        return {
+            "status": "ok" if all(check["ok"] for check in checks.values()) else "degraded",
+            "timestamp": now.wall,
+            "checks": checks,
+            "backend": self._backend,
+            "durability": self._durability,
+            "version": version("postroom-daemon"),
+            "protocolVersion": PROTOCOL_VERSION,
+        }
+
+    def _check_disk(self) -> dict[str, Any]:
+        free = self._disk_free()
+        return {"ok": free >= self._min_free_bytes, "freeBytes": free, "reserveBytes": self._min_free_bytes}
+
+    def metrics(self, store: Store, now: Now) -> dict[str, Any]:
+        """The answer to metrics: the sections of the C++ system, and ours."""
+        total = self._requests["total"]
+        errors = {name: self._codes[code] for code, name in _ERROR_NAMES.items()}
+        commands = {"publish": 0, "consume": 0, "ack": 0, "nack": 0, "status": 0, "health": 0, "dlq": 0}
+        return {
+            "timestamp": now.wall,
+            "uptimeMs": (time.monotonic_ns() - self._started_ns) // 1_000_000,
+            "requests": {
+                "total": total,
+                "success": total - self._requests["error"],
+                "error": self._requests["error"],
+            },
+            "commands": commands | dict(self._commands),
+            "errors": errors,
+            "errorCodes": {str(code): count for code, count in self._codes.items()},
+            "timing": {
+                "totalProcessingMs": self._processing_ns // 1_000_000,
+                "avgProcessingMs": round(self._processing_ns / total / 1e6, 3) if total else 0,
+                "lastRequestMs": round(self._last_ns / 1e6, 3),
+            },
+            "leaseToAckMs": self._lease_to_ack.to_wire(),
+            "rates": self._rates(),
+            "groups": dict(self._groups),
+            "mailbox": self.mailbox_figures(),
+        }
+
+    def _rates(self) -> dict[str, float]:
+        """Events a second over the last minute, or since the start if that is shorter."""
+        now_ns = time.monotonic_ns()
+        oldest = now_ns // 1_000_000_000 - RATE_SECONDS
+        span_s = max(1.0, min(RATE_SECONDS, (now_ns - self._started_ns) / 1e9))
+        sums: Counter[str] = Counter()
+        for second, counter in self._seconds:
+            if second > oldest:
+                sums.update(counter)
+        return {name: round(sums[type_] / span_s, 2) for name, type_ in _RATES.items()}
+
+
+def _check(probe: Callable[[], None]) -> dict[str, Any]:
+    try:
+        probe()
+    except (OSError, StoreError) as error:
+        return {"ok": False, "error": str(error)}
+    return {"ok": True}
+
+
+def _traffic_line(call: Call, code: str, took_ns: int) -> dict[str, Any]:
+    request: Request = call.request
+    return {
+        "wallMs": time.time_ns() // 1_000_000,
+        "engineMs": call.engine,
+        "client": call.who.client_id,
+        "uid": call.who.uid,
+        "command": call.command or request.command[:80],
+        "queue": call.queue,
+        "code": code or "OK",
+        "ms": round(took_ns / 1e6, 3),
+        "bytes": call.bytes,
+        "request": request.request_id,
+    }
