@@ -137,9 +137,22 @@ def test_every_key_of_the_cpp_configuration_is_read(root):
     assert config.queues["telemetry"].schema == COMPLETE["queues"][0]["messageSchema"]
     assert config.queues["alarms"].policy == {}
     told = "\n".join(config.warnings)
-    for key in ("paths.logRoot", "ipc.processingDir", "ipc.staleTimeoutMs", "sqlite.schemaPath", "messageSchema"):
+    unused = [known.key for known in SETTINGS.values() if known.unused]
+    for key in [*unused, "messageSchema"]:
         assert key in told
-    assert len(config.warnings) == 5
+    assert len(config.warnings) == len(unused) + 1
+
+
+def test_the_configuration_that_the_cpp_system_ships_gives_warnings_only_for_what_has_no_effect(root):
+    shipped: dict[str, Any] = json.loads(json.dumps({**COMPLETE, "queues": []}))
+    shipped["paths"] = {"dataRoot": "./data", "logRoot": "./logs"}
+    shipped["ipc"] |= {"processingDir": "processing", "staleTimeoutMs": 30000}
+    shipped["lease"]["sweepIntervalMs"] = 1000
+    told = loaded(root, shipped).warnings
+    assert [warning.partition("json: ")[2].partition(":")[0] for warning in told] == [
+        "paths.logRoot",
+        "sqlite.schemaPath",
+    ]
 
 
 def test_the_attributes_are_the_keys_in_snake_case():
