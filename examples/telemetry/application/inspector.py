@@ -12,16 +12,15 @@ import sys
 from postroom_client import Client, PostroomError
 from stopping import Stop
 
-#: Lowest and highest good value by kind of sensor. A processor that is busier than this is worth a look, so dead
-#: letters arise by themselves whenever this host works.
-LIMITS = {"cpu": (0, 20), "disk": (0, 90), "load": (0, 4), "memory": (0, 90), "temperature": (-30, 85)}
+#: Lowest and highest good value by kind of sensor.
+LIMITS = {"cpu": (0, 80), "disk": (0, 90), "load": (0, 4), "memory": (0, 90), "temperature": (-30, 85)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ipc-root", required=True, help="the daemon's mailbox directory")
     parser.add_argument(
-        "--limit", action="append", default=[], type=limit, metavar="SENSOR=LOW:HIGH", help="for instance cpu=0:80"
+        "--limit", action="append", default=[], type=limit, metavar="SENSOR=LOW:HIGH", help="for instance cpu=0:50"
     )
     options = parser.parse_args()
     limits = dict(LIMITS, **dict(options.limit))
@@ -58,7 +57,7 @@ def problem_of(reading, limits):
     if low is None:
         return "no limits known for sensor %s" % sensor
     if not low <= reading["value"] <= high:
-        return "%s is %s, outside %s to %s %s" % (sensor, reading["value"], low, high, reading.get("unit", ""))
+        return "%s is %s, outside %g to %g %s" % (sensor, reading["value"], low, high, reading.get("unit", ""))
     return None
 
 
@@ -68,7 +67,7 @@ def limit(text):
         low, high = bounds.split(":")
         return sensor, (float(low), float(high))
     except ValueError:
-        raise argparse.ArgumentTypeError("%r is not like cpu=0:80" % text)
+        raise argparse.ArgumentTypeError("%r is not like cpu=0:50" % text)
 
 
 if __name__ == "__main__":
