@@ -294,6 +294,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.GET_POLICY: (_QUEUE,),
 }
 
+_COMMANDS: Final[dict[str, Command]] = {command.value: command for command in Command} | ALIASES
 _ID = re.compile(ID_PATTERN)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
@@ -321,8 +322,4 @@ def message_key(queue: str, message_id: str) -> str:
 
 def resolve_command(name: str) -> Command | None:
     """The command meant by a name or alias in any case, or None."""
-    lowered = name.lower()
-    try:
-        return Command(lowered)
-    except ValueError:
-        return ALIASES.get(lowered)
+    return _COMMANDS.get(name) or _COMMANDS.get(name.lower())

@@ -35,9 +35,10 @@ def always_alive() -> bool:
 class Call:
     """One request on its way.
 
-    ``key`` is what a repeat has in common with the first (``repeats.request_key``). ``arrived_wall`` is when it was made
-    (Unix ms): a wait counts from there. ``on_answer`` is called once, after what the answer promises is durable.
-    ``alive`` is asked before a message is leased to a caller that has waited. ``bytes`` is the size of the request, ``engine`` the time at which it was decided.
+    ``key`` is what a repeat has in common with the first (``repeats.request_key``). ``arrived_wall`` is when it was
+    made (Unix ms): a wait counts from there. ``on_answer`` is called once, after what the answer promises is durable.
+    ``alive`` is asked before a message is leased to a caller that has waited. ``bytes`` is the size of the request,
+    ``engine`` the time at which it was decided.
     """
 
     request: Request

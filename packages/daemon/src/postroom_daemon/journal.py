@@ -177,8 +177,8 @@ class Journal:
         return find_event(self.root, event_id)
 
     def drop_segments(self, folded_id: int, older_than_wall_ms: int, max_bytes: int) -> list[str]:
-        """Remove segments that are durably folded up to ``folded_id`` and are older than a time, or beyond ``max_bytes``
-        in all. The last one always stays. The names removed. Raises ``OSError``."""
+        """Remove segments that are durably folded up to ``folded_id`` and are older than a time, or make the journal
+        larger than ``max_bytes``. The last one always stays. The names removed. Raises ``OSError``."""
         segments = list_segments(self.root)
         sizes = [path.stat().st_size for _, path in segments]
         total = sum(sizes)

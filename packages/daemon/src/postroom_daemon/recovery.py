@@ -114,7 +114,12 @@ def _open_locked(config: Config, files: Files, lock: int, rewrite_journal: bool)
     policies = Policies(config.defaults, {name: queue.policy for name, queue in config.queues.items()})
     traffic = _traffic(settings, files)
     vitals = DaemonVitals(
-        journal, traffic, settings.storage_min_free_bytes, settings.backend, settings.journal_durability
+        journal,
+        traffic,
+        settings.storage_min_free_bytes,
+        settings.node_id,
+        settings.backend,
+        settings.journal_durability,
     )
     broker = Broker(
         store,

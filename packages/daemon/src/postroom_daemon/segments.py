@@ -83,7 +83,7 @@ def examine_tail(path: Path) -> Tail:
     """Where the last segment ends for good.
 
     In the last group, everything from the first damage on is cut: the group was never acknowledged if it is torn. So is
-    a request of which only a part is there. Damage before the last group stays where it is: ``read_requests`` reports it.
+    a request of which only a part is there. Damage before the last group stays in place: ``read_requests`` reports it.
     """
     lines = list(read_lines(path))
     intact = [line for line in lines if line.event is not None]

@@ -6,6 +6,7 @@ requests are still in the mailbox, and recovery tells which of them were done.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import selectors
@@ -37,6 +38,8 @@ log = logging.getLogger(__name__)
 RESCAN_S: Final = 1.0
 #: The store is made durable, and old segments go, at least this often (s).
 CHECKPOINT_S: Final = 600.0
+#: Requests make many objects and no cycles: the collector looks rarely.
+GC_THRESHOLD: Final = (20_000, 20, 20)
 #: Pauses between attempts to start again after the disk failed (s), the last one repeated.
 RESTART_PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
 
@@ -47,6 +50,8 @@ def serve(config: Config) -> int:
     Raises ``StartError`` when the root cannot be opened.
     """
     os.umask(0o022)
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(*GC_THRESHOLD)
     stop = _StopSignal()
     files = Files()
     failures = 0
@@ -126,6 +131,7 @@ class _Loop:
         if self._watched:
             self._selector.register(self._watched, selectors.EVENT_READ)
         self._next_scan = 0.0
+        self._stalled = False
         self._next_checkpoint = time.monotonic() + CHECKPOINT_S
         self._next_sync = 0.0
         self._segment = root.journal.segment
@@ -144,18 +150,20 @@ class _Loop:
                 scan = self._wait()
             notify("STOPPING=1")
             self._broker.stop()
-            self._root.store.checkpoint()
+            self._checkpoint()
             log.info("stopped")
         finally:
             self._selector.close()
 
     def _turn(self, scan: bool) -> None:
         calls = []
+        self._stalled = False
         if scan:
             try:
                 calls = self._mailbox.collect()
-            except OSError as error:
+            except OSError as error:  # out of descriptors, or the disk: it is tried again with the next scan
                 log.error("mailbox: %s", error)
+                self._stalled = True
         for call in calls:
             self._broker.submit(call)
         self._broker.run_group()
@@ -196,7 +204,7 @@ class _Loop:
         if self._mailbox.watch is not self._watched and self._watched:  # it was given up: polling from now on
             self._selector.unregister(self._watched)
             self._watched = None
-        if self._mailbox.has_backlog:
+        if self._mailbox.has_backlog and not self._stalled:
             return True
         ready = self._selector.select(self._timeout_s())
         if self._settings.journal_durability == "interval":
@@ -238,7 +246,9 @@ class LocalSession:
         self._count += 1
         request = Request(f"local-{os.getpid()}-{self._count}", "local", command, 0, payload)
         key = request_key(os.geteuid(), os.urandom(16))
-        call = Call(request, Principal("local", os.geteuid(), os.geteuid()), key, 0, answers.append)
+        call = Call(
+            request, Principal("local", os.geteuid(), os.geteuid()), key, time.time_ns() // 1_000_000, answers.append
+        )
         self._root.broker.submit(call)
         self._root.broker.run_group()
         while not answers:  # it waits for a message, as asked

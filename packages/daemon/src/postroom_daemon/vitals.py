@@ -43,12 +43,19 @@ class DaemonVitals:
     """
 
     def __init__(
-        self, journal: Journal, traffic: TrafficLog | None, min_free_bytes: int, backend: str, durability: str
+        self,
+        journal: Journal,
+        traffic: TrafficLog | None,
+        min_free_bytes: int,
+        node_id: str,
+        backend: str,
+        durability: str,
     ) -> None:
         self.mailbox_figures: Callable[[], dict[str, int]] = dict
         self._journal = journal
         self._traffic = traffic
         self._min_free_bytes = min_free_bytes
+        self._node_id = node_id
         self._backend = backend
         self._durability = durability
         self._started_ns = time.monotonic_ns()
@@ -129,12 +136,13 @@ class DaemonVitals:
             "store": _check(store.probe),
             "disk": self._check_disk(),
         }
-        if checks["store"]["ok"] and store.applied != self._journal.last_id:
+        if checks["store"]["ok"] and store.applied < self._journal.last_id:
             checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self._journal.last_id}"}
         return {
             "status": "ok" if all(check["ok"] for check in checks.values()) else "degraded",
             "timestamp": now.wall,
             "checks": checks,
+            "nodeId": self._node_id,
             "backend": self._backend,
             "durability": self._durability,
             "version": version("postroom-daemon"),

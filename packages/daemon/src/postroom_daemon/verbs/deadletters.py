@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import orjson
 
 from postroom_common.body import part_bytes, preview
@@ -13,15 +15,23 @@ from ..context import Context, Decision
 from ..fields import Fields
 from ..fold import failure_list
 
+#: Bodies that one page reads; a page of large ones is shorter than asked.
+PAGE_BYTES: Final = 16 * 1024 * 1024
+
 
 def list_dlq(context: Context, fields: Fields) -> Decision:
     """A page of a queue's dead letters, oldest death first. Raises ``CommandError`` for a cursor that is none."""
     queue, limit = fields["queue"], fields["limit"]
     found = context.store.dead(queue, _cursor(fields["after"]), limit + 1)
-    letters = []
+    letters: list[dict[str, Any]] = []
+    size = 0
     for entry in found[:limit]:
+        if size > PAGE_BYTES:
+            break
         part = orjson.loads(context.store.envelope(entry.key))["parts"][0]
         failure = failure_list(entry)[-1]
+        body_bytes = len(part_bytes(part))
+        size += body_bytes
         letters.append(
             {
                 "messageKey": entry.key,
@@ -32,10 +42,10 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
                 "attempt": failure["attempt"],
                 "consumerId": failure["consumerId"],
                 "preview": preview(part, fields["previewBytes"]),
-                "bytes": len(part_bytes(part)),
+                "bytes": body_bytes,
             }
         )
-    last = found[limit - 1] if len(found) > limit else None
+    last = found[len(letters) - 1] if len(found) > len(letters) else None
     return Decision(
         data={
             "queue": queue,
