@@ -63,3 +63,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def root() -> Path:
     """The checkout."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def packages() -> list[Package]:
+    """All packages of the workspace."""
+    return PACKAGES

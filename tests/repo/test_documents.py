@@ -1,0 +1,113 @@
+"""The documents tell of everything there is, and what they point at exists."""
+
+from __future__ import annotations
+
+import re
+
+import click
+import pytest
+
+from postroom_client._cli_options import SUBCOMMANDS, parse
+from postroom_common.events import EventType
+from postroom_common.protocol import ALIASES, FIELDS, Command, ErrorCode, ReasonCode
+from postroom_daemon.cli import main as postroomd
+from postroom_daemon.config import SETTINGS
+
+
+@pytest.fixture(scope="module")
+def documents(root):
+    texts = {path.name: path.read_text("utf-8") for path in root.glob("docs/*.md")}
+    assert texts
+    return texts
+
+
+def assert_said(text, words):
+    missing = [word for word in words if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)]
+    assert not missing, f"not documented: {missing}"
+
+
+def test_the_protocol_tells_of_every_command_and_alias(documents):
+    assert_said(documents["protocol.md"], [*Command, *ALIASES])
+
+
+@pytest.mark.parametrize("command", Command)
+def test_the_protocol_tells_of_every_field_in_the_section_of_its_command(documents, command):
+    heading = re.search(rf"^### .*\b{command}\b.*$", documents["protocol.md"], re.MULTILINE)
+    assert heading, f"docs/protocol.md has no section about {command}"
+    section = re.split(r"^#{2,3} ", documents["protocol.md"][heading.end() :], maxsplit=1, flags=re.MULTILINE)[0]
+    assert_said(section, [f"`{field.name}`" for field in FIELDS[command]] or [""])
+
+
+def test_the_protocol_tells_of_every_error_code_and_reason(documents):
+    assert_said(documents["protocol.md"], [*ErrorCode])
+    assert_said("\n".join(documents.values()), [*ReasonCode])
+
+
+def test_the_journal_tells_of_every_event(documents):
+    assert_said(documents["journal.md"], EventType)
+
+
+def test_the_configuration_tells_of_every_setting_and_how_its_other_names_follow(documents):
+    assert_said(documents["configuration.md"], list(SETTINGS))
+    assert "POSTROOM_" in documents["configuration.md"]
+
+
+def test_the_daemon_s_commands_and_options_are_documented(documents):
+    def walk(command, path):
+        yield path, [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from walk(inner, f"{path} {name}")
+
+    for path, options in walk(postroomd, "postroomd"):
+        assert path in documents["cli-postroomd.md"]
+        assert_said(documents["cli-postroomd.md"] + documents["configuration.md"], options)
+
+
+def test_every_command_of_the_daemon_has_its_help():
+    context = click.Context(postroomd)
+    for name in postroomd.list_commands(context):
+        command = postroomd.get_command(context, name)
+        assert command is not None
+        assert command.help or command.short_help
+
+
+@pytest.mark.parametrize("words", [word.split() for word, _, _ in SUBCOMMANDS], ids=" ".join)
+def test_the_client_s_commands_and_options_are_documented(documents, words, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse([*words, "--help"])
+    assert ended.value.code == 0
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", capsys.readouterr().out))
+    assert "--ipc-root" in options
+    assert_said(documents["client.md"], [*words, *options])
+
+
+def test_links_between_documents_lead_somewhere(root):
+    for path in sorted(
+        {*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("*/*/*.md"), *root.glob("tests/**/*.md")}
+    ):
+        for target in re.findall(r"\]\(([^)\s]+)\)", without_code(path.read_text("utf-8"))):
+            if "://" in target:
+                continue
+            name, _, anchor = target.partition("#")
+            file = (path.parent / name).resolve() if name else path
+            assert file.exists(), f"{path}: {target}"
+            if anchor:
+                assert anchor in anchors(file.read_text("utf-8")), f"{path}: {target}"
+
+
+def test_files_that_the_documents_name_exist(root):
+    tops = "packages|scripts|docs|tests|examples|bench"
+    for path in [*root.glob("*.md"), *root.glob("docs/**/*.md"), *root.glob("packages/*/README.md")]:
+        for name in re.findall(rf"(?<![\w/.])(?:{tops})/[\w./-]*\w(?![\w*-])", path.read_text("utf-8")):
+            where = [root / name, path.parent / name]
+            assert any(place.exists() for place in where), f"{path} names {name}"
+
+
+def without_code(text):
+    return re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(text):
+    """The anchors of a document's headings, as its readers' sites make them."""
+    headings = re.findall(r"^#+ (.+)$", without_code(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
