@@ -45,7 +45,7 @@ class Package:
         static = self.project["project"].get("version")
         if static:
             return str(static)
-        where = self.directory / self.project["tool"]["hatch"]["version"]["path"]
+        where: Path = self.directory / self.project["tool"]["hatch"]["version"]["path"]
         (line,) = (line for line in where.read_text().splitlines() if line.startswith("__version__"))
         return line.partition("=")[2].strip().strip("\"'")
 

@@ -110,11 +110,12 @@ def test_the_client_imports_its_own_modules_by_relative_imports_and_else_only_th
     python_2_only = {"__builtin__", "Queue", "thread", "urlparse"}
     for path in modules(source):
         for node in ast.walk(ast.parse(path.read_text(), str(path))):
-            if isinstance(node, ast.ImportFrom) and node.level:
-                continue
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            if isinstance(node, ast.ImportFrom):
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and not node.level:
                 names = [str(node.module)]
+            else:
+                continue
             for name in names:
                 top = name.split(".")[0]
                 assert top in sys.stdlib_module_names | python_2_only, f"{path}:{node.lineno} imports {name}"
