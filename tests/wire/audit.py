@@ -1,0 +1,166 @@
+"""The journal judged by itself: an independent fold that allows only what the protocol promises."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from postroom_common.events import Event
+
+#: Events that put a message back, and so explain that it is delivered again.
+EXPLANATIONS = ("retried", "released", "reprocessed")
+
+
+@dataclass
+class Message:
+    """What the journal says of a message so far."""
+
+    queue: str
+    body: dict[str, Any]
+    target: str
+    due: int
+    state: str = "ready"
+    attempt: int = 0
+    lease: str = ""
+    consumer: str = ""
+    until: int = 0
+
+
+class Ledger:
+    """Messages by key, what happened by queue, and every lease that was ever given."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, Message] = {}
+        self.totals: Counter[tuple[str, str]] = Counter()
+        self.leases: dict[str, Event] = {}
+
+    def counts(self, queue: str) -> dict[str, int]:
+        """Messages by state; those that wait for their time are ``waiting`` with the ready ones, since becoming due is
+        no event."""
+        states = Counter(m.state for m in self.messages.values() if m.queue == queue)
+        waiting = states.pop("ready", 0) + states.pop("delayed", 0)
+        return {state: n for state, n in {**states, "waiting": waiting}.items() if n and state != "gone"}
+
+
+def audit(events: list[Event]) -> Ledger:
+    """Check a whole journal. Raises ``AssertionError`` at the first thing that must not be."""
+    _check_frames(events)
+    _check_requests(events)
+    ledger = Ledger()
+    for event in events:
+        rule = _RULES.get(event["type"])
+        if rule:
+            rule(event, ledger)
+            ledger.totals[event["queue"], event["type"]] += 1
+    return ledger
+
+
+def _check_frames(events: list[Event]) -> None:
+    """Ids are dense, engine time never goes back, requests and groups are whole."""
+    before: Event | None = None
+    size = 1
+    for event in events:
+        if before is not None:
+            expected = event["next"] if event["type"] == "gap" else before["id"] + 1
+            assert event["id"] == expected, f"{event['id']} follows {before['id']}"
+            assert event["engineMs"] >= before["engineMs"], f"engine time goes back at {event['id']}"
+            size = size + 1 if before["req"] == event["req"] else 1
+            assert before["id"] == before["req"] or event["req"] == before["req"], f"request torn at {event['id']}"
+            assert before["id"] == before["grp"] or event["grp"] == before["grp"], f"group torn at {event['id']}"
+        assert event["id"] <= event["req"] <= event["grp"]
+        if event["id"] == event["req"]:
+            assert event.get("n", 1) == size, f"request of {event['id']} has {size} events"
+        before = event
+    assert before is None or before["id"] == before["grp"], "the last group is torn"
+
+
+def _check_requests(events: list[Event]) -> None:
+    """No request was executed twice."""
+    seen: dict[tuple[int, str], int] = {}
+    for event in events:
+        if "by" in event:
+            key = (event["by"]["uid"], event["by"]["digest"])
+            assert key not in seen, f"{event['by']} was executed by {seen.get(key)} and again by {event['id']}"
+            seen[key] = event["id"]
+
+
+def _published(event: Event, ledger: Ledger) -> None:
+    assert event["key"] not in ledger.messages, f"{event['key']} is published twice"
+    message = Message(event["queue"], event["message"], event.get("target", ""), event.get("dueEngineMs", 0))
+    message.state = "delayed" if message.due else "ready"
+    ledger.messages[event["key"]] = message
+
+
+def _leased(event: Event, ledger: Ledger) -> None:
+    message = ledger.messages[event["key"]]
+    assert message.state in ("ready", "delayed"), f"{event['key']} is leased while it is {message.state}: {event}"
+    assert message.due <= event["engineMs"], f"leased {message.due - event['engineMs']} ms before it was due: {event}"
+    assert message.target in ("", event["consumer"]), event
+    assert event["attempt"] == message.attempt + 1, event
+    assert event["untilEngineMs"] > event["engineMs"], event
+    assert event["lease"] not in ledger.leases, f"lease {event['lease']} is given twice"
+    ledger.leases[event["lease"]] = event
+    message.state, message.attempt, message.lease = "inflight", event["attempt"], event["lease"]
+    message.consumer, message.until = event["consumer"], event["untilEngineMs"]
+
+
+def _held(event: Event, ledger: Ledger) -> Message:
+    """The message of an event that ends or extends a lease: only its holder can have done it, and only in time."""
+    message = ledger.messages[event["key"]]
+    assert message.state == "inflight", f"{event['type']} of {event['key']} while it is {message.state}"
+    assert event["lease"] == message.lease, f"{event['type']} under {event['lease']}, held under {message.lease}"
+    if "by" in event:
+        assert event["engineMs"] < message.until, f"a late holder was heard: {event}"
+    else:
+        assert event["engineMs"] >= message.until, f"a lease was ended too early: {event}"
+    return message
+
+
+def _extended(event: Event, ledger: Ledger) -> None:
+    _held(event, ledger).until = event["untilEngineMs"]
+
+
+def _acked(event: Event, ledger: Ledger) -> None:
+    message = _held(event, ledger)
+    assert "by" in event
+    message.state = "gone"
+
+
+def _released(event: Event, ledger: Ledger) -> None:
+    message = _held(event, ledger)
+    assert event["attempt"] == message.attempt - 1
+    message.state, message.attempt, message.due = "ready", event["attempt"], 0
+
+
+def _retried(event: Event, ledger: Ledger) -> None:
+    message = _held(event, ledger)
+    assert event["dueEngineMs"] >= event["engineMs"]
+    message.state, message.due = "delayed", event["dueEngineMs"]
+
+
+def _died(event: Event, ledger: Ledger) -> None:
+    _held(event, ledger).state = "dead"
+
+
+def _dropped(event: Event, ledger: Ledger) -> None:
+    _held(event, ledger).state = "gone"
+
+
+def _reprocessed(event: Event, ledger: Ledger) -> None:
+    message = ledger.messages[event["key"]]
+    assert message.state == "dead", event
+    message.state, message.attempt, message.due = "ready", 0, 0
+
+
+_RULES = {
+    "published": _published,
+    "leased": _leased,
+    "lease_extended": _extended,
+    "acked": _acked,
+    "released": _released,
+    "retried": _retried,
+    "died": _died,
+    "dropped": _dropped,
+    "reprocessed": _reprocessed,
+}

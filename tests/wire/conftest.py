@@ -1,0 +1,42 @@
+"""Daemons for tests: each on a fresh root, ended whatever happens, its log shown with a failure, its journal audited."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests share modules, however pytest was started
+
+from tests.wire.audit import audit  # noqa: E402
+from tests.wire.daemon import Daemon  # noqa: E402
+
+MakeDaemon = Callable[..., Daemon]
+
+
+@pytest.fixture
+def make_daemon(tmp_path: Path) -> Iterator[MakeDaemon]:
+    """Makes daemons that are not started yet; the arguments are those of ``Daemon`` behind its root."""
+    made: list[Daemon] = []
+
+    def make(*flags: str, **options: object) -> Daemon:
+        daemon = Daemon(tmp_path / f"root{len(made) or ''}", *flags, **options)  # type: ignore[arg-type]
+        made.append(daemon)
+        return daemon
+
+    yield make
+    for daemon in made:
+        daemon.kill()
+        print(daemon.log())  # pytest shows it only if the test fails
+    for daemon in made:
+        if daemon.audited:
+            assert "Traceback" not in daemon.log()
+            audit(daemon.events())
+
+
+@pytest.fixture
+def daemon(make_daemon: MakeDaemon) -> Daemon:
+    """A daemon that serves an empty root."""
+    return make_daemon().start()

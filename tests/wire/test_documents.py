@@ -1,0 +1,151 @@
+"""The documents of the wire and of the journal say what is so: their tables, examples and scripts are run."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom_common.events import EventType
+from postroom_common.protocol import Command, ErrorCode, ReasonCode
+
+REPOSITORY = Path(__file__).resolve().parent.parent.parent
+PROTOCOL = (REPOSITORY / "docs" / "protocol.md").read_text("utf-8")
+JOURNAL = (REPOSITORY / "docs" / "journal.md").read_text("utf-8")
+CONVERSATIONS = json.loads((REPOSITORY / "tests" / "vectors" / "v1" / "conversations.json").read_text("utf-8"))
+
+
+def scripts_of(text: str) -> list[str]:
+    """The shell blocks of a document."""
+    return re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+
+
+def lines_of(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in directory.glob("*.jsonl") for line in path.read_text("utf-8").splitlines()]
+
+
+def keys_of(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield key
+            yield from keys_of(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from keys_of(item)
+
+
+def test_generated_tables_and_examples_are_fresh() -> None:
+    check = subprocess.run(
+        [sys.executable, str(REPOSITORY / "scripts" / "generate-protocol-tables"), "--check"],
+        capture_output=True,
+        text=True,
+    )
+    assert check.returncode == 0, check.stderr
+
+
+@pytest.mark.parametrize("command", Command)
+def test_every_command_has_a_section_with_fields_and_example(command: Command) -> None:
+    section = PROTOCOL.split(f"\n### {command}\n")[1].split("\n### ")[0]
+    assert f"fields {command} -->" in section
+    assert f"example {command} -->" in section
+
+
+@pytest.mark.parametrize("word", [*ErrorCode, *ReasonCode])
+def test_every_code_is_explained(word: str) -> None:
+    assert f"`{word}`" in PROTOCOL
+
+
+@pytest.mark.parametrize("type_", EventType)
+def test_every_event_type_is_explained(type_: EventType) -> None:
+    assert f"`{type_}`" in JOURNAL
+
+
+@pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk["name"])
+def test_every_field_of_a_reply_is_named(talk: dict[str, Any], mailbox: Any) -> None:
+    for step in talk["steps"]:
+        request = json.loads(step["request"]["text"])
+        if step.get("again") or "messageKey" in request["payload"]:
+            continue
+        response = mailbox.ask(step["request"]["text"].encode(), request["requestId"], request["clientId"])
+        data = response.get("data", {})
+        data.pop("totals", None)
+        for group in ("errorCodes", "commands"):
+            data.pop(group, None)
+        if isinstance(data.get("message"), dict):
+            data["message"].update(payload="", attributes="")
+        for key in keys_of(data):
+            assert f"`{key}`" in PROTOCOL or f'"{key}"' in PROTOCOL, key
+
+
+def test_the_client_in_shell_gets_its_answer(mailbox: Any) -> None:
+    script = scripts_of(PROTOCOL.split("## 10.")[1])[0]
+    run = subprocess.run(["sh", "-euc", script], cwd=mailbox.root, capture_output=True, text=True, timeout=60)
+    assert run.returncode == 0, run.stderr
+    key = json.loads(run.stdout)["data"]["messageKey"]
+    delivery = mailbox.command("consume_next", queue="telemetry")
+    assert (delivery["message"]["messageKey"], delivery["message"]["payload"]) == (key, "temp=36.5")
+
+
+def test_the_checksum_is_computed_as_the_text_says(tmp_path: Path) -> None:
+    script = next(script for script in scripts_of(JOURNAL) if "crc32" in script)
+    sample = re.search(r'```\n(\{"id".*\n)```', JOURNAL)
+    assert sample
+    for line, verdict in ((sample[1], "intact"), (sample[1].replace("1207", "1206", 1), "damaged")):
+        (tmp_path / "line").write_text(line)
+        run = subprocess.run(["sh", "-euc", script], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert run.stdout.strip() == verdict, run.stderr
+
+
+#: What happens to one message after the other, so that every event that a client can bring about is written.
+EVENTFUL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("set_policy", {"policy": {"retry": {"limit": 2, "initialDelaySec": 0.001}}}),
+    ("pause", {}),
+    ("resume", {}),
+    ("publish", {"priority": 1, "delayMs": 1, "targetConsumerId": "vectors", "attributes": {"a": 1}, "traceId": "t"}),
+    ("consume_next", {"waitMs": 60000, "payloadAs": "value"}),
+    ("extend_lease", {}),
+    ("release", {}),
+    ("consume_next", {}),
+    ("nack", {"requeue": True}),
+    ("consume_next", {"waitMs": 60000}),
+    ("nack", {"requeue": True}),
+    ("reprocess_dlq", {}),
+    ("consume_next", {}),
+    ("ack", {}),
+    ("set_policy", {"policy": {"dlq": {"enabled": False}}}),
+    ("publish", {}),
+    ("consume_next", {}),
+    ("nack", {}),
+)
+
+
+def test_every_field_of_every_event_and_traffic_line_is_named(mailbox: Any) -> None:
+    lease: dict[str, Any] = {}
+    for command, options in EVENTFUL:
+        settles = command in ("ack", "nack", "release", "extend_lease")
+        target = {"messageKey": lease["messageKey"], "leaseId": lease["leaseId"]} if settles else {"queue": "eventful"}
+        if command == "reprocess_dlq":
+            target = {"messageKey": lease["messageKey"]}
+        data = mailbox.command(command, **target, **options)
+        lease = data.get("lease") or lease
+    events = lines_of(mailbox.root / "journal")
+    assert {event["type"] for event in events} >= set(EventType) - {EventType.GAP, EventType.CLIENT_PINNED}
+    tables = JOURNAL.partition("## The types")[2].partition("## The traffic log")[0]
+    for event in events:
+        row = next(line for line in tables.splitlines() if line.startswith("|") and f"`{event['type']}`" in line)
+        for key in list(event)[7:]:
+            assert f"`{key}`" in row or f"| `{key}` |" in JOURNAL, (event["type"], key)
+        for key in keys_of([event.get("failure", {}), dict.fromkeys(event.get("message", {}))]):
+            assert f"`{key}`" in tables, (event["type"], key)
+    mailbox.command("health")
+    traffic = lines_of(mailbox.root / "traffic")
+    described = JOURNAL.partition("## The traffic log")[2]
+    assert traffic
+    for key in {key for line in traffic for key in line}:
+        assert f"`{key}`" in described, key
