@@ -83,7 +83,7 @@ class DaemonVitals:
             self._requests["error"] += 1
             self._codes[answer.error.code] += 1
         if call.command is not None:
-            self._commands[_COMMAND_NAMES.get(call.command, call.command)] += 1
+            self._commands[_COMMAND_NAMES.get(call.command, call.command.value)] += 1
         if self._traffic:
             self._traffic.add(_traffic_line(call, code, took_ns), failed=bool(code))
 
