@@ -23,8 +23,8 @@ CHECKOUT = HERE.parents[1]
 READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
 LOG_LINES = 15
-#: Low on purpose: the inspector's own limit is higher.
-BUSY_PERCENT = 5
+#: Low on purpose, in percent of all processors: the start of one interpreter on one of them is more.
+BUSY_PERCENT = round(4 / (os.cpu_count() or 1), 2)
 
 
 class Ended(Exception):
@@ -95,7 +95,8 @@ def main() -> None:
         problem = str(error)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # stopping is short, and is not interrupted
-        late = [text for text in [program.stop() for program in reversed(programs)] if text]
+        in_order = programs[1:] + programs[:1]  # those who publish first, the daemon last
+        late = [text for text in [program.stop() for program in in_order] if text]
     print("start: all stopped" if programs else "start: nothing was started", file=sys.stderr)
     for text in ([problem] if problem else []) + late:
         print(f"start: {text}", file=sys.stderr)
