@@ -14,11 +14,23 @@ import pytest
 
 from postroom_common.events import EventType
 from postroom_common.protocol import Command, ErrorCode, ReasonCode
+from tests.wire.daemon import Daemon, Sent
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PROTOCOL = (REPOSITORY / "docs" / "protocol.md").read_text("utf-8")
 JOURNAL = (REPOSITORY / "docs" / "journal.md").read_text("utf-8")
 CONVERSATIONS = json.loads((REPOSITORY / "tests" / "vectors" / "v1" / "conversations.json").read_text("utf-8"))
+
+
+@pytest.fixture(scope="module")
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One daemon for all that the documents show."""
+    daemon = Daemon(tmp_path_factory.mktemp("documents") / "root").start()
+    try:
+        yield daemon
+    finally:
+        daemon.kill()
+        print(daemon.log())
 
 
 def scripts_of(text: str) -> list[str]:
@@ -67,12 +79,13 @@ def test_every_event_type_is_explained(type_: EventType) -> None:
 
 
 @pytest.mark.parametrize("talk", CONVERSATIONS, ids=lambda talk: talk["name"])
-def test_every_field_of_a_reply_is_named(talk: dict[str, Any], mailbox: Any) -> None:
+def test_every_field_of_a_reply_is_named(talk: dict[str, Any], daemon: Daemon) -> None:
     for step in talk["steps"]:
         request = json.loads(step["request"]["text"])
         if step.get("again") or "messageKey" in request["payload"]:
             continue
-        response = mailbox.ask(step["request"]["text"].encode(), request["requestId"], request["clientId"])
+        sent = Sent(daemon.new_name(), request["requestId"], request["clientId"], step["request"]["text"].encode())
+        response = daemon.again(sent)
         data = response.get("data", {})
         data.pop("totals", None)
         for group in ("errorCodes", "commands"):
@@ -83,12 +96,12 @@ def test_every_field_of_a_reply_is_named(talk: dict[str, Any], mailbox: Any) -> 
             assert f"`{key}`" in PROTOCOL or f'"{key}"' in PROTOCOL, key
 
 
-def test_the_client_in_shell_gets_its_answer(mailbox: Any) -> None:
+def test_the_client_in_shell_gets_its_answer(daemon: Daemon) -> None:
     script = scripts_of(PROTOCOL.split("## 10.")[1])[0]
-    run = subprocess.run(["sh", "-euc", script], cwd=mailbox.root, capture_output=True, text=True, timeout=60)
+    run = subprocess.run(["sh", "-euc", script], cwd=daemon.root, capture_output=True, text=True, timeout=60)
     assert run.returncode == 0, run.stderr
     key = json.loads(run.stdout)["data"]["messageKey"]
-    delivery = mailbox.command("consume_next", queue="telemetry")
+    delivery = daemon.ask("consume_next", queue="telemetry")
     assert (delivery["message"]["messageKey"], delivery["message"]["payload"]) == (key, "temp=36.5")
 
 
@@ -107,7 +120,7 @@ EVENTFUL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("set_policy", {"policy": {"retry": {"limit": 2, "initialDelaySec": 0.001}}}),
     ("pause", {}),
     ("resume", {}),
-    ("publish", {"priority": 1, "delayMs": 1, "targetConsumerId": "vectors", "attributes": {"a": 1}, "traceId": "t"}),
+    ("publish", {"priority": 1, "delayMs": 1, "targetConsumerId": "wire", "attributes": {"a": 1}, "traceId": "t"}),
     ("consume_next", {"waitMs": 60000, "payloadAs": "value"}),
     ("extend_lease", {}),
     ("release", {}),
@@ -125,16 +138,16 @@ EVENTFUL: tuple[tuple[str, dict[str, Any]], ...] = (
 )
 
 
-def test_every_field_of_every_event_and_traffic_line_is_named(mailbox: Any) -> None:
+def test_every_field_of_every_event_and_traffic_line_is_named(daemon: Daemon) -> None:
     lease: dict[str, Any] = {}
     for command, options in EVENTFUL:
         settles = command in ("ack", "nack", "release", "extend_lease")
         target = {"messageKey": lease["messageKey"], "leaseId": lease["leaseId"]} if settles else {"queue": "eventful"}
         if command == "reprocess_dlq":
             target = {"messageKey": lease["messageKey"]}
-        data = mailbox.command(command, **target, **options)
+        data = daemon.ask(command, **target, **options)
         lease = data.get("lease") or lease
-    events = lines_of(mailbox.root / "journal")
+    events = lines_of(daemon.root / "journal")
     assert {event["type"] for event in events} >= set(EventType) - {EventType.GAP, EventType.CLIENT_PINNED}
     tables = JOURNAL.partition("## The types")[2].partition("## The traffic log")[0]
     for event in events:
@@ -143,8 +156,8 @@ def test_every_field_of_every_event_and_traffic_line_is_named(mailbox: Any) -> N
             assert f"`{key}`" in row or f"| `{key}` |" in JOURNAL, (event["type"], key)
         for key in keys_of([event.get("failure", {}), dict.fromkeys(event.get("message", {}))]):
             assert f"`{key}`" in tables, (event["type"], key)
-    mailbox.command("health")
-    traffic = lines_of(mailbox.root / "traffic")
+    daemon.ask("health")
+    traffic = lines_of(daemon.root / "traffic")
     described = JOURNAL.partition("## The traffic log")[2]
     assert traffic
     for key in {key for line in traffic for key in line}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from postroom_client import errors as client_errors
 from postroom_common.codec import decode_request
 from postroom_common.errors import RequestRejected
 from postroom_common.protocol import ALIASES, FIELDS, Command, ErrorCode, Kind, resolve_command
+from tests.wire.audit import audit
+from tests.wire.daemon import Daemon, Sent
 
 VECTORS = Path(__file__).resolve().parent.parent / "vectors" / "v1"
 
@@ -140,81 +143,102 @@ def test_the_client_reads_every_response_of_a_conversation(talk: Vector) -> None
 
 
 @pytest.fixture(scope="module")
-def set_aside(mailbox: Any) -> dict[str, str]:
+def daemon(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Daemon]:
+    """One daemon for all vectors: they are independent of each other."""
+    parent = tmp_path_factory.mktemp("vectors")
+    daemon = Daemon(parent / "root").start()
+    try:
+        yield daemon
+        daemon.stop()
+    finally:
+        daemon.kill()
+        print(daemon.log())
+    assert {path.name for path in parent.iterdir()} == {"root", "root.log"}, "something was written beside the root"
+    assert "Traceback" not in daemon.log()
+    audit(daemon.events())
+
+
+def exchange(daemon: Daemon, data: bytes, request_id: str, client_id: str, name: str = "") -> dict[str, Any]:
+    """Send exactly these bytes; the response."""
+    return daemon.again(Sent(name or daemon.new_name(), request_id, client_id, data))
+
+
+@pytest.fixture(scope="module")
+def set_aside(daemon: Daemon) -> dict[str, str]:
     """All requests that nobody can be answered for, put at once: name of the vector to name of the file."""
     rejected = [vector for vector in load("envelope-invalid") if "dead" in vector["expect"]]
-    return {vector["name"]: mailbox.put(bytes_of(vector["request"])) for vector in rejected}
+    return {vector["name"]: daemon.put(bytes_of(vector["request"])) for vector in rejected}
 
 
 @every(*VALID)
-def test_the_daemon_answers_a_valid_request(vector: Vector, mailbox: Any) -> None:
+def test_the_daemon_answers_a_valid_request(vector: Vector, daemon: Daemon) -> None:
     expect = vector["expect"]
-    response = mailbox.ask(bytes_of(vector["request"]), expect["requestId"], expect["clientId"])
+    response = exchange(daemon, bytes_of(vector["request"]), expect["requestId"], expect["clientId"])
     assert (response["error"]["code"] if not response["ok"] else "ok") == expect["reply"], response
 
 
 @every("bodies", "queue-names")
-def test_the_daemon_gives_the_consumer_what_was_published(vector: Vector, mailbox: Any) -> None:
+def test_the_daemon_gives_the_consumer_what_was_published(vector: Vector, daemon: Daemon) -> None:
     expect, shown = vector["expect"], vector["expect"]["shown"]
     queue = expect["payload"]["queue"]
     again = json.dumps(json.loads(bytes_of(vector["request"])) | {"requestId": f"again-{time.time_ns()}"}).encode()
-    key = mailbox.ask(again, json.loads(again)["requestId"], "vectors")["data"]["messageKey"]
-    as_text = take(mailbox, queue, key)
+    key = exchange(daemon, again, json.loads(again)["requestId"], "vectors")["data"]["messageKey"]
+    as_text = take(daemon, queue, key)
     for name, value in shown.items():
         if name in ("payload", "attributes") and not isinstance(value, str):
             assert same(json.loads(as_text[name]), value)
         else:
             assert same(as_text[name], value)
-    as_value = take(mailbox, queue, key, payloadAs="value")
+    as_value = take(daemon, queue, key, payloadAs="value")
     for name, value in shown.items():
         assert same(as_value[name], {} if name == "attributes" and value == "{}" else value)
     assert (as_value["queue"], as_value["attempt"]) == (queue, 1)
 
 
-def take(mailbox: Any, queue: str, key: str, **options: Any) -> dict[str, Any]:
+def take(daemon: Daemon, queue: str, key: str, **options: Any) -> dict[str, Any]:
     """The message of a key as a consumer gets it; everything is put back as it was."""
     leases = []
     try:
         while True:
-            delivery = mailbox.command("consume_next", queue=queue, **options)
+            delivery = daemon.ask("consume_next", queue=queue, **options)
             leases.append(delivery["lease"])
             if delivery["message"]["messageKey"] == key:
                 message: dict[str, Any] = delivery["message"]
                 return message
     finally:
         for lease in leases:
-            mailbox.command("release", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+            daemon.ask("release", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
 
 
 @every("envelope-invalid", having="dead")
-def test_the_daemon_sets_aside_what_it_cannot_answer(vector: Vector, mailbox: Any, set_aside: dict[str, str]) -> None:
+def test_the_daemon_sets_aside_what_it_cannot_answer(vector: Vector, daemon: Daemon, set_aside: dict[str, str]) -> None:
     name = set_aside[vector["name"]]
-    reason = mailbox.dead / (name + ".reason")
-    mailbox.wait_for(lambda: reason.exists() and not (mailbox.requests / name).exists(), f"{name} to be set aside")
+    reason = daemon.dead / (name + ".reason")
+    daemon.wait(lambda: reason.exists() and not (daemon.requests / name).exists(), f"{name} to be set aside")
     record = json.loads(reason.read_bytes())
     assert vector["expect"]["dead"] in record["reason"]
     assert isinstance(record["movedAt"], int)
-    assert (mailbox.dead / name).read_bytes() == bytes_of(vector["request"])
+    assert (daemon.dead / name).read_bytes() == bytes_of(vector["request"])
 
 
 @every("envelope-invalid", "commands-invalid", having="error")
-def test_the_daemon_refuses_with_the_code(vector: Vector, mailbox: Any) -> None:
+def test_the_daemon_refuses_with_the_code(vector: Vector, daemon: Daemon) -> None:
     expect = vector["expect"]
-    response = mailbox.ask(bytes_of(vector["request"]), expect["requestId"], expect["clientId"])
+    response = exchange(daemon, bytes_of(vector["request"]), expect["requestId"], expect["clientId"])
     assert response["ok"] is False
     assert response["error"]["code"] == expect["error"], response
     assert expect["message"] in response["error"]["message"]
 
 
 @pytest.mark.parametrize("talk", load("conversations"), ids=lambda talk: talk["name"])
-def test_the_daemon_holds_the_conversation(talk: Vector, mailbox: Any) -> None:
+def test_the_daemon_holds_the_conversation(talk: Vector, daemon: Daemon) -> None:
     ids: dict[str, str] = {}
     sent: dict[bytes, tuple[str, dict[str, Any]]] = {}
     for step in talk["steps"]:
         data = rename(step["request"]["text"], ids).encode()
         request = json.loads(data)
         name = sent[data][0] if step.get("again") else f"{time.time_ns():020d}-talk.json"
-        response = mailbox.ask(data, request["requestId"], request["clientId"], name)
+        response = exchange(daemon, data, request["requestId"], request["clientId"], name)
         if step.get("again"):
             assert response == sent[data][1]
         sent[data] = (name, response)
