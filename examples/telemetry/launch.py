@@ -7,6 +7,7 @@ status 0, or with 1 if nothing flowed. If one of the programs ends by itself, it
 from __future__ import annotations
 
 import argparse
+import fcntl
 import os
 import shutil
 import signal
@@ -82,7 +83,7 @@ def main() -> None:
     programs: list[Program] = []
     problem = None
     try:
-        start_all(programs, root)
+        start_all(programs, root, options.python)
         with Client(str(root / "ipc"), client_id=f"launch-{os.getpid()}", timeout=5) as client:
             journal = Journal(root / "journal")
             if sys.stdout.isatty() and options.seconds is None:
@@ -106,34 +107,48 @@ def main() -> None:
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/start", description=__doc__)
     parser.add_argument("--root", type=Path, default=CHECKOUT / "run", help="the daemon's root directory (./run)")
+    parser.add_argument("--python", metavar="PATH", help="run the example's programs on this interpreter")
     parser.add_argument("--seconds", type=float, help="run so long, then print a summary, also on a terminal")
     return parser.parse_args()
 
 
-def start_all(programs: list[Program], root: Path) -> None:
+def start_all(programs: list[Program], root: Path, python: str | None) -> None:
     """Start the daemon, wait until it answers, then start the example's programs."""
+    if serves(root):
+        raise Ended(f"a daemon serves {root} already: stop it, or name another directory by --root")
     logs = root / "log"
     logs.mkdir(parents=True, exist_ok=True)
     daemon = [str(Path(sys.executable).with_name("postroomd")), "run", "--root", str(root)]
     programs.append(Program("postroomd", daemon, logs / "postroomd.log", root))
     wait_until_ready(programs[0], root)
     application = vendored_copy(root)
-    old = older_python()
+    old = python or older_python()
     print(f"start: sensor.py runs on {old or sys.executable}", file=sys.stderr)
     if old is None:
         print("start: no Python 2.7 found to show it on", file=sys.stderr)
     print(
-        f"start: inspector.py rejects cpu above {BUSY_PERCENT} %, so that this host's work shows as dead letters",
-        file=sys.stderr,
+        f"start: inspector.py rejects cpu above {BUSY_PERCENT} %, so that work shows as dead letters", file=sys.stderr
     )
     # The sensor comes first: what the start of the others costs is its first reading of the processor.
-    for name, python, arguments in (
+    for name, interpreter, arguments in (
         ("sensor", old, []),
-        ("inspector", None, ["--limit", f"cpu=0:{BUSY_PERCENT}"]),
-        ("worker", None, []),
+        ("inspector", python, ["--limit", f"cpu=0:{BUSY_PERCENT}"]),
+        ("worker", python, []),
     ):
-        command = [python or sys.executable, f"{name}.py", "--ipc-root", str(root / "ipc"), *arguments]
+        command = [interpreter or sys.executable, f"{name}.py", "--ipc-root", str(root / "ipc"), *arguments]
         programs.append(Program(name, command, logs / f"{name}.log", application))
+
+
+def serves(root: Path) -> bool:
+    """Whether a daemon has the mailbox there: it holds this lock while it serves."""
+    try:
+        with (root / "ipc" / "daemon.lock").open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except FileNotFoundError:
+        pass
+    return False
 
 
 def wait_until_ready(daemon: Program, root: Path) -> None:
@@ -171,7 +186,7 @@ def show_until_interrupted(client: Client, journal: Journal, root: Path, program
     while True:
         for program in programs:
             program.check()
-        draw(look(client, journal, root, "Ctrl-C stops all"))
+        draw(look(client, journal, root, "Ctrl-C stops all of it"))
         time.sleep(1)
 
 

@@ -93,17 +93,20 @@ def event_line(event: Event) -> str:
     when = time.strftime("%H:%M:%S", time.localtime(event.get("wallMs", 0) / 1000))
     failure = event.get("failure")
     reason = event.get("reasonMessage") or (failure.get("reasonMessage") if isinstance(failure, dict) else None)
-    detail = reason or str(event.get("key", "")).rpartition(":")[2]
-    line = f"{when} {event.get('id', ''):>8} {event['type']:<15} {event.get('queue', ''):<20} {detail}"
-    return printable(line)
+    detail = reason or str(event.get("key", ""))[-12:]
+    queue = cut(printable(event.get("queue", "")), 20)
+    return printable(f"{when} {event.get('id', ''):>8} {event['type']:<14} {queue:<20} {detail}")
 
 
-def screen(title: str, queues: list[dict[str, Any]], events: Iterable[Event], columns: int, rows: int) -> list[str]:
+def screen(
+    title: list[str], queues: list[dict[str, Any]], events: Iterable[Event], columns: int, rows: int
+) -> list[str]:
     """At most ``rows`` lines of at most ``columns`` cells: title, queues, then as many last events as fit."""
     table = queue_table(queues)
-    lines = [title, "", *table[: max(2, rows - 6)]]
-    if len(table) > rows - 6:
-        lines[-1] = f"... and {len(table) - len(lines) + 3} more queues"
+    room = max(2, rows - len(title) - 8)  # some events are shown however many queues there are
+    if len(table) > room:
+        table[room - 1 :] = [f"... and {len(table) - room + 1} more"]
+    lines = [*title, "", *table]
     lines += ["", "LAST EVENTS"]
     room = rows - len(lines)
     if room > 0:
@@ -150,8 +153,8 @@ def look(client: Client, journal: Journal, root: Path, hint: str) -> list[str]:
     metrics = client.metrics()
     queues = client.list_queues()["queues"]
     rates = metrics.get("rates", {})
-    flow = "  ".join(f"{name} {rate:.1f}/s" for name, rate in rates.items() if isinstance(rate, (int, float)))
-    title = f"Postroom  {root}  up {metrics['uptimeMs'] // 1000} s  {flow}  {hint}"
+    flow = "in the last minute: " + ", ".join(f"{rate:.1f} {name}/s" for name, rate in rates.items())
+    title = [f"Postroom on {root}, up {metrics['uptimeMs'] // 1000} s    {hint}", flow]
     return screen(title, queues, journal.last, size.columns, size.lines)
 
 
