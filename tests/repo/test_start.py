@@ -14,6 +14,8 @@ import pytest
 
 PATIENCE_S = 60
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def running(tmp_path):
@@ -80,7 +82,7 @@ def test_the_application_runs_unchanged_on_an_old_python(version, root, tmp_path
     worked = (tmp_path / "run" / "log" / "worker.log").read_text()
     assert "worker: memory: " in worked
     assert "worker: stopped" in worked
-    assert "inspector: stopped\n" == (tmp_path / "run" / "log" / "inspector.log").read_text()
+    assert (tmp_path / "run" / "log" / "inspector.log").read_text() == "inspector: stopped\n"
     assert not running()
 
 

@@ -1,0 +1,79 @@
+"""The table of queues and events: fits the terminal, shows no control character, follows the journal."""
+
+from __future__ import annotations
+
+import pytest
+
+from postroom_common.events import encode_event
+from watch import Journal, cut, event_line, printable, screen
+
+NASTY = "a\x1b[31m\nb\t\x9b\u202e\u200b"
+
+
+def queue(name):
+    return {"queue": name, "ready": 1, "inflight": 0, "delayed": 0, "dlq": 2, "oldestReadyAgeMs": 1500}
+
+
+def event(number, **fields):
+    return {"id": number, "wallMs": 0, "type": "published", "queue": "q", "key": f"msg:q:{number:012}"} | fields
+
+
+def width(line):
+    return sum(2 if char == "語" else 1 for char in line)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(80, 24), (40, 10), (200, 60), (20, 6)])
+@pytest.mark.parametrize("count", [0, 1, 50])
+def test_a_screen_fits_its_terminal(columns, rows, count):
+    queues = [queue("語" * 30 + NASTY) for _ in range(count)]
+    events = [event(number, queue="語" * 30, reasonMessage="x" * 300) for number in range(100)]
+    lines = screen(["title " * 20, "flow"], queues, events, columns, rows)
+    assert len(lines) <= rows
+    assert all(width(line) <= columns for line in lines)
+    assert all(line.isprintable() for line in lines)
+
+
+def test_many_queues_leave_room_for_events_and_are_counted():
+    lines = screen(["t"], [queue(f"q{number}") for number in range(50)], [event(7)], 80, 24)
+    shown = sum(line.startswith("q") for line in lines)
+    assert f"... and {50 - shown} more" in lines
+    assert "000000000007" in lines[-1]
+
+
+def test_control_and_direction_characters_are_shown_as_escapes():
+    assert printable(NASTY) == r"a\x1b[31m\nb\t\x9b\u202e\u200b"
+    assert printable("é 語") == "é 語"
+
+
+def test_a_line_shows_the_reason_of_a_death():
+    assert event_line(event(3, type="died", failure={"reasonMessage": "too hot\n"})).endswith(r"too hot\n")
+
+
+def test_a_text_is_cut_to_cells():
+    assert cut("abcdef", 6) == "abcdef"
+    assert cut("abcdefg", 6) == "abcde…"
+    assert cut("語語語語", 6) == "語語…"
+
+
+def test_the_journal_is_followed_over_segments_and_half_written_lines(tmp_path):
+    journal = Journal(tmp_path)
+    journal.read()
+    first = tmp_path / "00000000000000000001.jsonl"
+    line = encode_event(event(2))
+    first.write_bytes(encode_event(event(1)) + line[:10])
+    journal.read()
+    assert [event["id"] for event in journal.last] == [1]
+    first.write_bytes(encode_event(event(1)) + line)
+    (tmp_path / "00000000000000000003.jsonl").write_bytes(encode_event(event(3)) + b"garbage\n")
+    journal.read()
+    assert [event.get("id") for event in journal.last] == [1, 2, 3, None]
+    journal.read()
+    assert len(journal.last) == 4
+
+
+def test_a_long_journal_is_read_from_its_last_lines_on(tmp_path):
+    (tmp_path / "00000000000000000001.jsonl").write_bytes(b"".join(encode_event(event(n)) for n in range(1, 5001)))
+    journal = Journal(tmp_path)
+    journal.read()
+    assert journal.last[-1]["id"] == 5000
+    assert all("id" in event for event in journal.last)
