@@ -152,6 +152,7 @@ def damaged_documents(draw: Any) -> bytes:
 @example('{"a":1,"\\u0061":2}')
 @example('{"a" :1,"a":2}')
 @example('{"a\\\\":1,"a\\\\":2}')
+@example('{"a\\\\":1,"b":2,"b":3}')  # the key that is counted too little makes up for the one that is kept too little
 @example('{"a\\"":1,"a\\"":2}')
 @example('{"":":",":":""}')
 @example('["\\":",{"a":1,"a":2}]')
