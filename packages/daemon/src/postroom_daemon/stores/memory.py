@@ -6,7 +6,7 @@ from __future__ import annotations
 import heapq
 from bisect import insort
 from collections.abc import Callable
-from copy import copy
+from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -54,6 +54,7 @@ class MemoryStore(Store):
     def commit(self) -> None:
         self._undo.clear()
         self._book.commit()
+        self._applied_before = self.applied
 
     def rollback(self) -> None:
         for undo in reversed(self._undo):
@@ -137,17 +138,15 @@ class MemoryStore(Store):
         return queues
 
     def expired(self, now: int, limit: int) -> list[Entry]:
-        found: list[Entry] = []
-        hints = []
+        found: dict[str, Entry] = {}  # a lease that was set twice to the same end has two hints
         while len(found) < limit and self._leases and self._leases[0][0] <= now:
-            until, key = hint = heapq.heappop(self._leases)
+            until, key = heapq.heappop(self._leases)
             entry = self._entries.get(key)
             if entry and entry.state is State.INFLIGHT and entry.lease_until == until:
-                found.append(copy(entry))
-                hints.append(hint)
-        for hint in hints:  # looking changes nothing: the caller may not get to all of them
-            heapq.heappush(self._leases, hint)
-        return found
+                found[key] = copy(entry)
+        for entry in found.values():  # looking changes nothing: the caller may not get to all of them
+            heapq.heappush(self._leases, (entry.lease_until, entry.key))
+        return list(found.values())
 
     def next_due(self) -> int | None:
         return min((heap[0][0] for heap in (self._due, self._leases) if heap), default=None)
@@ -175,7 +174,7 @@ class MemoryStore(Store):
         return [name for name in self._names if name > after][:limit]
 
     def fact(self, name: str) -> Any:
-        return self._facts.get(name)
+        return deepcopy(self._facts.get(name))
 
     def put_fact(self, name: str, value: Any) -> None:
         before = self._facts.get(name)

@@ -158,6 +158,7 @@ class SqliteStore(Store):
         if self.applied != self._applied_before:
             self.put_fact("applied", self.applied)
         self._execute("COMMIT")
+        self._applied_before = self.applied
         self._book.commit()
         self._group.clear()
 

@@ -1,0 +1,212 @@
+"""A root that is opened in the test's own process, with clocks, ids and file calls in the test's hand."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from postroom_common.codec import Request
+from postroom_common.events import Event, decode_event
+from postroom_daemon import broker as broker_module
+from postroom_daemon import recovery as recovery_module
+from postroom_daemon.access import Principal
+from postroom_daemon.calls import Answer, Call
+from postroom_daemon.clock import Clock
+from postroom_daemon.config import load
+from postroom_daemon.context import Context
+from postroom_daemon.files import Files
+from postroom_daemon.recovery import OpenRoot, open_root
+from postroom_daemon.repeats import request_key
+from postroom_daemon.segments import list_segments
+from postroom_daemon.stores.base import Store
+
+
+@dataclass
+class Hands:
+    """The clocks of the machine, as the test sets them."""
+
+    boot_ms: int = 1_000_000
+    wall_ms: int = 1_795_811_841_655
+    boot_id: str = "first-boot"
+
+    def pass_ms(self, milliseconds: int) -> None:
+        """Let time pass on both clocks."""
+        self.boot_ms += milliseconds
+        self.wall_ms += milliseconds
+
+    def clock(self) -> Clock:
+        return Clock(lambda: self.boot_ms, lambda: self.wall_ms, self.boot_id)
+
+
+@dataclass
+class Sent:
+    """A call and what was answered to it, in order."""
+
+    call: Call
+    answers: list[Answer] = field(default_factory=list)
+
+    @property
+    def answer(self) -> Answer:
+        assert len(self.answers) == 1, f"{len(self.answers)} answers"
+        return self.answers[0]
+
+    @property
+    def code(self) -> str:
+        return self.answer.error.code if self.answer.error else "OK"
+
+    @property
+    def data(self) -> dict[str, Any]:
+        assert self.answer.error is None, self.answer.error
+        return self.answer.data or {}
+
+
+class Bench:
+    """One root. ``flags`` are settings by their keys; ``segment_bytes`` may be smaller than the configuration allows."""
+
+    def __init__(self, root: Path, backend: str = "sqlite", segment_bytes: int = 2**24, **flags: str) -> None:
+        self.path = root
+        self.hands = Hands()
+        self.files = Files()
+        self.ids = itertools.count(1)
+        self._requests = itertools.count(1)
+        config = load(root, None, {}, {"backend": backend, "traffic.enabled": "false", **flags})
+        self.config = replace(config, settings=replace(config.settings, journal_segment_bytes=segment_bytes))
+        self.root: OpenRoot | None = None
+        self._patches = ExitStack()
+        counted = partial(
+            Context,
+            new_message_id=lambda wall: f"message-{next(self.ids)}",
+            new_lease_id=lambda: f"lease-{next(self.ids)}",
+        )
+        self._patched = (
+            patch.object(broker_module, "Context", counted),
+            patch.object(recovery_module, "Clock", lambda: self.hands.clock()),
+            patch.object(recovery_module.uuid, "uuid4", lambda: "root-id"),
+        )
+
+    # --- life -------------------------------------------------------------------------------------------------
+
+    def open(self, rewrite_journal: bool = False) -> Bench:
+        assert self.root is None
+        with ExitStack() as patches:
+            for one in self._patched:
+                patches.enter_context(one)
+            self.root = open_root(self.config, self.files, rewrite_journal)
+        return self
+
+    def close(self) -> None:
+        """Let go as a killed process does: nothing is written."""
+        if self.root:
+            self.root.close()
+        self.root = None
+
+    def reopen(self, without_store: bool = False) -> None:
+        self.close()
+        if without_store:
+            self.lose_store()
+        self.open()
+
+    def lose_store(self) -> None:
+        for suffix in ("", "-wal", "-shm"):
+            path = self.config.settings.sqlite_db_path
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def make(self, command: str, client: str = "client", uid: int | None = None, **payload: Any) -> Sent:
+        """A request that was not sent yet. Its bytes are its own: only ``again`` makes a repeat."""
+        request = Request(f"request-{next(self._requests)}", client, command, 0, payload)
+        return self._sent(request, os.geteuid() if uid is None else uid)
+
+    def again(self, sent: Sent) -> Sent:
+        """The same request with the same bytes."""
+        return self._sent(sent.call.request, sent.call.who.uid)
+
+    def _sent(self, request: Request, uid: int) -> Sent:
+        answers: list[Answer] = []
+        key = request_key(uid, f"{request.client_id}/{request.request_id}".encode())
+        who = Principal(request.client_id, uid, os.geteuid())
+        return Sent(Call(request, who, key, self.hands.wall_ms, answers.append), answers)
+
+    def run(self, *sent: Sent) -> None:
+        """One group of these requests."""
+        for one in sent:
+            self.live.broker.submit(one.call)
+        with self._patched[0]:
+            self.live.broker.run_group()
+
+    def stop(self) -> None:
+        with self._patched[0]:
+            self.live.broker.stop()
+
+    def send(self, command: str, **payload: Any) -> Sent:
+        """One request in a group of its own."""
+        sent = self.make(command, **payload)
+        self.run(sent)
+        return sent
+
+    def do(self, command: str, **payload: Any) -> dict[str, Any]:
+        """The data of one request that must succeed."""
+        return self.send(command, **payload).data
+
+    def publish(self, queue: str = "q", message: Any = "body", **payload: Any) -> str:
+        return str(self.do("publish", queue=queue, message=message, **payload)["messageKey"])
+
+    # --- what stands ------------------------------------------------------------------------------------------
+
+    @property
+    def live(self) -> OpenRoot:
+        assert self.root is not None
+        return self.root
+
+    @property
+    def store(self) -> Store:
+        return self.live.store
+
+    @property
+    def journal_root(self) -> Path:
+        return self.config.settings.journal_root
+
+    def segments(self) -> list[Path]:
+        return [path for _, path in list_segments(self.journal_root)]
+
+    def events(self) -> list[Event]:
+        """What stands in the journal; every line must be intact."""
+        return [decode_event(line) for path in self.segments() for line in path.read_bytes().splitlines(True)]
+
+    def event_types(self) -> list[str]:
+        return [event["type"] for event in self.events()]
+
+    def quarantined(self) -> dict[str, bytes]:
+        directory = self.path / "quarantine"
+        return {path.name: path.read_bytes() for path in directory.iterdir()} if directory.is_dir() else {}
+
+
+def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:
+    """All that a store says of these messages and of its queues, by the contract alone."""
+    queues = list(all_queues(store))
+    return {
+        "applied": store.applied,
+        "entries": {key: entry for key in keys if (entry := store.get(key))},
+        "bodies": {key: store.envelope(key) for key in keys if store.get(key)},
+        "queues": {name: store.queue(name) for name in queues},
+        "dead": {name: [entry.key for entry in store.dead(name, (-1, -1), 1000)] for name in queues},
+        "next": {name: getattr(store.next_ready(name, "c1"), "key", None) for name in queues},
+        "oldest": {name: getattr(store.oldest_ready(name), "key", None) for name in queues},
+        "facts": {name: store.fact(name) for name in ("epoch", "pins")},
+    }
+
+
+def all_queues(store: Store) -> Iterator[str]:
+    """Every queue's name, by pages."""
+    after = ""
+    while page := store.queue_names(after, 2):
+        yield from page
+        after = page[-1]

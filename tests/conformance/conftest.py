@@ -1,0 +1,30 @@
+"""Stores by name, each on a fresh directory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests share modules, however pytest was started
+
+from postroom_daemon.stores.base import Store  # noqa: E402
+from postroom_daemon.stores.memory import MemoryStore  # noqa: E402
+from postroom_daemon.stores.sqlite import SqliteStore  # noqa: E402
+
+#: How each store is made in a directory. A new store joins the suite here.
+FACTORIES: dict[str, Callable[[Path], Store]] = {
+    "memory": lambda directory: MemoryStore(),
+    "sqlite": lambda directory: SqliteStore(directory / "store.db"),
+}
+
+
+@pytest.fixture(params=sorted(FACTORIES))
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """An open store without a transaction."""
+    made = FACTORIES[request.param](tmp_path)
+    made.open()
+    yield made
+    made.close()

@@ -1,0 +1,316 @@
+"""The contract of stores/base.py, the same for every store."""
+
+from __future__ import annotations
+
+import pytest
+
+from postroom_common.protocol import State
+from postroom_daemon.records import Entry, QueueRecord
+from postroom_daemon.stores.base import Store, StoreError
+
+QUEUE = "q"
+
+
+def entry(number: int, state: State = State.READY, **changes: object) -> Entry:
+    made = Entry(f"msg:{QUEUE}:{number}", QUEUE, state, priority=0, seq=number, created_wall=7, created=number)
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+def insert(store: Store, *entries: Entry) -> None:
+    """Keep entries in a transaction of its own, their queues made as needed."""
+    store.begin()
+    for one in entries:
+        if store.queue(one.queue) is None:
+            store.add_queue(QueueRecord(one.queue))
+        store.insert(one, b'{"parts":[]}')
+    store.commit()
+
+
+def change(store: Store, key: str, **changes: object) -> None:
+    """Change facts of one message within the open transaction."""
+    found = store.get(key)
+    assert found is not None
+    before = found.state
+    for name, value in changes.items():
+        setattr(found, name, value)
+    store.update(found, before)
+
+
+def counts(store: Store, queue: str = QUEUE) -> dict[str, int]:
+    record = store.queue(queue)
+    assert record is not None
+    return {name: count for name, count in record.counts.items() if count}
+
+
+def drain(store: Store, consumer: str = "c") -> list[int]:
+    """The numbers of the ready messages in the order of delivery. Nothing is changed in the end."""
+    order = []
+    store.begin()
+    while head := store.next_ready(QUEUE, consumer):
+        order.append(head.seq)
+        store.delete(head, head.state)
+    store.rollback()
+    return order
+
+
+def test_an_entry_comes_back_with_every_fact_it_was_kept_with(store: Store) -> None:
+    full = Entry(
+        key="msg:q:x", queue=QUEUE, state=State.INFLIGHT, priority=-3, seq=2**62, created_wall=2**41, created=5,
+        target="someone", attempt=4, due=17, lease_id="lease", consumer_id="holder", lease_until=99, leased_at=70,
+        dead_at=0, failures='[{"reasonMessage":"ü"}]', phase="word",
+    )  # fmt: skip
+    insert(store, full)
+    assert store.get("msg:q:x") == full
+    assert store.envelope("msg:q:x") == b'{"parts":[]}'
+
+
+def test_what_is_not_there_is_none_and_its_body_an_error(store: Store) -> None:
+    assert store.get("msg:q:none") is None
+    assert store.queue("none") is None
+    assert store.fact("none") is None
+    assert store.next_ready("none", "c") is None
+    assert store.oldest_ready("none") is None
+    assert store.next_due() is None
+    assert store.dead("none", (-1, -1), 10) == []
+    assert store.promote(2**62, 10) == [] and store.expired(2**62, 10) == []
+    with pytest.raises(StoreError):
+        store.envelope("msg:q:none")
+    with pytest.raises(StoreError):
+        store.touch_queue("none")
+
+
+def test_a_changed_entry_that_is_not_given_to_update_changes_nothing_that_is_kept(store: Store) -> None:
+    insert(store, entry(1))
+    store.begin()
+    found = store.get("msg:q:1")
+    assert found is not None
+    found.priority = 9
+    store.rollback()
+    kept = store.get("msg:q:1")
+    assert kept is not None and kept.priority == 0
+
+
+def test_delivery_is_by_priority_then_by_publish_order(store: Store) -> None:
+    insert(store, entry(3), entry(1), entry(2, priority=5), entry(5, priority=-1), entry(4, priority=5))
+    assert drain(store) == [2, 4, 1, 3, 5]
+
+
+def test_a_targeted_message_is_seen_by_its_consumer_only_and_in_its_place(store: Store) -> None:
+    insert(store, entry(1), entry(2, target="me", priority=1), entry(3, target="other", priority=9), entry(4))
+    assert drain(store, "me") == [2, 1, 4]
+    assert drain(store, "other") == [3, 1, 4]
+    assert drain(store, "nobody") == [1, 4]
+    assert drain(store, "") == [1, 4]
+
+
+@pytest.mark.parametrize("state", [State.DELAYED, State.INFLIGHT, State.DEAD])
+def test_only_ready_messages_are_delivered(store: Store, state: State) -> None:
+    insert(store, entry(1, state, due=5, lease_until=5, dead_at=5))
+    assert drain(store) == [] and store.oldest_ready(QUEUE) is None
+
+
+def test_a_message_that_returns_to_ready_has_its_place_again(store: Store) -> None:
+    insert(store, entry(1), entry(2), entry(3))
+    store.begin()
+    change(store, "msg:q:1", state=State.INFLIGHT, lease_until=10)
+    change(store, "msg:q:1", state=State.READY, lease_until=0)
+    store.commit()
+    assert drain(store) == [1, 2, 3]
+
+
+def test_counts_follow_every_move(store: Store) -> None:
+    insert(store, entry(1), entry(2, State.DELAYED, due=5))
+    assert counts(store) == {"ready": 1, "delayed": 1}
+    store.begin()
+    change(store, "msg:q:1", state=State.INFLIGHT, lease_until=9)
+    assert store.promote(5, 10) == [QUEUE]
+    store.commit()
+    assert counts(store) == {"inflight": 1, "ready": 1}
+    store.begin()
+    gone = store.get("msg:q:2")
+    assert gone is not None
+    store.delete(gone, State.READY)
+    change(store, "msg:q:1", state=State.DEAD, dead_at=9)
+    store.commit()
+    assert counts(store) == {"dead": 1}
+
+
+def test_promotion_takes_what_is_due_oldest_due_first_up_to_the_limit(store: Store) -> None:
+    insert(store, *(entry(number, State.DELAYED, due=100 - number) for number in range(1, 6)))
+    store.begin()
+    assert store.promote(94, 10) == []
+    assert store.promote(97, 2) == [QUEUE, QUEUE]
+    assert counts(store) == {"delayed": 3, "ready": 2}
+    store.commit()
+    assert drain(store) == [4, 5]
+    store.begin()
+    assert len(store.promote(97, 10)) == 1
+    store.commit()
+    assert drain(store) == [3, 4, 5]
+
+
+def test_a_lease_is_over_at_its_end_and_the_oldest_comes_first(store: Store) -> None:
+    insert(store, *(entry(number, State.INFLIGHT, lease_until=100 - number) for number in range(1, 5)))
+    store.begin()
+    assert [found.seq for found in store.expired(95, 10)] == []
+    assert [found.seq for found in store.expired(96, 10)] == [4]
+    assert [found.seq for found in store.expired(99, 2)] == [4, 3]
+    assert [found.seq for found in store.expired(99, 10)] == [4, 3, 2, 1]
+    store.rollback()
+
+
+def test_a_lease_is_over_once_however_often_it_was_set_to_the_same_end(store: Store) -> None:
+    insert(store, entry(1, State.INFLIGHT, lease_until=50))
+    store.begin()
+    change(store, "msg:q:1", lease_until=50)
+    store.commit()
+    store.begin()
+    change(store, "msg:q:1", state=State.READY)
+    store.rollback()
+    assert [found.seq for found in store.expired(50, 10)] == [1]
+
+
+def test_an_extended_lease_is_over_at_its_new_end(store: Store) -> None:
+    insert(store, entry(1, State.INFLIGHT, lease_until=50))
+    store.begin()
+    change(store, "msg:q:1", lease_until=80)
+    store.commit()
+    assert store.expired(79, 10) == []
+    assert [found.seq for found in store.expired(80, 10)] == [1]
+
+
+def test_nothing_is_due_before_the_time_that_the_store_names(store: Store) -> None:
+    insert(store, entry(1, State.DELAYED, due=70), entry(2, State.INFLIGHT, lease_until=60))
+    due = store.next_due()
+    assert due is not None and due <= 60
+    store.begin()
+    change(store, "msg:q:2", state=State.DEAD, dead_at=60)
+    store.commit()
+    store.begin()
+    assert store.promote(70, 10) == [QUEUE]
+    store.commit()
+    assert store.promote(2**62, 10) == [] and store.expired(2**62, 10) == []
+    assert store.next_due() is None
+
+
+def test_dead_letters_are_paged_by_time_of_death_then_publish_order(store: Store) -> None:
+    insert(store, *(entry(number, State.DEAD, dead_at=10 + number // 3) for number in (5, 1, 4, 2, 3)))
+    pages = []
+    after = (-1, -1)
+    while page := store.dead(QUEUE, after, 2):
+        pages.append([found.seq for found in page])
+        after = (page[-1].dead_at, page[-1].seq)
+    assert pages == [[1, 2], [3, 4], [5]]
+
+
+def test_the_oldest_ready_is_the_first_published_whatever_its_priority_or_target(store: Store) -> None:
+    insert(store, entry(3, priority=9), entry(2, target="zoe", priority=-5), entry(4), entry(5, target="zoe"))
+    oldest = store.oldest_ready(QUEUE)
+    assert oldest is not None and oldest.seq == 2
+
+
+def test_queue_names_are_paged_in_the_order_of_their_characters(store: Store) -> None:
+    names = ["b", "a", "B", "ä", "a/../b", "100%", "a_b", "queue:x", "\U0001f600", "\uffee", "'; DROP TABLE kv;--"]
+    store.begin()
+    for name in names:
+        store.add_queue(QueueRecord(name))
+    store.commit()
+    found: list[str] = []
+    while page := store.queue_names(found[-1] if found else "", 3):
+        found += page
+    assert found == sorted(names)
+
+
+def test_a_queue_record_comes_back_as_it_was_changed(store: Store) -> None:
+    store.begin()
+    store.add_queue(QueueRecord(QUEUE, created_wall=5))
+    record = store.touch_queue(QUEUE)
+    record.override = {"retry.limit": 3}
+    record.consume_paused = True
+    record.total("published")
+    store.commit()
+    kept = store.queue(QUEUE)
+    assert kept is not None
+    assert (kept.override, kept.consume_paused, kept.totals) == ({"retry.limit": 3}, True, {"published": 1})
+
+
+def test_a_rollback_undoes_everything(store: Store) -> None:
+    insert(store, entry(1), entry(2, State.DELAYED, due=5), entry(3, State.INFLIGHT, lease_until=5))
+    store.begin()
+    store.put_fact("pins", {"a": 1})
+    store.applied = 5
+    store.commit()
+    store.begin()
+    change(store, "msg:q:1", state=State.INFLIGHT, lease_until=3)
+    store.promote(5, 10)
+    change(store, "msg:q:3", state=State.DEAD, dead_at=4)
+    gone = store.get("msg:q:2")
+    assert gone is not None
+    store.delete(gone, gone.state)
+    store.insert(entry(4), b"{}")
+    store.add_queue(QueueRecord("new"))
+    store.touch_queue(QUEUE).override = {"retry.limit": 9}
+    store.touch_queue(QUEUE).total("published")
+    store.put_fact("pins", {"b": 2})
+    store.put_fact("other", 1)
+    store.applied = 9
+    store.rollback()
+    assert store.applied == 5
+    assert counts(store) == {"ready": 1, "delayed": 1, "inflight": 1}
+    record = store.queue(QUEUE)
+    assert record is not None and record.override == {} and record.totals == {}
+    assert store.queue("new") is None and store.queue_names("", 10) == [QUEUE]
+    assert store.fact("pins") == {"a": 1} and store.fact("other") is None
+    assert store.get("msg:q:4") is None and store.envelope("msg:q:2") == b'{"parts":[]}'
+    assert drain(store) == [1]
+    assert [found.seq for found in store.expired(5, 10)] == [3]
+    assert store.dead(QUEUE, (-1, -1), 10) == []
+    store.begin()
+    assert store.promote(5, 10) == [QUEUE]
+    store.rollback()
+
+
+def test_a_fact_that_a_caller_changes_in_place_is_not_changed_in_the_store(store: Store) -> None:
+    store.begin()
+    store.put_fact("pins", {"a": 1})
+    store.commit()
+    store.fact("pins")["b"] = 2
+    assert store.fact("pins") == {"a": 1}
+
+
+def test_applied_is_kept_with_the_data(store: Store) -> None:
+    store.begin()
+    store.applied = 12
+    store.commit()
+    store.begin()
+    store.applied = 13
+    store.rollback()
+    assert store.applied == 12
+
+
+def test_after_a_commit_there_is_nothing_to_roll_back(store: Store) -> None:
+    store.begin()
+    store.applied = 12
+    store.commit()
+    store.rollback()
+    assert store.applied == 12
+
+
+def test_names_with_any_character_are_names_like_any_other(store: Store) -> None:
+    for name in ("..", "a/b", "100%", "O'Brien", '"', "q*[?]", "ü", "\U0001f600" * 60):
+        made = Entry(f"msg:{name}:1", name, State.READY, priority=0, seq=1, created_wall=1, created=1, target=name)
+        insert(store, made)
+        found = store.next_ready(name, name)
+        assert found is not None and found.key == made.key
+        assert counts(store, name) == {"ready": 1}
+
+
+def test_the_store_answers_a_probe_and_makes_itself_durable(store: Store) -> None:
+    insert(store, entry(1))
+    store.begin()
+    store.applied = 3
+    store.commit()
+    store.probe()
+    assert store.checkpoint() in (0, 3)  # 0: it never is
