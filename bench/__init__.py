@@ -1,0 +1,1 @@
+"""Benchmarks: measured figures beside their budgets. ``scripts/bench`` runs them."""

@@ -1,0 +1,85 @@
+"""``python -m bench`` from the root of the checkout; see ``scripts/bench`` and ``docs/performance.md``."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from types import FrameType
+
+from . import floor, machine, mailbox
+from .figures import Report
+
+ROOT = Path(__file__).resolve().parent.parent
+_IN_MEMORY = ("tmpfs", "ramfs")
+
+
+class Interrupted(Exception):
+    """A signal, or the end of the time that a run may take."""
+
+
+def main() -> int:
+    """Measure, print, clean up. 0 when everything was measured, whether or not within budget; 1 when not."""
+    options = _arguments()
+    size = {"quick": mailbox.QUICK, "full": mailbox.FULL}.get(options.size, mailbox.NORMAL)
+    _end_in_time(size.limit_s)
+    options.dir.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(prefix="bench-", dir=options.dir))
+    started = time.monotonic()
+    try:
+        conditions = machine.describe(place) | {"size": options.size}
+        print(machine.text(conditions), flush=True)
+        if conditions["fileSystem"] in _IN_MEMORY:
+            print("caution   this file system lies in memory: nothing here says anything about durable work")
+        report = Report(conditions)
+        times = machine.cpu_times()
+        built = floor.build(place)
+        try:
+            mailbox.measure(report, size, place, built)
+        except (Interrupted, KeyboardInterrupt) as reason:
+            print(f"\nended before all was measured: {str(reason) or 'interrupted'}", file=sys.stderr)
+            return 1
+        finally:
+            conditions["seconds"] = round(time.monotonic() - started)
+            conditions["loadAverageAtEnd"] = machine.load_average()
+            conditions["stolenPercent"] = machine.stolen_percent(times, machine.cpu_times())
+            print(f"\n{report.summary()}\n{machine.text_at_end(conditions)}")
+            if options.json:
+                report.write(options.json)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures the product; see docs/performance.md.")
+    parser.add_argument("what", choices=["mailbox"], help="what to measure")
+    sizes = parser.add_mutually_exclusive_group()
+    sizes.add_argument("--quick", dest="size", action="store_const", const="quick", help="about a minute")
+    sizes.add_argument("--full", dest="size", action="store_const", const="full", help="a backlog of 1,000,000")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
+    parser.add_argument(
+        "--dir", type=Path, default=ROOT / "run", help="where the data lies while it runs (default: run/)"
+    )
+    parser.set_defaults(size="normal")
+    return parser.parse_args()
+
+
+def _end_in_time(limit_s: int) -> None:
+    """Signals, and the end of the time allowed, end the run by an exception, so that everything is cleaned up."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        why = f"{limit_s} s are over" if number == signal.SIGALRM else signal.Signals(number).name
+        raise Interrupted(why)
+
+    for number in (signal.SIGALRM, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, end)
+    signal.alarm(limit_s)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

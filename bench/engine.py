@@ -1,0 +1,87 @@
+"""The engine without the mailbox: calls handed to the broker in groups, the journal synced once for each."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from postroom_common.codec import Request
+from postroom_daemon.access import Principal
+from postroom_daemon.calls import Answer, Call
+from postroom_daemon.config import load
+from postroom_daemon.files import Files
+from postroom_daemon.recovery import OpenRoot, open_root
+from postroom_daemon.repeats import request_key
+
+from .load import MESSAGE
+
+_numbers = itertools.count()
+Payload = dict[str, Any]
+
+
+@contextmanager
+def opened(root: Path, **flags: str) -> Iterator[OpenRoot]:
+    """An open root without a daemon; ``flags`` are settings by their attribute's name with ``__`` for the dot."""
+    found = open_root(load(root, None, {}, {key.replace("__", "."): text for key, text in flags.items()}), Files())
+    try:
+        yield found
+        found.broker.stop()
+        found.store.checkpoint()
+    finally:
+        found.close()
+
+
+def make_call(command: str, payload: Payload, on_answer: Callable[[Answer], None]) -> Call:
+    """A call as the mailbox would make it."""
+    uid = os.geteuid()
+    request = Request(f"bench-{next(_numbers)}", "bench", command, 0, payload)
+    key = request_key(uid, request.request_id.encode())
+    return Call(request, Principal("bench", uid, uid), key, 0, on_answer)
+
+
+def run_calls(root: OpenRoot, command: str, payloads: list[Payload]) -> list[dict[str, Any]]:
+    """One group of ``payloads``; its answers' data. Raises the first error that is answered."""
+    answers: list[Answer] = []
+    for payload in payloads:
+        root.broker.submit(make_call(command, payload, answers.append))
+    root.broker.run_group()
+    if root.traffic:
+        root.traffic.flush()
+    for answer in answers:
+        if answer.error:
+            raise answer.error
+    return [answer.data or {} for answer in answers]
+
+
+def publish_rate(root: OpenRoot, count: int, group: int) -> float:
+    """Durable publishes per second in groups of ``group``."""
+    payloads = [{"queue": "engine", "message": MESSAGE}] * group
+    started = time.monotonic()
+    for _ in range(count // group):
+        run_calls(root, "publish", payloads)
+    return count // group * group / (time.monotonic() - started)
+
+
+def cycle_rate(root: OpenRoot, count: int, group: int) -> float:
+    """Messages per second through publish, consume and ack, each in groups of ``group``."""
+    started = time.monotonic()
+    for _ in range(count // group):
+        run_calls(root, "publish", [{"queue": "cycle", "message": MESSAGE}] * group)
+        taken = run_calls(root, "consume_next", [{"queue": "cycle"}] * group)
+        leases = [answer["lease"] for answer in taken]
+        run_calls(root, "ack", [{"messageKey": one["messageKey"], "leaseId": one["leaseId"]} for one in leases])
+    return count // group * group / (time.monotonic() - started)
+
+
+def fill(root: Path, queue: str, count: int, **fields: Any) -> None:
+    """Put ``count`` messages into a queue of a stopped root."""
+    group = 1000
+    with opened(root, traffic__enabled="false") as found:
+        for begin in range(0, count, group):
+            payload = {"queue": queue, "message": MESSAGE, **fields}
+            run_calls(found, "publish", [payload] * min(group, count - begin))

@@ -1,0 +1,57 @@
+"""The C floor: compiled where there is a compiler, run beside the daemon on the same directory's file system."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCE = Path(__file__).with_name("floor.c")
+GROUP = 32
+#: Sizes of what the daemon reads and writes for one publish of the load.
+EVENT_BYTES = 470
+RESPONSE_BYTES = 190
+REQUEST_BYTES = 330
+_TIMEOUT_S = 120
+
+
+@dataclass(slots=True)
+class Floor:
+    """The compiled program and a directory for it to work in."""
+
+    program: Path
+    directory: Path
+
+    def requests(self, count: int) -> tuple[float, float]:
+        """CPU microseconds per request, and requests per second."""
+        cpu_us, per_second = self._run("requests", str(count), GROUP, EVENT_BYTES, RESPONSE_BYTES, REQUEST_BYTES)
+        return cpu_us, per_second
+
+    def syncs(self, milliseconds: int) -> tuple[float, float]:
+        """Appends of one event, each with an fdatasync: how many per second, and the median of one in microseconds."""
+        per_second, median_us = self._run("sync", milliseconds, EVENT_BYTES)
+        return per_second, median_us
+
+    def _run(self, what: str, *arguments: object) -> list[float]:
+        self.directory.mkdir(parents=True)
+        try:
+            done = subprocess.run(
+                [self.program, what, self.directory, *map(str, arguments)],
+                check=True,
+                stdout=subprocess.PIPE,
+                timeout=_TIMEOUT_S,
+            )
+        finally:
+            shutil.rmtree(self.directory)
+        return [float(word) for word in done.stdout.split()]
+
+
+def build(directory: Path) -> Floor | None:
+    """Compile the floor into ``directory``; None where there is no C compiler. Raises ``CalledProcessError``."""
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    if compiler is None:
+        return None
+    program = directory / "floor"
+    subprocess.run([compiler, "-O2", "-o", program, SOURCE], check=True, timeout=_TIMEOUT_S)
+    return Floor(program, directory / "floor-data")

@@ -1,0 +1,91 @@
+"""What a measurement was made on, and under which conditions."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def describe(directory: Path) -> dict[str, Any]:
+    """The machine and its state now; ``directory`` is where the data will lie."""
+    kind, mount, options = file_system(directory)
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+        "cpu": _cpu(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memoryMb": _memory_kb() // 1024,
+        "kernel": platform.release(),
+        "fileSystem": kind,
+        "mount": mount,
+        "mountOptions": options,
+        "loadAverage": load_average(),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "orjson": version("orjson"),
+        "postroomDaemon": version("postroom-daemon"),
+    }
+
+
+def text(found: dict[str, Any]) -> str:
+    """The description for people."""
+    return (
+        f"{found['date']}\n"
+        f"machine   {found['cpu']}, {found['cores']} cores, {found['memoryMb']:,} MB, Linux {found['kernel']}\n"
+        f"data      {found['fileSystem']} on {found['mount']} ({found['mountOptions']})\n"
+        f"software  Python {found['python']}, SQLite {found['sqlite']}, orjson {found['orjson']},"
+        f" postroom-daemon {found['postroomDaemon']}\n"
+        f"load      {found['loadAverage']} (averages over 1, 5, 15 minutes, at the start)"
+    )
+
+
+def text_at_end(found: dict[str, Any]) -> str:
+    """What is known at the end, for people."""
+    return (
+        f"took {found['seconds']} s, load {found['loadAverageAtEnd']} at the end;"
+        f" other guests of the host took {found['stolenPercent']:.1f} % of this machine's CPU time meanwhile"
+    )
+
+
+def cpu_times() -> list[int]:
+    """All cores' ticks since the boot, by kind, as the kernel counts them."""
+    return [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:]]
+
+
+def stolen_percent(before: list[int], after: list[int]) -> float:
+    """The share of CPU time between two ``cpu_times`` that a hypervisor gave to others."""
+    spent = [late - early for early, late in zip(before, after, strict=True)][:8]
+    return 100 * spent[7] / max(1, sum(spent))
+
+
+def load_average() -> str:
+    """The three load averages."""
+    return " ".join(f"{value:.2f}" for value in os.getloadavg())
+
+
+def file_system(directory: Path) -> tuple[str, str, str]:
+    """Kind, mount point and options of the file system of a directory."""
+    best = ("unknown", "/", "")
+    real = directory.resolve()
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, mount, kind, options = line.split()[:4]
+        place = Path(mount.replace("\\040", " "))
+        if real.is_relative_to(place) and len(str(place)) >= len(best[1]):
+            best = (kind, str(place), options)
+    return best
+
+
+def _cpu() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() in ("model name", "Model"):
+            return value.strip()
+    return platform.machine()
+
+
+def _memory_kb() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 1024
