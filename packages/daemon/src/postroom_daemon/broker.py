@@ -161,7 +161,7 @@ class Broker:
             group.record([draft])
         for call in self.waiters.over(now.engine):
             self._served.append(call)
-            answers.append((call, Answer({"message": None})))
+            answers.append((call, self._repeated(call, group, now) or Answer({"message": None})))
         for queue in woken:
             self._serve(queue, group, now, answers)
         if now.engine - self._marked_at >= MARK_EVERY_MS:
@@ -250,14 +250,22 @@ class Broker:
             record = self.store.queue(queue)
             if record is None or not record.counts["ready"]:
                 return
-            decision = self._decide_waiting(call, now)
-            if not decision.drafts:
+            first = self._repeated(call, group, now)
+            decision = Decision() if first else self._decide_waiting(call, now)
+            if not first and not decision.drafts:
                 continue
             self.waiters.remove(call)
             if not call.alive():
                 continue
             self._served.append(call)
-            answers.append((call, self._record(call, decision.drafts, group, now, answers)))
+            answers.append((call, first or self._record(call, decision.drafts, group, now, answers)))
+
+    def _repeated(self, call: Call, group: Group, now: Now) -> Answer | None:
+        """The first answer, when a copy of a waiting call was served while it waited."""
+        try:
+            return self._first_answer(call.key, group, now)
+        except CommandError as error:
+            return Answer(error=error)
 
     def _decide_waiting(self, call: Call, now: Now) -> Decision:
         return decide(Command.CONSUME_NEXT, call.request.payload, self._context(call.who, now))
