@@ -10,8 +10,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests share modules, however pytest was started
 
-from tests.wire.audit import audit  # noqa: E402
-from tests.wire.daemon import Daemon  # noqa: E402
+from tests.wire.audit import audit
+from tests.wire.daemon import Daemon
 
 MakeDaemon = Callable[..., Daemon]
 

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
-
-import pytest
 
 from tests.wire.daemon import Daemon
 
@@ -27,16 +24,6 @@ def test_a_request_by_printf_and_mv_is_served(daemon: Daemon) -> None:
     assert '"ok":true' in answer.read_text()
     assert daemon.consume("telemetry")["message"]["payload"] == "temp=36.5"
     assert not list(daemon.requests.iterdir())
-
-
-def test_the_client_in_shell_of_the_protocol_text_works(daemon: Daemon) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
-    script = text.partition("## 10. A client in shell")[2].partition("```sh\n")[2].partition("```")[0]
-    done = subprocess.run(
-        ["sh", "-eu", "-c", script], cwd=daemon.root, check=True, capture_output=True, text=True, timeout=60
-    )
-    assert '"ok":true' in done.stdout
-    assert daemon.consume("telemetry")["message"]["payload"] == "temp=36.5"
 
 
 def test_a_request_that_came_by_link_is_served(daemon: Daemon) -> None:
@@ -66,7 +53,6 @@ def test_a_request_written_in_place_is_served(daemon: Daemon) -> None:
     assert daemon.answer(sent)["ok"]
 
 
-@pytest.mark.slow
 def test_a_request_written_in_place_and_slowly_is_left_until_it_is_whole(daemon: Daemon) -> None:
     sent = daemon.request("publish", {"queue": "q", "message": "slow"})
     half = len(sent.data) // 2
