@@ -176,6 +176,8 @@ class Broker:
         """Decide one call. None when it is parked."""
         request, who = call.request, call.who
         call.engine = now.engine
+        queue = request.payload.get("queue")
+        call.queue = queue if type(queue) is str else ""
         try:
             first = self._first_answer(call.key, group, now)
             if first:
@@ -193,8 +195,6 @@ class Broker:
         except CommandError as error:
             self._repeats.remember_refusal(call.key, error)
             return Answer(error=error)
-        queue = request.payload.get("queue")
-        call.queue = queue if type(queue) is str else ""
         if decision.wait_until is not None:
             self._park(call, decision.wait_until, now)
             return None
@@ -318,7 +318,13 @@ class Broker:
     def _answer(self, call: Call, answer: Answer) -> None:
         call.answered = True
         self._vitals.count_answer(call, answer)
-        call.on_answer(answer)
+        try:
+            call.on_answer(answer)
+        except Exception:
+            # What was done is done, and durable: only its answer cannot be given.
+            log.exception("the answer to request %s of %s cannot be given", call.request.request_id, call.who.client_id)
+            error = CommandError(ErrorCode.INTERNAL_ERROR, "the request was executed, but its answer cannot be given")
+            call.on_answer(Answer(error=error))
 
     def _context(self, who: Principal, now: Now) -> Context:
         return Context(self.store, now, who, self._policies, self._vitals)

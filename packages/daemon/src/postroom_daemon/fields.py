@@ -47,7 +47,7 @@ def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
             _check_bounds(field, value)
         fields[name] = value
     for field in _REQUIRED[command]:
-        if fields[field.name] is None:
+        if fields[field.name] in (None, ""):
             raise CommandError(ErrorCode.INVALID_REQUEST, f"{field.name} is required")
     return fields
 

@@ -169,7 +169,10 @@ class Intake:
             if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size > self._request_bytes:
                 self._refuse(name, found)
                 return None
-            data = self._files.read(fd, self._request_bytes + 1)
+            # One byte more than it had: a file that has grown since shows it. A buffer of the limit would cost more.
+            data = self._files.read(fd, found.st_size + 1)
+            if len(data) > found.st_size:
+                data += self._files.read(fd, self._request_bytes + 1)
             if len(data) > self._request_bytes:
                 self.set_aside(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
                 return None

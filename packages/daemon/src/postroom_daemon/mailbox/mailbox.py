@@ -133,10 +133,11 @@ class Mailbox:
         self._intake.set_aside(taken.name, reason)
 
     def _respond(self, name: str, answer: Answer) -> None:
-        call = self._calls.pop(name)
-        request = call.request
+        request = self._calls[name].request
+        response = answer.encode(request.request_id)
+        del self._calls[name]
         try:
-            self._boxes.put(request.client_id, request.request_id, answer.encode(request.request_id))
+            self._boxes.put(request.client_id, request.request_id, response)
         except OSError as error:
             # The request is done; a repeat of it gets the answer.
             self._intake.set_aside(name, f"the response could not be written: {error}")
