@@ -76,9 +76,13 @@ def test_the_client_s_commands_and_options_are_documented(documents, words, caps
     with pytest.raises(SystemExit) as ended:
         parse([*words, "--help"])
     assert ended.value.code == 0
-    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", capsys.readouterr().out))
-    assert "--ipc-root" in options
-    assert_said(documents["client.md"], [*words, *options])
+    assert_said(documents["client.md"], words)
+    lines = re.findall(r"^  (-.*?)(?:  .*)?$", capsys.readouterr().out, re.MULTILINE)
+    options = [re.findall(r"--[a-z][a-z-]*", line) for line in lines]
+    assert ["--ipc-root"] in options
+    for spellings in options:
+        if spellings != ["--help"]:
+            assert any(name in documents["client.md"] for name in spellings), f"not documented: {spellings}"
 
 
 def test_links_between_documents_lead_somewhere(root):
@@ -111,3 +115,11 @@ def anchors(text):
     """The anchors of a document's headings, as its readers' sites make them."""
     headings = re.findall(r"^#+ (.+)$", without_code(text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_decision_is_listed(root):
+    index = (root / "docs" / "decisions" / "README.md").read_text("utf-8")
+    for path in sorted((root / "docs" / "decisions").glob("[0-9]*.md")):
+        title = path.read_text("utf-8").splitlines()[0].removeprefix("# ")
+        assert f"- [{title}]({path.name})" in index
+        assert "violates" in path.read_text("utf-8"), f"{path.name} does not say what would violate it"

@@ -1,4 +1,4 @@
-"""scripts/setup does nothing, and needs no network, when nothing has changed; interpreters are found by running them."""
+"""scripts/setup does nothing, and needs no network, when nothing has changed; an interpreter is found by running it."""
 
 from __future__ import annotations
 
