@@ -1,4 +1,4 @@
-"""Daemons for tests: each on a fresh root, ended whatever happens, its log shown with a failure, its journal audited."""
+"""Daemons for tests: each on a fresh root, ended whatever happens, its log shown with a failure."""
 
 from __future__ import annotations
 

@@ -1,0 +1,140 @@
+"""Who may settle a delivery, and for how long."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.wire.daemon import Daemon, Fields, receipt, wait_until
+
+SETTLING = ("ack", "nack", "release", "extend_lease")
+every_settling_command = pytest.mark.parametrize("command", SETTLING)
+
+
+def leased(daemon: Daemon, **fields: object) -> Fields:
+    daemon.publish("q")
+    return daemon.consume("q", consumerId="holder", **fields)
+
+
+@every_settling_command
+def test_a_message_that_does_not_exist_cannot_be_settled(daemon: Daemon, command: str) -> None:
+    assert daemon.refusal(command, messageKey="msg:q:nothing", leaseId="x") == "ERR_MESSAGE_NOT_FOUND"
+
+
+@every_settling_command
+def test_a_message_that_was_acknowledged_cannot_be_settled(daemon: Daemon, command: str) -> None:
+    delivery = leased(daemon)
+    daemon.settle("ack", delivery)
+    assert daemon.refusal(command, **receipt(delivery)) == "ERR_MESSAGE_NOT_FOUND"
+
+
+@every_settling_command
+def test_a_message_that_is_not_leased_cannot_be_settled(daemon: Daemon, command: str) -> None:
+    key = daemon.publish("q")
+    assert daemon.refusal(command, messageKey=key, leaseId="x") == "ERR_LEASE_EXPIRED"
+    assert daemon.counts("q") == {"ready": 1}
+
+
+@every_settling_command
+def test_another_lease_cannot_settle(daemon: Daemon, command: str) -> None:
+    delivery = leased(daemon)
+    wrong = receipt(delivery) | {"leaseId": "00000000-0000-4000-8000-000000000000", "consumerId": "holder"}
+    assert daemon.refusal(command, **wrong) == "ERR_LEASE_MISMATCH"
+    assert daemon.counts("q") == {"inflight": 1}
+
+
+@every_settling_command
+@pytest.mark.parametrize("lease", [{}, {"leaseId": ""}, {"leaseId": None}], ids=["absent", "empty", "null"])
+def test_without_a_lease_id_the_consumer_must_be_the_holder(daemon: Daemon, command: str, lease: Fields) -> None:
+    key = leased(daemon)["message"]["messageKey"]
+    assert daemon.refusal(command, messageKey=key, **lease) == "ERR_LEASE_MISMATCH"
+    assert daemon.refusal(command, messageKey=key, consumerId="other", **lease) == "ERR_LEASE_MISMATCH"
+    daemon.ask(command, messageKey=key, consumerId="holder", **lease)
+
+
+@every_settling_command
+def test_a_late_holder_is_refused_although_nobody_has_noticed_the_end_yet(daemon: Daemon, command: str) -> None:
+    delivery = leased(daemon, visibilityTimeoutSec=0.4)
+    began = time.monotonic()
+    daemon.freeze()
+    sent = daemon.send(command, receipt(delivery))
+    wait_until(lambda: time.monotonic() > began + 0.5, "the lease is over")
+    daemon.thaw()
+    assert daemon.answer(sent)["error"]["code"] == "ERR_LEASE_EXPIRED"
+    assert daemon.events("acked", "died", "released", "lease_extended") == []
+    (retried,) = daemon.events("retried")
+    assert retried["failure"]["reasonCode"] == "LEASE_EXPIRED"
+
+
+@every_settling_command
+def test_a_late_holder_cannot_touch_what_another_consumer_has(daemon: Daemon, command: str) -> None:
+    daemon.ask("set_policy", queue="q", policy={"retry": {"initialDelaySec": 0.001}})
+    late = leased(daemon, visibilityTimeoutSec=0.05)
+    taken = daemon.ask("consume_next", queue="q", waitMs=30000, consumerId="other")
+    assert taken["message"]["attempt"] == 2
+    assert daemon.refusal(command, **receipt(late)) == "ERR_LEASE_MISMATCH"
+    daemon.settle("ack", taken)
+
+
+def test_a_lease_that_is_extended_lives_on(daemon: Daemon) -> None:
+    delivery = leased(daemon, visibilityTimeoutSec=0.4)
+    first_end = delivery["lease"]["leaseUntilEngineMs"]
+    extended = daemon.settle("extend_lease", delivery, visibilityTimeoutSec=60)
+    assert extended["leaseUntilEngineMs"] == extended["engineNowMs"] + 60_000
+    daemon.wait(lambda: daemon.ask("health")["engineNowMs"] > first_end + 50, "the first lease would be over")
+    daemon.settle("ack", delivery)
+
+
+def test_a_lease_can_be_made_shorter(daemon: Daemon) -> None:
+    delivery = leased(daemon, visibilityTimeoutSec=3600)
+    daemon.settle("extend_lease", delivery, visibilityTimeoutSec=0.02)
+    daemon.wait(lambda: daemon.events("retried"), "the lease is over")
+
+
+def test_a_lease_without_a_given_length_has_that_of_the_policy(make_daemon) -> None:
+    daemon = make_daemon(config={"policyDefaults": {"visibilityTimeoutSec": 77}}).start()
+    delivery = leased(daemon)
+    assert delivery["lease"]["leaseUntilEngineMs"] - delivery["engineNowMs"] == 77_000
+
+
+def test_every_lease_has_a_new_receipt(daemon: Daemon) -> None:
+    daemon.publish("q")
+    seen = set()
+    for _ in range(5):
+        delivery = daemon.consume("q")
+        seen.add(delivery["lease"]["leaseId"])
+        daemon.settle("release", delivery)
+    assert len(seen) == 5
+
+
+@pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped in order"])
+def test_leases_and_delays_survive_a_restart(daemon: Daemon, kill: bool) -> None:
+    delivery = leased(daemon)
+    delayed = daemon.publish("q", delayMs=3_600_000)
+    daemon.restart(kill=kill)
+    assert daemon.ask("consume_next", queue="q") == {"message": None}
+    assert daemon.counts("q") == {"inflight": 1, "delayed": 1}
+    assert daemon.refusal("ack", messageKey=delayed) == "ERR_LEASE_EXPIRED"
+    daemon.settle("ack", delivery)
+
+
+def test_a_lease_that_ends_while_no_daemon_runs_is_over_at_the_start(daemon: Daemon) -> None:
+    delivery = leased(daemon, visibilityTimeoutSec=0.2)
+    began = time.monotonic()
+    daemon.kill()
+    wait_until(lambda: time.monotonic() > began + 0.3, "the lease is over")
+    daemon.start()
+    assert daemon.refusal("ack", **receipt(delivery)) in ("ERR_LEASE_EXPIRED", "ERR_LEASE_MISMATCH")
+    (retried,) = daemon.events("retried")
+    assert retried["key"] == delivery["message"]["messageKey"]
+
+
+def test_attempts_count_deliveries_of_consumers_that_die(daemon: Daemon) -> None:
+    daemon.ask("set_policy", queue="q", policy={"retry": {"limit": 3, "initialDelaySec": 0.001}})
+    daemon.publish("q", "poison")
+    for attempt in (1, 2, 3):
+        answer = daemon.ask("consume_next", queue="q", waitMs=30000, visibilityTimeoutSec=0.02)
+        assert answer["message"]["attempt"] == attempt
+        daemon.restart(kill=True)
+    daemon.wait(lambda: daemon.counts("q") == {"dlq": 1}, "the message is dead")
