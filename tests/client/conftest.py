@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import pytest
+
 from postroom_client import Client
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,6 +22,8 @@ collect_ignore = ["legacy"]  # run by each interpreter with unittest
 #: What the client promises to run on. Where CI is set, those of ``REQUIRED`` must be there.
 VERSIONS = ("2.7", "3.6", "3.7", "3.8", "3.9", "3.10", "3.11", "3.12", "3.13")
 REQUIRED = ("2.7", "3.6")
+#: Where the quick tests run: the oldest of each kind, and the newest.
+QUICK = ("2.7", "3.6", "3.13")
 PATIENCE_S = 60
 
 
@@ -43,8 +46,11 @@ def missing_interpreters() -> list[str]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "interpreter" in metafunc.fixturenames:
-        found = found_interpreters()
-        metafunc.parametrize("interpreter", list(found.values()), ids=list(found), scope="session")
+        found = [
+            pytest.param(path, id=version, marks=() if version in QUICK else pytest.mark.slow)
+            for version, path in found_interpreters().items()
+        ]
+        metafunc.parametrize("interpreter", found, scope="session")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

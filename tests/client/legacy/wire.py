@@ -14,6 +14,7 @@ from postroom_client import (
     Client,
     InvalidRequest,
     LeaseExpired,
+    LeaseMismatch,
     MessageNotFound,
     Paused,
     QueueNotFound,
@@ -89,7 +90,7 @@ class AMessage(WireTest):
         self.assertIsNone(self.client.consume_next(self.queue))
 
     def test_can_be_released_extended_and_retried(self):
-        self.client.set_policy(self.queue, {"retry": {"backoff": "fixed", "initialDelaySec": 0.001}})
+        self.client.set_policy(self.queue, {"retry": {"backoff": "fixed", "initialDelaySec": 0.2}})
         self.client.publish(self.queue, "m")
         first = self.take(visibility_timeout_sec=1)
         extended = self.client.extend_lease(first, visibility_timeout_sec=100)
@@ -97,9 +98,11 @@ class AMessage(WireTest):
         self.client.release(first)
         second = self.take()
         self.assertEqual(second.attempt, 1)
-        with self.assertRaises(LeaseExpired):
+        with self.assertRaises(LeaseMismatch):
             self.client.ack(first)
         self.assertEqual(self.client.nack(second, requeue=True, reason="again")["state"], "delayed")
+        with self.assertRaises(LeaseExpired):
+            self.client.ack(second)
         third = self.take(wait_ms=PATIENCE_S * 1000)
         self.assertEqual((third.attempt, third.message_key), (2, first.message_key))
         self.client.ack(third)

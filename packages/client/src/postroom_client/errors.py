@@ -91,11 +91,11 @@ class MessageNotFound(ServerError):
 
 
 class LeaseExpired(ServerError):
-    """ERR_LEASE_EXPIRED: the lease has ended, or another delivery holds the message. Nothing was changed."""
+    """ERR_LEASE_EXPIRED: the lease is over: the message is not leased now. Nothing was changed."""
 
 
 class LeaseMismatch(ServerError):
-    """ERR_LEASE_MISMATCH: this lease or consumer does not hold the message. Nothing was changed."""
+    """ERR_LEASE_MISMATCH: the message is leased, but not under this lease or to this consumer. Nothing was changed."""
 
 
 class ValidationFailed(ServerError):

@@ -1,0 +1,150 @@
+"""The client as a package: what it offers is what the protocol has, its types are true, it is light to import."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom_client import ERRORS_BY_CODE, Client, ServerError, _cli_options, _codec, _lock, _protocol, errors
+from postroom_common.codec import decode_request
+from postroom_common.protocol import FIELDS, JSON_DEPTH_LIMIT, Command, ErrorCode, Field
+
+from .conftest import PACKAGE, ROOT
+
+#: Public names of ``Client`` that are no commands.
+BESIDE_COMMANDS = {"call", "client_id", "close", "is_daemon_running", "prepare", "send"}
+DOCS = ROOT / "docs" / "client.md"
+
+
+def fields() -> list[Any]:
+    return [
+        pytest.param(command, field, id=f"{command}.{field.name}") for command in Command for field in FIELDS[command]
+    ]
+
+
+def python_name(field: Field) -> str:
+    return "".join("_" + char.lower() if char.isupper() else char for char in field.name)
+
+
+def test_the_generated_constants_are_those_of_the_protocol() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "scripts" / "generate-protocol"), "--check"])
+    assert done.returncode == 0
+
+
+def test_the_generator_notices_a_difference(tmp_path: Path) -> None:
+    for part in ("scripts/generate-protocol", "packages/common/src/postroom_common/protocol.py"):
+        (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / part).write_bytes((ROOT / part).read_bytes())
+    (tmp_path / "packages/common/src/postroom_common/__init__.py").touch()
+    target = tmp_path / "packages/client/src/postroom_client/_protocol.py"
+    target.parent.mkdir(parents=True)
+
+    def generate(*arguments: str) -> int:
+        command = [sys.executable, "-S", str(tmp_path / "scripts/generate-protocol"), *arguments]
+        return subprocess.run(command, stderr=subprocess.DEVNULL).returncode
+
+    assert generate("--check") == 1
+    assert generate() == 0
+    assert target.read_bytes() == (PACKAGE / "_protocol.py").read_bytes()
+    assert generate("--check") == 0
+    target.write_text(target.read_text().replace("4194304", "4194305"))
+    assert generate("--check") == 1
+
+
+def test_every_command_is_a_method_and_there_are_no_others() -> None:
+    public = {name for name, _ in inspect.getmembers(Client) if not name.startswith("_")}
+    assert public == set(Command) | BESIDE_COMMANDS
+
+
+@pytest.mark.parametrize(("command", "field"), fields())
+def test_every_field_is_an_option_of_its_method(command: Command, field: Field) -> None:
+    parameters = inspect.signature(getattr(Client, command)).parameters
+    assert python_name(field) in parameters
+    assert parameters["timeout"].default is None
+
+
+@pytest.mark.parametrize(("command", "field"), fields())
+def test_every_field_is_an_option_of_the_command_line(command: Command, field: Field) -> None:
+    names = _cli_options.option_names(field.name)
+    (word,) = (word for word, name, _ in _cli_options.SUBCOMMANDS if name == command)
+    done = subprocess.run(
+        [sys.executable, "-I", "-m", "postroom_client", *word.split(), "--help"], stdout=subprocess.PIPE, text=True
+    )
+    for name in names:
+        assert name in done.stdout
+
+
+def test_no_method_has_an_option_that_its_command_does_not_know() -> None:
+    for command in Command:
+        names = set(inspect.signature(getattr(Client, command)).parameters) - {"self", "timeout"}
+        assert names == {python_name(field) for field in FIELDS[command]}, command
+
+
+def test_every_command_has_one_word_on_the_command_line() -> None:
+    assert sorted(command for _, command, _ in _cli_options.SUBCOMMANDS) == sorted(Command)
+
+
+def test_every_error_code_has_a_class_of_its_own_and_is_documented() -> None:
+    assert set(ERRORS_BY_CODE) == set(ErrorCode)
+    assert len(set(ERRORS_BY_CODE.values())) == len(ErrorCode)
+    text = DOCS.read_text()
+    for code, kind in ERRORS_BY_CODE.items():
+        assert issubclass(kind, ServerError)
+        assert (kind.__doc__ or "").startswith(code + ":")
+        assert f"| {code} | `{kind.__name__}` |" in text
+
+
+def test_every_error_class_and_exit_status_is_documented() -> None:
+    text = DOCS.read_text()
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            assert f"`{name}`" in text, name
+    for name, status in vars(_cli_options).items():
+        if name.startswith("EXIT_"):
+            assert f"\n| {status} | " in text, name
+
+
+def test_the_deepest_message_that_the_client_sends_is_read_by_the_daemons_codec() -> None:
+    message: list[Any] = []
+    for _ in range(JSON_DEPTH_LIMIT - 3):
+        message = [message]
+    data = _codec.encode_request("r", "c", "publish", 1, 2, {"queue": "q", "message": message})
+    assert decode_request(data).payload["message"] == message
+    one_deeper = data.replace(b'"message":', b'"message":[', 1).replace(b"}}", b"]}}", 1)
+    assert json.loads(one_deeper)
+    with pytest.raises(Exception, match="nested deeper"):
+        decode_request(one_deeper)
+
+
+def test_the_sign_of_a_running_daemon_has_one_name_on_both_sides() -> None:
+    from postroom_daemon.mailbox import mailbox
+
+    assert mailbox.LOCK_NAME == _lock.DAEMON_LOCK
+
+
+def test_an_import_is_light() -> None:
+    script = "import sys; before = set(sys.modules); import postroom_client; print(*set(sys.modules) - before)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-E", "-s", "-c", script], stdout=subprocess.PIPE, text=True, cwd=PACKAGE.parent
+    )
+    heavy = {"argparse", "ctypes", "uuid", "tempfile", "threading", "subprocess", "logging", "socket", "typing"}
+    loaded = set(done.stdout.split())
+    assert "postroom_client" in loaded
+    assert not loaded & heavy
+
+
+def test_no_file_is_data_or_reads_any() -> None:
+    assert {path.suffix for path in PACKAGE.iterdir() if path.name != "__pycache__"} == {".py", ".pyi", ".typed"}
+    for path in PACKAGE.glob("*.py"):
+        assert "importlib" not in path.read_text(), path.name
+        assert "__file__" not in path.read_text(), path.name
+
+
+def test_the_constants_that_the_client_has_are_the_protocols() -> None:
+    assert tuple(Command) == _protocol.COMMANDS
