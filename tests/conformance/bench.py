@@ -66,6 +66,9 @@ class Sent:
         assert self.answer.error is None, self.answer.error
         return self.answer.data or {}
 
+    def data_or_none(self) -> dict[str, Any] | None:
+        return None if self.answer.error else self.data
+
 
 class Bench:
     """One root. ``flags`` are settings by their keys; ``segment_bytes`` may be smaller than the configuration allows."""

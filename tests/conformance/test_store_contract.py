@@ -172,6 +172,20 @@ def test_a_lease_is_over_once_however_often_it_was_set_to_the_same_end(store: St
     assert [found.seq for found in store.expired(50, 10)] == [1]
 
 
+def test_what_is_due_at_the_same_time_comes_in_publish_order(store: Store) -> None:
+    keys = ["msg:a:z", "msg:b:y", "msg:c:x", "msg:d:w"]
+    for number, key in enumerate(keys):
+        made = Entry(key, key[4], State.DELAYED, priority=0, seq=number, created_wall=1, created=1, due=9)
+        insert(store, made)
+    store.begin()
+    assert store.promote(9, 3) == ["a", "b", "c"]
+    assert store.promote(9, 3) == ["d"]
+    for key in reversed(keys):
+        change(store, key, state=State.INFLIGHT, lease_until=20)
+    store.commit()
+    assert [found.key for found in store.expired(20, 10)] == keys
+
+
 def test_an_extended_lease_is_over_at_its_new_end(store: Store) -> None:
     insert(store, entry(1, State.INFLIGHT, lease_until=50))
     store.begin()

@@ -155,7 +155,7 @@ class Broker:
             self._answer(call, answer)
 
     def _keep_house(self, group: Group, now: Now, answers: list[tuple[Call, Answer]]) -> None:
-        woken = set(self.store.promote(now.engine, PROMOTE_LIMIT))
+        woken = dict.fromkeys(self.store.promote(now.engine, PROMOTE_LIMIT))
         nobody = Principal("", self._daemon_uid)
         for draft in decide_expiries(self._context(nobody, now)):
             group.record([draft])

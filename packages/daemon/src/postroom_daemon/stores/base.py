@@ -95,11 +95,12 @@ class Store(ABC):
 
     @abstractmethod
     def promote(self, now: int, limit: int) -> list[str]:
-        """Move at most ``limit`` delayed messages that are due to ready, oldest due first. Their queues."""
+        """Move at most ``limit`` delayed messages that are due to ready, oldest due first, then in publish order. Their
+        queues, in that order."""
 
     @abstractmethod
     def expired(self, now: int, limit: int) -> list[Entry]:
-        """At most ``limit`` in-flight messages whose lease is over, oldest first."""
+        """At most ``limit`` in-flight messages whose lease is over, oldest first, then in publish order."""
 
     @abstractmethod
     def next_due(self) -> int | None:

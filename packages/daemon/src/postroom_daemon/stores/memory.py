@@ -17,6 +17,7 @@ from .base import Store, StoreError
 from .book import QueueBook
 
 _Ready = tuple[int, int, str]  # -priority, seq, key: sorts in the order of delivery
+_Hint = tuple[int, int, str]  # time, seq, key
 
 
 class MemoryStore(Store):
@@ -28,8 +29,8 @@ class MemoryStore(Store):
         self._entries: dict[str, Entry] = {}
         self._envelopes: dict[str, bytes] = {}
         self._ready: dict[tuple[str, str], list[_Ready]] = {}
-        self._due: list[tuple[int, str]] = []
-        self._leases: list[tuple[int, str]] = []
+        self._due: list[_Hint] = []
+        self._leases: list[_Hint] = []
         self._facts: dict[str, Any] = {}
         self._names: list[str] = []
         self._book = QueueBook()
@@ -107,9 +108,9 @@ class MemoryStore(Store):
             heap = self._ready.setdefault((entry.queue, entry.target), [])
             heapq.heappush(heap, (-entry.priority, entry.seq, key))
         elif entry.state is State.DELAYED:
-            heapq.heappush(self._due, (entry.due, key))
+            heapq.heappush(self._due, (entry.due, entry.seq, key))
         elif entry.state is State.INFLIGHT:
-            heapq.heappush(self._leases, (entry.lease_until, key))
+            heapq.heappush(self._leases, (entry.lease_until, entry.seq, key))
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         heads = [self._head(queue, target) for target in {"", consumer}]
@@ -128,7 +129,7 @@ class MemoryStore(Store):
     def promote(self, now: int, limit: int) -> list[str]:
         queues: list[str] = []
         while len(queues) < limit and self._due and self._due[0][0] <= now:
-            due, key = heapq.heappop(self._due)
+            due, _, key = heapq.heappop(self._due)
             entry = self._entries.get(key)
             if entry and entry.state is State.DELAYED and entry.due == due:
                 ready = copy(entry)
@@ -140,12 +141,12 @@ class MemoryStore(Store):
     def expired(self, now: int, limit: int) -> list[Entry]:
         found: dict[str, Entry] = {}  # a lease that was set twice to the same end has two hints
         while len(found) < limit and self._leases and self._leases[0][0] <= now:
-            until, key = heapq.heappop(self._leases)
+            until, _, key = heapq.heappop(self._leases)
             entry = self._entries.get(key)
             if entry and entry.state is State.INFLIGHT and entry.lease_until == until:
                 found[key] = copy(entry)
         for entry in found.values():  # looking changes nothing: the caller may not get to all of them
-            heapq.heappush(self._leases, (entry.lease_until, entry.key))
+            heapq.heappush(self._leases, (entry.lease_until, entry.seq, entry.key))
         return list(found.values())
 
     def next_due(self) -> int | None:

@@ -117,10 +117,10 @@ class SqliteStore(Store):
             f"{select} WHERE state = 'ready' AND queue = ? AND target_consumer_id = ?"
             " ORDER BY priority DESC, seq LIMIT 1"
         )
-        self._expired = f"{select} WHERE state = 'inflight' AND lease_until <= ? ORDER BY lease_until LIMIT ?"
+        self._expired = f"{select} WHERE state = 'inflight' AND lease_until <= ? ORDER BY lease_until, rowid LIMIT ?"
         self._delayed = (
             f"SELECT message_key, queue FROM {msg} WHERE state = 'delayed' AND available_at <= ?"
-            " ORDER BY available_at LIMIT ?"
+            " ORDER BY available_at, rowid LIMIT ?"
         )
         self._promote = f"UPDATE {msg} SET state = 'ready' WHERE message_key = ?"
         self._dead = (
