@@ -119,12 +119,12 @@ class Answerer(threading.Thread):
 
 def write_response(root, request, response):
     """Put a response: bytes as they are, a whole response, or the data of one."""
-    box = os.path.join(root, "responses", request["clientId"])
+    box = os.path.join(root, "responses", str(request["clientId"]))
     if not isinstance(response, bytes):
         if "ok" not in response:
             response = {"ok": True, "data": response}
         response = json.dumps(dict({"requestId": request["requestId"]}, **response)).encode("utf-8")
-    path = os.path.join(box, request["requestId"] + ".json")
+    path = os.path.join(box, str(request["requestId"]) + ".json")
     with open(path + ".tmp", "wb") as file:
         file.write(response)
     os.rename(path + ".tmp", path)

@@ -159,6 +159,26 @@ class ACall(MailboxTest):
             self.assertEqual(len(descriptors(self.root)), 1)
         self.assertEqual(descriptors(self.root), set())
 
+    def test_is_woken_by_inotify_where_it_is(self):
+        self.answer()
+        for client_id in (None, "me", u"me"):
+            client = self.client(client_id=client_id)
+            client.health()
+            self.assertEqual([type(watch) for watch in client._mailbox._idle_watches], [_watch.InotifyWatch])
+
+    def test_works_below_a_directory_with_foreign_letters(self):
+        name = u"b\xfcro \u20ac".encode("utf-8") if sys.version_info[0] == 2 else u"b\xfcro \u20ac"
+        self.root = os.path.join(self.parent, name)
+        self.make_mailbox()
+        self.answer()
+        paths = [self.root] if sys.version_info[0] == 3 else [self.root, self.root.decode("utf-8")]
+        for path in paths:
+            with Client(path, client_id=u"me", timeout=PATIENCE_S) as client:
+                client.call(u"health", request_id=u"r")
+                with self.assertRaises(DaemonNotRunning) as caught:
+                    Client(path + path, timeout=0).health()
+                str(caught.exception)
+
     def test_works_by_sleeping_where_inotify_is_not(self):
         self.answer()
         client = self.client(polling=True)

@@ -51,12 +51,12 @@ class Binary(object):
 
 
 def check_id(text, what):
-    """``text`` as a client or request id. Raises ``InvalidArgument``."""
+    """``text`` as a client or request id, in the type that paths have. Raises ``InvalidArgument``."""
     if not isinstance(text, (str, text_type)) or not _is_id(text):
         raise InvalidArgument(
             "%s %r: expected 1 to 128 of A-Z a-z 0-9 . _ - beginning with a letter or digit" % (what, text)
         )
-    return text
+    return str(text)
 
 
 def encode_payload(command, options):

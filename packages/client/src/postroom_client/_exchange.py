@@ -18,7 +18,7 @@ RESEND_AFTER_S = 3.0
 class Exchange(object):
     """A request in the mailbox, from its put to its answer."""
 
-    def __init__(self, request, path, response):
+    def __init__(self, request, path):
         self._request = request
         self._path = path
         self._temp = path + TEMP_SUFFIX

@@ -6,6 +6,8 @@ import os
 from ._compat import DIRECTORY, NO_FOLLOW, chmod_fd, close_fd, make_directory, open_fd, read_fd, unlink
 from .errors import MailboxError
 
+_READ_BYTES = 65536
+
 
 def make_box(box):
     """Make a client's box, open to the daemon's group. Raises ``OSError``."""
@@ -18,16 +20,17 @@ def make_box(box):
 
 
 def read_to_end(fd, limit_bytes):
-    """All bytes of ``fd``, or None when they are more than ``limit_bytes``."""
+    """All bytes of a regular file, or None when they are more than ``limit_bytes``."""
     chunks = []
     size = 0
-    while size <= limit_bytes:
-        chunk = read_fd(fd, 65536)
-        if not chunk:
-            return b"".join(chunks)
+    while True:
+        chunk = read_fd(fd, _READ_BYTES)
         chunks.append(chunk)
         size += len(chunk)
-    return None
+        if size > limit_bytes:
+            return None
+        if len(chunk) < _READ_BYTES:
+            return b"".join(chunks)
 
 
 def unlink_if_possible(path):

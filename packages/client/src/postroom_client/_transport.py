@@ -39,13 +39,13 @@ class Mailbox(object):
             self._leave_parent()
         deadline = monotonic() + timeout_s
         identity = self._prepare(request, deadline)
-        response = os.path.join(self._responses, request.client_id, request.request_id + REQUEST_SUFFIX)
+        response = os.sep.join((self._responses, request.client_id, request.request_id + REQUEST_SUFFIX))
         if request.sent:  # the answer may have come after its caller gave up
             data = self._take(response)
             if data is not None:
                 return data
         watch = self._borrow_watch(request, identity)
-        exchange = Exchange(request, os.path.join(self._requests, request.file_name), response)
+        exchange = Exchange(request, self._requests + os.sep + request.file_name)
         answered = False
         try:
             exchange.put()
@@ -76,7 +76,6 @@ class Mailbox(object):
         pause_s = 0.005
         while True:
             try:
-                stat(self._requests)
                 return self._identify_box(request.client_id)
             except (IOError, OSError) as error:
                 if error.errno not in (errno.ENOENT, errno.ENOTDIR):
@@ -90,12 +89,13 @@ class Mailbox(object):
             pause_s = min(pause_s * 2, 0.25)
 
     def _identify_box(self, client_id):
-        box = os.path.join(self._responses, client_id)
+        box = self._responses + os.sep + client_id
         try:
             status = lstat(box)
         except (IOError, OSError) as error:
             if error.errno != errno.ENOENT:
                 raise
+            stat(self._requests)
             try:
                 make_box(box)
             except (IOError, OSError) as refusal:

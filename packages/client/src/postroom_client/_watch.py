@@ -8,7 +8,7 @@ import os
 import select
 import sys
 
-from ._compat import CLOSE_ON_EXEC, close_fd, poll, read_fd, set_close_on_exec, sleep
+from ._compat import CLOSE_ON_EXEC, PY2, close_fd, poll, read_fd, set_close_on_exec, sleep
 
 _NOTHING_TO_READ = (errno.EAGAIN, errno.EWOULDBLOCK)
 
@@ -55,7 +55,7 @@ class InotifyWatch(object):
             raise OSError(get_errno(), "inotify_init1")
         self._fd = fd
         set_close_on_exec(fd)
-        path = directory if isinstance(directory, bytes) else os.fsencode(directory)
+        path = directory if PY2 else os.fsencode(directory)
         if libc.inotify_add_watch(fd, path, _IN_MOVED_TO | _IN_ONLYDIR | _IN_DONT_FOLLOW) < 0:
             number = get_errno()
             self.close()
@@ -64,8 +64,7 @@ class InotifyWatch(object):
         self._poller.register(fd, select.POLLIN)
 
     def begin(self):
-        """Forget what came while nobody waited."""
-        self._drain()
+        """What came while nobody waited ends the first wait at once: that is cheaper than to look for it here."""
 
     def wait(self, timeout_s):
         """Wait for something new, at most ``timeout_s``."""
@@ -104,9 +103,8 @@ def open_watch(directory, identity, polling):
     if not polling and sys.platform.startswith("linux"):
         try:
             return InotifyWatch(directory, identity)
-        except (ImportError, AttributeError, OSError):
-            # No ctypes, an old C library, no instance left for this user, or no right to read the directory.
-            pass
+        except OSError:
+            pass  # no inotify here, no instance left for this user, or no right to read the directory
     return SleepingWatch(identity)
 
 
@@ -114,11 +112,15 @@ _libc = []  # type: list
 
 
 def _load_libc():
+    """The C library with inotify, and ctypes' errno. Raises ``OSError`` where they are not."""
     if not _libc:
-        import ctypes
+        try:
+            import ctypes
 
-        libc = ctypes.CDLL(None, use_errno=True)
-        libc.inotify_init1.argtypes = (ctypes.c_int,)
-        libc.inotify_add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
+            libc = ctypes.CDLL(None, use_errno=True)
+            libc.inotify_init1.argtypes = (ctypes.c_int,)
+            libc.inotify_add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
+        except (ImportError, AttributeError):
+            raise OSError(errno.ENOSYS, "no ctypes, or no inotify in the C library")
         _libc.append((libc, ctypes.get_errno))
     return _libc[0]

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from binascii import hexlify
 
 from . import _codec, _lock
 from ._compat import native_path
@@ -22,9 +23,9 @@ class Request(object):
     __slots__ = ("client_id", "data", "file_name", "lock", "request_id", "sent")
 
     def __init__(self, client_id, request_id, file_name, data, lock=False, sent=False):
-        self.client_id = client_id
-        self.request_id = request_id
-        self.file_name = file_name
+        self.client_id = _codec.check_id(client_id, "client id")
+        self.request_id = _codec.check_id(request_id, "request id")
+        self.file_name = str(file_name)
         self.data = data
         self.lock = lock
         self.sent = sent
@@ -232,7 +233,7 @@ class Client(object):
         payload = {} if payload is None else payload
         timeout_s = self.timeout if timeout is None else _check_timeout(timeout)
         client_id = self.client_id
-        randomness = _hex(os.urandom(20))
+        randomness = _random_hex(20)
         if request_id is None:
             request_id = randomness[:32]
         now_s = time.time()
@@ -306,12 +307,12 @@ def _key_and_lease(message, lease_id):
     return message.message_key, message.lease_id if lease_id is None else lease_id
 
 
-def _hex(data):
-    return "".join("%02x" % byte for byte in bytearray(data))
+def _random_hex(size_bytes):
+    return str(hexlify(os.urandom(size_bytes)).decode("ascii"))
 
 
 def _make_client_id():
     """``<program>-<pid>-<random>``."""
     program = os.path.basename((getattr(sys, "argv", None) or [""])[0] or "python")
     safe = "".join(char if char.isalnum() and ord(char) < 128 else "-" for char in program[:40]).strip("-")
-    return "%s-%d-%s" % (safe or "python", os.getpid(), _hex(os.urandom(4)))
+    return "%s-%d-%s" % (safe or "python", os.getpid(), _random_hex(4))
