@@ -118,12 +118,19 @@ class Broker:
         return max(min(times), self._housekeeping_from) if times else None
 
     def stop(self) -> None:
-        """The last group of a run: a clock mark that says that the daemon stopped in order. Raises as ``run_group``."""
+        """The last group of a run: a clock mark that says that the daemon stopped in order, if the disk takes it.
+
+        Raises as ``run_group``.
+        """
         now = self.clock.now()
         group = Group(self.store, now, self._epoch, self.journal.last_id)
         self.store.begin()
         self._mark(group, now, clean=True)
-        self._make_durable(group, now)
+        try:
+            self._make_durable(group, now)
+        except JournalRefused as error:
+            log.error("%s; stopping without a mark", error)
+            self._give_up()
         if self.journal.unsynced:
             self.journal.sync()
 
@@ -146,6 +153,7 @@ class Broker:
         except JournalRefused as error:
             log.error("%s", error)
             self._give_up()
+            self._housekeeping_from = now.engine + HOUSEKEEPING_PAUSE_MS
             self._answer_refused(calls, error.full)
             return
         for key, event in group.by_request.items():
@@ -324,7 +332,10 @@ class Broker:
             # What was done is done, and durable: only its answer cannot be given.
             log.exception("the answer to request %s of %s cannot be given", call.request.request_id, call.who.client_id)
             error = CommandError(ErrorCode.INTERNAL_ERROR, "the request was executed, but its answer cannot be given")
-            call.on_answer(Answer(error=error))
+            try:
+                call.on_answer(Answer(error=error))
+            except Exception:
+                log.exception("nor can the error; the others of the group are to be answered all the same")
 
     def _context(self, who: Principal, now: Now) -> Context:
         return Context(self.store, now, who, self._policies, self._vitals)

@@ -16,7 +16,7 @@ from postroom_common.protocol import HISTORY_LIMIT, State
 
 from .lifecycle import check_transition
 from .records import Entry, QueueRecord
-from .stores.base import Store, StoreError
+from .stores.base import NotStored, Store
 
 #: Names of single facts in the store.
 FACT_EPOCH = "epoch"
@@ -26,7 +26,8 @@ FACT_PINS = "pins"
 def apply(event: Event, store: Store) -> None:
     """Fold one event into the store's open transaction.
 
-    Raises ``StoreError`` or ``IllegalTransition``; the transaction must then be rolled back.
+    Raises ``NotStored`` or ``IllegalTransition`` before anything is changed, and ``StoreError``: the transaction must
+    then be rolled back.
     """
     if event["id"] <= store.applied:
         return
@@ -54,11 +55,11 @@ def _created(event: Event, store: Store) -> None:
 
 
 def _policy_set(event: Event, store: Store) -> None:
-    store.touch_queue(event["queue"]).override = event["override"]
+    _queue(event, store).override = event["override"]
 
 
 def _paused(event: Event, store: Store) -> None:
-    record = store.touch_queue(event["queue"])
+    record = _queue(event, store)
     paused = event["type"] == EventType.PAUSED
     if event["operation"] == "publish":
         record.publish_paused = paused
@@ -80,6 +81,7 @@ def _published(event: Event, store: Store) -> None:
         due=due,
     )
     check_transition(None, EventType.PUBLISHED, entry.state)
+    _queue(event, store)
     store.insert(entry, raw_json(event["message"]))
     store.touch_queue(entry.queue).total("published")
 
@@ -159,12 +161,20 @@ def _move(event: Event, store: Store, after: State | None) -> tuple[Entry, State
     """The message of an event, already in its new state, and the state it had."""
     entry = store.get(event["key"])
     if entry is None:
-        raise StoreError(f"event {event['id']} names {event['key']}, which is not stored")
+        raise NotStored(f"event {event['id']} names {event['key']}, which is not stored")
     before = entry.state
     check_transition(before, event["type"], after)
     if after is not None:
         entry.state = after
     return entry, before
+
+
+def _queue(event: Event, store: Store) -> QueueRecord:
+    """The record of an event's queue, to be changed. If the event that made it was lost to damage, this one does: what
+    came after it is not to be lost as well."""
+    if store.queue(event["queue"]) is None:
+        store.add_queue(QueueRecord(name=event["queue"], created_wall=event["wallMs"]))
+    return store.touch_queue(event["queue"])
 
 
 def _end_lease(entry: Entry) -> None:

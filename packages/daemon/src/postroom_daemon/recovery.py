@@ -11,6 +11,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,13 +25,13 @@ from .context import Draft
 from .files import Files
 from .fold import FACT_EPOCH, apply
 from .group import Group
-from .journal import Journal
+from .journal import Journal, JournalRefused
 from .lifecycle import IllegalTransition
 from .policies import Policies
 from .quarantine import Quarantine
 from .repeats import REMEMBERED_AFTER_RESTART, Repeats, key_of_event
 from .segments import Damage, list_segments
-from .stores.base import Store, StoreDamaged, StoreError
+from .stores.base import NotStored, Store, StoreDamaged, StoreError
 from .stores.memory import MemoryStore
 from .stores.sqlite import SqliteStore
 from .traffic import TrafficLog
@@ -89,22 +90,27 @@ def open_root(config: Config, files: Files, rewrite_journal: bool = False) -> Op
 
     ``rewrite_journal`` after a sync that failed: what can be read may not be on the disk. Raises ``StartError``.
     """
+    with ExitStack() as opened:
+        try:
+            root = _open(config, files, rewrite_journal, opened)
+        except (OSError, StoreError, JournalRefused) as error:
+            raise StartError(f"{config.root}: {error}") from error
+        opened.pop_all()  # it is the caller's from here
+    return root
+
+
+def _open(config: Config, files: Files, rewrite_journal: bool, opened: ExitStack) -> OpenRoot:
     lock = lock_root(config.root)
-    try:
-        return _open_locked(config, files, lock, rewrite_journal)
-    except (OSError, StoreError) as error:
-        os.close(lock)
-        raise StartError(f"{config.root}: {error}") from error
-
-
-def _open_locked(config: Config, files: Files, lock: int, rewrite_journal: bool) -> OpenRoot:
+    opened.callback(os.close, lock)
     settings = config.settings
     quarantine = Quarantine(config.root / "quarantine", files)
     journal = Journal(settings.journal_root, files, quarantine, settings.journal_segment_bytes)
     if rewrite_journal:
         journal.rewrite_last()
+    opened.callback(journal.close)
     journal.open()
     store = _open_store(settings, quarantine)
+    opened.callback(store.close)
     clock = Clock()
     repeats = Repeats()
     recovery = _Recovery(store, journal, quarantine, repeats)
@@ -211,7 +217,7 @@ class _Recovery:
         for event in request:
             try:
                 apply(event, self._store)
-            except (StoreError, IllegalTransition, KeyError) as error:
+            except (NotStored, IllegalTransition, KeyError) as error:
                 # What it builds on was damaged: the event stays in the journal, the rest goes on.
                 log.error("event %d cannot be folded: %s", event["id"], error)
                 self._store.applied = event["id"]

@@ -26,8 +26,13 @@ class Waiters:
         line[call.number] = call
         if behind:
             self._by_queue[call.queue] = dict(sorted(line.items()))
-        heapq.heappush(self._ends, (call.wait_until, call.number, call))
         self.count += 1
+        if len(self._ends) > 2 * self.count + 64:  # mostly calls that were served long before their end
+            waiting = (one for line in self._by_queue.values() for one in line.values())
+            self._ends = [(one.wait_until, one.number, one) for one in waiting]
+            heapq.heapify(self._ends)
+        else:
+            heapq.heappush(self._ends, (call.wait_until, call.number, call))
 
     def remove(self, call: Call) -> bool:
         """End a call's wait. Whether it was waiting."""

@@ -21,6 +21,10 @@ class StoreError(PostroomError):
     """The store could not do what was asked; its own error is the cause."""
 
 
+class NotStored(StoreError):
+    """What was to be changed is not there. The storage itself is sound, and nothing was changed."""
+
+
 class StoreDamaged(StoreError):
     """What is on disk is no store: it can be set aside and folded anew from the journal."""
 
@@ -78,7 +82,7 @@ class Store(ABC):
 
     @abstractmethod
     def insert(self, entry: Entry, envelope: bytes) -> None:
-        """Keep a new message. Its queue's record must exist."""
+        """Keep a new message. Raises ``NotStored`` unless its queue's record exists."""
 
     @abstractmethod
     def update(self, entry: Entry, before: State) -> None:
@@ -123,7 +127,7 @@ class Store(ABC):
     @abstractmethod
     def touch_queue(self, name: str) -> QueueRecord:
         """The record of a queue, to be changed in place: the commit keeps it. Its counters are kept up by the store
-        itself. Raises ``StoreError`` when there is none."""
+        itself. Raises ``NotStored`` when there is none."""
 
     @abstractmethod
     def add_queue(self, record: QueueRecord) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from postroom_common.protocol import State
 
 from ..records import QueueRecord
-from .base import StoreError
+from .base import NotStored
 
 
 class QueueBook:
@@ -18,11 +18,11 @@ class QueueBook:
         self._before: dict[str, QueueRecord | None] = {}
 
     def touch(self, name: str) -> QueueRecord:
-        """The record, about to be changed: a copy is kept until the transaction ends. Raises ``StoreError`` when there
+        """The record, about to be changed: a copy is kept until the transaction ends. Raises ``NotStored`` when there
         is none."""
         record = self.records.get(name)
         if record is None:
-            raise StoreError(f"no record of queue {name!r}")
+            raise NotStored(f"no record of queue {name!r}")
         if name not in self._before:
             self._before[name] = replace(record, counts=record.counts.copy(), totals=record.totals.copy())
         return record

@@ -207,16 +207,16 @@ class SqliteStore(Store):
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
         e = entry
+        self._count(e.queue, None, e.state)  # first: it may refuse
         self._execute(self._add_value, (e.key, envelope.decode(), "message", e.created_wall, e.created_wall))
         self._execute(
             self._insert,
             (
                 e.key, e.queue, e.state, e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due,
-                e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at or None, e.failures,
-                e.phase,
+                e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at,
+                e.dead_at if e.state is State.DEAD else None, e.failures, e.phase,
             ),
         )  # fmt: skip
-        self._count(e.queue, None, e.state)
         self._group[e.key] = e
         self._hint(e)
 
@@ -226,7 +226,7 @@ class SqliteStore(Store):
             self._update,
             (
                 e.state, e.attempt, e.due, e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at,
-                e.dead_at or None, e.failures, e.phase, e.key,
+                e.dead_at if e.state is State.DEAD else None, e.failures, e.phase, e.key,
             ),
         )  # fmt: skip
         self._count(e.queue, before, e.state)
