@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from . import floor, machine, mailbox
+from . import floor, machine, mailbox, stages
 from .figures import Report
 
 ROOT = Path(__file__).resolve().parent.parent
-_IN_MEMORY = ("tmpfs", "ramfs")
+#: Groups that ``stages`` looks at.
+STAGE_GROUPS = 300
 
 
 class Interrupted(Exception):
@@ -33,13 +34,15 @@ def main() -> int:
     try:
         conditions = machine.describe(place) | {"size": options.size}
         print(machine.text(conditions), flush=True)
-        if conditions["fileSystem"] in _IN_MEMORY:
-            print("caution   this file system lies in memory: nothing here says anything about durable work")
+        for caution in machine.cautions(place, conditions["fileSystem"]):
+            print(f"caution   {caution}", flush=True)
         report = Report(conditions)
         times = machine.cpu_times()
-        built = floor.build(place)
         try:
-            mailbox.measure(report, size, place, built)
+            if options.what == "stages":
+                _report_stages(report, place)
+            else:
+                mailbox.measure(report, size, place, floor.build(place))
         except (Interrupted, KeyboardInterrupt) as reason:
             print(f"\nended before all was measured: {str(reason) or 'interrupted'}", file=sys.stderr)
             return 1
@@ -55,9 +58,15 @@ def main() -> int:
     return 0
 
 
+def _report_stages(report: Report, place: Path) -> None:
+    report.section(f"CPU of a durable publish by stage, groups of {stages.GROUP}, without the daemon's waiting")
+    for stage, cpu_us in stages.measure(place / "stages", STAGE_GROUPS):
+        report.add(stage, cpu_us, "us")
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures the product; see docs/performance.md.")
-    parser.add_argument("what", choices=["mailbox"], help="what to measure")
+    parser.add_argument("what", choices=["mailbox", "stages"], help="what to measure")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument("--quick", dest="size", action="store_const", const="quick", help="about a minute")
     sizes.add_argument("--full", dest="size", action="store_const", const="full", help="a backlog of 1,000,000")

@@ -20,6 +20,7 @@ class Burst:
 
     per_second: float
     cpu_us: float
+    kernel_us: float
     requests_per_group: float
     journal_bytes: float
     store_bytes: float
@@ -41,7 +42,7 @@ def run(root: Path, count: int, group: int) -> Burst:
         journal = directory_bytes(root / "journal")
         daemon.pause()
         sent = [(number % CLIENTS, next(writers[number % CLIENTS])) for number in range(count)]
-        cpu_s, written = daemon.cpu_s(), daemon.written_bytes()
+        cpu_s, kernel_s, written = daemon.cpu_s(), daemon.kernel_s(), daemon.written_bytes()
         started = time.monotonic()
         daemon.go_on()
         # Requests are answered in the order in which they came, so the last one tells of all.
@@ -51,13 +52,15 @@ def run(root: Path, count: int, group: int) -> Burst:
                 raise RuntimeError(f"not answered within {_TIMEOUT_S:g} s; see {root}/daemon.log")
             time.sleep(0.005)
         seconds = time.monotonic() - started
-        cpu_s, written = daemon.cpu_s() - cpu_s, daemon.written_bytes() - written
+        cpu_s, kernel_s = daemon.cpu_s() - cpu_s, daemon.kernel_s() - kernel_s
+        written = daemon.written_bytes() - written
         after, resident_mb = daemon.groups(), daemon.resident_mb()
         journal = directory_bytes(root / "journal") - journal
         _check_answers(daemon.ipc / "responses", sent)
     return Burst(
         count / seconds,
         cpu_s / count * 1e6,
+        kernel_s / count * 1e6,
         # The request for the figures stands in a group of its own.
         (after["requests"] - before["requests"] - 1) / max(1, after["count"] - before["count"] - 1),
         journal / count,

@@ -95,8 +95,15 @@ class Daemon:
 
     def cpu_s(self) -> float:
         """CPU seconds that it has used, user and system."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = self._stat()
         return (int(fields[11]) + int(fields[12])) / _TICKS_S
+
+    def kernel_s(self) -> float:
+        """The part of ``cpu_s`` that went into system calls."""
+        return int(self._stat()[12]) / _TICKS_S
+
+    def _stat(self) -> list[str]:
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
 
     def scheduled_s(self) -> float:
         """The same of its main thread, in nanoseconds' resolution."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,16 +35,11 @@ class Floor:
         return per_second, median_us
 
     def _run(self, what: str, *arguments: object) -> list[float]:
-        self.directory.mkdir(parents=True)
-        try:
-            done = subprocess.run(
-                [self.program, what, self.directory, *map(str, arguments)],
-                check=True,
-                stdout=subprocess.PIPE,
-                timeout=_TIMEOUT_S,
-            )
-        finally:
-            shutil.rmtree(self.directory)
+        # What it made stays until the end: on some file systems, files are made slowly after many were deleted.
+        place = tempfile.mkdtemp(dir=self.directory)
+        done = subprocess.run(
+            [self.program, what, place, *map(str, arguments)], check=True, stdout=subprocess.PIPE, timeout=_TIMEOUT_S
+        )
         return [float(word) for word in done.stdout.split()]
 
 
@@ -54,4 +50,4 @@ def build(directory: Path) -> Floor | None:
         return None
     program = directory / "floor"
     subprocess.run([compiler, "-O2", "-o", program, SOURCE], check=True, timeout=_TIMEOUT_S)
-    return Floor(program, directory / "floor-data")
+    return Floor(program, directory)

@@ -79,6 +79,21 @@ def file_system(directory: Path) -> tuple[str, str, str]:
     return best
 
 
+def cautions(directory: Path, kind: str) -> list[str]:
+    """What makes figures from this file system doubtful."""
+    if kind in ("tmpfs", "ramfs"):
+        return ["this file system lies in memory: nothing here says anything about durable work"]
+    if kind == "ext4":
+        number = directory.stat().st_dev
+        device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve().name
+        if not list(Path("/proc/fs/jbd2").glob(f"{device}-*")):
+            return [
+                "ext4 without a journal: it makes files more and more slowly after many were deleted (in the last minutes,"
+                " by anyone); see docs/performance.md"
+            ]
+    return []
+
+
 def _cpu() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         name, _, value = line.partition(":")

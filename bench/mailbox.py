@@ -81,6 +81,7 @@ def _bursts(report: Report, size: Size, place: Path, floor: Floor | None) -> Non
         ratios = [mine / its for mine, (its, _) in zip(cpu_us, floors, strict=True)]
         best = f"the least of each: {min(cpu_us) / min(cpu for cpu, _ in floors):.2f}"
         report.add("daemon: CPU a publish, as a multiple of the floor's", ratios, "x", budget=2.2, note=best)
+    report.add("daemon: part of that in the kernel", [one.kernel_us for one in bursts], "us")
     report.add("daemon: publishes that waited, answered", [one.per_second for one in bursts], "/s")
     report.add("journal bytes a message", [one.journal_bytes for one in bursts], "bytes")
     report.add("store bytes a message, after the stop", [one.store_bytes for one in bursts], "bytes")
