@@ -97,7 +97,7 @@ def _leased(event: Event, ledger: Ledger) -> None:
     assert message.state in ("ready", "delayed"), f"{event['key']} is leased while it is {message.state}: {event}"
     assert message.due <= event["engineMs"], f"leased {message.due - event['engineMs']} ms before it was due: {event}"
     assert message.target in ("", event["consumer"]), event
-    assert event["attempt"] == message.attempt + 1, event
+    assert event["attempt"] == message.attempt + 1, f"after attempt {message.attempt}: {event}"
     assert event["untilEngineMs"] > event["engineMs"], event
     assert event["lease"] not in ledger.leases, f"lease {event['lease']} is given twice"
     ledger.leases[event["lease"]] = event

@@ -170,7 +170,13 @@ class Daemon:
         return response
 
     def again(self, sent: Sent, name: str = "") -> Fields:
-        """Send the very same bytes once more, by default under the same name; the response."""
+        """Send the very same bytes once more, by default under the same name; the response.
+
+        RACE: the daemon removes a request just after its response is there. A file put under the same name between its
+        last look at the name and the removal would go with it: so the first one must be gone.
+        """
+        if not name:
+            self.wait(lambda: not (self.requests / sent.name).exists(), f"{sent.name} is taken")
         self.put(sent.data, name or sent.name)
         return self.answer(sent)
 

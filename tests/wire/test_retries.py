@@ -1,4 +1,4 @@
-"""What becomes of a delivery that failed: backoff, dead letters, drops, a second life. Delays are read in the journal."""
+"""What becomes of a delivery that failed. Delays are read in the journal, not waited for."""
 
 from __future__ import annotations
 

@@ -1,0 +1,93 @@
+"""The long forms of the wire tests, by ``scripts/campaign``: each prints its conditions and what it saw."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.wire.audit import audit
+from tests.wire.chaos import run_chaos
+from tests.wire.daemon import Daemon
+from tests.wire.flood import flood_before_start, flood_while_running
+
+#: Longest time without the end of a step (s).
+PATIENCE_S = 1800
+
+
+def chaos(options: argparse.Namespace) -> None:
+    """Eight clients publish and consume while the daemon is killed."""
+    print(f"chaos: {options.messages} messages, {options.kills} kills, seed {options.seed}")
+    on_fresh_root(lambda daemon: run_chaos(daemon, options.messages, options.kills, options.seed, PATIENCE_S))
+
+
+def flood(options: argparse.Namespace) -> None:
+    """Very many request files at once."""
+    print(f"flood: {options.files} files before the start; then as many while the daemon is stopped")
+    on_fresh_root(lambda daemon: flood_before_start(daemon, options.files))
+    on_fresh_root(lambda daemon: flood_while_running(daemon, options.files))
+
+
+def bits(options: argparse.Namespace) -> None:
+    """A journal with one flipped bit, again and again."""
+    from tests.wire.test_damage import fill, flip_bits
+
+    print(f"bits: {options.rounds} starts, seed {options.seed}")
+
+    def run(daemon: Daemon) -> str:
+        fill(daemon)
+        flip_bits(daemon, options.rounds, options.seed)
+        return f"{options.rounds} starts, no wrong payload, at most the hit message missing"
+
+    on_fresh_root(run, audited=False)
+
+
+def on_fresh_root(run: Callable[[Daemon], object], audited: bool = True) -> None:
+    """Run on a daemon of its own and print the outcome; what it left is kept if it fails."""
+    folder = Path(tempfile.mkdtemp(prefix="postroom-campaign-"))
+    daemon = Daemon(folder / "root")
+    began = time.monotonic()
+    try:
+        print(run(daemon))
+        daemon.kill()
+        if audited:
+            audit(daemon.events())
+            assert "Traceback" not in daemon.log(), daemon.log()
+    except BaseException:
+        daemon.kill()
+        print(daemon.log(), f"what is left of it: {folder}", sep="\n", file=sys.stderr)
+        raise
+    shutil.rmtree(folder)
+    print(f"held, {time.monotonic() - began:.1f} s in all")
+
+
+def main() -> None:
+    """Read the command line and run one campaign."""
+    parser = argparse.ArgumentParser(prog="scripts/campaign", description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    for run, options in (
+        (chaos, {"messages": 20_000, "kills": 10, "seed": 1}),
+        (flood, {"files": 20_000}),
+        (bits, {"rounds": 300, "seed": 1}),
+    ):
+        command = commands.add_parser(run.__name__, help=run.__doc__)
+        for name, default in options.items():
+            command.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+        command.set_defaults(run=run)
+    chosen = parser.parse_args()
+    print(
+        f"{time.strftime('%Y-%m-%d %H:%M')}, {platform.machine()}, {os.cpu_count()} cores, load"
+        f" {os.getloadavg()[0]:.1f}, {platform.system()} {platform.release()}, Python {platform.python_version()},"
+        f" files in {tempfile.gettempdir()}"
+    )
+    chosen.run(chosen)
+
+
+if __name__ == "__main__":
+    main()
