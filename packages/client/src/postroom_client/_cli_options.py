@@ -6,6 +6,7 @@ import os
 import sys
 
 from . import __version__
+from ._codec import encode_base64
 from ._compat import ordered_dict
 from ._protocol import FIELDS, REQUEST_BYTES_DEFAULT
 
@@ -201,9 +202,7 @@ def payload(options):
 def _complete_publish(options, fields):
     body = _source(fields.get("message"), "--message")
     if options.binary:
-        import base64
-
-        fields["message"] = base64.b64encode(body).decode("ascii")
+        fields["message"] = encode_base64(body)
         fields["encoding"] = "base64"
     else:
         text = _text(body, "--message")

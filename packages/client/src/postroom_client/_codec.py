@@ -1,6 +1,6 @@
 """Requests to bytes, response bytes to data. Pure: no file, no clock, no randomness."""
 
-import base64
+import binascii
 import json
 import re
 
@@ -80,7 +80,7 @@ def encode_payload(command, options):
             rest["encoding"] = "base64"
             if not rest.get("content_type"):
                 rest["content_type"] = value.content_type
-            value = base64.b64encode(value.data).decode("ascii")
+            value = encode_base64(value.data)
         payload[wire_name] = value
     if rest:
         known = ", ".join(field[1] for field in _protocol.FIELDS[command]) or "none"
@@ -153,6 +153,11 @@ def _text_of_native(value, where):
         raise InvalidArgument("%s: a str must hold UTF-8; wrap binary data in Binary" % where)
 
 
+def encode_base64(data):
+    """Bytes as the text that goes with ``encoding`` "base64"."""
+    return binascii.b2a_base64(data).decode("ascii").rstrip("\n")
+
+
 def decode_response(data, request_id):
     """The ``data`` object of a response.
 
@@ -183,6 +188,6 @@ def decode_body(message):
     if message.get("encoding") != "base64":
         return payload
     try:
-        return Binary(base64.b64decode(payload.encode("ascii")), message.get("contentType"))
-    except (AttributeError, TypeError, ValueError) as error:  # binascii.Error: a TypeError on 2.7, a ValueError on 3
+        return Binary(binascii.a2b_base64(payload.encode("ascii")), message.get("contentType"))
+    except (AttributeError, ValueError, binascii.Error) as error:
         raise BadResponse("message %s: its body is not base64: %s" % (message.get("messageKey"), error))
