@@ -197,8 +197,7 @@ def _judge_deliveries(events: list[Event], told: dict[str, Notes], outcome: Outc
     for uid, key, lease, attempt, consumer in told["delivered"]:
         event = leases[lease]
         assert (event["key"], event["attempt"], event["consumer"]) == (key, attempt, consumer), uid
-    names = {"ack": ("acked",), "release": ("released",), "extend_lease": ("lease_extended",)}
-    names["nack"] = ("retried", "died")
+    names = {"ack": ["acked"], "release": ["released"], "extend_lease": ["lease_extended"], "nack": ["retried", "died"]}
     settled = {(event["lease"], event["type"]) for event in events if "by" in event and "lease" in event}
     for command, key, lease in told["settled"]:
         assert any((lease, name) in settled for name in names[command]), f"{command} of {key} under {lease} is lost"

@@ -63,11 +63,11 @@ class Chaos(object):
 
     def publish(self, count):
         uid = "%d-%d" % (self.number, count)
-        payload = {"queue": self.random.choice(QUEUES), "message": {"uid": uid, "text": u"\u00fc" * (count % 40)}}
+        payload = dict(queue=self.random.choice(QUEUES), message={"uid": uid, "text": u"\u00fc" * (count % 40)})
         if count % 7 == 0:
-            payload["priority"] = count % 3 - 1
+            payload.update(priority=count % 3 - 1)
         if count % 31 == 0:
-            payload["delayMs"] = 20
+            payload.update(delayMs=20)
         self.note("published", uid, self.ask("publish", payload, uid)["messageKey"])
 
     def consume(self, wait_ms):
