@@ -204,6 +204,8 @@ class Broker:
             self._repeats.remember_refusal(call.key, error)
             return Answer(error=error)
         if decision.wait_until is not None:
+            if pins:  # the client id is theirs from now on, not only when they are served
+                group.record(pins)
             self._park(call, decision.wait_until, now)
             return None
         if decision.data is not None:

@@ -21,6 +21,7 @@ from .stores.base import NotStored, Store
 #: Names of single facts in the store.
 FACT_EPOCH = "epoch"
 FACT_PINS = "pins"
+FACT_CLOCK = "clock"
 
 
 def apply(event: Event, store: Store) -> None:
@@ -153,6 +154,10 @@ def _pinned(event: Event, store: Store) -> None:
     store.put_fact(FACT_PINS, pins)
 
 
+def _marked(event: Event, store: Store) -> None:
+    store.put_fact(FACT_CLOCK, {name: event[name] for name in ("bootId", "bootMs", "engineMs", "wallMs")})
+
+
 def _epoch(event: Event, store: Store) -> None:
     store.put_fact(FACT_EPOCH, {"epoch": event["epoch"], "root": event["root"]})
 
@@ -191,6 +196,7 @@ def _fail(entry: Entry, event: Event) -> None:
 
 _HANDLERS: dict[str, Callable[[Event, Store], None]] = {
     EventType.EPOCH_STARTED: _epoch,
+    EventType.CLOCK_MARKED: _marked,
     EventType.CLIENT_PINNED: _pinned,
     EventType.QUEUE_CREATED: _created,
     EventType.POLICY_SET: _policy_set,

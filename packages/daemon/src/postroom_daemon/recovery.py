@@ -23,7 +23,7 @@ from .clock import Clock, Mark, Now
 from .config import Config, Settings
 from .context import Draft
 from .files import Files
-from .fold import FACT_EPOCH, apply
+from .fold import FACT_CLOCK, FACT_EPOCH, apply
 from .group import Group
 from .journal import Journal, JournalRefused
 from .lifecycle import IllegalTransition
@@ -115,7 +115,7 @@ def _open(config: Config, files: Files, rewrite_journal: bool, opened: ExitStack
     repeats = Repeats()
     recovery = _Recovery(store, journal, quarantine, repeats)
     recovery.replay()
-    clock.resume(recovery.mark or _last_mark(journal.root), recovery.last)
+    recovery.resume(clock)
     epoch = recovery.settle(clock)
     policies = Policies(config.defaults, {name: queue.policy for name, queue in config.queues.items()})
     traffic = _traffic(settings, files)
@@ -225,6 +225,13 @@ class _Recovery:
 
     def _on_damage(self, damage: Damage) -> None:
         self._quarantine.keep(f"{damage.segment.name}.{damage.offset}", damage.data, damage.reason)
+
+    def resume(self, clock: Clock) -> None:
+        """Let engine time go on after what the journal tells, and the store where it knows more. Raises ``OSError``."""
+        kept = self._store.fact(FACT_CLOCK)
+        marks = [self.mark or _last_mark(self._journal.root), _mark_of(kept) if kept else None]
+        mark = max((mark for mark in marks if mark), key=lambda mark: mark.engine, default=None)
+        clock.resume(mark, max(self.last, Now(mark.engine, mark.wall)) if mark else self.last)
 
     def settle(self, clock: Clock) -> int:
         """Write what a new root, or a store that is ahead, has to say first. The epoch to go on with."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ class TrafficLog:
             self._size += len(data)
         except OSError:
             self.lost += len(lines)
+            with suppress(OSError):  # half a line would spoil the next one
+                self._files.ftruncate(self._fd, self._size)
 
     def close(self) -> None:
         """Write what is left and let go of the file."""
@@ -66,7 +69,8 @@ class TrafficLog:
             numbers = sorted(int(n[:-6]) for n in os.listdir(directory) if n.endswith(".jsonl") and n[:-6].isdecimal())
             for number in numbers[: max(0, len(numbers) - self._keep_files + 1)]:
                 self._files.unlink(_name(number), dir_fd=directory)
-            fd = self._files.open(_name(numbers[-1] + 1 if numbers else 1), CREATE_FLAGS, self._mode, dir_fd=directory)
+            name = _name(numbers[-1] + 1 if numbers else 1)
+            fd = self._files.open(name, CREATE_FLAGS | os.O_APPEND, self._mode, dir_fd=directory)
         finally:
             self._files.close(directory)
         if self._fd >= 0:

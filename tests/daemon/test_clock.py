@@ -1,0 +1,122 @@
+"""Engine time only goes forward, and no step of the wall clock moves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from postroom_daemon.clock import LONGEST_GAP_MS, Clock, Mark, Now
+from tests.conformance.bench import Bench, Hands
+
+YEARS_MS = 10 * 366 * 24 * 3600 * 1000
+
+
+def test_a_fresh_clock_begins_at_zero_and_follows_the_time_since_boot() -> None:
+    hands = Hands()
+    clock = hands.clock()
+    assert clock.now() == (0, hands.wall_ms)
+    hands.boot_ms += 5
+    hands.wall_ms -= 1000
+    assert clock.now() == (5, hands.wall_ms)
+
+
+@pytest.mark.parametrize("step", [YEARS_MS, -YEARS_MS, 0])
+def test_within_a_boot_it_is_exact_over_a_restart_whatever_the_wall_clock_does(step: int) -> None:
+    hands = Hands(boot_ms=70_000, wall_ms=2 * YEARS_MS)
+    mark = Mark("first-boot", 50_000, 1000, hands.wall_ms)
+    hands.wall_ms += step
+    clock = hands.clock()
+    clock.resume(mark, Now(1500, mark.wall + 500))
+    assert clock.now().engine == 21_000
+
+
+@pytest.mark.parametrize(
+    ("gap", "advance"),
+    [
+        (0, 0),
+        (5000, 5000),
+        (LONGEST_GAP_MS, LONGEST_GAP_MS),
+        (LONGEST_GAP_MS + 1, 0),
+        (-1, 0),
+        (-YEARS_MS, 0),
+        (YEARS_MS, 0),
+    ],
+)
+@pytest.mark.parametrize("boot_id", ["second-boot", ""])
+def test_over_a_reboot_it_advances_by_the_gap_of_the_wall_clock_if_that_can_be_believed(
+    gap: int, advance: int, boot_id: str
+) -> None:
+    hands = Hands(boot_ms=40, wall_ms=2 * YEARS_MS + gap, boot_id=boot_id)
+    clock = hands.clock()
+    clock.resume(Mark("first-boot", 50_000, 1000, 0), Now(1500, 2 * YEARS_MS))
+    assert clock.now().engine == 1500 + advance
+
+
+def test_an_unknown_boot_never_counts_as_the_same_boot() -> None:
+    hands = Hands(boot_ms=90_000, boot_id="")
+    clock = hands.clock()
+    clock.resume(Mark("", 50_000, 1000, 0), Now(1500, hands.wall_ms))
+    assert clock.now().engine == 1500
+
+
+def test_it_never_falls_behind_the_last_event() -> None:
+    hands = Hands(boot_ms=50_100)
+    clock = hands.clock()
+    clock.resume(Mark("first-boot", 50_000, 1000, 0), Now(5000, 0))
+    assert clock.now().engine == 5000
+
+
+def test_a_mark_says_when_it_was_since_boot() -> None:
+    hands = Hands(boot_ms=50_000)
+    clock = Clock(lambda: hands.boot_ms, lambda: 0, "x")
+    clock.resume(None, Now(700, 0))
+    hands.boot_ms += 300
+    assert clock.mark_fields(clock.now()) == {"bootId": "x", "bootMs": 50_300}
+
+
+@pytest.mark.parametrize("step", [YEARS_MS, -YEARS_MS])
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_step_of_the_wall_clock_ends_no_lease_and_no_delay_and_holds_none_back(
+    bench: Bench, step: int, restart: bool
+) -> None:
+    bench.publish(message="leased")
+    bench.do("consume_next", queue="q", visibilityTimeoutSec=10)
+    bench.publish(message="delayed", delayMs=10_000)
+    bench.hands.wall_ms += step
+    if restart:
+        bench.reopen()
+    bench.hands.boot_ms += 9_999
+    assert bench.do("status", queue="q")["metrics"] == {"ready": 0, "inflight": 1, "delayed": 1, "dlq": 0}
+    bench.hands.boot_ms += 1
+    assert bench.do("status", queue="q")["metrics"] == {"ready": 1, "inflight": 0, "delayed": 1, "dlq": 0}
+
+
+def test_every_run_begins_with_a_mark_and_a_stop_ends_with_one(bench: Bench) -> None:
+    bench.run()
+    bench.stop()
+    assert bench.events()[-1]["clean"] is True
+    bench.reopen()
+    bench.publish()
+    marks = [event for event in bench.events() if event["type"] == "clock_marked"]
+    assert marks[-1]["id"] > next(event["id"] for event in marks if event.get("clean"))
+    bench.hands.pass_ms(3600 * 1000)
+    bench.run()
+    assert bench.events()[-1]["type"] == "clock_marked"
+
+
+@pytest.mark.parametrize("boot", ["first-boot", "second-boot"])
+def test_without_any_journal_engine_time_still_goes_on_after_the_store(
+    make_bench: Callable[..., Bench], boot: str
+) -> None:
+    bench = make_bench().open()
+    bench.hands.pass_ms(10**9)
+    bench.publish(message="before", delayMs=5000)
+    bench.close()
+    for path in bench.segments():
+        path.unlink()
+    bench.hands.boot_id = boot
+    bench.hands.pass_ms(5000)
+    bench.open()
+    assert bench.live.clock.now().engine >= 10**9
+    assert bench.do("consume_next", queue="q")["message"]["payload"] == "before"

@@ -1,0 +1,154 @@
+"""Counters, percentiles, the traffic log, and what health sees."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom_daemon.files import Files
+from postroom_daemon.histogram import Histogram
+from postroom_daemon.traffic import TrafficLog
+from tests.conformance.bench import Bench
+
+
+def test_percentiles_are_right_to_a_sixteenth_and_never_too_low() -> None:
+    chance = random.Random(7)
+    for spread in (1, 5, 40, 1000, 10**6, 10**9):
+        values = sorted(chance.randrange(spread) for _ in range(999))
+        histogram = Histogram()
+        for value in values:
+            histogram.add(value)
+        for fraction, rank in ((0.5, 499), (0.9, 899), (0.99, 989), (1.0, 998)):
+            found = histogram.percentile(fraction)
+            assert found is not None and values[rank] <= found <= max(values[rank] * 17 / 16, values[rank])
+
+
+def test_a_histogram_of_nothing_one_and_negative_values() -> None:
+    histogram = Histogram()
+    assert histogram.to_wire() == {"count": 0, "mean": None, "p50": None, "p90": None, "p99": None, "max": None}
+    histogram.add(-5)
+    assert histogram.to_wire() == {"count": 1, "mean": 0.0, "p50": 0, "p90": 0, "p99": 0, "max": 0}
+    for value in range(2**17):
+        histogram.add(value * 5000)  # up to a week in milliseconds
+    assert len(histogram._counts) < 600
+
+
+def test_metrics_count_requests_by_command_outcome_and_group(bench: Bench) -> None:
+    key = bench.publish()
+    bench.run(*[bench.make("publish", queue="q", message="x") for _ in range(3)])
+    lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
+    bench.hands.pass_ms(40)
+    bench.do("ack", messageKey=key, leaseId=lease)
+    bench.send("ack", messageKey=key)
+    bench.send("list_dlq", queue="q")
+    bench.send("publish", queue="q", priority="high")
+    bench.send("nonsense")
+    metrics = bench.do("metrics")
+    assert metrics["requests"] == {"total": 10, "success": 7, "error": 3}
+    commands = {"publish": 5, "consume": 1, "ack": 2, "nack": 0, "status": 0, "health": 0, "dlq": 1}
+    assert metrics["commands"] == commands
+    assert metrics["errors"]["parse"] == 1
+    assert metrics["errorCodes"] == {"ERR_MESSAGE_NOT_FOUND": 1, "ERR_PARSE_ERROR": 1, "ERR_UNKNOWN_COMMAND": 1}
+    assert metrics["leaseToAckMs"]["count"] == 1 and metrics["leaseToAckMs"]["max"] == 40
+    assert metrics["groups"]["maxRequests"] == 3
+    assert metrics["rates"]["publish"] > metrics["rates"]["ack"] > 0
+
+
+def test_a_disk_below_its_reserve_refuses_publishes_only(bench: Bench) -> None:
+    bench.publish()
+    bench.close()
+    bench.config = replace(bench.config, settings=replace(bench.config.settings, storage_min_free_bytes=2**60))
+    bench.open()
+    assert bench.send("publish", queue="q", message="x").code == "ERR_STORAGE_FULL"
+    lease = bench.do("consume_next", queue="q")["lease"]
+    bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+    health = bench.do("health")
+    assert health["status"] == "degraded" and not health["checks"]["disk"]["ok"]
+
+
+def test_health_probes_store_and_journal(bench: Bench) -> None:
+    assert bench.do("health")["status"] == "ok"
+    bench.publish()
+
+    def broken(fd: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    bench.files.fdatasync = broken
+    checks = bench.do("health")["checks"]
+    assert not checks["journal"]["ok"] and checks["store"]["ok"]
+
+
+def lines(root: Path) -> list[dict[str, Any]]:
+    paths = sorted(root.glob("*.jsonl"))
+    return [json.loads(line) for path in paths for line in path.read_text().splitlines()]
+
+
+def test_the_traffic_log_keeps_so_many_files_of_about_such_a_size(tmp_path: Path) -> None:
+    log = TrafficLog(tmp_path / "traffic", Files(), file_bytes=200, keep_files=3, sample_every=1)
+    for number in range(100):
+        log.add({"number": number, "text": "x" * 50}, failed=False)
+        log.flush()
+    log.close()
+    kept = sorted((tmp_path / "traffic").iterdir())
+    assert len(kept) == 3 and all(path.stat().st_size < 300 for path in kept)
+    numbers = [line["number"] for line in lines(tmp_path / "traffic")]
+    assert numbers == list(range(numbers[0], 100))
+    again = TrafficLog(tmp_path / "traffic", Files(), 200, 3, 1)
+    again.add({"number": 100}, failed=False)
+    again.close()
+    assert lines(tmp_path / "traffic")[-1] == {"number": 100}
+
+
+def test_sampling_never_leaves_out_an_error(tmp_path: Path) -> None:
+    log = TrafficLog(tmp_path / "traffic", Files(), 10**6, 3, sample_every=10)
+    for number in range(100):
+        log.add({"number": number}, failed=number % 25 == 0)
+    log.close()
+    assert len(lines(tmp_path / "traffic")) == 10 + 4
+
+
+def test_a_disk_that_takes_no_line_loses_lines_and_no_more(tmp_path: Path) -> None:
+    files = Files()
+    log = TrafficLog(tmp_path / "traffic", files, 10**6, 3, 1)
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files.write = full
+    for _ in range(3):
+        log.add({"lost": True}, failed=False)
+    log.flush()
+    assert log.lost == 3
+    files.write = os.write
+    log.add({"lost": False}, failed=False)
+    log.close()
+    assert lines(tmp_path / "traffic") == [{"lost": False}]
+
+
+@pytest.mark.parametrize("torn", [1, 10])
+def test_a_line_that_was_written_in_part_spoils_no_other_line(tmp_path: Path, torn: int) -> None:
+    files = Files()
+    log = TrafficLog(tmp_path / "traffic", files, 10**6, 3, 1)
+    log.add({"first": 1}, failed=False)
+    log.flush()
+    writes = iter([lambda fd, data: os.write(fd, data[:torn])])
+
+    def short(fd: int, data: bytes) -> int:
+        for write in writes:
+            return write(fd, data)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files.write = short
+    log.add({"second": "torn"}, failed=False)
+    log.flush()
+    files.write = os.write
+    log.add({"third": 3}, failed=False)
+    log.close()
+    assert lines(tmp_path / "traffic") == [{"first": 1}, {"third": 3}]
