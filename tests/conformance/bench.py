@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -71,7 +72,7 @@ class Sent:
 
 
 class Bench:
-    """One root. ``flags`` are settings by their keys; ``segment_bytes`` may be smaller than the configuration allows."""
+    """One root. ``flags`` are settings by their keys; ``segment_bytes`` may be less than the configuration allows."""
 
     def __init__(self, root: Path, backend: str = "sqlite", segment_bytes: int = 2**24, **flags: str) -> None:
         self.path = root
@@ -90,8 +91,8 @@ class Bench:
         )
         self._patched = (
             patch.object(broker_module, "Context", counted),
-            patch.object(recovery_module, "Clock", lambda: self.hands.clock()),
-            patch.object(recovery_module.uuid, "uuid4", lambda: "root-id"),
+            patch.object(recovery_module, "Clock", self.hands.clock),
+            patch.object(uuid, "uuid4", lambda: "root-id"),
         )
 
     # --- life -------------------------------------------------------------------------------------------------

@@ -10,9 +10,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests share modules, however pytest was started
 
-from postroom_daemon.stores.base import Store  # noqa: E402
-from postroom_daemon.stores.memory import MemoryStore  # noqa: E402
-from postroom_daemon.stores.sqlite import SqliteStore  # noqa: E402
+from postroom_daemon.stores.base import Store
+from postroom_daemon.stores.memory import MemoryStore
+from postroom_daemon.stores.sqlite import SqliteStore
 
 #: How each store is made in a directory. A new store joins the suite here.
 FACTORIES: dict[str, Callable[[Path], Store]] = {

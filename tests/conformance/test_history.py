@@ -97,8 +97,13 @@ class Model:
         if message.attempt >= max(1, limit):
             self.bury(message)
             return
-        seconds = {"fixed": initial, "linear": initial * message.attempt}.get(backoff, initial * 2 ** (message.attempt - 1))
-        message.state, message.due = "delayed", self.now + 1000 * (initial if backoff == "fixed" else min(seconds, longest))
+        seconds = {"fixed": initial, "linear": initial * message.attempt}.get(
+            backoff, initial * 2 ** (message.attempt - 1)
+        )
+        message.state, message.due = (
+            "delayed",
+            self.now + 1000 * (initial if backoff == "fixed" else min(seconds, longest)),
+        )
 
     def bury(self, message: Message) -> None:
         kept = POLICIES[self.policy.get(message.queue, 0)][4]
@@ -152,7 +157,9 @@ COMMANDS = st.one_of(
         st.sampled_from(["lease", "lease", "lease", "consumer", "other lease", "other consumer"]),
     ),
     st.tuples(st.just("reprocess"), st.integers(0, 6)),
-    st.tuples(st.sampled_from(["pause", "resume", "resume"]), st.sampled_from(QUEUES), st.sampled_from(["publish", "consume"])),
+    st.tuples(
+        st.sampled_from(["pause", "resume", "resume"]), st.sampled_from(QUEUES), st.sampled_from(["publish", "consume"])
+    ),
     st.tuples(st.just("policy"), st.sampled_from(QUEUES), st.integers(0, len(POLICIES) - 1)),
 )
 
@@ -399,7 +406,9 @@ class History(RuleBasedStateMachine):
             if message.state == "inflight":
                 assert (entry.lease_id, entry.lease_until) == (message.lease, message.until)
         for queue in self.model.queues:
-            counts = {state: len(self.model.in_state(queue, state)) for state in ("ready", "delayed", "inflight", "dead")}
+            counts = {
+                state: len(self.model.in_state(queue, state)) for state in ("ready", "delayed", "inflight", "dead")
+            }
             assert pictures[0]["queues"][queue].counts == counts
             dead = sorted(self.model.in_state(queue, "dead"), key=lambda m: (m.died, m.order))
             assert pictures[0]["dead"][queue] == [message.key for message in dead]

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests share modules, however pytest was started
 
-from tests.conformance.bench import Bench  # noqa: E402
+from tests.conformance.bench import Bench
 
 
 @pytest.fixture

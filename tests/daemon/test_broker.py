@@ -203,7 +203,9 @@ def test_more_leases_than_one_group_ends_are_all_ended(bench: Bench, monkeypatch
     assert bench.do("status", queue="q")["metrics"]["delayed"] == 7
 
 
-def test_a_late_holder_is_refused_even_before_its_end_was_noticed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_holder_is_refused_even_before_its_end_was_noticed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(engine, "EXPIRY_LIMIT", 0)
     key = bench.publish()
     lease = bench.do("consume_next", queue="q", visibilityTimeoutSec=1)["lease"]["leaseId"]

@@ -148,8 +148,8 @@ def test_reading_from_an_id_begins_with_the_request_that_ends_there(tmp_path: Pa
 
 
 def test_segments_are_found_in_order_and_other_files_passed_over(tmp_path: Path) -> None:
-    for name in ("00000000000000000010.jsonl", "00000000000000000002.jsonl", "7.jsonl", "00000000000000000003.jsonl.tmp",
-                 "00000000000000000004.json", "x00000000000000000005.jsonl", "notes.txt"):  # fmt: skip
+    strangers = ["7.jsonl", f"{3:020}.jsonl.tmp", f"{4:020}.json", f"x{5:020}.jsonl", "notes.txt"]
+    for name in [segment_name(10), segment_name(2), *strangers]:
         (tmp_path / name).touch()
     assert [first for first, _ in list_segments(tmp_path)] == [2, 10]
 

@@ -1,0 +1,70 @@
+"""The table of transitions, and the arithmetic of retries."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from postroom_common.events import EventType
+from postroom_common.policy import Policy, read_layer
+from postroom_common.protocol import State
+from postroom_daemon.lifecycle import TRANSITIONS, IllegalTransition, attempts_spent, backoff_ms, check_transition
+
+#: All that may happen to a message, written down anew.
+LEGAL = {
+    ("published", None, "ready"),
+    ("published", None, "delayed"),
+    ("leased", "ready", "inflight"),
+    ("leased", "delayed", "inflight"),  # due: that it became ready is no event
+    ("lease_extended", "inflight", "inflight"),
+    ("acked", "inflight", None),
+    ("released", "inflight", "ready"),
+    ("retried", "inflight", "delayed"),
+    ("died", "inflight", "dead"),
+    ("dropped", "inflight", None),
+    ("reprocessed", "dead", "ready"),
+}
+STATES: tuple[State | None, ...] = (None, *State)
+
+
+def policy(backoff: str, initial: float, longest: float, limit: int = 5) -> Policy:
+    retry = {"backoff": backoff, "initialDelaySec": initial, "maxDelaySec": longest, "limit": limit}
+    return Policy.from_layers(read_layer({"retry": retry}, "policy", lambda text: None))
+
+
+@pytest.mark.parametrize(("before", "event", "after"), list(product(STATES, TRANSITIONS, STATES)))
+def test_a_transition_is_allowed_exactly_if_it_is_on_the_list(
+    before: State | None, event: EventType, after: State | None
+) -> None:
+    if (event.value, before and before.value, after and after.value) in LEGAL:
+        check_transition(before, event, after)
+    else:
+        with pytest.raises(IllegalTransition):
+            check_transition(before, event, after)
+
+
+@pytest.mark.parametrize(
+    ("backoff", "initial", "longest", "attempt", "expected"),
+    [
+        ("exponential", 2, 60, 1, 2000),
+        ("exponential", 1, 60, 4, 8000),
+        ("exponential", 1, 10, 5, 10_000),
+        ("exponential", 1, 60, 10**9, 60_000),
+        ("linear", 3, 60, 2, 6000),
+        ("linear", 3, 10, 4, 10_000),
+        ("fixed", 5, 60, 1, 5000),
+        ("fixed", 5, 60, 99, 5000),
+        ("exponential", 0.5, 60, 2, 1000),
+        ("linear", 1, 60, 0, 1000),
+    ],
+)
+def test_the_wait_before_a_retry(backoff: str, initial: float, longest: float, attempt: int, expected: int) -> None:
+    assert backoff_ms(policy(backoff, initial, longest), attempt) == expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "attempt", "spent"), [(3, 2, False), (3, 3, True), (3, 4, True), (0, 1, True), (1, 1, True)]
+)
+def test_the_limit_is_the_number_of_deliveries(limit: int, attempt: int, spent: bool) -> None:
+    assert attempts_spent(policy("fixed", 1, 1, limit), attempt) is spent

@@ -1,0 +1,61 @@
+"""What is remembered of requests, and how much."""
+
+from __future__ import annotations
+
+import pytest
+
+from postroom_common.errors import CommandError
+from postroom_common.protocol import ErrorCode
+from postroom_daemon import repeats as module
+from postroom_daemon.repeats import REMEMBERED, REMEMBERED_AFTER_RESTART, Repeats, key_of_event, request_key
+from tests.conformance.bench import Bench
+
+
+def key(number: int) -> bytes:
+    return number.to_bytes(16, "big")
+
+
+def test_a_repeat_has_the_same_user_and_the_same_bytes() -> None:
+    assert request_key(7, b"bytes") == request_key(7, b"bytes")
+    assert len({request_key(uid, data) for uid in (0, 7, 2**32 - 2) for data in (b"", b"bytes", b"bytes ")}) == 9
+
+
+def test_the_promise_of_the_protocol_is_kept() -> None:
+    assert REMEMBERED >= 100_000 and REMEMBERED_AFTER_RESTART >= 20_000
+
+
+def test_the_oldest_are_forgotten_first_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REMEMBERED", 10)
+    monkeypatch.setattr(module, "REFUSALS", 5)
+    repeats = Repeats()
+    for number in range(100):
+        repeats.remember(key(number), number)
+        repeats.remember(key(number), number)
+        repeats.remember_refusal(key(number), CommandError(ErrorCode.PAUSED, str(number)))
+    assert [number for number in range(100) if repeats.event_id(key(number)) is not None] == list(range(90, 100))
+    assert [number for number in range(100) if repeats.refusal(key(number))] == list(range(95, 100))
+
+
+def test_a_refused_request_is_refused_again_in_the_same_words(bench: Bench) -> None:
+    sent = bench.send("pause", queue="none")
+    bench.publish("none")
+    again = bench.again(sent)
+    bench.run(again)
+    assert again.answer.error is not None and sent.answer.error is not None
+    assert (again.code, again.answer.error.message) == ("ERR_QUEUE_NOT_FOUND", sent.answer.error.message)
+
+
+def test_another_user_with_the_same_bytes_makes_another_request(bench: Bench) -> None:
+    sent = bench.send("publish", queue="q", message="x")
+    other = bench.make("publish", queue="q", message="x", uid=4242)
+    other.call.request = sent.call.request
+    other.call.key = request_key(4242, b"client/request-1")
+    bench.run(other)
+    assert other.data["messageKey"] != sent.data["messageKey"]
+
+
+def test_a_last_event_names_its_request_and_others_name_none(bench: Bench) -> None:
+    sent = bench.send("publish", queue="new", message="x")
+    by_type = {event["type"]: event for event in bench.events()}
+    assert key_of_event(by_type["published"]) == sent.call.key
+    assert key_of_event(by_type["queue_created"]) is None

@@ -1,0 +1,179 @@
+"""What only the SQLite store promises: each hot question is one probe of an index, whatever the backlog."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from postroom_common.protocol import State
+from postroom_daemon.records import Entry, QueueRecord
+from postroom_daemon.stores.base import StoreDamaged, StoreError
+from postroom_daemon.stores.sqlite import SqliteStore
+
+HOT = ("_get", "_pick", "_expired", "_delayed", "_first_delayed", "_first_lease", "_dead", "_next_priority",
+       "_next_target", "_promote", "_update", "_delete", "_get_value", "_delete_value", "_queue_keys")  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    made = SqliteStore(tmp_path / "store.db")
+    made.open()
+    yield made
+    made.close()
+
+
+def fill(store: SqliteStore, count: int) -> None:
+    """A backlog in every state and many priorities and targets."""
+    store.begin()
+    store.add_queue(QueueRecord("q"))
+    for number in range(count):
+        state = list(State)[number % 10] if number % 10 < len(State) else State.READY
+        store.insert(
+            Entry(
+                f"msg:q:{number:08}", "q", state, priority=number % 7, seq=number, created_wall=1, created=1,
+                target="me" if number % 11 == 0 else "", due=10**9 + number, lease_until=10**9 + number,
+                dead_at=number,
+            ),
+            b"{}",
+        )  # fmt: skip
+    store.commit()
+
+
+def test_every_statement_of_the_store_is_judged_here() -> None:
+    assigned = set(re.findall(r"self\.(_\w+) = \(?\s*f\"", inspect.getsource(SqliteStore._prepare)))
+    assert assigned - {"_insert", "_put_value", "_add_value"} == set(HOT)
+
+
+@pytest.mark.parametrize("analysed", [False, True])
+@pytest.mark.parametrize("name", HOT)
+def test_every_hot_statement_is_a_search_of_an_index(store: SqliteStore, name: str, analysed: bool) -> None:
+    if analysed:
+        fill(store, 500)
+        store._db.execute("ANALYZE")
+    sql = getattr(store, name)
+    plan = [row[3] for row in store._db.execute("EXPLAIN QUERY PLAN " + sql, [1] * sql.count("?"))]
+    assert plan
+    for step in plan:
+        # An index read in its own order for its first row is a probe as well.
+        first_row = step.startswith("SCAN") and "USING" in step and "LIMIT 1" in sql and name.startswith("_first")
+        assert (step.startswith("SEARCH") and "INDEX" in step) or first_row, step
+        assert "TEMP B-TREE" not in step
+
+
+def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tmp_path: Path) -> None:
+    def steps(count: int) -> tuple[list[str], int]:
+        store = SqliteStore(tmp_path / f"{count}.db", synchronous="OFF")
+        store.open()
+        fill(store, count)
+        statements: list[str] = []
+        ticks = [0]
+
+        def tick() -> int:
+            ticks[0] += 1
+            return 0
+
+        store._db.set_trace_callback(statements.append)
+        store._db.set_progress_handler(tick, 1)
+        store.begin()
+        assert store.promote(10, 500) == [] and store.expired(10, 500) == []
+        entry = store.next_ready("q", "me")
+        assert entry is not None
+        before, entry.state, entry.lease_until = entry.state, State.INFLIGHT, 10**8
+        store.update(entry, before)
+        store.commit()
+        store.begin()
+        held = store.get(entry.key)
+        assert held is not None
+        store.delete(held, held.state)
+        store.commit()
+        store.next_due()
+        store._db.set_trace_callback(None)
+        store._db.set_progress_handler(None, 0)
+        store.close()
+        return [re.sub(r"'[^']*'|\d+", "?", statement) for statement in statements], ticks[0]
+
+    few, few_ticks = steps(100)
+    many, many_ticks = steps(100_000)
+    assert many == few and len(many) < 16
+    assert many_ticks < 1.2 * few_ticks  # steps of SQLite's machine
+
+
+def test_the_oldest_of_many_is_found_in_a_bounded_number_of_probes(store: SqliteStore) -> None:
+    fill(store, 3000)
+    statements: list[str] = []
+    store._db.set_trace_callback(statements.append)
+    oldest = store.oldest_ready("q")
+    assert oldest is not None and oldest.seq == 0
+    assert len(statements) < 40
+
+
+def test_a_store_keeps_everything_over_a_close(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    store.open()
+    fill(store, 50)
+    store.begin()
+    store.applied = 77
+    store.commit()
+    before = [(store.get(f"msg:q:{number:08}"), store.queue("q"), store.next_due()) for number in range(50)]
+    store.close()
+    store = SqliteStore(tmp_path / "store.db")
+    store.open()
+    assert [(store.get(f"msg:q:{number:08}"), store.queue("q"), store.next_due()) for number in range(50)] == before
+    assert store.applied == 77
+    store.close()
+
+
+def test_an_open_transaction_is_gone_after_a_close(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db")
+    store.open()
+    fill(store, 3)
+    store.begin()
+    store.applied = 9
+    store.put_fact("x", 1)
+    store.close()
+    store = SqliteStore(tmp_path / "store.db")
+    store.open()
+    assert store.applied == 0 and store.fact("x") is None
+    store.close()
+
+
+@pytest.mark.parametrize("content", [b"rubbish" * 1000, b"SQLite format 3\x00" + b"\xff" * 4096])
+def test_a_file_that_is_no_database_is_damaged(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "store.db").write_bytes(content)
+    with pytest.raises(StoreDamaged):
+        SqliteStore(tmp_path / "store.db").open()
+
+
+@pytest.mark.parametrize(
+    ("statements", "text"),
+    [("PRAGMA user_version = 99", "newer"), ("CREATE TABLE kv (key TEXT)", "another program")],
+)
+def test_a_database_of_others_is_left_as_it_is_and_the_text_says_what_to_do(
+    tmp_path: Path, statements: str, text: str
+) -> None:
+    path = tmp_path / "store.db"
+    other = sqlite3.connect(path)
+    other.execute(statements)
+    other.commit()
+    other.close()
+    store = SqliteStore(path)
+    with pytest.raises(StoreError, match=text):
+        store.open()
+    store.close()
+    other = sqlite3.connect(path)
+    assert other.execute("SELECT count(*) FROM sqlite_master WHERE name = 'msg_index'").fetchone() == (0,)
+    other.close()
+
+
+def test_table_names_of_the_configuration_are_used(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "store.db", kv="kv2", msg="index2")
+    store.open()
+    fill(store, 5)
+    names = {row[0] for row in store._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert names == {"kv2", "index2"}
+    store.close()

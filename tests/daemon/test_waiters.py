@@ -1,0 +1,64 @@
+"""Who waits: in which order, until when, and in how much memory."""
+
+from __future__ import annotations
+
+from postroom_common.codec import Request
+from postroom_daemon.access import Principal
+from postroom_daemon.calls import Call
+from postroom_daemon.waiters import Waiters
+
+
+def call(queue: str = "q", until: int = 100) -> Call:
+    made = Call(Request("r", "c", "consume_next", 0, {}), Principal("c", 0), b"", 0, lambda answer: None)
+    made.queue, made.wait_until = queue, until
+    return made
+
+
+def test_those_who_wait_are_named_in_the_order_in_which_they_came() -> None:
+    waiters = Waiters()
+    calls = [call(), call(), call("other"), call()]
+    for one in calls:
+        waiters.park(one)
+    assert waiters.on("q") == [calls[0], calls[1], calls[3]]
+    assert waiters.on("none") == [] and waiters.count == 4
+
+
+def test_one_who_is_parked_again_has_the_old_place() -> None:
+    waiters = Waiters()
+    calls = [call() for _ in range(4)]
+    for one in calls:
+        waiters.park(one)
+    for index in (2, 0, 3):
+        assert waiters.remove(calls[index])
+    assert not waiters.remove(calls[0])
+    for index in (3, 0, 2):
+        waiters.park(calls[index])
+    assert waiters.on("q") == calls and waiters.count == 4
+
+
+def test_a_wait_ends_once_and_in_order_of_the_ends() -> None:
+    waiters = Waiters()
+    calls = [call(until=until) for until in (30, 10, 20, 20)]
+    for one in calls:
+        waiters.park(one)
+    waiters.remove(calls[2])
+    waiters.park(calls[2])
+    assert waiters.next_end() == 10
+    assert waiters.over(9) == []
+    assert waiters.over(20) == [calls[1], calls[2], calls[3]]
+    assert waiters.over(20) == [] and waiters.next_end() == 30
+    waiters.remove(calls[0])
+    assert waiters.next_end() is None and waiters.count == 0
+
+
+def test_waits_that_were_served_before_their_end_leave_nothing_behind() -> None:
+    waiters = Waiters()
+    steady = call(until=10**7)
+    waiters.park(steady)
+    for number in range(20_000):
+        one = call(until=10**6 + number)
+        waiters.park(one)
+        waiters.remove(one)
+    assert waiters.next_end() is not None and waiters.over(10**6 - 1) == []
+    assert len(waiters._ends) < 100
+    assert waiters.on("q") == [steady] and waiters.over(10**7) == [steady]
