@@ -63,15 +63,18 @@ class Chaos(object):
 
     def publish(self, count):
         uid = "%d-%d" % (self.number, count)
-        payload = dict(queue=self.random.choice(QUEUES), message={"uid": uid, "text": u"\u00fc" * (count % 40)})
-        if count % 7 == 0:
-            payload.update(priority=count % 3 - 1)
-        if count % 31 == 0:
-            payload.update(delayMs=20)
+        payload = {
+            "queue": self.random.choice(QUEUES),
+            "message": {"uid": uid, "text": u"\u00fc" * (count % 40)},
+            "priority": count % 3 - 1 if count % 7 == 0 else None,
+            "delayMs": 20 if count % 31 == 0 else 0,
+        }
         self.note("published", uid, self.ask("publish", payload, uid)["messageKey"])
 
     def consume(self, wait_ms):
-        payload = {"queue": self.random.choice(QUEUES), "payloadAs": "value", "visibilityTimeoutSec": 3}
+        payload = {"queue": self.random.choice(QUEUES), "payloadAs": "value", "visibilityTimeoutSec": 3.0}
+        if self.random.random() < 0.03:
+            payload["visibilityTimeoutSec"] = 0.003  # its holder will mostly be too late
         if wait_ms:
             payload.update(waitMs=wait_ms, waitLock=True)
         try:
