@@ -87,10 +87,7 @@ def cautions(directory: Path, kind: str) -> list[str]:
         number = directory.stat().st_dev
         device = Path(f"/sys/dev/block/{os.major(number)}:{os.minor(number)}").resolve().name
         if not list(Path("/proc/fs/jbd2").glob(f"{device}-*")):
-            return [
-                "ext4 without a journal: it makes files more and more slowly after many were deleted (in the last minutes,"
-                " by anyone); see docs/performance.md"
-            ]
+            return ["ext4 without a journal makes files slowly after many were deleted; see docs/performance.md"]
     return []
 
 

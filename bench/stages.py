@@ -1,8 +1,8 @@
 """``scripts/bench stages``: where the daemon's CPU goes in a durable publish, stage by stage.
 
-The daemon's own mailbox and broker work in this process on real files, in groups of exactly 32. The functions at the
+The daemon's own mailbox and broker work in this process on real files, in groups of an exact size. The functions at the
 borders of the stages are wrapped: each stage is charged the thread's CPU time between its borders, less what the
-wrapping costs. A group's figure is the sum of its 32 requests; of all groups the lower quartile is shown, since what is
+wrapping costs. A group's figure is the sum over its requests; of all groups the lower quartile is shown, since what is
 above it is mostly other work on the machine.
 """
 
@@ -34,7 +34,7 @@ from postroom_daemon.vitals import DaemonVitals
 
 from .load import write_requests
 
-GROUP = 32
+GROUPS = (32, 6, 1)
 CLIENTS = 8
 
 #: The borders: where a function is found, its name, and the stage that begins with it.
@@ -117,9 +117,10 @@ def _border_ns() -> float:
     return min(probe.spent[REST], probe.spent["nothing"]) / count
 
 
-def measure(place: Path, groups: int) -> list[tuple[str, float]]:
-    """Stages with their CPU microseconds per request, in the order of a request's way; the rest and the sum last."""
-    flags = {"limits.groupRequests": str(GROUP)}
+def measure(place: Path, size: int, groups: int) -> list[tuple[str, float]]:
+    """Stages with their CPU microseconds per request in ``groups`` groups of ``size``, in the order of a request's
+    way; the rest and the sum last."""
+    flags = {"limits.groupRequests": str(size)}
     config = load(place, None, {}, flags)
     root = open_root(config, Files())
     stages = Stages()
@@ -131,7 +132,7 @@ def measure(place: Path, groups: int) -> list[tuple[str, float]]:
             writers = [write_requests(config.settings.ipc_root, f"stage-{number}") for number in range(CLIENTS)]
             responses = config.settings.ipc_root / "responses"
             for number in range(groups + 1):
-                ids = [(one % CLIENTS, next(writers[one % CLIENTS])) for one in range(GROUP)]
+                ids = [(one % CLIENTS, next(writers[one % CLIENTS])) for one in range(size)]
                 stages.enter(REST)
                 stages.spent.clear()
                 stages.borders.clear()
@@ -145,7 +146,7 @@ def measure(place: Path, groups: int) -> list[tuple[str, float]]:
                     (responses / f"stage-{client}" / f"{request_id}.json").unlink()
                 if number:  # the first makes the boxes and the queue
                     spent = {stage: ns - border_ns * stages.borders[stage] for stage, ns in stages.spent.items()}
-                    found.append({stage: max(0.0, ns) / GROUP / 1000 for stage, ns in spent.items()})
+                    found.append({stage: max(0.0, ns) / size / 1000 for stage, ns in spent.items()})
             box.close()
     finally:
         root.close()
