@@ -6,6 +6,7 @@ attributes fail or kill at the n-th call. Everything here that takes names takes
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,23 @@ CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEX
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def _find_syncfs() -> Any:
+    """syncfs(2), which Python does not have; where there is none, a sync of everything."""
+    try:
+        call = ctypes.CDLL(None, use_errno=True).syncfs
+    except (OSError, AttributeError):
+        return lambda fd: os.sync()
+
+    def syncfs(fd: int) -> None:
+        if call(fd):
+            code = ctypes.get_errno()
+            raise OSError(code, os.strerror(code))
+
+    return syncfs
+
+
 class Files:
-    """The calls that the journal and the mailbox make."""
+    """The calls that the journal, the mailbox and the stores make."""
 
     def __init__(self) -> None:
         self.open: Any = os.open
@@ -33,6 +49,7 @@ class Files:
         self.fsync: Any = os.fsync
         self.fdatasync: Any = os.fdatasync
         self.ftruncate: Any = os.ftruncate
+        self.syncfs: Any = _find_syncfs()
 
     def write_all(self, fd: int, data: bytes) -> None:
         """Write all of ``data``. Raises ``OSError``; some of the bytes may then be written."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
+from postroom_common.events import Event
 from postroom_common.policy import Layer
-from postroom_common.protocol import State
+from postroom_common.protocol import HISTORY_LIMIT, State
 
 
 @dataclass(slots=True)
@@ -34,6 +37,18 @@ class Entry:
     dead_at: int = 0
     failures: str = ""
     phase: str = ""
+
+
+def failures_of(entry: Entry) -> list[dict[str, Any]]:
+    """The failed attempts that an entry remembers, newest last."""
+    failures: list[dict[str, Any]] = orjson.loads(entry.failures) if entry.failures else []
+    return failures
+
+
+def with_failure(entry: Entry, event: Event) -> str:
+    """An entry's ``failures`` with that of an event added."""
+    failure = event["failure"] | {"failedAtMs": event["wallMs"]}
+    return orjson.dumps([*failures_of(entry), failure][-HISTORY_LIMIT:]).decode()
 
 
 def no_counts() -> dict[str, int]:

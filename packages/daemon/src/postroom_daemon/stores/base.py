@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from postroom_common.errors import PostroomError
+from postroom_common.events import Event
 from postroom_common.protocol import State
 
 from ..records import Entry, QueueRecord
@@ -27,6 +28,10 @@ class NotStored(StoreError):
 
 class StoreDamaged(StoreError):
     """What is on disk is no store: it can be set aside and folded anew from the journal."""
+
+
+class BodyLost(StoreError):
+    """A message's body is missing, damaged or another's: it must not be delivered."""
 
 
 class Store(ABC):
@@ -56,7 +61,11 @@ class Store(ABC):
 
     @abstractmethod
     def commit(self) -> None:
-        """Keep what was done since ``begin``, ``applied`` with it, all or nothing over a crash of the process."""
+        """Keep what was done since ``begin``, ``applied`` with it.
+
+        Over a crash of the process all or nothing; or else ``applied`` stays behind, and folding the journal from there
+        comes to the same (``reflects``). After a commit that has failed, only opening the store anew may help.
+        """
 
     @abstractmethod
     def rollback(self) -> None:
@@ -65,6 +74,19 @@ class Store(ABC):
     @abstractmethod
     def checkpoint(self) -> int:
         """Make all that is committed survive a power cut. The id of the last event that does."""
+
+    def reflects(self, event: Event) -> bool:
+        """Whether the message of an event behind ``applied`` already shows it. Only while the journal is folded into a
+        store whose messages may be further than ``applied``."""
+        return False
+
+    def caught_up(self, clean: bool) -> list[str]:
+        """The journal's end is folded. ``applied`` may rise, if the store had seen more than the journal still has.
+
+        The keys of dead letters that somebody has put back among the ready ones by hand; none unless ``clean``: the
+        daemon had stopped in order, and the store was up to date. Raises ``StoreError``.
+        """
+        return []
 
     @abstractmethod
     def probe(self) -> None:
@@ -78,7 +100,11 @@ class Store(ABC):
 
     @abstractmethod
     def envelope(self, key: str) -> bytes:
-        """The message's body and headers as JSON bytes. Raises ``StoreError`` when there are none."""
+        """The message's body and headers as JSON bytes. Raises ``StoreError`` when there are none: ``BodyLost`` when
+        there should be."""
+
+    def check_body(self, key: str) -> None:
+        """Raise ``BodyLost`` unless ``envelope`` has what was published. For stores that keep bodies in files."""
 
     @abstractmethod
     def insert(self, entry: Entry, envelope: bytes) -> None:

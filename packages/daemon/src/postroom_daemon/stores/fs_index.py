@@ -1,0 +1,173 @@
+"""What the filesystem store keeps in memory: where each message's file is, and which message comes next.
+
+No message's body or facts: these are read from the file's name, and from the file, when they are asked for. The heaps
+hold hints: one that no longer fits its message is passed over, and dropped.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+
+from postroom_common.protocol import State
+
+from ..records import Entry
+
+Look = Callable[[str], Entry | None]
+_Hint = tuple[int, int, str]  # time, seq, key
+_LAST = "\U0010ffff"  # sorts behind every key
+
+
+class Lane:
+    """The ready messages of one queue for one target: a heap in publish order for each priority."""
+
+    def __init__(self) -> None:
+        self._priorities: list[int] = []
+        self._heaps: dict[int, list[tuple[int, str]]] = {}
+
+    def add(self, priority: int, seq: int, key: str) -> None:
+        heappush(self._heap(priority), (seq, key))
+
+    def add_unsorted(self, priority: int, seq: int, key: str) -> None:
+        """As ``add``, before ``sort``."""
+        self._heap(priority).append((seq, key))
+
+    def sort(self) -> None:
+        for heap in self._heaps.values():
+            heapify(heap)
+
+    def _heap(self, priority: int) -> list[tuple[int, str]]:
+        heap = self._heaps.get(priority)
+        if heap is None:
+            heap = self._heaps[priority] = []
+            insort(self._priorities, priority)
+        return heap
+
+    def take(self, priority: int, key: str) -> None:
+        """Drop a message that is no longer ready, if it is the next one: what lies deeper is passed over later."""
+        heap = self._heaps.get(priority)
+        if heap and heap[0][1] == key:
+            heappop(heap)
+
+    def head(self, look: Look) -> Entry | None:
+        """The message to deliver next."""
+        while self._priorities:
+            found = self._first(self._priorities[-1], look)
+            if found:
+                return found
+            del self._heaps[self._priorities.pop()]
+        return None
+
+    def oldest(self, look: Look) -> Entry | None:
+        """The message that was published first."""
+        heads = (self._first(priority, look) for priority in self._priorities)
+        return min((head for head in heads if head), key=lambda e: e.seq, default=None)
+
+    def _first(self, priority: int, look: Look) -> Entry | None:
+        heap = self._heaps[priority]
+        while heap:
+            entry = look(heap[0][1])
+            if entry and entry.state is State.READY:
+                return entry
+            heappop(heap)
+        return None
+
+
+class Index:
+    """``places`` has each message's file: its path inside its queue's directory."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, str] = {}
+        self.due: list[_Hint] = []
+        self.leases: list[_Hint] = []
+        self._lanes: dict[str, dict[str, Lane]] = {}
+        self._dead: dict[str, list[_Hint]] = {}
+
+    def lane(self, queue: str, target: str) -> Lane:
+        """The lane of a queue's messages for a target ('' for anyone's), made if it is missing."""
+        lanes = self._lanes.setdefault(queue, {})
+        lane = lanes.get(target)
+        if lane is None:
+            lane = lanes[target] = Lane()
+        return lane
+
+    def lanes(self, queue: str) -> Iterator[Lane]:
+        """All lanes of a queue."""
+        return iter(list(self._lanes.get(queue, {}).values()))
+
+    def next_ready(self, queue: str, consumer: str, look: Look) -> Entry | None:
+        """The message to deliver next to a consumer."""
+        lanes = self._lanes.get(queue, {})
+        heads = [lanes[target].head(look) for target in {"", consumer} if target in lanes]
+        return min((head for head in heads if head), key=lambda e: (-e.priority, e.seq), default=None)
+
+    def add(self, entry: Entry) -> None:
+        """Note where a message belongs in its present state."""
+        match entry.state:
+            case State.READY:
+                self.lane(entry.queue, entry.target).add(entry.priority, entry.seq, entry.key)
+            case State.DELAYED:
+                heappush(self.due, (entry.due, entry.seq, entry.key))
+            case State.INFLIGHT:
+                heappush(self.leases, (entry.lease_until, entry.seq, entry.key))
+            case State.DEAD:
+                letters = self._dead.setdefault(entry.queue, [])
+                hint = (entry.dead_at, entry.seq, entry.key)
+                at = bisect_left(letters, hint)
+                if letters[at : at + 1] != [hint]:
+                    letters.insert(at, hint)
+
+    def add_dead_unsorted(self, queue: str, dead_at: int, seq: int, key: str) -> None:
+        """Note a dead letter before ``sort``."""
+        self._dead.setdefault(queue, []).append((dead_at, seq, key))
+
+    def sort(self) -> None:
+        """Put in order what was added unsorted."""
+        heapify(self.due)
+        heapify(self.leases)
+        for letters in self._dead.values():
+            letters.sort()
+        for lanes in self._lanes.values():
+            for lane in lanes.values():
+                lane.sort()
+
+    def expired(self, now: int, limit: int, look: Look) -> list[Entry]:
+        """Messages whose lease is over. Looking changes nothing: the caller may not get to all of them."""
+        found: dict[str, Entry] = {}  # a lease that was set twice to the same end has two hints
+        while len(found) < limit and self.leases and self.leases[0][0] <= now:
+            until, _, key = heappop(self.leases)
+            entry = look(key)
+            if entry and entry.state is State.INFLIGHT and entry.lease_until == until:
+                found[key] = entry
+        for entry in found.values():
+            self.add(entry)
+        return list(found.values())
+
+    def pop_due(self, now: int, look: Look) -> Entry | None:
+        """The next delayed message that is due, taken out."""
+        while self.due and self.due[0][0] <= now:
+            due, _, key = heappop(self.due)
+            entry = look(key)
+            if entry and entry.state is State.DELAYED and entry.due == due:
+                return entry
+        return None
+
+    def next_due(self) -> int | None:
+        """When there may be something due or over."""
+        return min((heap[0][0] for heap in (self.due, self.leases) if heap), default=None)
+
+    def dead(self, queue: str, after: tuple[int, int], limit: int, look: Look) -> list[Entry]:
+        """A page of a queue's dead letters."""
+        letters = self._dead.get(queue, [])
+        at = bisect_right(letters, (*after, _LAST))
+        found: list[Entry] = []
+        while len(found) < limit and at < len(letters):
+            dead_at, _, key = letters[at]
+            entry = look(key)
+            if entry and entry.state is State.DEAD and entry.dead_at == dead_at:
+                found.append(entry)
+                at += 1
+            else:
+                del letters[at]
+        return found

@@ -1,0 +1,161 @@
+"""Names on disk: a queue's directory, and a message's file, whose name holds every fact of the message that is short.
+
+``<letter><order>-<seq>-<id>~v<event>[~<tag><value>...].json``. The letter tells the state, the order sorts in the order
+of delivery, ``v`` is the last event that the name reflects. A rename changes all of it at once, or nothing, so each
+file tells by itself how far it has come. Values that are long, or do not fit, stand in a line inside the file
+(``stores/fs_content.py``): ``f`` names that line.
+
+Format 1. To change it: raise ``fs_content.FORMAT``, read both, and test with files written by the version before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from postroom_common.protocol import State, message_key
+
+from ..records import Entry
+
+NAME_BYTES_LIMIT: Final = 255
+#: Longest directory name of a queue that is not hashed.
+QUEUE_DIR_BYTES_LIMIT: Final = 200
+#: Longest message id that is written as it is.
+ID_LIMIT: Final = 40
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+READY, DELAYED, INFLIGHT, DEAD, DONE = "pduxa"
+LETTERS: Final = {State.READY: READY, State.DELAYED: DELAYED, State.INFLIGHT: INFLIGHT, State.DEAD: DEAD}
+STATES: Final = {letter: state for state, letter in LETTERS.items()}
+
+NAME: Final = re.compile(
+    r"([pduxa])([0-9a-f]{8}|[0-9]{15,19})-([0-9]{15,19})-([A-Za-z0-9+][A-Za-z0-9._-]{0,39})"
+    r"~v([0-9]{1,19})((?:~[a-zA-Z][A-Za-z0-9._%-]*)*)\.json"
+)
+_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_HIGHEST_PRIORITY: Final = 2**31 - 1
+#: Numbers and texts of an entry by their tags. What is 0 or empty has no tag.
+_NUMBERS: Final = {
+    "w": "created_wall",
+    "b": "created",
+    "a": "attempt",
+    "p": "priority",
+    "d": "due",
+    "u": "lease_until",
+    "l": "leased_at",
+    "x": "dead_at",
+}
+_TEXTS: Final = {"k": "lease_id", "c": "consumer_id", "t": "target"}
+#: The fact that the order of a name tells, by its letter: it needs no tag.
+_ORDERS: Final = {READY: "priority", DELAYED: "due", INFLIGHT: "lease_until", DEAD: "dead_at"}
+#: What never stands in a name, then what gives way when the name is too long, in this order.
+_LONG: Final = ("failures", "phase")
+_GIVES_WAY: Final = ("consumer_id", "target", "lease_id")
+
+
+class FileName(NamedTuple):
+    """A message file's name, taken apart. ``inside`` is the id of the line that holds further facts, 0 for none."""
+
+    letter: str
+    order: str
+    seq: int
+    id: str
+    version: int
+    tags: dict[str, str]
+
+    @property
+    def inside(self) -> int:
+        return int(self.tags.get("f", "0"))
+
+    @property
+    def key_is_inside(self) -> bool:
+        return self.id[0] == "+"
+
+    @property
+    def target_is_inside(self) -> bool:
+        return "T" in self.tags
+
+
+def queue_directory(queue: str, reserved: str) -> str:
+    """The directory of a queue. ``reserved`` is a name that no queue gets."""
+    name = quote(queue, safe="", errors="surrogatepass").replace("~", "%7E")
+    if name[0] == "." or name == reserved:
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    if len(name) > QUEUE_DIR_BYTES_LIMIT:
+        digest = hashlib.blake2b(queue.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        name = f"{name[:120]}~{digest}"
+    return name
+
+
+def queue_of_directory(name: str) -> str | None:
+    """The queue of a directory; None when the name is hashed, or none of ours."""
+    queue = unquote(name, errors="surrogatepass")
+    return queue if "~" not in name and name in (queue_directory(queue, ""), queue_directory(queue, queue)) else None
+
+
+def read_name(name: str) -> FileName | None:
+    """A file's name taken apart; None when it is no message's."""
+    match = NAME.fullmatch(name)
+    return name_of_match(match) if match else None
+
+
+def name_of_match(match: re.Match[str]) -> FileName:
+    """As ``read_name``, from a match of ``NAME``."""
+    letter, order, seq, id_, version, tags = match.groups()
+    return FileName(letter, order, int(seq), id_, int(version), {tag[0]: tag[1:] for tag in tags.split("~")[1:]})
+
+
+def id_of(key: str, queue: str) -> str:
+    """The part of a file's name that tells its message; ``+`` and a digest when the key cannot stand there."""
+    id_ = key.rpartition(":")[2]
+    if _PLAIN_ID.fullmatch(id_) and key == message_key(queue, id_):
+        return id_
+    return "+" + hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def write_name(entry: Entry, version: int, inside: int) -> tuple[str, dict[str, str]]:
+    """The name of an entry's file, and the facts that must stand in the file's line ``inside``."""
+    letter = LETTERS[entry.state]
+    held = _ORDERS[letter]
+    order = f"{_HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, held):015d}"
+    head = f"{letter}{order}-{entry.seq:015d}-{id_of(entry.key, entry.queue)}~v{version}"
+    for tag, fact in _NUMBERS.items():
+        number = getattr(entry, fact)
+        if number and fact != held:
+            head += f"~{tag}{number}"
+    facts = {fact: value for fact in _LONG if (value := getattr(entry, fact))}
+    texts = {fact: f"~{tag}{_escape(value)}" for tag, fact in _TEXTS.items() if (value := getattr(entry, fact))}
+    room = NAME_BYTES_LIMIT - len(head) - len(f"~f{inside}~T.json")
+    for fact in _GIVES_WAY:
+        if sum(map(len, texts.values())) <= room:
+            break
+        if texts.pop(fact, ""):
+            facts[fact] = getattr(entry, fact)
+    tail = f"~f{inside}" if facts else ""
+    return f"{head}{''.join(texts.values())}{tail}{'~T' if 'target' in facts else ''}.json", facts
+
+
+def done_name(name: FileName, version: int) -> str:
+    """The name of a message's file once the message is done, until its end is durable."""
+    return f"{DONE}{version:015d}-{name.seq:015d}-{name.id}~v{version}.json"
+
+
+def read_entry(name: FileName, key: str, queue: str, facts: dict[str, Any]) -> Entry:
+    """The entry that a name and the facts inside its file tell. Not of a name of ``DONE``."""
+    entry = Entry(key, queue, STATES[name.letter], 0, name.seq, 0, 0)
+    order = _HIGHEST_PRIORITY - int(name.order, 16) if name.letter == READY else int(name.order)
+    setattr(entry, _ORDERS[name.letter], order)
+    for tag, value in name.tags.items():
+        if tag in _NUMBERS:
+            setattr(entry, _NUMBERS[tag], int(value))
+        elif tag in _TEXTS:
+            setattr(entry, _TEXTS[tag], unquote(value, errors="surrogatepass"))
+    for fact, text in facts.items():
+        setattr(entry, fact, text)
+    return entry
+
+
+def _escape(text: str) -> str:
+    return quote(text, safe="", errors="surrogatepass").replace("~", "%7E")

@@ -1,0 +1,223 @@
+"""The directories of the filesystem store: ``<queue>/<folder>/[<shard>/]<file>``, and every file call that it makes.
+
+Only one descriptor stays open, the root's; all paths are relative to it. A folder keeps up to ``FOLDER_LIMIT`` files
+itself, further ones go to numbered directories in it. A *place* is a file's path inside its queue's directory.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ..files import READ_FLAGS, Files
+from .fs_names import TEMPORARY_SUFFIX
+
+FOLDER_LIMIT: Final = 10_000
+_SHARD_DIGITS: Final = 5
+_WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Tree:
+    """``folders`` names the folder of each letter. Every call may raise ``OSError``."""
+
+    def __init__(self, files: Files, root: Path, folders: Mapping[str, str]) -> None:
+        self.root = root
+        self._files = files
+        self._folders = dict(folders)
+        self._fd = -1
+        self._known: set[str] = set()
+        self._filled: dict[str, dict[str, int]] = {}  # by folder: files in each shard, "" the folder itself
+
+    def open(self) -> None:
+        """Open the root, which is made if it is missing."""
+        self._fd = self._files.open_directory(self.root)
+        self._known.clear()
+        self._filled.clear()
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            self._files.close(self._fd)
+        self._fd = -1
+
+    def probe(self) -> None:
+        """Check that the root is still the directory of its name, and that it can be read."""
+        named, held = self._files.stat(self.root), self._files.fstat(self._fd)
+        if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
+            raise OSError(f"{self.root} was replaced")
+        self._files.listdir(self.root)
+
+    def sync(self) -> None:
+        """Make everything durable that was done so far."""
+        self._files.syncfs(self._fd)
+
+    # --- looking ----------------------------------------------------------------------------------------------
+
+    def queue_directories(self) -> list[str]:
+        """The directories in the root, in order."""
+        return sorted(name for name in self._list(".") if self._is_directory(name))
+
+    def names(self, directory: str, letter: str) -> Iterator[tuple[str, list[str]]]:
+        """The names in the folder of a letter: first of the folder itself, then of each shard, each with the place that
+        precedes them. They are taken for message files, until ``forget`` says otherwise."""
+        folder = self._folders[letter]
+        path = f"{directory}/{folder}"
+        try:
+            found = self._list(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        shards = sorted(n for n in found if _is_shard(n) and self._is_directory(f"{path}/{n}"))
+        own = [name for name in found if not _is_shard(name)] if shards else found
+        filled = self._filled[path] = {"": len(own)}
+        self._known.update((directory, path))
+        yield f"{folder}/", own
+        for shard in shards:
+            self._known.add(f"{path}/{shard}")
+            inside = self._list(f"{path}/{shard}")
+            filled[shard] = len(inside)
+            yield f"{folder}/{shard}/", inside
+
+    def remove_temporary(self, directory: str, place: str) -> None:
+        """Remove a file that a crash left unfinished: its message is in the journal."""
+        self._files.unlink(f"{directory}/{place}", dir_fd=self._fd)
+        self._count(directory, place, -1)
+
+    def _list(self, path: str) -> list[str]:
+        fd = self._files.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
+        try:
+            names: list[str] = self._files.listdir(fd)
+        finally:
+            self._files.close(fd)
+        return names
+
+    def _is_directory(self, path: str) -> bool:
+        return (self._files.stat(path, dir_fd=self._fd, follow_symlinks=False).st_mode & 0o170000) == 0o040000
+
+    def read(self, directory: str, place: str) -> bytes:
+        """All of a file."""
+        fd = self._files.open(f"{directory}/{place}", READ_FLAGS, dir_fd=self._fd)
+        try:
+            rest = self._files.fstat(fd).st_size + 1
+            chunks: list[bytes] = []
+            while chunk := self._files.read(fd, rest):
+                chunks.append(chunk)
+                rest = max(1, rest - len(chunk))
+        finally:
+            self._files.close(fd)
+        return b"".join(chunks)
+
+    def letter_of(self, place: str) -> str | None:
+        """The letter of the folder that a place lies in."""
+        folder = place.partition("/")[0]
+        return next((letter for letter, name in self._folders.items() if name == folder), None)
+
+    def path(self, directory: str, place: str) -> Path:
+        """The whole path of a file, to be shown or moved by others."""
+        return self.root / directory / place
+
+    # --- changing ---------------------------------------------------------------------------------------------
+
+    def create(self, directory: str, letter: str, name: str, data: bytes) -> str:
+        """Write a new file. It may stay incomplete over a crash: the journal has its message. Its place."""
+        place = self._choose(directory, letter, name)
+        self._write(f"{directory}/{place}", data)
+        self._count(directory, place, 1)
+        return place
+
+    def replace(self, directory: str, place: str, letter: str, name: str, data: bytes) -> str:
+        """Write a file anew under a new name: whole before the name shows it, old one removed last. Its place."""
+        target = self._choose(directory, letter, name)
+        temporary = f"{directory}/{target}{TEMPORARY_SUFFIX}"
+        self._write(temporary, data)
+        self._files.rename(temporary, f"{directory}/{target}", src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        if target != place:
+            self._count(directory, target, 1)
+            self.remove(directory, place)
+        return target
+
+    def append(self, directory: str, place: str, data: bytes) -> None:
+        """Add to a file."""
+        fd = self._files.open(f"{directory}/{place}", _APPEND_FLAGS, dir_fd=self._fd)
+        try:
+            self._files.write_all(fd, data)
+        finally:
+            self._files.close(fd)
+
+    def rename(self, directory: str, place: str, letter: str, name: str) -> str:
+        """Give a file a new name, in the folder of ``letter``. Its place."""
+        folder, _, old = place.rpartition("/")
+        stays = folder.partition("/")[0] == self._folders[letter]
+        target = f"{folder}/{name}" if stays else self._choose(directory, letter, name)
+        if target != place:
+            self._files.rename(
+                f"{directory}/{place}", f"{directory}/{target}", src_dir_fd=self._fd, dst_dir_fd=self._fd
+            )
+            self._count(directory, place, -1)
+            self._count(directory, target, 1)
+        return target
+
+    def remove(self, directory: str, place: str) -> None:
+        """Remove a file; one that is gone already is no error."""
+        try:
+            self._files.unlink(f"{directory}/{place}", dir_fd=self._fd)
+        except FileNotFoundError:
+            pass
+        self._count(directory, place, -1)
+
+    def forget(self, directory: str, place: str) -> None:
+        """A name that was listed is no message file, or was taken away by others."""
+        self._count(directory, place, -1)
+
+    def tidy(self) -> None:
+        """Remove the shards that have become empty."""
+        for path, filled in self._filled.items():
+            for shard in [name for name, count in filled.items() if name and count <= 0]:
+                try:
+                    self._files.rmdir(f"{path}/{shard}", dir_fd=self._fd)
+                except OSError:  # something that is not ours lies there
+                    continue
+                del filled[shard]
+                self._known.discard(f"{path}/{shard}")
+
+    def _write(self, path: str, data: bytes) -> None:
+        fd = self._files.open(path, _WRITE_FLAGS, 0o600, dir_fd=self._fd)
+        try:
+            self._files.write_all(fd, data)
+        finally:
+            self._files.close(fd)
+
+    def _choose(self, directory: str, letter: str, name: str) -> str:
+        """Where a file with this name goes: its directory is made if it is missing."""
+        folder = self._folders[letter]
+        path = f"{directory}/{folder}"
+        filled = self._filled.setdefault(path, {})
+        if filled.get("", 0) < FOLDER_LIMIT:
+            self._make(directory, path)
+            return f"{folder}/{name}"
+        shard = max(filled)
+        if not shard or filled[shard] >= FOLDER_LIMIT:
+            shard = f"{int(shard or '0') + 1:0{_SHARD_DIGITS}d}"
+        self._make(directory, path, f"{path}/{shard}")
+        return f"{folder}/{shard}/{name}"
+
+    def _make(self, *paths: str) -> None:
+        if paths[-1] in self._known:
+            return
+        for path in paths:
+            try:
+                self._files.mkdir(path, 0o700, dir_fd=self._fd)
+            except FileExistsError:
+                pass
+            self._known.add(path)
+
+    def _count(self, directory: str, place: str, change: int) -> None:
+        folder, _, rest = place.partition("/")
+        shard = rest.partition("/")[0] if "/" in rest else ""
+        filled: dict[str, Any] = self._filled.setdefault(f"{directory}/{folder}", {})
+        filled[shard] = filled.get(shard, 0) + change
+
+
+def _is_shard(name: str) -> bool:
+    return len(name) >= _SHARD_DIGITS and name.isascii() and name.isdigit()
