@@ -23,7 +23,8 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """To be called in a child: nothing outlives the benchmark, however it ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -46,7 +47,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                preexec_fn=_die_with_parent,  # noqa: PLW1509 - no thread is running here
+                preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread is running here
             )
             self.pid = self._process.pid
             self._wait_for_ready(listener)

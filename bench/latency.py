@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection
 
 from postroom_client import Client
 
-from .daemon import Daemon
+from .daemon import Daemon, die_with_parent
 
 _FORK = multiprocessing.get_context("fork")
 _PATIENCE_S = 30.0
@@ -43,6 +43,7 @@ def publish_to_consumer(daemon: Daemon, samples: int) -> list[float]:
 
 
 def _consumer(pipe: Connection, ipc: str, samples: int) -> None:
+    die_with_parent()
     took: list[float] = []
     with Client(ipc, client_id="consumer", timeout=_PATIENCE_S) as client:
         pipe.send(None)

@@ -16,7 +16,7 @@ from typing import Any
 from postroom_client import Client
 from postroom_client._watch import open_watch
 
-from .daemon import Daemon
+from .daemon import Daemon, die_with_parent
 
 #: What every publish carries: a small telemetry reading.
 MESSAGE = '{"sensor":"press-7/temperature","value":36.5,"unit":"C","at":1795811841655,"ok":true}'
@@ -86,6 +86,7 @@ def _receive(pipe: Connection) -> Any:
 
 
 def _client_process(pipe: Connection, ipc: str, number: int, lean: bool) -> None:
+    die_with_parent()
     publish = _lean_publisher(ipc, f"lean-{number}") if lean else _real_publisher(ipc, f"real-{number}")
     publish()
     pipe.send(None)

@@ -190,7 +190,7 @@ def test_a_store_that_fails_before_the_sync_costs_only_an_error(bench: Bench, mo
         raise StoreError("SQLite: database is locked")
 
     monkeypatch.setattr(bench.store, "begin", refuse)
-    assert bench.send("publish", queue="q", message="x").code == "ERR_INTERNAL_ERROR"
+    assert bench.send("publish", queue="q", message="x").code == "ERR_STORAGE_FAILED"
     monkeypatch.undo()
     assert bench.send("publish", queue="q", message="x").code == "OK"
 

@@ -236,18 +236,7 @@ STORES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "store",
-    [
-        pytest.param(
-            name,
-            marks=[pytest.mark.xfail(reason="a bad page that open() does not read stops the start")]
-            if name == "one page of garbage inside"
-            else [],
-        )
-        for name in STORES
-    ],
-)
+@pytest.mark.parametrize("store", STORES)
 def test_a_store_that_was_overwritten_is_set_aside_and_folded_anew(damaged: Daemon, store: str) -> None:
     damaged.start()
     damaged.stop()  # all is in the database file itself
@@ -256,11 +245,11 @@ def test_a_store_that_was_overwritten_is_set_aside_and_folded_anew(damaged: Daem
     path.write_bytes(written)
     damaged.start()
     assert delivered(damaged) == everything()
-    assert written in quarantined(damaged)
+    # A database that opens is written to before its bad page is met: its first page has changed since.
+    assert written[4096:] in quarantined(damaged)
     serves_on(damaged)
 
 
-@pytest.mark.xfail(reason="a bad page met while running makes messages unreachable until somebody removes the store")
 def test_a_page_of_bodies_that_goes_bad_holds_up_no_message(damaged: Daemon) -> None:
     """The journal has every body; one message at the head that the store cannot read must not block the queue."""
     damaged.start()

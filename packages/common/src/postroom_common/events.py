@@ -66,7 +66,7 @@ def decode_event(line: bytes) -> Event:
         event = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise DamagedRecord(str(error)) from None
-    if type(event) is not dict or type(event.get("id")) is not int:
+    if type(event) is not dict or any(type(event.get(name)) is not int for name in ("id", "req", "grp")):
         raise DamagedRecord("no event")
     return event
 

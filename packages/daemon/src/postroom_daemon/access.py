@@ -8,7 +8,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode
 
-from .fold import FACT_PINS
+from .fold import pin_fact
 from .stores.base import Store
 
 
@@ -31,7 +31,7 @@ def pin_client(who: Principal, daemon_uid: int, store: Store) -> list[dict[str, 
         return []
     if who.box_uid is not None and who.box_uid != daemon_uid:
         raise CommandError(ErrorCode.FORBIDDEN, f"client id {who.client_id} belongs to another user")
-    pinned = (store.fact(FACT_PINS) or {}).get(who.client_id)
+    pinned = store.fact(pin_fact(who.client_id))
     if pinned is None:
         if who.uid == daemon_uid:
             return []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Final
 
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import Event, EventType
@@ -24,7 +25,7 @@ from .journal import Journal, JournalRefused, JournalUnknown
 from .policies import Policies
 from .repeats import Repeats
 from .replies import reply_to
-from .stores.base import Store, StoreError
+from .stores.base import NotStored, Store, StoreDamaged, StoreError, StoreFull
 from .vitals import DaemonVitals
 from .waiters import Waiters
 
@@ -41,6 +42,12 @@ HOUSEKEEPING_PAUSE_MS = 1000
 
 class MustRecover(PostroomError):
     """What is on disk and what is in memory may differ: nobody is answered, the daemon recovers from the journal."""
+
+
+#: Refusals that say nothing of the request: a repeat is tried again.
+_PASSING: Final = frozenset({ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.INTERNAL_ERROR})
+#: After these the broker must not be used again.
+_FATAL: Final = (MustRecover, JournalUnknown, StoreDamaged)
 
 
 class Broker:
@@ -86,13 +93,16 @@ class Broker:
     def run_group(self) -> None:
         """Decide all submitted calls, end leases that are over, make it durable, answer.
 
-        Raises ``MustRecover`` or ``JournalUnknown``: then nobody was answered and the broker must not be used again.
+        Raises ``MustRecover``, ``JournalUnknown`` or ``StoreDamaged``: then nobody was answered and the broker must not
+        be used again.
         """
         calls, self._pending = self._pending, []
         try:
             self._attempt(calls, housekeeping=self.clock.now().engine >= self._housekeeping_from)
-        except (MustRecover, JournalUnknown):
+        except _FATAL:
             raise
+        except StoreFull as error:
+            self._refuse(calls, full=True, why=error)
         except Exception:
             # One of them, or the housekeeping, cannot be done: each by itself, so that only that one fails.
             log.exception("a group of %d requests failed; each is tried by itself", len(calls))
@@ -105,12 +115,15 @@ class Broker:
     def _attempt_alone(self, call: Call) -> None:
         try:
             self._attempt([call], housekeeping=False)
-        except (MustRecover, JournalUnknown):
+        except _FATAL:
             raise
         except Exception as error:
             self._give_up()
             log.exception("request %s of %s failed", call.request.request_id, call.who.client_id)
-            self._answer(call, Answer(error=CommandError(ErrorCode.INTERNAL_ERROR, f"internal error: {error}")))
+            code = ErrorCode.INTERNAL_ERROR
+            if isinstance(error, StoreError) and not isinstance(error, NotStored):
+                code = ErrorCode.STORAGE_FULL if isinstance(error, StoreFull) else ErrorCode.STORAGE_FAILED
+            self._answer(call, Answer(error=CommandError(code, f"nothing was changed: {error}")))
 
     def next_due(self) -> int | None:
         """The engine time at which there is something to do without a request."""
@@ -151,13 +164,13 @@ class Broker:
         try:
             self._make_durable(group, now)
         except JournalRefused as error:
-            log.error("%s", error)
-            self._give_up()
-            self._housekeeping_from = now.engine + HOUSEKEEPING_PAUSE_MS
-            self._answer_refused(calls, error.full)
+            self._refuse(calls, error.full, error)
             return
         for key, event in group.by_request.items():
             self._repeats.remember(key, event["id"])
+        for key, refusal in group.refused.items():
+            if refusal.code not in _PASSING:
+                self._repeats.remember_refusal(key, refusal)
         self._vitals.count_group(len(calls), group)
         for call, answer in answers:
             self._answer(call, answer)
@@ -201,7 +214,7 @@ class Broker:
             context = self._context(who, now)
             decision = decide(call.command, request.payload, context)
         except CommandError as error:
-            self._repeats.remember_refusal(call.key, error)
+            group.refused[call.key] = error
             return Answer(error=error)
         if decision.wait_until is not None:
             if pins:  # the client id is theirs from now on, not only when they are served
@@ -230,7 +243,7 @@ class Broker:
     def _first_answer(self, key: bytes, group: Group, now: Now) -> Answer | None:
         event: Event | None = group.by_request.get(key)
         if event is None:
-            refusal = self._repeats.refusal(key)
+            refusal = group.refused.get(key) or self._repeats.refusal(key)
             if refusal:
                 return Answer(error=refusal)
             event_id = self._repeats.event_id(key)
@@ -292,6 +305,8 @@ class Broker:
                 self.journal.sync()
         try:
             self.store.commit()
+        except StoreDamaged:
+            raise
         except StoreError as error:
             if group.events:
                 raise MustRecover(f"{error}; the journal has the group") from error
@@ -306,6 +321,8 @@ class Broker:
     def _give_up(self) -> None:
         try:
             self.store.rollback()
+        except StoreDamaged:
+            raise
         except StoreError as error:
             raise MustRecover(f"rollback: {error}") from error
         for call in self._parked:
@@ -314,16 +331,18 @@ class Broker:
             self.waiters.park(call)
         self._served, self._parked = [], []
 
-    def _answer_refused(self, calls: list[Call], full: bool) -> None:
-        """The journal took nothing of the group: without its publishes it may fit into the reserve."""
+    def _refuse(self, calls: list[Call], full: bool, why: Exception) -> None:
+        """The disk took nothing of the group. Where space is lacking, what is no publish may fit into the reserve."""
+        log.error("%s", why)
+        self._give_up()
+        self._housekeeping_from = self.clock.now().engine + HOUSEKEEPING_PAUSE_MS
         code = ErrorCode.STORAGE_FULL if full else ErrorCode.STORAGE_FAILED
-        publishes = [call for call in calls if call.command is Command.PUBLISH]
-        rest = [call for call in calls if call.command is not Command.PUBLISH]
-        refused = calls if not full or not publishes else publishes
-        for call in refused:
-            self._answer(call, Answer(error=CommandError(code, "the disk refused the write; nothing was changed")))
-        if refused is publishes and rest:
-            self._attempt(rest, housekeeping=False)
+        for call in calls:
+            if full and len(calls) > 1 and call.command is not Command.PUBLISH:
+                self._attempt_alone(call)
+            else:
+                error = CommandError(code, "the disk refused the write; nothing was changed")
+                self._answer(call, Answer(error=error))
 
     def _answer(self, call: Call, answer: Answer) -> None:
         call.answered = True

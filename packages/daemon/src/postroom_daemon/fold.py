@@ -20,7 +20,6 @@ from .stores.base import NotStored, Store
 
 #: Names of single facts in the store.
 FACT_EPOCH = "epoch"
-FACT_PINS = "pins"
 FACT_CLOCK = "clock"
 
 
@@ -42,6 +41,11 @@ def failure_list(entry: Entry) -> list[dict[str, Any]]:
     """The failed attempts that an entry remembers, newest last."""
     failures: list[dict[str, Any]] = orjson.loads(entry.failures) if entry.failures else []
     return failures
+
+
+def pin_fact(client_id: str) -> str:
+    """Name of the fact that says which uid a client id belongs to."""
+    return f"pin:{client_id}"
 
 
 def _created(event: Event, store: Store) -> None:
@@ -149,9 +153,7 @@ def _reprocessed(event: Event, store: Store) -> None:
 
 
 def _pinned(event: Event, store: Store) -> None:
-    pins = store.fact(FACT_PINS) or {}
-    pins[event["client"]] = event["uid"]
-    store.put_fact(FACT_PINS, pins)
+    store.put_fact(pin_fact(event["client"]), event["uid"])
 
 
 def _marked(event: Event, store: Store) -> None:

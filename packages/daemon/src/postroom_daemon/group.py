@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType, encode_event
 
 from .clock import Now
@@ -18,6 +19,7 @@ class Group:
     def __init__(self, store: Store, now: Now, epoch: int, last_id: int) -> None:
         self.events: list[Event] = []
         self.by_request: dict[bytes, Event] = {}
+        self.refused: dict[bytes, CommandError] = {}
         self.last_id = last_id
         self._store = store
         self._now = now
@@ -56,6 +58,8 @@ class Group:
         """The group's journal lines."""
         for event in self.events:
             event["grp"] = self.last_id
+        if len(self.events) > 1:
+            self.events[-1]["gn"] = len(self.events)
         return b"".join([encode_event(event) for event in self.events])
 
     def count(self, type_: EventType) -> int:

@@ -58,8 +58,8 @@ class Journal:
         self._directory = self._files.open_directory(self.root)
         for first_id, path in reversed(list_segments(self.root)):
             tail = examine_tail(path)
-            if tail.cut:
-                self._cut_tail(path, b"".join(line.data for line in tail.cut), tail.keep_bytes)
+            if tail.keep_bytes < tail.size:
+                self._cut_tail(path, tail.keep_bytes)
             self.last_id = max(tail.last_id, first_id - 1)
             if tail.last_id:
                 self._continue(path, tail.keep_bytes)
@@ -67,7 +67,8 @@ class Journal:
             # Made, but nothing of it survived: what comes next would get the same name, so it must make room.
             self._files.unlink(path.name, dir_fd=self._directory)
 
-    def _cut_tail(self, path: Path, data: bytes, keep_bytes: int) -> None:
+    def _cut_tail(self, path: Path, keep_bytes: int) -> None:
+        data = path.read_bytes()[keep_bytes:]
         self._quarantine.keep(f"{path.name}.{keep_bytes}", data, "unfinished at the end of the journal")
         fd = self._files.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -160,13 +161,16 @@ class Journal:
     def probe(self) -> None:
         """Check that the segment being written is still the file of that name, and that the disk takes a sync.
 
-        Raises ``OSError``.
+        Raises ``OSError``; ``JournalUnknown`` if there was something to sync.
         """
         if self.segment is not None:
             named, held = self._files.stat(self.segment), self._files.fstat(self._fd)
             if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
                 raise OSError(f"{self.segment} was replaced")
-            self._files.fdatasync(self._fd)
+            if self.unsynced:  # a failure is told once: it must not be told to a probe
+                self.sync()
+            else:
+                self._files.fdatasync(self._fd)
 
     def requests_from(self, event_id: int, on_damage: OnDamage) -> Iterator[list[Event]]:
         """See ``segments.read_requests``."""

@@ -24,10 +24,14 @@ class Policies:
         cached = self._cache.get(queue)
         if cached and cached[0] is override:
             return cached[1]
-        policy = Policy.from_layers(self._defaults, self._configured.get(queue, {}), override)
+        policy = self.resulting(queue, override)
         if record:  # names that nobody made are not remembered: anyone may ask for any number of them
             self._cache[queue] = (override, policy)
         return policy
+
+    def resulting(self, queue: str, override: Layer) -> Policy:
+        """What ``override``, set at run time, comes to."""
+        return Policy.from_layers(self._defaults, self._configured.get(queue, {}), override)
 
 
 def override_to_wire(layer: Layer) -> dict[str, Any]:

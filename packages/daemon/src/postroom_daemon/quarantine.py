@@ -27,6 +27,8 @@ class Quarantine:
         digest = hashlib.blake2b(data, digest_size=6).hexdigest()
         directory = self._files.open_directory(self.root)
         try:
+            if f"{name}.{digest}" in self._files.listdir(directory):
+                return
             self._files.put(directory, f"{name}.{digest}", data)
             fd = self._files.open(f"{name}.{digest}", READ_FLAGS, dir_fd=directory)
             try:

@@ -10,7 +10,6 @@ import fcntl
 import logging
 import os
 import uuid
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,35 +84,51 @@ def lock_root(root: Path) -> int:
     return fd
 
 
-def open_root(config: Config, files: Files, rewrite_journal: bool = False) -> OpenRoot:
+def open_root(config: Config, files: Files, rewrite_journal: bool = False, refold: bool = False) -> OpenRoot:
     """Bring a root to the state that its journal tells.
 
-    ``rewrite_journal`` after a sync that failed: what can be read may not be on the disk. Raises ``StartError``.
+    ``rewrite_journal`` after a sync that failed: what can be read may not be on the disk. ``refold`` when the store was
+    found damaged: it is set aside, and folded anew. Raises ``StartError``.
     """
     with ExitStack() as opened:
+        lock = lock_root(config.root)
+        opened.callback(os.close, lock)
         try:
-            root = _open(config, files, rewrite_journal, opened)
+            if rewrite_journal:
+                _journal(config, files).rewrite_last()
+            try:
+                if refold:
+                    raise StoreDamaged("the store")
+                root = _open(config, files, lock)
+            except StoreDamaged as error:
+                log.error("%s is damaged; it is set aside and folded anew from the journal", error)
+                for path in _make_store(config.settings).files():
+                    _quarantine(config, files).keep_file(path, "a store that cannot be read")
+                root = _open(config, files, lock)
         except (OSError, StoreError, JournalRefused) as error:
             raise StartError(f"{config.root}: {error}") from error
         opened.pop_all()  # it is the caller's from here
     return root
 
 
-def _open(config: Config, files: Files, rewrite_journal: bool, opened: ExitStack) -> OpenRoot:
-    lock = lock_root(config.root)
-    opened.callback(os.close, lock)
+def _open(config: Config, files: Files, lock: int) -> OpenRoot:
+    with ExitStack() as opened:
+        root = _bring_together(config, files, lock, opened)
+        opened.pop_all()
+    return root
+
+
+def _bring_together(config: Config, files: Files, lock: int, opened: ExitStack) -> OpenRoot:
     settings = config.settings
-    quarantine = Quarantine(config.root / "quarantine", files)
-    journal = Journal(settings.journal_root, files, quarantine, settings.journal_segment_bytes)
-    if rewrite_journal:
-        journal.rewrite_last()
+    journal = _journal(config, files)
     opened.callback(journal.close)
     journal.open()
-    store = _open_store(settings, quarantine)
+    store = _make_store(settings)
+    store.open()
     opened.callback(store.close)
     clock = Clock()
     repeats = Repeats()
-    recovery = _Recovery(store, journal, quarantine, repeats)
+    recovery = _Recovery(store, journal, _quarantine(config, files), repeats)
     recovery.replay()
     recovery.resume(clock)
     epoch = recovery.settle(clock)
@@ -141,26 +156,25 @@ def _open(config: Config, files: Files, rewrite_journal: bool, opened: ExitStack
     return OpenRoot(broker, vitals, traffic, store, journal, clock, lock)
 
 
-def _open_store(settings: Settings, quarantine: Quarantine) -> Store:
-    make: dict[str, Callable[[], Store]] = {
-        "memory": MemoryStore,
-        "sqlite": lambda: SqliteStore(
-            settings.sqlite_db_path,
-            settings.sqlite_kv_table,
-            settings.sqlite_message_index_table,
-            settings.sqlite_synchronous,
-            settings.sqlite_busy_timeout_ms,
-        ),
-    }
-    store = make[settings.backend]()
-    try:
-        store.open()
-    except StoreDamaged as error:
-        log.error("%s; it is set aside and folded anew from the journal", error)
-        for path in store.files():
-            quarantine.keep_file(path, "a store that cannot be read")
-        store.open()
-    return store
+def _quarantine(config: Config, files: Files) -> Quarantine:
+    return Quarantine(config.root / "quarantine", files)
+
+
+def _journal(config: Config, files: Files) -> Journal:
+    settings = config.settings
+    return Journal(settings.journal_root, files, _quarantine(config, files), settings.journal_segment_bytes)
+
+
+def _make_store(settings: Settings) -> Store:
+    if settings.backend == MemoryStore.name:
+        return MemoryStore()
+    return SqliteStore(
+        settings.sqlite_db_path,
+        settings.sqlite_kv_table,
+        settings.sqlite_message_index_table,
+        settings.sqlite_synchronous,
+        settings.sqlite_busy_timeout_ms,
+    )
 
 
 def _traffic(settings: Settings, files: Files) -> TrafficLog | None:
@@ -182,6 +196,8 @@ class _Recovery:
         self._quarantine = quarantine
         self._repeats = repeats
         self._folded = 0
+        self._epoch = 0
+        self._damage: list[Damage] = []
 
     def replay(self) -> None:
         """Do the pass. Raises ``OSError`` or ``StoreError``."""
@@ -192,7 +208,7 @@ class _Recovery:
             log.error("events %d to %d are in neither store nor journal", missing, first[0][0] - 1)
         begin = max(1, min(missing, journal.last_id - REMEMBERED_AFTER_RESTART))
         store.begin()
-        for request in journal.requests_from(begin, self._on_damage):
+        for request in journal.requests_from(begin, self._damage.append):
             self._note(request)
             if request[-1]["id"] > store.applied:
                 self._fold(request)
@@ -200,12 +216,14 @@ class _Recovery:
                     store.commit()
                     store.begin()
         store.commit()
+        self._quarantine_damage()
         if self._folded:
             log.info("folded %d requests from the journal, up to event %d", self._folded, store.applied)
 
     def _note(self, request: list[Event]) -> None:
         last = request[-1]
         self.last = Now(last["engineMs"], last["wallMs"])
+        self._epoch = last["epoch"]
         key = key_of_event(last)
         if key:
             self._repeats.remember(key, last["id"])
@@ -223,8 +241,21 @@ class _Recovery:
                 self._store.applied = event["id"]
         self._folded += 1
 
-    def _on_damage(self, damage: Damage) -> None:
-        self._quarantine.keep(f"{damage.segment.name}.{damage.offset}", damage.data, damage.reason)
+    def _quarantine_damage(self) -> None:
+        """Copy what is damaged, each stretch as one file. It stays in the journal: a full disk is no reason not to
+        start."""
+        stretches: list[Damage] = []
+        for damage in self._damage:
+            last = stretches[-1] if stretches else None
+            if last and last.segment == damage.segment and last.offset + len(last.data) == damage.offset:
+                stretches[-1] = last._replace(data=last.data + damage.data)
+            else:
+                stretches.append(damage)
+        for stretch in stretches:
+            try:
+                self._quarantine.keep(f"{stretch.segment.name}.{stretch.offset}", stretch.data, stretch.reason)
+            except OSError as error:
+                log.error("quarantine: %s at %d: %s", stretch.segment, stretch.offset, error)
 
     def resume(self, clock: Clock) -> None:
         """Let engine time go on after what the journal tells, and the store where it knows more. Raises ``OSError``."""
@@ -246,16 +277,12 @@ class _Recovery:
             self._journal.last_id = self._store.applied
             self._journal.roll()
         known = self._store.fact(FACT_EPOCH)
-        epoch = known["epoch"] if known else 1
+        epoch = known["epoch"] if known else self._epoch + 1
         if known is None:
-            drafts.append(
-                {
-                    "type": EventType.EPOCH_STARTED,
-                    "root": str(uuid.uuid4()),
-                    "reason": "new root",
-                    "format": JOURNAL_FORMAT,
-                }
-            )
+            # If the journal's beginning is gone as well, what is left cannot be told from a copy: it is a new root.
+            reason = "rebuilt from a part of the journal" if self._epoch else "new root"
+            root = str(uuid.uuid4())
+            drafts.append({"type": EventType.EPOCH_STARTED, "root": root, "reason": reason, "format": JOURNAL_FORMAT})
         if drafts:
             self._write(drafts, clock, epoch)
         return int(epoch)

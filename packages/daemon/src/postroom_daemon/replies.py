@@ -124,12 +124,16 @@ def _reprocessed(event: Event, store: Store, policies: Policies, now: Now) -> di
 
 
 def _paused(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
-    queue = event["queue"]
-    return {"queue": queue, "paused": paused_to_wire(store.queue(queue)), "asOfEvent": store.applied}
+    return {"queue": event["queue"], "paused": event["paused"], "asOfEvent": event["id"]}
 
 
 def _policy_set(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
-    return policy_to_wire(event["queue"], store, policies)
+    return {
+        "queue": event["queue"],
+        "policy": event["policy"],
+        "override": override_to_wire(event["override"]),
+        "asOfEvent": event["id"],
+    }
 
 
 _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {

@@ -9,7 +9,6 @@ import mmap
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,13 +38,12 @@ class Line(NamedTuple):
     event: Event | None
 
 
-@dataclass(slots=True)
-class Tail:
-    """The end of the last segment: what is to be kept, and what is to be cut."""
+class Tail(NamedTuple):
+    """The end of the last segment: the id of its last event, the bytes to keep, and the bytes that are there."""
 
     last_id: int
     keep_bytes: int
-    cut: list[Line]
+    size: int
 
 
 def segment_name(first_id: int) -> str:
@@ -54,12 +52,13 @@ def segment_name(first_id: int) -> str:
 
 
 def list_segments(root: Path) -> list[tuple[int, Path]]:
-    """The segments in order, each with the id of its first event. Other files are passed over."""
+    """The segments in order, each with the id of its first event. Whatever else is there is passed over."""
     found = []
-    for name in os.listdir(root):
-        match = _NAME.fullmatch(name)
-        if match:
-            found.append((int(match[1]), root / name))
+    with os.scandir(root) as entries:
+        for entry in entries:
+            match = _NAME.fullmatch(entry.name)
+            if match and entry.is_file(follow_symlinks=False):
+                found.append((int(match[1]), root / entry.name))
     return sorted(found)
 
 
@@ -79,46 +78,75 @@ def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
             offset += len(data)
 
 
+class _Place(NamedTuple):
+    """Where a line begins and which event it is; ``id`` 0 is a damaged line."""
+
+    offset: int
+    id: int = 0
+    req: int = 0
+    grp: int = 0
+    first_of_group: int | None = None
+
+
 def examine_tail(path: Path) -> Tail:
     """Where the last segment ends for good.
 
     In the last group, everything from the first damage on is cut: the group was never acknowledged if it is torn. So is
     a request of which only a part is there. Damage before the last group stays in place: ``read_requests`` reports it.
+    Raises ``OSError``.
     """
-    lines = list(read_lines(path))
-    intact = [line for line in lines if line.event is not None]
-    if not intact:
-        return Tail(0, 0, lines)
-    last_group = _group(intact[-1])
-    keep = 0
-    previous: Event | None = None
-    for index, line in enumerate(lines):
-        if line.event is None and _tears_last_group(lines[index:], previous, last_group):
+    places = [_place(line) for line in read_lines(path)]
+    size = path.stat().st_size
+    last = next((place for place in reversed(places) if place.id), None)
+    if last is None:
+        return Tail(0, 0, size)
+    keep = last_id = 0
+    previous: _Place | None = None
+    following = _following(places)
+    for index, place in enumerate(places):
+        if not place.id and _tears_last_group(previous, following[index], last):
             break
-        if line.event is not None:
-            previous = line.event
-            if line.event["id"] >= line.event["req"]:
-                keep = index + 1
-        elif previous is None or previous["id"] >= previous["req"]:
-            keep = index + 1  # damage between two requests, before the last group
-    kept = [line.event for line in lines[:keep] if line.event is not None]
-    end = lines[keep].offset if keep < len(lines) else path.stat().st_size
-    return Tail(kept[-1]["id"] if kept else 0, end, lines[keep:])
+        if place.id:
+            previous = place
+        if previous is None or previous.id >= previous.req:
+            keep = index + 1
+            last_id = previous.id if previous else 0
+    return Tail(last_id, places[keep].offset if keep < len(places) else size, size)
 
 
-def _group(line: Line) -> int:
-    return int(line.event["grp"]) if line.event else 0
+def _place(line: Line) -> _Place:
+    event = line.event
+    if event is None:
+        return _Place(line.offset)
+    ends_group = event["id"] == event["grp"]
+    first = event["grp"] - event.get("gn", 1) + 1 if ends_group else None
+    return _Place(line.offset, event["id"], event["req"], event["grp"], first)
 
 
-def _tears_last_group(rest: list[Line], previous: Event | None, last_group: int) -> bool:
-    """Whether the damage at the head of ``rest`` lies in the last group (or behind it)."""
-    following = next((line.event for line in rest if line.event is not None), None)
+def _following(places: list[_Place]) -> list[_Place | None]:
+    """For each place, the next intact one behind it."""
+    found: list[_Place | None] = []
+    following: _Place | None = None
+    for place in reversed(places):
+        found.append(following)
+        if place.id:
+            following = place
+    return found[::-1]
+
+
+def _tears_last_group(previous: _Place | None, following: _Place | None, last: _Place) -> bool:
+    """Whether damage between two intact events has taken something of the last group, whose last intact event is
+    ``last``."""
     if following is None:
         return True
-    if following["grp"] != last_group:
+    if following.grp != last.grp:
         return False
-    # The next intact event is of the last group: the damage is as well, unless the group before misses just as many.
-    return previous is None or previous["grp"] < following["id"] - 1
+    if previous and previous.id + 1 == following.id:
+        return False  # bytes that are no event came in between: none is missing
+    if last.first_of_group is not None:
+        return following.id > last.first_of_group
+    # The group's end is missing, and with it where the group began: it is torn unless the group before misses as many.
+    return previous is None or previous.grp < following.id - 1
 
 
 def read_requests(root: Path, from_id: int, on_damage: OnDamage) -> Iterator[list[Event]]:

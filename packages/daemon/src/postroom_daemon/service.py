@@ -28,7 +28,7 @@ from .mailbox import Mailbox
 from .notify import notify
 from .recovery import OpenRoot, StartError, open_root
 from .repeats import request_key
-from .stores.base import StoreError
+from .stores.base import StoreDamaged, StoreError
 
 __all__ = ["LocalSession", "StartError", "open_local", "serve"]
 
@@ -55,13 +55,15 @@ def serve(config: Config) -> int:
     stop = _StopSignal()
     files = Files()
     failures = 0
+    refold = False
     try:
         while True:
             try:
-                _run_once(config, files, stop, rewrite_journal=failures > 0)
+                _run_once(config, files, stop, rewrite_journal=failures > 0, refold=refold)
                 return 0
-            except (MustRecover, JournalUnknown) as error:
+            except (MustRecover, JournalUnknown, StoreDamaged) as error:
                 log.critical("%s; nobody was answered, starting again from the journal", error)
+                refold = isinstance(error, StoreDamaged)
             except StartError as error:
                 if not failures:
                     raise
@@ -73,8 +75,8 @@ def serve(config: Config) -> int:
         stop.close()
 
 
-def _run_once(config: Config, files: Files, stop: _StopSignal, rewrite_journal: bool) -> None:
-    root = open_root(config, files, rewrite_journal)
+def _run_once(config: Config, files: Files, stop: _StopSignal, rewrite_journal: bool, refold: bool) -> None:
+    root = open_root(config, files, rewrite_journal, refold)
     try:
         try:
             mailbox = Mailbox(config.settings, files)

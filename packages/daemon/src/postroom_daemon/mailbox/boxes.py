@@ -53,8 +53,11 @@ class Boxes:
 
     def put(self, client_id: str, request_id: str, response: bytes) -> None:
         """Put a response into a box. Raises ``OSError``."""
-        box = self._box(client_id)
-        self._files.put(box, request_id + ".json", response, 0o644)
+        try:
+            self._files.put(self._box(client_id), request_id + ".json", response, 0o644)
+        except FileNotFoundError:  # the box was removed, and perhaps made again, since it was opened
+            self._close(client_id)
+            self._files.put(self._box(client_id), request_id + ".json", response, 0o644)
 
     def _box(self, client_id: str) -> int:
         cached = self._open.get(client_id)

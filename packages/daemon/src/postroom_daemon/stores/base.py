@@ -22,6 +22,10 @@ class StoreError(PostroomError):
     """The store could not do what was asked; its own error is the cause."""
 
 
+class StoreFull(StoreError):
+    """There is no space for what was to be kept."""
+
+
 class NotStored(StoreError):
     """What was to be changed is not there. The storage itself is sound, and nothing was changed."""
 

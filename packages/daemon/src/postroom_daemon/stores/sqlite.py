@@ -17,7 +17,7 @@ from postroom_common.protocol import State
 
 from ..records import Entry, QueueRecord
 from . import sqlite_schema
-from .base import Store, StoreDamaged, StoreError
+from .base import Store, StoreDamaged, StoreError, StoreFull
 from .book import QueueBook
 
 _COLUMNS = (
@@ -54,17 +54,23 @@ class SqliteStore(Store):
         return [self._path.with_name(self._path.name + suffix) for suffix in ("", "-wal", "-shm")]
 
     def open(self) -> None:
-        try:
-            self._open()
-        except sqlite3.OperationalError as error:
-            raise StoreError(f"{self._path}: {error}") from error
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            raise StoreDamaged(f"{self._path}: {error}") from error
-
-    def _open(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._db = sqlite3.connect(self._path, timeout=self._busy_ms / 1000, isolation_level=None, cached_statements=64)
+        try:
+            self._db = sqlite3.connect(
+                self._path, timeout=self._busy_ms / 1000, isolation_level=None, cached_statements=64
+            )
+        except sqlite3.Error as error:
+            raise _translated(error, self._path) from error
+        try:
+            self._set_up()
+        except sqlite3.Error as error:
+            self._db.close()
+            raise _translated(error, self._path) from error
+        except StoreError:
+            self._db.close()
+            raise
+
+    def _set_up(self) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute(f"PRAGMA synchronous = {self._synchronous}")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
@@ -88,19 +94,19 @@ class SqliteStore(Store):
         try:
             self._db.execute(sql, parameters)
         except sqlite3.Error as error:
-            raise StoreError(f"SQLite: {error}") from error
+            raise _translated(error) from error
 
     def _row(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         try:
             return self._db.execute(sql, parameters).fetchone()
         except sqlite3.Error as error:
-            raise StoreError(f"SQLite: {error}") from error
+            raise _translated(error) from error
 
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         try:
             return self._db.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
-            raise StoreError(f"SQLite: {error}") from error
+            raise _translated(error) from error
 
     def _prepare(self) -> None:
         kv, msg = self._tables["kv"], self._tables["msg"]
@@ -343,3 +349,9 @@ class SqliteStore(Store):
 
     def _put(self, key: str, value: str, kind: str) -> None:
         self._execute(self._put_value, (key, value, kind, 0, 0))
+
+
+def _translated(error: sqlite3.Error, name: object = "SQLite") -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    kinds = {sqlite3.SQLITE_FULL: StoreFull, sqlite3.SQLITE_CORRUPT: StoreDamaged, sqlite3.SQLITE_NOTADB: StoreDamaged}
+    return kinds.get(code, StoreError)(f"{name}: {error}")

@@ -74,7 +74,8 @@ def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
     if fields["operation"] not in ("consume", "publish"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "operation must be consume or publish")
     queue = _existing(context, fields)
-    return Decision([{"type": type_, "queue": queue, "operation": fields["operation"]}])
+    paused = paused_to_wire(context.store.queue(queue)) | {fields["operation"]: type_ is EventType.PAUSED}
+    return Decision([{"type": type_, "queue": queue, "operation": fields["operation"], "paused": paused}])
 
 
 def set_policy(context: Context, fields: Fields) -> Decision:
@@ -91,9 +92,10 @@ def set_policy(context: Context, fields: Fields) -> Decision:
         raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if corrections:
         raise CommandError(ErrorCode.INVALID_REQUEST, "; ".join(c.partition(", using")[0] for c in corrections))
-    override = {**record.override, **layer} if record and layer else layer
+    override = {**record.override, **layer} if record and fields["policy"] else layer
     drafts: list[Draft] = [] if record else [queue_created(queue)]
-    drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override})
+    policy = context.policies.resulting(queue, override).to_wire()
+    drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override, "policy": policy})
     return Decision(drafts)
 
 
