@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -118,9 +119,12 @@ class Bench:
         self.open()
 
     def lose_store(self) -> None:
+        settings = self.config.settings
         for suffix in ("", "-wal", "-shm"):
-            path = self.config.settings.sqlite_db_path
+            path = settings.sqlite_db_path
             path.with_name(path.name + suffix).unlink(missing_ok=True)
+        if settings.backend == "filesystem":
+            shutil.rmtree(settings.filesystem_root)
 
     # --- requests ---------------------------------------------------------------------------------------------
 

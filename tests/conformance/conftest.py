@@ -10,12 +10,19 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests share modules, however pytest was started
 
+from postroom_daemon.files import Files
+from postroom_daemon.quarantine import Quarantine
 from postroom_daemon.stores.base import Store
+from postroom_daemon.stores.filesystem import FilesystemStore
 from postroom_daemon.stores.memory import MemoryStore
 from postroom_daemon.stores.sqlite import SqliteStore
 
 #: How each store is made in a directory. A new store joins the suite here.
+FOLDERS = {"p": "inbox", "d": "delayed", "u": "processing", "x": "dlq", "a": "archive"}
 FACTORIES: dict[str, Callable[[Path], Store]] = {
+    "filesystem": lambda directory: FilesystemStore(
+        directory / "fs", Files(), Quarantine(directory / "quarantine", Files()), FOLDERS
+    ),
     "memory": lambda directory: MemoryStore(),
     "sqlite": lambda directory: SqliteStore(directory / "store.db"),
 }

@@ -47,14 +47,14 @@ class EventType(StrEnum):
     REPROCESSED = "reprocessed"
 
 
-def encode_event(event: Event) -> bytes:
-    """One journal line, newline included."""
-    body = orjson.dumps(event)[:-1]
+def encode_line(fields: dict[str, Any]) -> bytes:
+    """One line, newline included: a JSON object, closed by the checksum of what stands before it."""
+    body = orjson.dumps(fields)[:-1]
     return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
 
 
-def decode_event(line: bytes) -> Event:
-    """Read a journal line, with or without its newline.
+def decode_line(line: bytes) -> dict[str, Any]:
+    """Read what ``encode_line`` made, with or without its newline.
 
     Raises ``DamagedRecord`` when the checksum does not hold.
     """
@@ -63,10 +63,25 @@ def decode_event(line: bytes) -> Event:
     if not mark.startswith(_MARK) or mark[-10:] != b'%08x"}' % crc32(body):
         raise DamagedRecord("checksum does not hold")
     try:
-        event = orjson.loads(text)
+        fields = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise DamagedRecord(str(error)) from None
-    if type(event) is not dict or any(type(event.get(name)) is not int for name in ("id", "req", "grp")):
+    if type(fields) is not dict:
+        raise DamagedRecord("no object")
+    return fields
+
+
+#: An event's journal line.
+encode_event = encode_line
+
+
+def decode_event(line: bytes) -> Event:
+    """Read a journal line, with or without its newline.
+
+    Raises ``DamagedRecord`` when the checksum does not hold, and for what is no event.
+    """
+    event = decode_line(line)
+    if any(type(event.get(name)) is not int for name in ("id", "req", "grp")):
         raise DamagedRecord("no event")
     return event
 

@@ -36,7 +36,7 @@ MODES: Final = {
     "hybrid": "hybrid",
 }
 #: Backends that the configuration knows and this version does not have.
-UNAVAILABLE_BACKENDS: Final = frozenset({"filesystem", "hybrid"})
+UNAVAILABLE_BACKENDS: Final = frozenset({"hybrid"})
 AVAILABLE_BACKENDS: Final = tuple(name for name, backend in BACKENDS.items() if backend not in UNAVAILABLE_BACKENDS)
 
 _MS_CEILING: Final = 24 * 3600 * 1000
@@ -335,6 +335,7 @@ def _check_directories(values: Mapping[str, Any]) -> None:
     # Each of these is scanned and pruned by its owner, who takes every file in it for his own.
     for group in (
         ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir"),
+        tuple(f"filesystem.{folder}Dir" for folder in ("inbox", "processing", "delayed", "archive", "dlq")),
         ("ipc.root", "journal.root", "traffic.root", "filesystem.root", "hybrid.payloadRoot"),
     ):
         taken: dict[Any, str] = {}

@@ -7,15 +7,12 @@ passed over, so replay may begin anywhere before the end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import orjson
 
 from postroom_common.events import Event, EventType, raw_json
-from postroom_common.protocol import HISTORY_LIMIT, State
+from postroom_common.protocol import State
 
 from .lifecycle import check_transition
-from .records import Entry, QueueRecord
+from .records import Entry, QueueRecord, with_failure
 from .stores.base import NotStored, Store
 
 #: Names of single facts in the store.
@@ -31,16 +28,14 @@ def apply(event: Event, store: Store) -> None:
     """
     if event["id"] <= store.applied:
         return
-    handler = _HANDLERS.get(event["type"])
-    if handler:  # an unknown type is from a newer version: it concerns nothing that this version keeps
-        handler(event, store)
+    type_ = event["type"]
+    handler = _HANDLERS.get(type_)
+    if handler and not store.reflects(event):
+        handler(event, store)  # an unknown type is from a newer version: it concerns nothing that this version keeps
+    total = _TOTALS.get(type_)
+    if total:
+        _queue(event, store).total(total)
     store.applied = event["id"]
-
-
-def failure_list(entry: Entry) -> list[dict[str, Any]]:
-    """The failed attempts that an entry remembers, newest last."""
-    failures: list[dict[str, Any]] = orjson.loads(entry.failures) if entry.failures else []
-    return failures
 
 
 def pin_fact(client_id: str) -> str:
@@ -88,7 +83,6 @@ def _published(event: Event, store: Store) -> None:
     check_transition(None, EventType.PUBLISHED, entry.state)
     _queue(event, store)
     store.insert(entry, raw_json(event["message"]))
-    store.touch_queue(entry.queue).total("published")
 
 
 def _leased(event: Event, store: Store) -> None:
@@ -99,7 +93,6 @@ def _leased(event: Event, store: Store) -> None:
     entry.leased_at = event["engineMs"]
     entry.attempt = event["attempt"]
     store.update(entry, before)
-    store.touch_queue(entry.queue).total("leased")
 
 
 def _extended(event: Event, store: Store) -> None:
@@ -111,7 +104,6 @@ def _extended(event: Event, store: Store) -> None:
 def _acked(event: Event, store: Store) -> None:
     entry, before = _move(event, store, None)
     store.delete(entry, before)
-    store.touch_queue(entry.queue).total("acked")
 
 
 def _released(event: Event, store: Store) -> None:
@@ -119,7 +111,6 @@ def _released(event: Event, store: Store) -> None:
     entry.attempt = event["attempt"]
     _end_lease(entry)
     store.update(entry, before)
-    store.touch_queue(entry.queue).total("released")
 
 
 def _retried(event: Event, store: Store) -> None:
@@ -127,7 +118,6 @@ def _retried(event: Event, store: Store) -> None:
     entry.due = event["dueEngineMs"]
     _fail(entry, event)
     store.update(entry, before)
-    store.touch_queue(entry.queue).total("retried")
 
 
 def _died(event: Event, store: Store) -> None:
@@ -135,13 +125,11 @@ def _died(event: Event, store: Store) -> None:
     entry.dead_at = event["engineMs"]
     _fail(entry, event)
     store.update(entry, before)
-    store.touch_queue(entry.queue).total("died")
 
 
 def _dropped(event: Event, store: Store) -> None:
     entry, before = _move(event, store, None)
     store.delete(entry, before)
-    store.touch_queue(entry.queue).total("dropped")
 
 
 def _reprocessed(event: Event, store: Store) -> None:
@@ -149,7 +137,6 @@ def _reprocessed(event: Event, store: Store) -> None:
     entry.attempt = 0
     entry.dead_at = 0
     store.update(entry, before)
-    store.touch_queue(entry.queue).total("reprocessed")
 
 
 def _pinned(event: Event, store: Store) -> None:
@@ -191,10 +178,24 @@ def _end_lease(entry: Entry) -> None:
 
 def _fail(entry: Entry, event: Event) -> None:
     """Add an attempt's failure to the history, and end its lease."""
-    failure = event["failure"] | {"failedAtMs": event["wallMs"]}
-    entry.failures = orjson.dumps([*failure_list(entry), failure][-HISTORY_LIMIT:]).decode()
+    entry.failures = with_failure(entry, event)
     _end_lease(entry)
 
+
+#: What is counted in a queue's totals, and under which name.
+_TOTALS: dict[str, str] = {
+    type_: type_.value
+    for type_ in (
+        EventType.PUBLISHED,
+        EventType.LEASED,
+        EventType.ACKED,
+        EventType.RELEASED,
+        EventType.RETRIED,
+        EventType.DIED,
+        EventType.DROPPED,
+        EventType.REPROCESSED,
+    )
+}
 
 _HANDLERS: dict[str, Callable[[Event, Store], None]] = {
     EventType.EPOCH_STARTED: _epoch,

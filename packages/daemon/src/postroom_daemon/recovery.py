@@ -30,7 +30,9 @@ from .policies import Policies
 from .quarantine import Quarantine
 from .repeats import REMEMBERED_AFTER_RESTART, Repeats, key_of_event
 from .segments import Damage, list_segments
+from .stores import fs_names
 from .stores.base import NotStored, Store, StoreDamaged, StoreError
+from .stores.filesystem import FilesystemStore
 from .stores.memory import MemoryStore
 from .stores.sqlite import SqliteStore
 from .traffic import TrafficLog
@@ -102,7 +104,7 @@ def open_root(config: Config, files: Files, rewrite_journal: bool = False, refol
                 root = _open(config, files, lock)
             except StoreDamaged as error:
                 log.error("%s is damaged; it is set aside and folded anew from the journal", error)
-                for path in _make_store(config.settings).files():
+                for path in _make_store(config, files).files():
                     _quarantine(config, files).keep_file(path, "a store that cannot be read")
                 root = _open(config, files, lock)
         except (OSError, StoreError, JournalRefused) as error:
@@ -123,7 +125,7 @@ def _bring_together(config: Config, files: Files, lock: int, opened: ExitStack) 
     journal = _journal(config, files)
     opened.callback(journal.close)
     journal.open()
-    store = _make_store(settings)
+    store = _make_store(config, files)
     store.open()
     opened.callback(store.close)
     clock = Clock()
@@ -165,9 +167,20 @@ def _journal(config: Config, files: Files) -> Journal:
     return Journal(settings.journal_root, files, _quarantine(config, files), settings.journal_segment_bytes)
 
 
-def _make_store(settings: Settings) -> Store:
+def _make_store(config: Config, files: Files) -> Store:
+    settings = config.settings
     if settings.backend == MemoryStore.name:
         return MemoryStore()
+    if settings.backend == FilesystemStore.name:
+        folders = {
+            fs_names.READY: settings.filesystem_inbox_dir,
+            fs_names.DELAYED: settings.filesystem_delayed_dir,
+            fs_names.INFLIGHT: settings.filesystem_processing_dir,
+            fs_names.DEAD: settings.filesystem_dlq_dir,
+            fs_names.DONE: settings.filesystem_archive_dir,
+        }
+        quarantine = _quarantine(config, files)
+        return FilesystemStore(settings.filesystem_root, files, quarantine, folders, settings.filesystem_meta_dir)
     return SqliteStore(
         settings.sqlite_db_path,
         settings.sqlite_kv_table,
@@ -197,6 +210,8 @@ class _Recovery:
         self._repeats = repeats
         self._folded = 0
         self._epoch = 0
+        self._clean = False  # the last event says that the daemon stopped in order
+        self._moved: list[str] = []
         self._damage: list[Damage] = []
 
     def replay(self) -> None:
@@ -206,6 +221,7 @@ class _Recovery:
         first = list_segments(journal.root)[:1]
         if first and first[0][0] > missing:
             log.error("events %d to %d are in neither store nor journal", missing, first[0][0] - 1)
+        was_current = store.applied == journal.last_id
         begin = max(1, min(missing, journal.last_id - REMEMBERED_AFTER_RESTART))
         store.begin()
         for request in journal.requests_from(begin, self._damage.append):
@@ -216,6 +232,7 @@ class _Recovery:
                     store.commit()
                     store.begin()
         store.commit()
+        self._moved = store.caught_up(clean=self._clean and was_current)
         self._quarantine_damage()
         if self._folded:
             log.info("folded %d requests from the journal, up to event %d", self._folded, store.applied)
@@ -227,6 +244,7 @@ class _Recovery:
         key = key_of_event(last)
         if key:
             self._repeats.remember(key, last["id"])
+        self._clean = last.get("clean", False)
         for event in request:
             if event["type"] == EventType.CLOCK_MARKED:
                 self.mark = _mark_of(event)
@@ -283,6 +301,10 @@ class _Recovery:
             reason = "rebuilt from a part of the journal" if self._epoch else "new root"
             root = str(uuid.uuid4())
             drafts.append({"type": EventType.EPOCH_STARTED, "root": root, "reason": reason, "format": JOURNAL_FORMAT})
+        for key in self._moved:
+            queue = self._store.get(key)
+            log.warning("%s was put back among the ready messages by hand: it is reprocessed", key)
+            drafts.append({"type": EventType.REPROCESSED, "queue": queue.queue, "key": key, "reason": "moved by hand"})
         if drafts:
             self._write(drafts, clock, epoch)
         return int(epoch)

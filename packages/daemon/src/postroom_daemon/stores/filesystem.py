@@ -8,7 +8,7 @@ checkpoint on, and passes over the messages that are already further: see ``refl
 from __future__ import annotations
 
 import logging
-from bisect import insort
+from bisect import bisect_right, insort
 from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
@@ -25,7 +25,7 @@ from .base import BodyLost, Store, StoreError
 from .book import QueueBook
 from .fs_checkpoint import Checkpoint, Checkpoints
 from .fs_index import Index
-from .fs_names import DEAD, DONE, LETTERS, READY, done_name, queue_directory, read_entry, read_name, write_name
+from .fs_names import DONE, LETTERS, READY, done_name, id_of, queue_directory, read_entry, read_name, write_name
 from .fs_scan import Scan, scan
 from .fs_tree import Tree
 
@@ -54,6 +54,7 @@ class FilesystemStore(Store):
         self._facts: dict[str, Any] = {}
         self._index = Index()
         self._directories: dict[str, str] = {}
+        self._strays: dict[str, str] = {}  # queues of the messages whose key does not tell it
         self._durable = 0  # the event of the last checkpoint
         self._scan: Scan | None = None  # while the journal is folded after opening
         self._done: list[tuple[str, str]] = []  # files of messages that are done, until the next checkpoint
@@ -61,7 +62,7 @@ class FilesystemStore(Store):
         self._changed: dict[str, Entry | None] = {}
         self._seen: dict[str, Entry] = {}
         self._bodies: dict[str, bytes] = {}  # of new messages, and of those to be written anew
-        self._read: dict[str, bytes] = {}  # files that this transaction has read
+        self._read = ("", b"")  # the file that was read last: its message and content
         self._inside: dict[str, _Facts] = {}
         self._facts_before: dict[str, Any] = {}
         self._new_queues: list[str] = []
@@ -84,7 +85,8 @@ class FilesystemStore(Store):
             self._tree.close()
             raise StoreError(f"{self._tree.root}: {error}") from error
         self._directories |= self._scan.directories
-        self._done = [(place.directory, place.path) for place in self._scan.done.values()]
+        self._strays |= self._scan.queues
+        self._done = [(done.directory, done.place) for done in self._scan.done.values()]
         for record in checkpoint.queues:
             self._know(record)
         self._book.commit()
@@ -139,8 +141,9 @@ class FilesystemStore(Store):
         self._end()
 
     def _end(self) -> None:
-        for kept in (self._changed, self._seen, self._bodies, self._read, self._inside, self._facts_before):
+        for kept in (self._changed, self._seen, self._bodies, self._inside, self._facts_before):
             kept.clear()
+        self._read = ("", b"")
         self._new_queues.clear()
 
     def checkpoint(self) -> int:
@@ -172,54 +175,55 @@ class FilesystemStore(Store):
         return False
 
     def _heal(self, key: str, event: Event) -> None:
-        """A file whose name survived a power cut, but not all of what was written into it, gets that from the event."""
-        assert self._scan is not None
-        entry = self._entry(key)
+        """A file whose name survived a power cut, but not all of what was written into it, gets that from the events.
+        It is written when all of them were seen."""
+        found = self._scan
+        assert found is not None
         if event["type"] == EventType.PUBLISHED:
             envelope = raw_json(event["message"])
             if fs_content.envelope_of(self._content(key), key) != envelope:
-                log.warning("%s: its file is damaged, and written anew from the journal", key)
-                entry.target = event.get("target", "")
-                self._bodies[key] = envelope
-                self._note(entry)
-        elif key in self._scan.lacking and event["id"] > self._scan.lacking[key]:
+                log.warning("%s: its file is damaged; it is written anew from the journal", key)
+                found.bodies[key] = envelope
+                found.healed[key] = self._entry(key)
+        elif key in found.lacking and event["id"] > found.lacking[key]:
+            entry = found.healed[key] = self._entry(key)
             if entry.state is State.INFLIGHT and event["type"] == EventType.LEASED:
                 entry.lease_id, entry.consumer_id = event["lease"], event["consumer"]
             if "failure" in event:
-                entry.failures = with_failure(entry.failures, event)
-            self._note(entry)
+                entry.failures = with_failure(entry, event)
 
     def caught_up(self, clean: bool) -> list[str]:
-        found, self._scan = self._scan, None
+        found = self._scan
         if found is None:
             return []
         self.applied = self._applied_before = max(self.applied, found.newest)
         for name in sorted(found.counts.keys() - self._book.records.keys()):
             log.error("queue %r has messages and no record: it gets a new one", name)
-            record = QueueRecord(name, counts=dict.fromkeys(State, 0) | found.counts[name])  # type: ignore[arg-type]
-            self._know(record)
-        self._book.commit()
-        moved = []
-        for key in found.misplaced:
-            place = self._index.places.get(key)
-            if place is None or not self._is_misplaced(place):
-                continue  # replay has moved it
-            entry = self._entry(key)
-            if clean and entry.state is State.DEAD and self._tree.letter_of(place) == READY:
-                moved.append(key)
-                continue
-            log.error("%s: its file lay in %s, but it is %s; put back", key, place.partition("/")[0], entry.state)
-            letter, name = LETTERS[entry.state], place.rpartition("/")[2]
-            try:
-                self._index.places[key] = self._tree.rename(self._directory(entry.queue), place, letter, name)
-            except OSError as error:
-                raise StoreError(f"{self._tree.root}: {error}") from error
-        self._end()
-        return moved
+            self._know(QueueRecord(name))
+        for entry in list(found.healed.values()):
+            self._note(entry)
+        self.commit()
+        self._scan = None
+        try:
+            return [key for key in found.misplaced if not self._settle_misplaced(key, clean)]
+        except OSError as error:
+            raise StoreError(f"{self._tree.root}: {error}") from error
+        finally:
+            self._end()
 
-    def _is_misplaced(self, place: str) -> bool:
-        name = read_name(place.rpartition("/")[2])
-        return name is not None and name.letter != self._tree.letter_of(place)
+    def _settle_misplaced(self, key: str, clean: bool) -> bool:
+        """A file lies in another folder than its name says. It is put back, unless that is to become true."""
+        place = self._index.places.get(key, "")
+        name = place.rpartition("/")[2]
+        letter = self._tree.letter_of(place)
+        if not place or name[0] == letter:
+            return True  # what was folded has brought it where it belongs
+        if clean and letter == READY and name[0] == LETTERS[State.DEAD]:
+            return False
+        directory = self._directory_of(key)
+        log.error("%s/%s does not belong there, and is put back", directory, place)
+        self._index.places[key] = self._tree.rename(directory, place, name[0], name)
+        return True
 
     # --- messages ---------------------------------------------------------------------------------------------
 
@@ -240,12 +244,13 @@ class FilesystemStore(Store):
             if name.inside:
                 self._inside[key] = fs_content.facts_of(self._content(key), name.inside)
             facts = self._inside.get(key, (0, {}))[1]
-            known = self._seen[key] = read_entry(name, key, key.partition(":")[2].rpartition(":")[0], facts)
+            healed = self._scan.healed.get(key) if self._scan else None
+            known = self._seen[key] = healed or read_entry(name, key, self._queue_of(key), facts)
         return known
 
     def envelope(self, key: str) -> bytes:
-        new = self._bodies.get(key)
-        if new is not None:
+        new = self._bodies.get(key) or (self._scan and self._scan.bodies.get(key))
+        if new:
             return new
         if self._changed.get(key, ...) is None or key not in self._index.places:
             raise StoreError(f"no body for {key}")
@@ -259,19 +264,19 @@ class FilesystemStore(Store):
 
     def _content(self, key: str) -> bytes:
         """What a message's file holds; nothing when it cannot be read."""
-        content = self._read.get(key)
-        if content is None:
-            place = self._index.places[key]
+        if self._read[0] != key:
+            directory, place = self._directory_of(key), self._index.places[key]
             try:
-                content = self._tree.read(self._directory_of(key), place)
+                self._read = (key, self._tree.read(directory, place))
             except OSError as error:
-                log.error("%s: %s", self._tree.path(self._directory_of(key), place), error)
-                content = b""
-            self._read[key] = content
-        return content
+                log.error("%s: %s", self._tree.path(directory, place), error)
+                self._read = (key, b"")
+        return self._read[1]
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._book.move(entry.queue, None, entry.state)
+        if id_of(entry.key, entry.queue)[0] == "+":
+            self._strays[entry.key] = entry.queue
         self._bodies[entry.key] = envelope
         self._note(entry)
 
@@ -288,6 +293,10 @@ class FilesystemStore(Store):
         self._bodies.pop(entry.key, None)
 
     def _note(self, entry: Entry) -> None:
+        if self._scan and self._scan.healed.pop(entry.key, None):
+            body = self._scan.bodies.pop(entry.key, None)
+            if body is not None:
+                self._bodies[entry.key] = body
         self._changed[entry.key] = self._seen[entry.key] = entry
         self._index.add(entry)
 
@@ -316,8 +325,7 @@ class FilesystemStore(Store):
         return self._index.dead(queue, after, limit, self.get)
 
     def oldest_ready(self, queue: str) -> Entry | None:
-        heads = (lane.oldest(self.get) for lane in self._index.lanes(queue))
-        return min((head for head in heads if head), key=lambda e: e.seq, default=None)
+        return self._index.oldest_ready(queue, self.get)
 
     # --- files of a commit ------------------------------------------------------------------------------------
 
@@ -329,7 +337,7 @@ class FilesystemStore(Store):
             return
         directory, letter = self._directory(entry.queue), LETTERS[entry.state]
         old = read_name(place.rpartition("/")[2]) if place else None
-        version = max(self.applied, old.version) if old else self.applied
+        version = max(self.applied, old.version if old else entry.seq)
         line, facts_before = self._inside.get(key, (0, {}))
         name, facts = write_name(entry, version, line)
         if facts and facts != facts_before:
@@ -338,8 +346,10 @@ class FilesystemStore(Store):
             added = fs_content.fact_line(line, facts)
         else:
             added = b""
-        if key in self._bodies or (added and place and self._is_worn(key)):
-            data = fs_content.first_line(entry, self.envelope(key)) + (fs_content.fact_line(line, facts) if facts else b"")
+        if key in self._bodies or (added and facts_before and self._is_worn(key)):
+            data = fs_content.first_line(entry, self.envelope(key))
+            if facts:
+                data += fs_content.fact_line(line, facts)
             if place is None:
                 place = self._tree.create(directory, letter, name, data)
             else:
@@ -369,6 +379,7 @@ class FilesystemStore(Store):
             done = done_name(name, max(self.applied, name.version))
             self._done.append((directory, self._tree.rename(directory, place, DONE, done)))
         del self._index.places[key]
+        self._strays.pop(key, None)
 
     # --- queues and single facts ------------------------------------------------------------------------------
 
@@ -398,3 +409,9 @@ class FilesystemStore(Store):
         if directory is None:
             directory = self._directories[queue] = queue_directory(queue, self._meta)
         return directory
+
+    def _queue_of(self, key: str) -> str:
+        return self._strays.get(key) or key.partition(":")[2].rpartition(":")[0]
+
+    def _directory_of(self, key: str) -> str:
+        return self._directory(self._queue_of(key))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from postroom_common.errors import DamagedRecord
-from postroom_common.events import decode_event, encode_event
+from postroom_common.events import decode_line, encode_line
 
 from ..files import READ_FLAGS, Files
 from ..records import QueueRecord
@@ -55,7 +55,7 @@ class Checkpoints:
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Make one durable, and remove those before the last two. Raises ``OSError``."""
-        line = encode_event(
+        line = encode_line(
             {
                 "id": checkpoint.applied,
                 "format": FORMAT,
@@ -87,9 +87,10 @@ class Checkpoints:
 
 
 def _decode(line: bytes, path: Path) -> Checkpoint:
-    data = decode_event(line)
+    data = decode_line(line)
     if data["format"] > FORMAT:
         raise StoreError(
-            f"{path}: format {data['format']} is newer than this version of postroomd knows ({FORMAT}): upgrade postroomd"
+            f"{path}: format {data['format']} is newer than this version of postroomd knows ({FORMAT}):"
+            " upgrade postroomd"
         )
     return Checkpoint(data["id"], data["facts"], [QueueRecord.from_json(queue) for queue in data["queues"]])

@@ -12,7 +12,7 @@ from typing import Any, Final
 import orjson
 
 from postroom_common.errors import DamagedRecord
-from postroom_common.events import decode_event, encode_event
+from postroom_common.events import decode_line, encode_line
 
 from ..records import Entry
 
@@ -32,19 +32,19 @@ def first_line(entry: Entry, envelope: bytes) -> bytes:
     if entry.target:
         facts["target"] = entry.target
     facts |= {"createdMs": entry.created_wall, "createdEngineMs": entry.created}
-    return encode_event({**facts, "message": orjson.Fragment(envelope)})
+    return encode_line({**facts, "message": orjson.Fragment(envelope)})
 
 
 def fact_line(event_id: int, facts: dict[str, str]) -> bytes:
     """A line with all facts that the name cannot hold, as they stand from ``event_id`` on."""
-    return encode_event({"id": event_id, "facts": facts})
+    return encode_line({"id": event_id, "facts": facts})
 
 
 def head_of(content: bytes) -> dict[str, Any] | None:
     """The first line, read; None when it is not intact."""
     line, newline, _ = content.partition(b"\n")
     try:
-        return decode_event(line) if newline else None
+        return decode_line(line) if newline else None
     except DamagedRecord:
         return None
 
@@ -63,7 +63,7 @@ def facts_of(content: bytes, up_to: int) -> tuple[int, dict[str, str]]:
     """The last intact facts of an event up to ``up_to``, with that event's id; 0 and none when there are none."""
     for line in reversed(content.split(b"\n")[1:]):
         try:
-            found = decode_event(line) if line else {}
+            found = decode_line(line) if line else {}
         except DamagedRecord:
             continue
         if found and found["id"] <= up_to and type(found.get("facts")) is dict:

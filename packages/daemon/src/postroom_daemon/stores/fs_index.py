@@ -7,7 +7,7 @@ hold hints: one that no longer fits its message is passed over, and dropped.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 
 from postroom_common.protocol import State
@@ -92,15 +92,22 @@ class Index:
             lane = lanes[target] = Lane()
         return lane
 
-    def lanes(self, queue: str) -> Iterator[Lane]:
-        """All lanes of a queue."""
-        return iter(list(self._lanes.get(queue, {}).values()))
-
     def next_ready(self, queue: str, consumer: str, look: Look) -> Entry | None:
         """The message to deliver next to a consumer."""
-        lanes = self._lanes.get(queue, {})
-        heads = [lanes[target].head(look) for target in {"", consumer} if target in lanes]
+        heads = [self._head(queue, target, look) for target in {"", consumer}]
         return min((head for head in heads if head), key=lambda e: (-e.priority, e.seq), default=None)
+
+    def _head(self, queue: str, target: str, look: Look) -> Entry | None:
+        lane = self._lanes.get(queue, {}).get(target)
+        head = lane.head(look) if lane else None
+        if lane and not head:
+            del self._lanes[queue][target]  # there may be a target for each request that ever waited for an answer
+        return head
+
+    def oldest_ready(self, queue: str, look: Look) -> Entry | None:
+        """The ready message that was published first."""
+        heads = [lane.oldest(look) for lane in self._lanes.get(queue, {}).values()]
+        return min((head for head in heads if head), key=lambda e: e.seq, default=None)
 
     def add(self, entry: Entry) -> None:
         """Note where a message belongs in its present state."""

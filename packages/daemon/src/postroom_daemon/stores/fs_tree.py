@@ -147,7 +147,7 @@ class Tree:
 
     def rename(self, directory: str, place: str, letter: str, name: str) -> str:
         """Give a file a new name, in the folder of ``letter``. Its place."""
-        folder, _, old = place.rpartition("/")
+        folder = place.rpartition("/")[0]
         stays = folder.partition("/")[0] == self._folders[letter]
         target = f"{folder}/{name}" if stays else self._choose(directory, letter, name)
         if target != place:
