@@ -7,20 +7,16 @@ passed over, so replay may begin anywhere before the end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
-
-import orjson
 
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import HISTORY_LIMIT, State
 
 from .lifecycle import check_transition
-from .records import Entry, QueueRecord
-from .stores.base import NotStored, Store
+from .records import FACT_CLOCK, FACT_EPOCH, Entry, QueueRecord, history_fact, pin_fact
+from .stores.base import NotStored, Store, StoreError
 
-#: Names of single facts in the store.
-FACT_EPOCH = "epoch"
-FACT_CLOCK = "clock"
+#: Characters of an earlier reason that a history keeps; the journal has it whole.
+_OLD_REASON = 200
 
 
 def apply(event: Event, store: Store) -> None:
@@ -32,20 +28,11 @@ def apply(event: Event, store: Store) -> None:
     if event["id"] <= store.applied:
         return
     handler = _HANDLERS.get(event["type"])
-    if handler:  # an unknown type is from a newer version: it concerns nothing that this version keeps
+    if handler:
         handler(event, store)
+    elif "queue" in event:  # from a newer version, and about something that this version keeps
+        raise StoreError(f"event {event['id']} is of type {event['type']!r}, unknown to this postroomd: upgrade it")
     store.applied = event["id"]
-
-
-def failure_list(entry: Entry) -> list[dict[str, Any]]:
-    """The failed attempts that an entry remembers, newest last."""
-    failures: list[dict[str, Any]] = orjson.loads(entry.failures) if entry.failures else []
-    return failures
-
-
-def pin_fact(client_id: str) -> str:
-    """Name of the fact that says which uid a client id belongs to."""
-    return f"pin:{client_id}"
 
 
 def _created(event: Event, store: Store) -> None:
@@ -110,7 +97,7 @@ def _extended(event: Event, store: Store) -> None:
 
 def _acked(event: Event, store: Store) -> None:
     entry, before = _move(event, store, None)
-    store.delete(entry, before)
+    _forget(entry, before, store)
     store.touch_queue(entry.queue).total("acked")
 
 
@@ -125,7 +112,7 @@ def _released(event: Event, store: Store) -> None:
 def _retried(event: Event, store: Store) -> None:
     entry, before = _move(event, store, State.DELAYED)
     entry.due = event["dueEngineMs"]
-    _fail(entry, event)
+    _fail(entry, event, store)
     store.update(entry, before)
     store.touch_queue(entry.queue).total("retried")
 
@@ -133,14 +120,14 @@ def _retried(event: Event, store: Store) -> None:
 def _died(event: Event, store: Store) -> None:
     entry, before = _move(event, store, State.DEAD)
     entry.dead_at = event["engineMs"]
-    _fail(entry, event)
+    _fail(entry, event, store)
     store.update(entry, before)
     store.touch_queue(entry.queue).total("died")
 
 
 def _dropped(event: Event, store: Store) -> None:
     entry, before = _move(event, store, None)
-    store.delete(entry, before)
+    _forget(entry, before, store)
     store.touch_queue(entry.queue).total("dropped")
 
 
@@ -189,11 +176,23 @@ def _end_lease(entry: Entry) -> None:
     entry.lease_until = entry.leased_at = 0
 
 
-def _fail(entry: Entry, event: Event) -> None:
+def _fail(entry: Entry, event: Event, store: Store) -> None:
     """Add an attempt's failure to the history, and end its lease."""
-    failure = event["failure"] | {"failedAtMs": event["wallMs"]}
-    entry.failures = orjson.dumps([*failure_list(entry), failure][-HISTORY_LIMIT:]).decode()
+    history = store.fact(history_fact(entry.key)) or [] if entry.failures else []
+    if history:
+        history[-1]["reasonMessage"] = history[-1]["reasonMessage"][:_OLD_REASON]
+    history.append(event["failure"] | {"failedAtMs": event["wallMs"]})
+    history = history[-HISTORY_LIMIT:]
+    store.put_fact(history_fact(entry.key), history)
+    entry.failures = len(history)
     _end_lease(entry)
+
+
+def _forget(entry: Entry, before: State, store: Store) -> None:
+    """The end of a message."""
+    store.delete(entry, before)
+    if entry.failures:
+        store.put_fact(history_fact(entry.key), None)
 
 
 _HANDLERS: dict[str, Callable[[Event, Store], None]] = {

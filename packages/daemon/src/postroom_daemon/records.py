@@ -14,7 +14,7 @@ class Entry:
     """The changing facts of one message. Its body is stored beside it and never changes.
 
     ``seq`` is the id of its published event: publish order. ``due`` is when a delayed message becomes ready,
-    ``failures`` the JSON text of its failed attempts (a list, newest last, "" for none).
+    ``failures`` how many failed attempts its history remembers (the history is a fact of the store).
     """
 
     key: str
@@ -32,8 +32,24 @@ class Entry:
     lease_until: int = 0
     leased_at: int = 0
     dead_at: int = 0
-    failures: str = ""
+    failures: int = 0
     phase: str = ""
+
+
+def history_fact(key: str) -> str:
+    """Name of the fact that keeps a message's failed attempts: a list, newest last. It is apart from the entry, which
+    is read and written at each delivery."""
+    return f"history:{key}"
+
+
+def pin_fact(client_id: str) -> str:
+    """Name of the fact that says which uid a client id belongs to."""
+    return f"pin:{client_id}"
+
+
+#: Names of single facts: whose journal it is, and how the clocks last stood.
+FACT_EPOCH = "epoch"
+FACT_CLOCK = "clock"
 
 
 def no_counts() -> dict[str, int]:
@@ -65,7 +81,7 @@ class QueueRecord:
             "name": self.name,
             "kind": self.kind,
             "createdMs": self.created_wall,
-            "expiresAt": self.expires_at,
+            "expiresAtEngineMs": self.expires_at,
             "publishPaused": self.publish_paused,
             "consumePaused": self.consume_paused,
             "override": self.override,
@@ -80,7 +96,7 @@ class QueueRecord:
             name=data["name"],
             kind=data["kind"],
             created_wall=data["createdMs"],
-            expires_at=data["expiresAt"],
+            expires_at=data["expiresAtEngineMs"],
             publish_paused=data["publishPaused"],
             consume_paused=data["consumePaused"],
             override=data["override"],

@@ -31,7 +31,7 @@ def consume_next(context: Context, fields: Fields) -> Decision:
         "type": EventType.LEASED,
         "queue": queue,
         "key": entry.key,
-        "lease": context.new_lease_id(),
+        "lease": context.ids.lease(),
         "consumer": consumer,
         "untilEngineMs": now + lease_ms(context, queue, fields),
         "attempt": entry.attempt + 1,
