@@ -12,7 +12,7 @@ from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import HISTORY_LIMIT, State
 
 from .lifecycle import check_transition
-from .records import FACT_CLOCK, FACT_EPOCH, Entry, QueueRecord, history_fact, pin_fact
+from .records import FACT_CLOCK, FACT_EPOCH, Entry, QueueRecord, dlq_fact, history_fact, pin_fact
 from .stores.base import NotStored, Store, StoreError
 
 #: Characters of an earlier reason that a history keeps; the journal has it whole.
@@ -48,6 +48,8 @@ def _created(event: Event, store: Store) -> None:
 
 def _policy_set(event: Event, store: Store) -> None:
     _queue(event, store).override = event["override"]
+    if event["override"].get("dlq.queue"):
+        store.put_fact(dlq_fact(event["override"]["dlq.queue"]), event["queue"])
 
 
 def _paused(event: Event, store: Store) -> None:

@@ -47,6 +47,11 @@ def pin_fact(client_id: str) -> str:
     return f"pin:{client_id}"
 
 
+def dlq_fact(name: str) -> str:
+    """Name of the fact that a queue's policy, set at run time, addresses its dead letters by ``name``."""
+    return f"dlq:{name}"
+
+
 #: Names of single facts: whose journal it is, and how the clocks last stood.
 FACT_EPOCH = "epoch"
 FACT_CLOCK = "clock"

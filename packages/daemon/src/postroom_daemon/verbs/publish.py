@@ -13,6 +13,7 @@ from postroom_common.protocol import ErrorCode, message_key
 
 from ..context import Context, Decision, Draft
 from ..fields import Fields
+from .creation import queue_created
 
 
 def publish(context: Context, fields: Fields) -> Decision:
@@ -50,12 +51,7 @@ def publish(context: Context, fields: Fields) -> Decision:
     if fields["deduplicationKey"]:
         draft["deduplicationKey"] = fields["deduplicationKey"]
     draft["message"] = orjson.Fragment(orjson.dumps(envelope))
-    return Decision([draft] if record else [queue_created(queue), draft])
-
-
-def queue_created(queue: str) -> Draft:
-    """The event that makes a queue."""
-    return {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}
+    return Decision([draft] if record else [queue_created(context, queue), draft])
 
 
 def _attributes(value: Any) -> Part | None:
