@@ -14,9 +14,8 @@ from postroom_common.codec import Request
 from postroom_daemon.access import Principal
 from postroom_daemon.calls import Answer, Call
 from postroom_daemon.config import load
-from postroom_daemon.files import Files
-from postroom_daemon.recovery import OpenRoot, open_root
 from postroom_daemon.repeats import request_key
+from postroom_daemon.root import OpenRoot, Sources, open_root
 
 from .load import MESSAGE
 
@@ -27,7 +26,7 @@ Payload = dict[str, Any]
 @contextmanager
 def opened(root: Path, **flags: str) -> Iterator[OpenRoot]:
     """An open root without a daemon; ``flags`` are settings by their attribute's name with ``__`` for the dot."""
-    found = open_root(load(root, None, {}, {key.replace("__", "."): text for key, text in flags.items()}), Files())
+    found = open_root(load(root, None, {}, {key.replace("__", "."): text for key, text in flags.items()}), Sources())
     try:
         yield found
         found.broker.stop()

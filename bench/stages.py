@@ -27,7 +27,7 @@ from postroom_daemon.mailbox import Mailbox, mailbox
 from postroom_daemon.mailbox.boxes import Boxes
 from postroom_daemon.mailbox.intake import Intake
 from postroom_daemon.mailbox.watch import Watch
-from postroom_daemon.recovery import open_root
+from postroom_daemon.root import Sources, open_root
 from postroom_daemon.stores.sqlite import SqliteStore
 from postroom_daemon.traffic import TrafficLog
 from postroom_daemon.vitals import DaemonVitals
@@ -122,13 +122,13 @@ def measure(place: Path, size: int, groups: int) -> list[tuple[str, float]]:
     way; the rest and the sum last."""
     flags = {"limits.groupRequests": str(size)}
     config = load(place, None, {}, flags)
-    root = open_root(config, Files())
+    root = open_root(config, Sources())
     stages = Stages()
     border_ns = _border_ns()
     found: list[dict[str, float]] = []
     try:
         with _borders_watched(stages):
-            box = Mailbox(config.settings, Files())
+            box = Mailbox(config.settings, Files(), root.vitals.count_unanswered)
             writers = [write_requests(config.settings.ipc_root, f"stage-{number}") for number in range(CLIENTS)]
             responses = config.settings.ipc_root / "responses"
             for number in range(groups + 1):

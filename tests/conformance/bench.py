@@ -5,27 +5,21 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
-import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from postroom_common.codec import Request
 from postroom_common.events import Event, decode_event
-from postroom_daemon import broker as broker_module
-from postroom_daemon import recovery as recovery_module
 from postroom_daemon.access import Principal
 from postroom_daemon.calls import Answer, Call
 from postroom_daemon.clock import Clock
 from postroom_daemon.config import load
-from postroom_daemon.context import Context
 from postroom_daemon.files import Files
-from postroom_daemon.recovery import OpenRoot, open_root
+from postroom_daemon.ids import Ids
 from postroom_daemon.repeats import request_key
+from postroom_daemon.root import OpenRoot, Sources, open_root
 from postroom_daemon.segments import list_segments
 from postroom_daemon.stores.base import Store
 
@@ -72,6 +66,22 @@ class Sent:
         return None if self.answer.error else self.data
 
 
+class CountedIds(Ids):
+    """Ids that two benches give out alike."""
+
+    def __init__(self, numbers: Iterator[int]) -> None:
+        self._numbers = numbers
+
+    def message(self, wall_ms: int) -> str:
+        return f"message-{next(self._numbers)}"
+
+    def lease(self) -> str:
+        return f"lease-{next(self._numbers)}"
+
+    def root(self) -> str:
+        return "root-id"
+
+
 class Bench:
     """One root. ``flags`` are settings by their keys; ``segment_bytes`` may be less than the configuration allows."""
 
@@ -84,26 +94,12 @@ class Bench:
         config = load(root, None, {}, {"backend": backend, "traffic.enabled": "false", **flags})
         self.config = replace(config, settings=replace(config.settings, journal_segment_bytes=segment_bytes))
         self.root: OpenRoot | None = None
-        self._patches = ExitStack()
-        counted = partial(
-            Context,
-            new_message_id=lambda wall: f"message-{next(self.ids)}",
-            new_lease_id=lambda: f"lease-{next(self.ids)}",
-        )
-        self._patched = (
-            patch.object(broker_module, "Context", counted),
-            patch.object(recovery_module, "Clock", self.hands.clock),
-            patch.object(uuid, "uuid4", lambda: "root-id"),
-        )
 
     # --- life -------------------------------------------------------------------------------------------------
 
     def open(self, rewrite_journal: bool = False) -> Bench:
         assert self.root is None
-        with ExitStack() as patches:
-            for one in self._patched:
-                patches.enter_context(one)
-            self.root = open_root(self.config, self.files, rewrite_journal)
+        self.root = open_root(self.config, Sources(self.files, self.hands.clock, CountedIds(self.ids)), rewrite_journal)
         return self
 
     def close(self) -> None:
@@ -147,12 +143,10 @@ class Bench:
         """One group of these requests."""
         for one in sent:
             self.live.broker.submit(one.call)
-        with self._patched[0]:
-            self.live.broker.run_group()
+        self.live.broker.run_group()
 
     def stop(self) -> None:
-        with self._patched[0]:
-            self.live.broker.stop()
+        self.live.broker.stop()
 
     def send(self, command: str, **payload: Any) -> Sent:
         """One request in a group of its own."""

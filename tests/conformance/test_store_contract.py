@@ -59,7 +59,7 @@ def test_an_entry_comes_back_with_every_fact_it_was_kept_with(store: Store) -> N
     full = Entry(
         key="msg:q:x", queue=QUEUE, state=State.INFLIGHT, priority=-3, seq=2**62, created_wall=2**41, created=5,
         target="someone", attempt=4, due=17, lease_id="lease", consumer_id="holder", lease_until=99, leased_at=70,
-        dead_at=0, failures='[{"reasonMessage":"ü"}]', phase="word",
+        dead_at=0, failures=3, phase="word",
     )  # fmt: skip
     insert(store, full)
     assert store.get("msg:q:x") == full

@@ -72,7 +72,8 @@ def test_a_mark_says_when_it_was_since_boot() -> None:
     clock = Clock(lambda: hands.boot_ms, lambda: 0, "x")
     clock.resume(None, Now(700, 0))
     hands.boot_ms += 300
-    assert clock.mark_fields(clock.now()) == {"bootId": "x", "bootMs": 50_300}
+    mark = clock.mark(clock.now(), "root-id")
+    assert mark["bootId"] == "x" and mark["bootMs"] == 50_300 and mark["root"] == "root-id"
 
 
 @pytest.mark.parametrize("step", [YEARS_MS, -YEARS_MS])

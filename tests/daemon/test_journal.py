@@ -12,7 +12,7 @@ import pytest
 from postroom_daemon.broker import MustRecover
 from postroom_daemon.files import Files
 from postroom_daemon.journal import JournalUnknown
-from postroom_daemon.recovery import StartError
+from postroom_daemon.root import StartError
 from postroom_daemon.stores.base import StoreError
 from tests.conformance.bench import Bench
 

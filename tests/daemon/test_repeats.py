@@ -32,7 +32,7 @@ def test_the_oldest_are_forgotten_first_and_memory_is_bounded(monkeypatch: pytes
         repeats.remember(key(number), number)
         repeats.remember(key(number), number)
         repeats.remember_refusal(key(number), CommandError(ErrorCode.PAUSED, str(number)))
-    assert [number for number in range(100) if repeats.event_id(key(number)) is not None] == list(range(90, 100))
+    assert [number for number in range(100) if repeats.place(key(number)) is not None] == list(range(90, 100))
     assert [number for number in range(100) if repeats.refusal(key(number))] == list(range(95, 100))
 
 

@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from postroom_common.events import Event, decode_event, encode_event
-from postroom_daemon.segments import Damage, examine_tail, find_event, list_segments, read_requests, segment_name
+from postroom_daemon.root import StartError
+from postroom_daemon.segments import (
+    Damage,
+    examine_tail,
+    find_event,
+    list_segments,
+    place_of,
+    read_requests,
+    segment_name,
+)
 from tests.conformance.bench import Bench
 
 #: Requests of one last group: (events of the request) each.
@@ -44,7 +53,7 @@ def write(root: Path, *groups: list[Event]) -> Path:
 
 def ids(root: Path, damages: list[Damage] | None = None, begin: int = 1) -> list[int]:
     report = damages.append if damages is not None else lambda damage: None
-    return [event["id"] for request in read_requests(root, begin, report) for event in request]
+    return [event["id"] for request in read_requests(root, begin, report) for event in request.events]
 
 
 def flip(path: Path, offset: int) -> None:
@@ -155,17 +164,17 @@ def test_segments_are_found_in_order_and_other_files_passed_over(tmp_path: Path)
     assert [first for first, _ in list_segments(tmp_path)] == [2, 10]
 
 
-def test_an_event_is_found_by_its_id_wherever_it_stands(tmp_path: Path) -> None:
-    write(tmp_path, group(1, 1), group(2, 3))
+def test_an_event_is_found_at_its_place_wherever_it_stands(tmp_path: Path) -> None:
+    first = write(tmp_path, group(1, 1), group(2, 3))
     second = write(tmp_path, group(5, 2), group(7, 1))
-    for number in range(1, 8):
-        found = find_event(tmp_path, number)
+    offsets = line_starts(first)[:-1] + line_starts(second)[:-1]
+    for number, offset in enumerate(offsets, 1):
+        found = find_event(tmp_path, place_of(number, offset))
         assert found is not None and found["id"] == number
-    assert find_event(tmp_path, 8) is None and find_event(tmp_path, 0) is None
+    assert find_event(tmp_path, place_of(8, 0)) is None and find_event(tmp_path, place_of(0, 0)) is None
+    assert find_event(tmp_path, place_of(6, 0)) is None and find_event(tmp_path, place_of(7, 10**6)) is None
     flip(second, 10)
-    assert find_event(tmp_path, 5) is None and find_event(tmp_path, 6) is not None
-    (tmp_path / segment_name(8)).touch()
-    assert find_event(tmp_path, 8) is None
+    assert find_event(tmp_path, place_of(5, 0)) is None
 
 
 # --- the same through a whole root ----------------------------------------------------------------------------------
@@ -276,6 +285,52 @@ def test_without_its_last_segment_the_store_leads_and_a_gap_says_so(make_bench: 
     bench.reopen()
     bench.publish(message="next")
     assert published(bench) == ["next"]
+
+
+def test_a_segment_that_is_gone_from_the_middle_is_told_and_the_rest_is_delivered(
+    make_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = make_bench(segment_bytes=300).open()
+    for number in range(6):
+        bench.publish(message=f"m{number}")
+    bench.close()
+    lost = bench.segments()[3]
+    first, last = int(lost.stem), int(bench.segments()[4].stem) - 1
+    lost.unlink()
+    bench.lose_store()
+    caplog.clear()
+    bench.open()
+    assert f"events {first} to {last} are missing" in caplog.text
+    health = bench.do("health")
+    assert health["checks"]["journal"]["missingEvents"] == [[first, last]]
+    assert len(published(bench)) == 5
+
+
+def test_a_journal_of_a_newer_format_is_refused_and_left_as_it_is(make_bench: Callable[..., Bench]) -> None:
+    bench = closed_root(make_bench)
+    path = bench.segments()[0]
+    lines = path.read_bytes().splitlines(True)
+    marked = next(index for index, line in enumerate(lines) if b'"clock_marked"' in line)
+    event = decode_event(lines[marked]) | {"format": 99}
+    del event["crc"]
+    lines[marked] = encode_event(event)
+    path.write_bytes(b"".join(lines))
+    with pytest.raises(StartError, match="format 99, newer"):
+        bench.open()
+    assert path.read_bytes() == b"".join(lines)
+
+
+def test_a_journal_of_another_root_is_not_mixed_into_a_store(make_bench: Callable[..., Bench]) -> None:
+    bench = closed_root(make_bench)
+    path = bench.segments()[0]
+    lines = [decode_event(line) for line in path.read_bytes().splitlines(True)]
+    for event in lines:
+        del event["crc"]
+        if "root" in event:
+            event["root"] = "another"
+    path.write_bytes(b"".join(encode_event(event) for event in lines))
+    with pytest.raises(StartError, match="of root another"):
+        bench.open()
 
 
 def test_an_empty_file_with_a_name_far_ahead_changes_no_number(make_bench: Callable[..., Bench]) -> None:

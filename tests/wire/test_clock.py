@@ -35,7 +35,7 @@ class Machine:
 
 def mark_of(clock: Clock) -> Mark:
     now = clock.now()
-    fields = clock.mark_fields(now)
+    fields = clock.mark(now, "root")
     return Mark(fields["bootId"], fields["bootMs"], now.engine, now.wall)
 
 

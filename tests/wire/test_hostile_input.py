@@ -300,6 +300,7 @@ NAMES = (
     "\u00fc".encode() * 125 + b".json",
     b"with\nnewline\x1b[31m.json",
     b"no \xff\xfe utf-8.json",
+    b"\xff" * 200 + b".json",
     b".json",
     b"-rf.json",
     b" .json",
@@ -324,6 +325,20 @@ def test_strange_names_are_served_or_set_aside_like_any_other(daemon: Daemon, go
         assert sum(name.endswith(b".reason") for name in kept) == len(NAMES)
         assert sum(not name.endswith(b".reason") for name in kept) == len(NAMES)
     still_serves(daemon)
+
+
+def test_a_burst_of_large_requests_keeps_its_order_over_the_byte_limit_of_a_group(daemon: Daemon) -> None:
+    daemon.freeze()
+    for number in range(14):
+        body = f"{number:02d}" + "x" * 900_000
+        daemon.put(
+            envelope(requestId=f"r{number}", command="publish", payload={"queue": "large", "message": body}),
+            f"{13 * number % 14}.json",
+        )
+    daemon.thaw()
+    daemon.wait(lambda: not list(daemon.requests.iterdir()), "all are gone")
+    published = [event["message"]["parts"][0]["text"][:2] for event in daemon.events("published")]
+    assert published == [f"{number:02d}" for number in range(14)]
 
 
 def test_names_in_dead_are_never_overwritten(daemon: Daemon) -> None:

@@ -124,8 +124,8 @@ def failure_history(daemon: Daemon, key: str) -> list[str]:
     from contextlib import closing
 
     with closing(sqlite3.connect(daemon.root / "data" / "yirangmq.db")) as database:
-        query = "SELECT failures FROM msg_index WHERE message_key = ?"
-        (text,) = database.execute(query, (key,)).fetchone()
+        query = "SELECT value FROM kv WHERE key = ?"
+        (text,) = database.execute(query, (f"fact:history:{key}",)).fetchone()
     return [failure["reasonMessage"] for failure in json.loads(text)]
 
 

@@ -5,6 +5,7 @@ from ._delivery import Delivery
 from .client import Client, Request
 from .errors import (
     ERRORS_BY_CODE,
+    AnswerLost,
     BadResponse,
     DaemonNotRunning,
     DeadlineExpired,
@@ -34,6 +35,7 @@ from .errors import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "AnswerLost",
     "ERRORS_BY_CODE",
     "BadResponse",
     "Binary",

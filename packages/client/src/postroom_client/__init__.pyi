@@ -3,6 +3,7 @@ from ._delivery import Delivery
 from .client import Client, Request
 from .errors import (
     ERRORS_BY_CODE,
+    AnswerLost,
     BadResponse,
     DaemonNotRunning,
     DeadlineExpired,
@@ -32,6 +33,7 @@ from .errors import (
 __version__: str
 
 __all__ = [
+    "AnswerLost",
     "ERRORS_BY_CODE",
     "BadResponse",
     "Binary",

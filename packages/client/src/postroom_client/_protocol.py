@@ -88,6 +88,10 @@ ERROR_CODES = {
         "The disk refused a write. Nothing was changed.",
         "Try again; look at the device's disk and the daemon's log.",
     ),
+    "ERR_ANSWER_LOST": (
+        "The request was executed, but its answer is no longer there to be given.",
+        "Do not send it anew: look at the state (status, list_dlq) to learn what it came to.",
+    ),
     "ERR_INTERNAL_ERROR": (
         "The daemon failed at this request. Nothing was changed.",
         "Report it with the daemon's log; trying again may help.",

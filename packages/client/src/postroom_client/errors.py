@@ -118,6 +118,10 @@ class StorageFailed(ServerError):
     """ERR_STORAGE_FAILED: the disk refused a write. Nothing was changed."""
 
 
+class AnswerLost(ServerError):
+    """ERR_ANSWER_LOST: the request was executed, but its answer is no longer there. Do not send it anew."""
+
+
 class InternalError(ServerError):
     """ERR_INTERNAL_ERROR: the daemon failed at this request. Nothing was changed."""
 
@@ -137,5 +141,6 @@ ERRORS_BY_CODE = {
     "ERR_PAUSED": Paused,
     "ERR_STORAGE_FULL": StorageFull,
     "ERR_STORAGE_FAILED": StorageFailed,
+    "ERR_ANSWER_LOST": AnswerLost,
     "ERR_INTERNAL_ERROR": InternalError,
 }

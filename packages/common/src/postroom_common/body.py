@@ -8,7 +8,7 @@ is an object with exactly one of ``text`` (kept byte for byte), ``json`` (kept a
 from __future__ import annotations
 
 import binascii
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -16,6 +16,9 @@ from .errors import CommandError
 from .protocol import ErrorCode
 
 Part = dict[str, Any]
+
+#: Payload fields of a publish that an envelope carries through unchanged, when they are given.
+CARRIED: Final = ("type", "version", "traceId", "deduplicationKey", "timestamp")
 
 _BINARY_TYPE = "application/octet-stream"
 

@@ -25,7 +25,14 @@ POLICY_KEYS: Final = (
     Setting("retry.maxDelaySec", float, 60, "longest delay before a retry, seconds", _SHORTEST_S, _LONGEST_DELAY_S),
     Setting("dlq.enabled", bool, True, "keep dead messages; false: drop them, counted"),
     Setting("dlq.queue", str, "", "name that addresses the dead letters; `<queue>.dlq` if empty"),
-    Setting("dlq.retentionDays", float, 14, "days that dead letters are kept", _SHORTEST_S, 36500),
+    Setting(
+        "dlq.retentionDays",
+        float,
+        14,
+        "days that dead letters are kept (not enforced yet)",
+        _SHORTEST_S,
+        36500,
+    ),
 )
 _BY_PATH: Final = {key.key: key for key in POLICY_KEYS}
 

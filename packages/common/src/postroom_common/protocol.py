@@ -162,6 +162,11 @@ class ErrorCode(StrEnum):
         "The disk refused a write. Nothing was changed.",
         "Try again; look at the device's disk and the daemon's log.",
     )
+    ANSWER_LOST = (
+        "ERR_ANSWER_LOST",
+        "The request was executed, but its answer is no longer there to be given.",
+        "Do not send it anew: look at the state (status, list_dlq) to learn what it came to.",
+    )
     INTERNAL_ERROR = (
         "ERR_INTERNAL_ERROR",
         "The daemon failed at this request. Nothing was changed.",

@@ -8,7 +8,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode
 
-from .fold import pin_fact
+from .records import pin_fact
 from .stores.base import Store
 
 

@@ -52,6 +52,5 @@ class Call:
     number: int = 0
     wait_until: int = 0
     started_ns: int = 0
-    answered: bool = False
     bytes: int = 0
     engine: int = 0

@@ -84,7 +84,7 @@ def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) 
     config = source.load()
     if not config.root.is_dir():
         raise PostroomError(f"{config.root} does not exist; make it with: postroomd init --root {config.root}")
-    from .service import open_local
+    from .local import open_local
 
     try:
         with open_local(config) as session:

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from postroom_common.events import JOURNAL_FORMAT, EventType
+
 LONGEST_GAP_MS = 30 * 24 * 3600 * 1000
 
 
@@ -71,6 +73,13 @@ class Clock:
         """Read both clocks."""
         return Now(self._boot_ms() + self._offset, self._wall_ms())
 
-    def mark_fields(self, now: Now) -> dict[str, Any]:
-        """The fields of a clock_marked event taken at ``now``."""
-        return {"bootId": self.boot_id, "bootMs": now.engine - self._offset}
+    def mark(self, now: Now, root_id: str) -> dict[str, Any]:
+        """A clock_marked event taken at ``now``. It also says whose journal this is, and in which format: every segment
+        begins with one."""
+        return {
+            "type": EventType.CLOCK_MARKED,
+            "format": JOURNAL_FORMAT,
+            "root": root_id,
+            "bootId": self.boot_id,
+            "bootMs": now.engine - self._offset,
+        }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from .access import Principal
 from .clock import Now
+from .ids import Ids
 from .policies import Policies
 from .stores.base import Store
 
@@ -36,21 +35,6 @@ class Decision:
     wait_until: int | None = None
 
 
-def message_id(wall_ms: int) -> str:
-    """A version 7 UUID (RFC 9562): sorted by time, so that indexes grow at one end; 74 random bits."""
-    stamp = (wall_ms & 0xFFFFFFFFFFFF).to_bytes(6, "big").hex()
-    noise = os.urandom(10).hex()
-    variant = "89ab"[int(noise[3], 16) & 3]
-    return f"{stamp[:8]}-{stamp[8:]}-7{noise[:3]}-{variant}{noise[4:7]}-{noise[7:19]}"
-
-
-def lease_id() -> str:
-    """A version 4 UUID: a receipt that nobody can guess."""
-    noise = os.urandom(16).hex()
-    variant = "89ab"[int(noise[16], 16) & 3]
-    return f"{noise[:8]}-{noise[8:12]}-4{noise[13:16]}-{variant}{noise[17:20]}-{noise[20:]}"
-
-
 @dataclass(slots=True)
 class Context:
     """What a verb may look at."""
@@ -60,5 +44,4 @@ class Context:
     who: Principal
     policies: Policies
     vitals: Vitals
-    new_message_id: Callable[[int], str] = message_id
-    new_lease_id: Callable[[], str] = lease_id
+    ids: Ids

@@ -58,15 +58,28 @@ class Files:
             written += self.write(fd, data[written:])
 
     def open_directory(self, path: Path, mode: int = 0o700) -> int:
-        """An fd of the directory, which is made (its parents too) if it is missing. Its last component must not be a
-        symbolic link. Raises ``OSError``."""
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        """An fd of the directory, which is made (its parents too), durably, if it is missing. Its last component must
+        not be a symbolic link. Raises ``OSError``."""
         try:
             self.mkdir(path, mode)
         except FileExistsError:
             pass
+        except FileNotFoundError:
+            self.close(self.open_directory(path.parent, mode))
+            self.mkdir(path, mode)
+            self._sync_directory(path.parent)
+        else:
+            self._sync_directory(path.parent)
         fd: int = self.open(path, DIRECTORY_FLAGS)
         return fd
+
+    def _sync_directory(self, path: Path) -> None:
+        """Make the names in a directory durable."""
+        fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.fsync(fd)
+        finally:
+            self.close(fd)
 
     def put(self, directory: int, name: str, data: bytes, mode: int = 0o600) -> None:
         """Make a file with all its bytes appear under ``name`` at once. Not synced. Raises ``OSError``."""
@@ -77,7 +90,11 @@ class Files:
             self.unlink(temporary, dir_fd=directory)
             fd = self.open(temporary, CREATE_FLAGS, mode, dir_fd=directory)
         try:
-            self.write_all(fd, data)
-        finally:
-            self.close(fd)
-        self.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            try:
+                self.write_all(fd, data)
+            finally:
+                self.close(fd)
+            self.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except OSError:
+            self.unlink(temporary, dir_fd=directory)  # on a full disk it would take what space is left
+            raise

@@ -12,12 +12,8 @@ from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from .lifecycle import check_transition
-from .records import Entry, QueueRecord, with_failure
-from .stores.base import NotStored, Store
-
-#: Names of single facts in the store.
-FACT_EPOCH = "epoch"
-FACT_CLOCK = "clock"
+from .records import FACT_CLOCK, FACT_EPOCH, Entry, QueueRecord, dlq_fact, history_fact, pin_fact, with_failure
+from .stores.base import NotStored, Store, StoreError
 
 
 def apply(event: Event, store: Store) -> None:
@@ -30,17 +26,15 @@ def apply(event: Event, store: Store) -> None:
         return
     type_ = event["type"]
     handler = _HANDLERS.get(type_)
-    if handler and not store.reflects(event):
-        handler(event, store)  # an unknown type is from a newer version: it concerns nothing that this version keeps
-    total = _TOTALS.get(type_)
-    if total:
-        _queue(event, store).total(total)
+    if handler:
+        if not store.reflects(event):
+            handler(event, store)
+        total = _TOTALS.get(type_)
+        if total:
+            _queue(event, store).total(total)
+    elif "queue" in event:  # from a newer version, and about something that this version keeps
+        raise StoreError(f"event {event['id']} is of type {event['type']!r}, unknown to this postroomd: upgrade it")
     store.applied = event["id"]
-
-
-def pin_fact(client_id: str) -> str:
-    """Name of the fact that says which uid a client id belongs to."""
-    return f"pin:{client_id}"
 
 
 def _created(event: Event, store: Store) -> None:
@@ -56,6 +50,8 @@ def _created(event: Event, store: Store) -> None:
 
 def _policy_set(event: Event, store: Store) -> None:
     _queue(event, store).override = event["override"]
+    if event["override"].get("dlq.queue"):
+        store.put_fact(dlq_fact(event["override"]["dlq.queue"]), event["queue"])
 
 
 def _paused(event: Event, store: Store) -> None:
@@ -103,7 +99,7 @@ def _extended(event: Event, store: Store) -> None:
 
 def _acked(event: Event, store: Store) -> None:
     entry, before = _move(event, store, None)
-    store.delete(entry, before)
+    _forget(entry, before, store)
 
 
 def _released(event: Event, store: Store) -> None:
@@ -116,20 +112,20 @@ def _released(event: Event, store: Store) -> None:
 def _retried(event: Event, store: Store) -> None:
     entry, before = _move(event, store, State.DELAYED)
     entry.due = event["dueEngineMs"]
-    _fail(entry, event)
+    _fail(entry, event, store)
     store.update(entry, before)
 
 
 def _died(event: Event, store: Store) -> None:
     entry, before = _move(event, store, State.DEAD)
     entry.dead_at = event["engineMs"]
-    _fail(entry, event)
+    _fail(entry, event, store)
     store.update(entry, before)
 
 
 def _dropped(event: Event, store: Store) -> None:
     entry, before = _move(event, store, None)
-    store.delete(entry, before)
+    _forget(entry, before, store)
 
 
 def _reprocessed(event: Event, store: Store) -> None:
@@ -176,10 +172,20 @@ def _end_lease(entry: Entry) -> None:
     entry.lease_until = entry.leased_at = 0
 
 
-def _fail(entry: Entry, event: Event) -> None:
+def _fail(entry: Entry, event: Event, store: Store) -> None:
     """Add an attempt's failure to the history, and end its lease."""
-    entry.failures = with_failure(entry, event)
+    history = store.fact(history_fact(entry.key)) or [] if entry.failures else []
+    history = with_failure(history, event)
+    store.put_fact(history_fact(entry.key), history)
+    entry.failures = len(history)
     _end_lease(entry)
+
+
+def _forget(entry: Entry, before: State, store: Store) -> None:
+    """The end of a message."""
+    store.delete(entry, before)
+    if entry.failures:
+        store.put_fact(history_fact(entry.key), None)
 
 
 #: What is counted in a queue's totals, and under which name.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from postroom_common.errors import CommandError
-from postroom_common.events import Event, EventType, encode_event
+from postroom_common.events import Event, encode_event
 
 from .clock import Now
 from .context import Draft
@@ -14,22 +13,28 @@ from .stores.base import Store
 
 
 class Group:
-    """The open group. Its store transaction is begun and ended by the caller."""
+    """The open group. Its store transaction is begun and ended by the caller.
 
-    def __init__(self, store: Store, now: Now, epoch: int, last_id: int) -> None:
+    ``lead`` goes before the first event, if there is one: what every segment begins with.
+    """
+
+    def __init__(self, store: Store, now: Now, epoch: int, last_id: int, lead: Draft | None = None) -> None:
         self.events: list[Event] = []
         self.by_request: dict[bytes, Event] = {}
-        self.refused: dict[bytes, CommandError] = {}
         self.last_id = last_id
         self._store = store
         self._now = now
         self._epoch = epoch
+        self._lead = lead
 
     def record(self, drafts: list[Draft], by: dict[str, Any] | None = None, key: bytes = b"") -> Event:
         """Give a request's drafts their ids and apply them. Its last event.
 
         Raises what ``fold.apply`` raises: the whole group must then be given up.
         """
+        if self._lead:
+            lead, self._lead = self._lead, None
+            self.record([lead])
         engine, wall = self._now
         last = self.last_id + len(drafts)
         event: Event = {}
@@ -54,14 +59,14 @@ class Group:
             apply(event, self._store)
         return event
 
-    def encode(self) -> bytes:
-        """The group's journal lines."""
+    def count(self, type_: str) -> int:
+        """How many events of a type it has."""
+        return sum(event["type"] == type_ for event in self.events)
+
+    def encode(self) -> list[bytes]:
+        """The group's journal lines, one for each event."""
         for event in self.events:
             event["grp"] = self.last_id
         if len(self.events) > 1:
             self.events[-1]["gn"] = len(self.events)
-        return b"".join([encode_event(event) for event in self.events])
-
-    def count(self, type_: EventType) -> int:
-        """How many events of a type it has."""
-        return sum(event["type"] == type_ for event in self.events)
+        return [encode_event(event) for event in self.events]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,17 @@ from postroom_common.events import Event
 
 from .files import Files
 from .quarantine import Quarantine
-from .segments import OnDamage, examine_tail, find_event, list_segments, read_requests, segment_name
+from .segments import (
+    OnDamage,
+    PlacedRequest,
+    examine_tail,
+    find_event,
+    first_engine_ms,
+    list_segments,
+    place_of,
+    read_requests,
+    segment_name,
+)
 
 #: Errors that mean a lack of space.
 FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -68,7 +79,9 @@ class Journal:
             self._files.unlink(path.name, dir_fd=self._directory)
 
     def _cut_tail(self, path: Path, keep_bytes: int) -> None:
-        data = path.read_bytes()[keep_bytes:]
+        with path.open("rb") as file:
+            file.seek(keep_bytes)
+            data = file.read()
         self._quarantine.keep(f"{path.name}.{keep_bytes}", data, "unfinished at the end of the journal")
         fd = self._files.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -94,9 +107,18 @@ class Journal:
         return self._fd < 0 or self._size >= self._segment_bytes
 
     def roll(self) -> None:
-        """Begin a new segment at the next id. Its name is durable when this returns. Raises ``OSError``."""
+        """Begin a new segment at the next id. Its name is durable when this returns.
+
+        Raises ``JournalRefused``, ``JournalUnknown``.
+        """
         if self.unsynced:
             self.sync()
+        try:
+            self._begin_segment()
+        except OSError as error:
+            raise JournalRefused(error) from error
+
+    def _begin_segment(self) -> None:
         path = self.root / segment_name(self.last_id + 1)
         fd = self._files.open(path, _APPEND_FLAGS, self._mode)
         try:
@@ -110,11 +132,13 @@ class Journal:
         self._size = 0
         self.segment = path
 
-    def append(self, data: bytes, last_id: int) -> None:
-        """Write a group's lines, of which the last has ``last_id``. Not durable before ``sync``.
+    def append(self, lines: list[bytes], last_id: int) -> list[int]:
+        """Write a group's lines, of which the last has ``last_id``. Not durable before ``sync``. The places of the
+        lines, for ``find``.
 
         Raises ``JournalRefused`` when nothing was written, ``JournalUnknown`` when that cannot be said.
         """
+        data = b"".join(lines)
         try:
             self._files.write_all(self._fd, data)
         except OSError as error:
@@ -124,9 +148,11 @@ class Journal:
             except OSError as second:
                 raise JournalUnknown(f"journal: {error}; then, when undoing it: {second}") from error
             raise JournalRefused(error) from error
+        offsets = accumulate((len(line) for line in lines[:-1]), initial=self._size)
         self._size += len(data)
         self.last_id = last_id
         self.unsynced = True
+        return [place_of(number, offset) for number, offset in enumerate(offsets, last_id - len(lines) + 1)]
 
     def sync(self) -> None:
         """Make all that was appended durable. Raises ``JournalUnknown``."""
@@ -172,23 +198,27 @@ class Journal:
             else:
                 self._files.fdatasync(self._fd)
 
-    def requests_from(self, event_id: int, on_damage: OnDamage) -> Iterator[list[Event]]:
+    def requests_from(self, event_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
         """See ``segments.read_requests``."""
         return read_requests(self.root, event_id, on_damage)
 
-    def find(self, event_id: int) -> Event | None:
+    def find(self, place: int) -> Event | None:
         """See ``segments.find_event``."""
-        return find_event(self.root, event_id)
+        return find_event(self.root, place)
 
-    def drop_segments(self, folded_id: int, older_than_wall_ms: int, max_bytes: int) -> list[str]:
-        """Remove segments that are durably folded up to ``folded_id`` and are older than a time, or make the journal
-        larger than ``max_bytes``. The last one always stays. The names removed. Raises ``OSError``."""
+    def drop_segments(self, folded_id: int, older_than: int, max_bytes: int) -> list[str]:
+        """Remove segments that are durably folded up to ``folded_id`` and that ended before ``older_than`` (engine ms),
+        or make the journal larger than ``max_bytes``. The last one always stays. The names removed.
+
+        Raises ``OSError``.
+        """
         segments = list_segments(self.root)
         sizes = [path.stat().st_size for _, path in segments]
         total = sum(sizes)
         removed = []
-        for (_, path), (next_first, _), size in zip(segments, segments[1:], sizes, strict=False):
-            old = path.stat().st_mtime * 1000 < older_than_wall_ms
+        for (_, path), (next_first, following), size in zip(segments, segments[1:], sizes, strict=False):
+            begun = first_engine_ms(following)
+            old = begun is not None and begun < older_than
             if next_first - 1 > folded_id or not (old or total > max_bytes):
                 break
             self._files.unlink(path.name, dir_fd=self._directory)

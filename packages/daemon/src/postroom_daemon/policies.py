@@ -16,6 +16,9 @@ class Policies:
     def __init__(self, defaults: Layer, configured: Mapping[str, Layer]) -> None:
         self._defaults = defaults
         self._configured = configured
+        layers = (defaults, *configured.values())
+        self.dlq_names = frozenset(layer["dlq.queue"] for layer in layers if layer.get("dlq.queue"))
+        """Names that the configuration gives to dead letters: no queue may have one of them."""
         self._cache: dict[str, tuple[Layer, Policy]] = {}
 
     def effective(self, queue: str, record: QueueRecord | None) -> Policy:

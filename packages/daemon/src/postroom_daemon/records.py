@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
-
-import orjson
+from typing import Any, Final
 
 from postroom_common.events import Event
 from postroom_common.policy import Layer
 from postroom_common.protocol import HISTORY_LIMIT, State
+
+#: Characters of an earlier reason that a history keeps; the journal has it whole.
+_OLD_REASON: Final = 200
 
 
 @dataclass(slots=True)
@@ -17,7 +18,7 @@ class Entry:
     """The changing facts of one message. Its body is stored beside it and never changes.
 
     ``seq`` is the id of its published event: publish order. ``due`` is when a delayed message becomes ready,
-    ``failures`` the JSON text of its failed attempts (a list, newest last, "" for none).
+    ``failures`` how many failed attempts its history remembers (the history is a fact of the store).
     """
 
     key: str
@@ -35,20 +36,41 @@ class Entry:
     lease_until: int = 0
     leased_at: int = 0
     dead_at: int = 0
-    failures: str = ""
+    failures: int = 0
     phase: str = ""
 
 
-def failures_of(entry: Entry) -> list[dict[str, Any]]:
-    """The failed attempts that an entry remembers, newest last."""
-    failures: list[dict[str, Any]] = orjson.loads(entry.failures) if entry.failures else []
-    return failures
+#: What the name of a history's fact begins with.
+HISTORY: Final = "history:"
 
 
-def with_failure(entry: Entry, event: Event) -> str:
-    """An entry's ``failures`` with that of an event added."""
-    failure = event["failure"] | {"failedAtMs": event["wallMs"]}
-    return orjson.dumps([*failures_of(entry), failure][-HISTORY_LIMIT:]).decode()
+def history_fact(key: str) -> str:
+    """Name of the fact that keeps a message's failed attempts: a list, newest last. It is apart from the entry, which
+    is read and written at each delivery."""
+    return HISTORY + key
+
+
+def with_failure(history: list[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
+    """A message's failed attempts with that of an event added; the last ones only, and only the newest reason whole."""
+    before = [*history]
+    if before:
+        before[-1] = before[-1] | {"reasonMessage": before[-1]["reasonMessage"][:_OLD_REASON]}
+    return [*before, event["failure"] | {"failedAtMs": event["wallMs"]}][-HISTORY_LIMIT:]
+
+
+def pin_fact(client_id: str) -> str:
+    """Name of the fact that says which uid a client id belongs to."""
+    return f"pin:{client_id}"
+
+
+def dlq_fact(name: str) -> str:
+    """Name of the fact that a queue's policy, set at run time, addresses its dead letters by ``name``."""
+    return f"dlq:{name}"
+
+
+#: Names of single facts: whose journal it is, and how the clocks last stood.
+FACT_EPOCH = "epoch"
+FACT_CLOCK = "clock"
 
 
 def no_counts() -> dict[str, int]:
@@ -80,7 +102,7 @@ class QueueRecord:
             "name": self.name,
             "kind": self.kind,
             "createdMs": self.created_wall,
-            "expiresAt": self.expires_at,
+            "expiresAtEngineMs": self.expires_at,
             "publishPaused": self.publish_paused,
             "consumePaused": self.consume_paused,
             "override": self.override,
@@ -95,7 +117,7 @@ class QueueRecord:
             name=data["name"],
             kind=data["kind"],
             created_wall=data["createdMs"],
-            expires_at=data["expiresAt"],
+            expires_at=data["expiresAtEngineMs"],
             publish_paused=data["publishPaused"],
             consume_paused=data["consumePaused"],
             override=data["override"],

@@ -28,21 +28,22 @@ def key_of_event(event: Event) -> bytes | None:
 
 
 class Repeats:
-    """Request keys, each with the id of the request's last event, or with the error that refused it."""
+    """Request keys, each with the place of the request's last event in the journal, or with the error that refused
+    it."""
 
     def __init__(self) -> None:
-        self._events: dict[bytes, int] = {}
-        self._event_order: deque[bytes] = deque()
+        self._places: dict[bytes, int] = {}
+        self._place_order: deque[bytes] = deque()
         self._refusals: dict[bytes, CommandError] = {}
         self._refusal_order: deque[bytes] = deque()
 
-    def remember(self, key: bytes, event_id: int) -> None:
+    def remember(self, key: bytes, place: int) -> None:
         """Keep where a request's answer stands."""
-        if key not in self._events:
-            self._event_order.append(key)
-            if len(self._event_order) > REMEMBERED:
-                self._events.pop(self._event_order.popleft(), None)
-        self._events[key] = event_id
+        if key not in self._places:
+            self._place_order.append(key)
+            if len(self._place_order) > REMEMBERED:
+                self._places.pop(self._place_order.popleft(), None)
+        self._places[key] = place
 
     def remember_refusal(self, key: bytes, error: CommandError) -> None:
         """Keep the error that a request was refused with."""
@@ -52,9 +53,9 @@ class Repeats:
                 self._refusals.pop(self._refusal_order.popleft(), None)
         self._refusals[key] = error
 
-    def event_id(self, key: bytes) -> int | None:
-        """The last event of the request with this key."""
-        return self._events.get(key)
+    def place(self, key: bytes) -> int | None:
+        """Where the last event of the request with this key stands."""
+        return self._places.get(key)
 
     def refusal(self, key: bytes) -> CommandError | None:
         """The error that the request with this key was refused with."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from postroom_common.body import part_to_wire, value_to_wire
+from postroom_common.body import CARRIED, part_to_wire, value_to_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import ErrorCode, State
@@ -16,9 +16,6 @@ from .clock import Now
 from .policies import Policies, override_to_wire
 from .records import QueueRecord
 from .stores.base import Store
-
-#: Fields of an envelope that go to the consumer as they came from the publisher.
-_CARRIED = ("type", "version", "traceId", "deduplicationKey", "timestamp")
 
 
 def reply_to(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
@@ -47,7 +44,7 @@ def message_to_wire(event: Event, store: Store) -> dict[str, Any]:
         "attempt": event["attempt"],
         "createdAt": entry.created_wall,
     }
-    for name in _CARRIED:
+    for name in CARRIED:
         if name in envelope:
             shown[name] = envelope[name]
     if entry.target:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -15,6 +14,8 @@ from typing import NamedTuple
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import Event, decode_event
 
+#: An offset fits: a segment ends with the first group beyond ``journal.segmentBytes``, at most 2 GiB.
+_OFFSET_BITS = 40
 _NAME = re.compile(r"(\d{20})\.jsonl")
 
 
@@ -149,8 +150,15 @@ def _tears_last_group(previous: _Place | None, following: _Place | None, last: _
     return previous is None or previous.grp < following.id - 1
 
 
-def read_requests(root: Path, from_id: int, on_damage: OnDamage) -> Iterator[list[Event]]:
-    """All intact requests that end at ``from_id`` or later, in order, each as the list of its events.
+class PlacedRequest(NamedTuple):
+    """An intact request: its events, and the place of the last of them."""
+
+    events: list[Event]
+    place: int
+
+
+def read_requests(root: Path, from_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
+    """All intact requests that end at ``from_id`` or later, in order.
 
     Damaged lines, and the rest of a request that has lost one, go to ``on_damage``. Raises ``OSError``.
     """
@@ -174,7 +182,8 @@ def read_requests(root: Path, from_id: int, on_damage: OnDamage) -> Iterator[lis
                 if len(pending) != event.get("n", 1):
                     _report(path, pending, "its request is incomplete", on_damage)
                 elif event["id"] >= from_id:
-                    yield [pended.event for pended in pending if pended.event is not None]
+                    events = [pended.event for pended in pending if pended.event is not None]
+                    yield PlacedRequest(events, place_of(event["id"], line.offset))
                 pending = []
         _report(path, pending, "its request is incomplete", on_damage)
 
@@ -192,19 +201,27 @@ def _report(path: Path, lines: list[Line], reason: str, on_damage: OnDamage) -> 
         on_damage(Damage(path, line.offset, line.data, reason))
 
 
-def find_event(root: Path, event_id: int) -> Event | None:
-    """One event by its id; None when its segment is gone or it is damaged. Raises ``OSError``."""
+def place_of(event_id: int, offset: int) -> int:
+    """Where an event stands, in one number: its id, and its line's offset in its segment."""
+    return event_id << _OFFSET_BITS | offset
+
+
+def find_event(root: Path, place: int) -> Event | None:
+    """The event at a place; None when its segment is gone or it is damaged. Raises ``OSError``."""
+    event_id, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
     holding = [path for first, path in list_segments(root) if first <= event_id]
-    if not holding or holding[-1].stat().st_size == 0:
+    if not holding:
         return None
-    with holding[-1].open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-        prefix = b'{"id":%d,' % event_id
-        start = view.find(b"\n" + prefix) + 1
-        if start == 0 and view[: len(prefix)] != prefix:
+    with holding[-1].open("rb") as file:
+        file.seek(offset)
+        try:
+            event = decode_event(file.readline())
+        except DamagedRecord:
             return None
-        end = view.find(b"\n", start)
-        line = view[start : end if end >= 0 else len(view)]
-    try:
-        return decode_event(line)
-    except DamagedRecord:
-        return None
+    return event if event["id"] == event_id else None
+
+
+def first_engine_ms(path: Path) -> int | None:
+    """The engine time at which a segment begins; None when its first line is damaged. Raises ``OSError``."""
+    first = next(read_lines(path), None)
+    return int(first.event["engineMs"]) if first and first.event else None

@@ -12,25 +12,18 @@ import os
 import selectors
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
-from postroom_common.codec import Request
-
-from .access import Principal
 from .broker import MustRecover
-from .calls import Answer, Call
 from .config import Config
-from .files import Files
 from .journal import JournalUnknown
 from .mailbox import Mailbox
 from .notify import notify
-from .recovery import OpenRoot, StartError, open_root
-from .repeats import request_key
+from .root import OpenRoot, Sources, StartError, open_root
 from .stores.base import StoreDamaged, StoreError
 
-__all__ = ["LocalSession", "StartError", "open_local", "serve"]
+__all__ = ["StartError", "serve"]
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +33,8 @@ RESCAN_S: Final = 1.0
 CHECKPOINT_S: Final = 600.0
 #: Requests make many objects and no cycles: the collector looks rarely.
 GC_THRESHOLD: Final = (20_000, 20, 20)
+#: A run that lasted so long (s) was no failed start.
+LASTING_S: Final = 60.0
 #: Pauses between attempts to start again after the disk failed (s), the last one repeated.
 RESTART_PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
 
@@ -53,33 +48,46 @@ def serve(config: Config) -> int:
     gc.freeze()  # what was imported stays
     gc.set_threshold(*GC_THRESHOLD)
     stop = _StopSignal()
-    files = Files()
-    failures = 0
-    refold = False
+    sources = Sources()
+    doubt = _Doubt()
     try:
         while True:
+            started = time.monotonic()
             try:
-                _run_once(config, files, stop, rewrite_journal=failures > 0, refold=refold)
+                _run_once(config, sources, stop, doubt)
                 return 0
-            except (MustRecover, JournalUnknown, StoreDamaged) as error:
-                log.critical("%s; nobody was answered, starting again from the journal", error)
-                refold = isinstance(error, StoreDamaged)
             except StartError as error:
-                if not failures:
+                if not doubt.failures:
                     raise
                 log.critical("%s", error)
-            if stop.wait(RESTART_PAUSES_S[min(failures, len(RESTART_PAUSES_S) - 1)]):
+            except (MustRecover, JournalUnknown, StoreError) as error:
+                log.critical("%s; nobody was answered, starting again from the journal", error)
+                doubt.rewrite_journal |= isinstance(error, JournalUnknown)
+                doubt.refold |= isinstance(error, StoreDamaged)
+            if time.monotonic() - started > LASTING_S:
+                doubt.failures = 0
+            if stop.wait(RESTART_PAUSES_S[min(doubt.failures, len(RESTART_PAUSES_S) - 1)]):
                 return 1
-            failures += 1
+            doubt.failures += 1
     finally:
         stop.close()
 
 
-def _run_once(config: Config, files: Files, stop: _StopSignal, rewrite_journal: bool, refold: bool) -> None:
-    root = open_root(config, files, rewrite_journal, refold)
+@dataclass(slots=True)
+class _Doubt:
+    """What is not to be trusted when the root is opened again."""
+
+    failures: int = 0
+    rewrite_journal: bool = False
+    refold: bool = False
+
+
+def _run_once(config: Config, sources: Sources, stop: _StopSignal, doubt: _Doubt) -> None:
+    root = open_root(config, sources, doubt.rewrite_journal, doubt.refold)
+    doubt.rewrite_journal = doubt.refold = False
     try:
         try:
-            mailbox = Mailbox(config.settings, files)
+            mailbox = Mailbox(config.settings, sources.files, root.vitals.count_unanswered)
         except OSError as error:
             raise StartError(f"{config.settings.ipc_root}: {error}") from error
         try:
@@ -193,8 +201,8 @@ class _Loop:
         settings, journal = self._settings, self._root.journal
         try:
             folded = self._root.store.checkpoint()
-            old = time.time() * 1000 - settings.journal_retention_hours * 3600 * 1000
-            removed = journal.drop_segments(folded, int(old), settings.journal_max_bytes)
+            old = self._root.clock.now().engine - settings.journal_retention_hours * 3600 * 1000
+            removed = journal.drop_segments(folded, old, settings.journal_max_bytes)
         except (OSError, StoreError) as error:
             log.error("checkpoint: %s", error)
             return
@@ -230,45 +238,3 @@ class _Loop:
         if self._root.journal.unsynced and time.monotonic() >= self._next_sync:
             self._root.journal.sync()
             self._next_sync = time.monotonic() + self._settings.journal_interval_ms / 1000
-
-
-class LocalSession:
-    """Commands on a stopped root, without a mailbox."""
-
-    def __init__(self, root: OpenRoot) -> None:
-        self._root = root
-        self._count = 0
-
-    def call(self, command: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Do one command, durably. Its reply's data.
-
-        Raises ``CommandError``.
-        """
-        answers: list[Answer] = []
-        self._count += 1
-        request = Request(f"local-{os.getpid()}-{self._count}", "local", command, 0, payload)
-        key = request_key(os.geteuid(), os.urandom(16))
-        call = Call(
-            request, Principal("local", os.geteuid(), os.geteuid()), key, time.time_ns() // 1_000_000, answers.append
-        )
-        self._root.broker.submit(call)
-        self._root.broker.run_group()
-        while not answers:  # it waits for a message, as asked
-            due = self._root.broker.next_due() or 0
-            time.sleep(max(0.0, (due - self._root.clock.now().engine) / 1000))
-            self._root.broker.run_group()
-        if answers[0].error:
-            raise answers[0].error
-        return answers[0].data or {}
-
-
-@contextmanager
-def open_local(config: Config) -> Iterator[LocalSession]:
-    """A session on a root that no daemon serves. Raises ``StartError``."""
-    os.umask(0o022)
-    root = open_root(config, Files())
-    try:
-        yield LocalSession(root)
-        root.broker.stop()
-    finally:
-        root.close()

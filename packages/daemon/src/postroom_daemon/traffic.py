@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import orjson
 
 from .files import CREATE_FLAGS, Files
+
+_NAME = re.compile(r"\d{20}\.jsonl")
 
 
 class TrafficLog:
@@ -66,7 +69,7 @@ class TrafficLog:
     def _begin_file(self) -> None:
         directory = self._files.open_directory(self._root)
         try:
-            numbers = sorted(int(n[:-6]) for n in os.listdir(directory) if n.endswith(".jsonl") and n[:-6].isdecimal())
+            numbers = sorted(int(name[:20]) for name in os.listdir(directory) if _NAME.fullmatch(name))
             for number in numbers[: max(0, len(numbers) - self._keep_files + 1)]:
                 self._files.unlink(_name(number), dir_fd=directory)
             name = _name(numbers[-1] + 1 if numbers else 1)

@@ -15,12 +15,14 @@ from postroom_common.protocol import PROTOCOL_VERSION, Command, ErrorCode
 
 from .calls import Answer, Call
 from .clock import Now
+from .config import Settings
 from .group import Group
 from .histogram import Histogram
 from .journal import Journal
 from .stores.base import Store, StoreError
 from .traffic import TrafficLog
 
+_VERSION = version("postroom-daemon")
 #: Seconds over which rates are taken.
 RATE_SECONDS = 60
 #: The events behind each rate.
@@ -43,21 +45,14 @@ class DaemonVitals:
     """
 
     def __init__(
-        self,
-        journal: Journal,
-        traffic: TrafficLog | None,
-        min_free_bytes: int,
-        node_id: str,
-        backend: str,
-        durability: str,
+        self, journal: Journal, traffic: TrafficLog | None, settings: Settings, missing: list[tuple[int, int]]
     ) -> None:
         self.mailbox_figures: Callable[[], dict[str, int]] = dict
         self._journal = journal
         self._traffic = traffic
-        self._min_free_bytes = min_free_bytes
-        self._node_id = node_id
-        self._backend = backend
-        self._durability = durability
+        self._settings = settings
+        self._min_free_bytes = settings.storage_min_free_bytes
+        self._missing = missing
         self._started_ns = time.monotonic_ns()
         self._requests: Counter[str] = Counter()
         self._commands: Counter[str] = Counter()
@@ -138,14 +133,16 @@ class DaemonVitals:
         }
         if checks["store"]["ok"] and store.applied < self._journal.last_id:
             checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self._journal.last_id}"}
+        if self._missing:
+            checks["journal"]["missingEvents"] = [list(span) for span in self._missing[:100]]
         return {
             "status": "ok" if all(check["ok"] for check in checks.values()) else "degraded",
             "timestamp": now.wall,
             "checks": checks,
-            "nodeId": self._node_id,
-            "backend": self._backend,
-            "durability": self._durability,
-            "version": version("postroom-daemon"),
+            "nodeId": self._settings.node_id,
+            "backend": self._settings.backend,
+            "durability": self._settings.journal_durability,
+            "version": _VERSION,
             "protocolVersion": PROTOCOL_VERSION,
         }
 
@@ -178,6 +175,7 @@ class DaemonVitals:
             "rates": self._rates(),
             "groups": dict(self._groups),
             "mailbox": self.mailbox_figures(),
+            "trafficLinesLost": self._traffic.lost if self._traffic else 0,
         }
 
     def _rates(self) -> dict[str, float]:

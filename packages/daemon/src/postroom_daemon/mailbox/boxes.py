@@ -15,7 +15,7 @@ from ..files import DIRECTORY_FLAGS, Files
 log = logging.getLogger(__name__)
 
 #: Boxes that are kept open. The least recently used is closed.
-OPEN_BOXES = 16
+OPEN_BOXES = 64
 
 
 class NoBox(OSError):

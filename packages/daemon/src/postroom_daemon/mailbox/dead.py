@@ -54,7 +54,7 @@ class DeadBox:
 
     def _free_name(self, name: str) -> str:
         """``name``, or with a number before its suffix when it is taken; short enough for the reason's name."""
-        stem = os.fsencode(name.removesuffix(".json"))[:200].decode("utf-8", "replace")
+        stem = os.fsdecode(os.fsencode(name.removesuffix(".json"))[:200])
         kept, number = stem + ".json", 0
         while self._exists(kept):
             number += 1

@@ -77,23 +77,40 @@ class Intake:
 
         Raises ``OSError``.
         """
-        if not self._backlog:
-            names = self._scan()
-            if len(names) > max_requests:
-                names = self._by_age(names)
-            self._backlog.extend(names)
+        names = [] if self._backlog else self._scan()
+        if len(names) > max_requests:
+            names = self._by_age(names)
+        self._backlog.extend(names)
+        taken = self._read_next(max_requests, max_bytes)
+        if self._backlog and 1 < len(names) <= max_requests:
+            # The bytes of a group were used up before all of a short scan was read, in no order: now in that of age.
+            self._backlog = deque(self._by_age(names))
+            taken = self._read_next(max_requests, max_bytes)
+        taken.sort(key=lambda t: (t.ctime_ns, t.name))
+        return taken
+
+    def _read_next(self, max_requests: int, max_bytes: int) -> list[Taken]:
         taken: list[Taken] = []
         size = 0
         while self._backlog and len(taken) < max_requests and size < max_bytes:
-            one = self._read(self._backlog.popleft())
+            name = self._backlog[0]
+            try:
+                one = self._read(name)
+            except OSError as error:
+                if error.errno in _OUR_FAULT:
+                    raise
+                log.error("request %r is put off: %s", name[:100], error)
+                self._leave(name, self._inode(name) or 0)
+                one = None
+            self._backlog.popleft()
             if one:
                 taken.append(one)
                 size += len(one.data)
-        if len(taken) > 1:
-            taken.sort(key=lambda t: (t.ctime_ns, t.name))
-        for one in taken:
-            self.held[one.name] = one.inode
         return taken
+
+    def hold(self, taken: Taken) -> None:
+        """The request is being worked on: scans pass over it until it is finished, set aside or postponed."""
+        self.held[taken.name] = taken.inode
 
     def gone(self) -> list[str]:
         """Held names whose file has vanished or was replaced; they are no longer held."""

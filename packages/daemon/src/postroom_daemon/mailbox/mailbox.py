@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -36,12 +37,14 @@ LOCK_NAME: Final = "daemon.lock"
 
 
 class Mailbox:
-    """The directories below ``ipc.root``, opened once and used by descriptor. Raises ``OSError``."""
+    """The directories below ``ipc.root``, opened once and used by descriptor. ``on_set_aside`` is told why a request
+    was set aside unanswered. Raises ``OSError``."""
 
-    def __init__(self, settings: Settings, files: Files) -> None:
+    def __init__(self, settings: Settings, files: Files, on_set_aside: Callable[[str], None]) -> None:
         root: Path = settings.ipc_root
         self._settings = settings
         self._files = files
+        self._on_set_aside = on_set_aside
         files.close(files.open_directory(root))
         self._dead = DeadBox(
             root / settings.ipc_dead_dir, files, settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
@@ -85,8 +88,14 @@ class Mailbox:
         taken = self._intake.take(self._settings.limits_group_requests, self._settings.limits_group_bytes)
         calls = []
         for one in taken:
-            call = self._call_for(one)
+            try:
+                call = self._call_for(one)
+            except OSError as error:  # of this request alone: the others go on
+                log.error("request %r is put off: %s", one.name[:100], error)
+                self._intake.postpone(one)
+                continue
             if call:
+                self._intake.hold(one)
                 self._calls[one.name] = call
                 calls.append(call)
         return calls
@@ -115,10 +124,6 @@ class Mailbox:
         except NoBox as error:
             self._reject(taken, str(error))
             return None
-        except OSError as error:
-            log.warning("request %r is put off: %s", taken.name[:100], error)
-            self._intake.postpone(taken)
-            return None
         return Call(
             request=request,
             who=Principal(request.client_id, taken.uid, box_uid),
@@ -131,6 +136,7 @@ class Mailbox:
 
     def _reject(self, taken: Taken, reason: str) -> None:
         self._intake.set_aside(taken.name, reason)
+        self._on_set_aside(reason)
 
     def _respond(self, name: str, answer: Answer) -> None:
         request = self._calls[name].request

@@ -26,6 +26,10 @@ class StoreFull(StoreError):
     """There is no space for what was to be kept."""
 
 
+class StoreBusy(StoreError):
+    """Another process holds the storage: nothing can be kept until it lets go."""
+
+
 class NotStored(StoreError):
     """What was to be changed is not there. The storage itself is sound, and nothing was changed."""
 
@@ -174,4 +178,4 @@ class Store(ABC):
 
     @abstractmethod
     def put_fact(self, name: str, value: Any) -> None:
-        """Keep a single JSON value."""
+        """Keep a single JSON value; None forgets it."""

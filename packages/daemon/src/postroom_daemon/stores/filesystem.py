@@ -19,7 +19,7 @@ from postroom_common.protocol import State
 
 from ..files import Files
 from ..quarantine import Quarantine
-from ..records import Entry, QueueRecord, with_failure
+from ..records import HISTORY, Entry, QueueRecord, with_failure
 from . import fs_content
 from .base import BodyLost, Store, StoreError
 from .book import QueueBook
@@ -31,7 +31,7 @@ from .fs_tree import Tree
 
 log = logging.getLogger(__name__)
 
-_Facts = tuple[int, dict[str, str]]  # the line inside a file, by its event, and what it holds
+_Facts = tuple[int, dict[str, Any]]  # the line inside a file, by its event, and what it holds
 
 
 class FilesystemStore(Store):
@@ -64,6 +64,7 @@ class FilesystemStore(Store):
         self._bodies: dict[str, bytes] = {}  # of new messages, and of those to be written anew
         self._read = ("", b"")  # the file that was read last: its message and content
         self._inside: dict[str, _Facts] = {}
+        self._histories: dict[str, list[Any] | None] = {}
         self._facts_before: dict[str, Any] = {}
         self._new_queues: list[str] = []
         self.applied = self._applied_before = 0
@@ -127,7 +128,8 @@ class FilesystemStore(Store):
     def rollback(self) -> None:
         if self._failed:
             raise StoreError(f"{self._tree.root}: a commit has failed half-way; the store must be opened anew")
-        self._facts |= self._facts_before
+        for name, value in self._facts_before.items():
+            self._set_fact(name, value)
         for name in self._new_queues:
             self._queues.remove(name)
         self._book.rollback()
@@ -141,7 +143,7 @@ class FilesystemStore(Store):
         self._end()
 
     def _end(self) -> None:
-        for kept in (self._changed, self._seen, self._bodies, self._inside, self._facts_before):
+        for kept in (self._changed, self._seen, self._bodies, self._inside, self._histories, self._facts_before):
             kept.clear()
         self._read = ("", b"")
         self._new_queues.clear()
@@ -190,7 +192,7 @@ class FilesystemStore(Store):
             if entry.state is State.INFLIGHT and event["type"] == EventType.LEASED:
                 entry.lease_id, entry.consumer_id = event["lease"], event["consumer"]
             if "failure" in event:
-                entry.failures = with_failure(entry, event)
+                found.histories[key] = with_failure(self._history(key) or [], event)
 
     def caught_up(self, clean: bool) -> list[str]:
         found = self._scan
@@ -205,7 +207,8 @@ class FilesystemStore(Store):
         self.commit()
         self._scan = None
         try:
-            return [key for key in found.misplaced if not self._settle_misplaced(key, clean)]
+            moved = [self._entry(key) for key in found.misplaced if not self._settle_misplaced(key, clean)]
+            return [entry.key for entry in sorted(moved, key=lambda entry: (entry.dead_at, entry.seq))]
         except OSError as error:
             raise StoreError(f"{self._tree.root}: {error}") from error
         finally:
@@ -242,7 +245,10 @@ class FilesystemStore(Store):
             name = read_name(self._index.places[key].rpartition("/")[2])
             assert name is not None  # it was read at the start, or written by us
             if name.inside:
-                self._inside[key] = fs_content.facts_of(self._content(key), name.inside)
+                line, found = fs_content.facts_of(self._content(key), name.inside)
+                if line != name.inside:  # an older line: the lease in it is not the one that the name tells of
+                    found = {fact: text for fact, text in found.items() if fact in ("history", "phase", "target")}
+                self._inside[key] = (line, found)
             facts = self._inside.get(key, (0, {}))[1]
             healed = self._scan.healed.get(key) if self._scan else None
             known = self._seen[key] = healed or read_entry(name, key, self._queue_of(key), facts)
@@ -294,9 +300,13 @@ class FilesystemStore(Store):
 
     def _note(self, entry: Entry) -> None:
         if self._scan and self._scan.healed.pop(entry.key, None):
-            body = self._scan.bodies.pop(entry.key, None)
-            if body is not None:
-                self._bodies[entry.key] = body
+            try:
+                self._bodies[entry.key] = self.envelope(entry.key)  # what is torn is written anew, not added to
+            except BodyLost as error:
+                log.error("%s", error)
+            self._scan.bodies.pop(entry.key, None)
+            if entry.key in self._scan.histories:
+                self._histories.setdefault(entry.key, self._scan.histories.pop(entry.key))
         self._changed[entry.key] = self._seen[entry.key] = entry
         self._index.add(entry)
 
@@ -339,10 +349,11 @@ class FilesystemStore(Store):
         old = read_name(place.rpartition("/")[2]) if place else None
         version = max(self.applied, old.version if old else entry.seq)
         line, facts_before = self._inside.get(key, (0, {}))
-        name, facts = write_name(entry, version, line)
+        history = self._history(key)
+        name, facts = write_name(entry, version, line, history)
         if facts and facts != facts_before:
             line = version
-            name, facts = write_name(entry, version, line)
+            name, facts = write_name(entry, version, line, history)
             added = fs_content.fact_line(line, facts)
         else:
             added = b""
@@ -398,11 +409,36 @@ class FilesystemStore(Store):
         return self._queues[at : at + limit]
 
     def fact(self, name: str) -> Any:
+        if name.startswith(HISTORY):
+            return deepcopy(self._history(name.removeprefix(HISTORY)))
         return deepcopy(self._facts.get(name))
 
     def put_fact(self, name: str, value: Any) -> None:
+        if name.startswith(HISTORY):  # it belongs into the message's file, so that both change at once
+            key = name.removeprefix(HISTORY)
+            self._histories[key] = deepcopy(value)
+            entry = self.get(key)
+            if entry:
+                self._note(entry)
+            return
         self._facts_before.setdefault(name, self._facts.get(name))
-        self._facts[name] = deepcopy(value)
+        self._set_fact(name, deepcopy(value))
+
+    def _set_fact(self, name: str, value: Any) -> None:
+        if value is None:
+            self._facts.pop(name, None)
+        else:
+            self._facts[name] = value
+
+    def _history(self, key: str) -> list[Any] | None:
+        if key in self._histories:
+            return self._histories[key]
+        if self._scan and key in self._scan.histories:
+            return self._scan.histories[key]
+        if self.get(key) is None:
+            return None
+        history: list[Any] | None = self._inside.get(key, (0, {}))[1].get("history")
+        return history
 
     def _directory(self, queue: str) -> str:
         directory = self._directories.get(queue)

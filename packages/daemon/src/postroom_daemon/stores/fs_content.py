@@ -35,7 +35,7 @@ def first_line(entry: Entry, envelope: bytes) -> bytes:
     return encode_line({**facts, "message": orjson.Fragment(envelope)})
 
 
-def fact_line(event_id: int, facts: dict[str, str]) -> bytes:
+def fact_line(event_id: int, facts: dict[str, Any]) -> bytes:
     """A line with all facts that the name cannot hold, as they stand from ``event_id`` on."""
     return encode_line({"id": event_id, "facts": facts})
 
@@ -59,7 +59,7 @@ def envelope_of(content: bytes, key: str) -> bytes | None:
     return line[line.index(_MESSAGE) + len(_MESSAGE) : -_TAIL]
 
 
-def facts_of(content: bytes, up_to: int) -> tuple[int, dict[str, str]]:
+def facts_of(content: bytes, up_to: int) -> tuple[int, dict[str, Any]]:
     """The last intact facts of an event up to ``up_to``, with that event's id; 0 and none when there are none."""
     for line in reversed(content.split(b"\n")[1:]):
         try:

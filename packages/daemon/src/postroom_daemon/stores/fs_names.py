@@ -46,12 +46,12 @@ _NUMBERS: Final = {
     "u": "lease_until",
     "l": "leased_at",
     "x": "dead_at",
+    "n": "failures",
 }
 _TEXTS: Final = {"k": "lease_id", "c": "consumer_id", "t": "target"}
 #: The fact that the order of a name tells, by its letter: it needs no tag.
 _ORDERS: Final = {READY: "priority", DELAYED: "due", INFLIGHT: "lease_until", DEAD: "dead_at"}
-#: What never stands in a name, then what gives way when the name is too long, in this order.
-_LONG: Final = ("failures", "phase")
+#: What gives way when the name is too long, in this order.
 _GIVES_WAY: Final = ("consumer_id", "target", "lease_id")
 
 
@@ -98,13 +98,15 @@ def queue_of_directory(name: str) -> str | None:
 def read_name(name: str) -> FileName | None:
     """A file's name taken apart; None when it is no message's."""
     match = NAME.fullmatch(name)
-    return name_of_match(match) if match else None
-
-
-def name_of_match(match: re.Match[str]) -> FileName:
-    """As ``read_name``, from a match of ``NAME``."""
+    if match is None:
+        return None
     letter, order, seq, id_, version, tags = match.groups()
     return FileName(letter, order, int(seq), id_, int(version), {tag[0]: tag[1:] for tag in tags.split("~")[1:]})
+
+
+def priority_of(order: str) -> int:
+    """The priority that the order of a ready message's name tells."""
+    return _HIGHEST_PRIORITY - int(order, 16)
 
 
 def id_of(key: str, queue: str) -> str:
@@ -115,8 +117,9 @@ def id_of(key: str, queue: str) -> str:
     return "+" + hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def write_name(entry: Entry, version: int, inside: int) -> tuple[str, dict[str, str]]:
-    """The name of an entry's file, and the facts that must stand in the file's line ``inside``."""
+def write_name(entry: Entry, version: int, inside: int, history: list[Any] | None) -> tuple[str, dict[str, Any]]:
+    """The name of an entry's file, and the facts that must stand in the file's line ``inside``: what is too long, and
+    always its phase and its history."""
     letter = LETTERS[entry.state]
     held = _ORDERS[letter]
     order = f"{_HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, held):015d}"
@@ -125,7 +128,9 @@ def write_name(entry: Entry, version: int, inside: int) -> tuple[str, dict[str, 
         number = getattr(entry, fact)
         if number and fact != held:
             head += f"~{tag}{number}"
-    facts = {fact: value for fact in _LONG if (value := getattr(entry, fact))}
+    facts: dict[str, Any] = {"history": history} if history else {}
+    if entry.phase:
+        facts["phase"] = entry.phase
     texts = {fact: f"~{tag}{_escape(value)}" for tag, fact in _TEXTS.items() if (value := getattr(entry, fact))}
     room = NAME_BYTES_LIMIT - len(head) - len(f"~f{inside}~T.json")
     for fact in _GIVES_WAY:
@@ -145,15 +150,16 @@ def done_name(name: FileName, version: int) -> str:
 def read_entry(name: FileName, key: str, queue: str, facts: dict[str, Any]) -> Entry:
     """The entry that a name and the facts inside its file tell. Not of a name of ``DONE``."""
     entry = Entry(key, queue, STATES[name.letter], 0, name.seq, 0, 0)
-    order = _HIGHEST_PRIORITY - int(name.order, 16) if name.letter == READY else int(name.order)
+    order = priority_of(name.order) if name.letter == READY else int(name.order)
     setattr(entry, _ORDERS[name.letter], order)
     for tag, value in name.tags.items():
         if tag in _NUMBERS:
             setattr(entry, _NUMBERS[tag], int(value))
         elif tag in _TEXTS:
             setattr(entry, _TEXTS[tag], unquote(value, errors="surrogatepass"))
-    for fact, text in facts.items():
-        setattr(entry, fact, text)
+    for fact, value in facts.items():
+        if fact != "history":
+            setattr(entry, fact, value)
     return entry
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ..quarantine import Quarantine
 from ..records import Entry
@@ -25,7 +25,7 @@ from .fs_names import (
     STATES,
     TEMPORARY_SUFFIX,
     FileName,
-    name_of_match,
+    priority_of,
     queue_directory,
     queue_of_directory,
     read_entry,
@@ -52,8 +52,8 @@ class Scan:
     """What was found. ``newest`` is the last event that any file reflects.
 
     ``lacking`` are messages whose name says that facts stand inside the file, which does not have them: with the event
-    up to which it does. What the journal tells of them waits in ``healed`` and ``bodies``, so that all of it is
-    written at once.
+    up to which it does. What the journal tells of them waits in ``healed``, ``bodies`` and ``histories``, so that all
+    of it is written at once.
     """
 
     newest: int = 0
@@ -66,6 +66,7 @@ class Scan:
     strangers: list[str] = field(default_factory=list)
     healed: dict[str, Entry] = field(default_factory=dict)
     bodies: dict[str, bytes] = field(default_factory=dict)
+    histories: dict[str, list[Any]] = field(default_factory=dict)
 
     def version_of(self, key: str, index: Index) -> int:
         """The last event that a message's file reflects; 0 when there is none."""
@@ -113,15 +114,45 @@ class _Walk:
             return
         for letter in (READY, DELAYED, INFLIGHT, DEAD, DONE):
             for before, names in tree.names(self._directory, letter):
-                for name in names:
-                    match = NAME.fullmatch(name)
-                    if match:
-                        self._take(letter, before + name, name_of_match(match))
+                odd = self._take_plain(before, names) if letter == READY else names
+                for name in odd:
+                    known = read_name(name)
+                    if known:
+                        self._take(letter, before + name, known)
                     elif name.endswith(TEMPORARY_SUFFIX):
                         tree.remove_temporary(self._directory, before + name)
                     else:
                         tree.forget(self._directory, before + name)
                         found.strangers.append(f"{self._directory}/{before}{name}")
+
+    def _take_plain(self, before: str, names: list[str]) -> list[str]:
+        """Take what is ready, for anyone, and told by its name alone: the bulk of a backlog, so this is the short way.
+        The names of all others."""
+        places, newest, count = self._index.places, self._found.newest, 0
+        add, prefix, match = self._index.lane(self._queue, "").add_unsorted, f"msg:{self._queue}:", NAME.fullmatch
+        odd = []
+        for name in names:
+            groups = match(name)
+            if groups:
+                letter, order, seq, id_, version, tags = groups.groups()
+                key = prefix + id_
+                if letter == READY and id_[0] != "+" and "~t" not in tags and "~f" not in tags and key not in places:
+                    places[key] = before + name
+                    newest = max(newest, int(version))
+                    add(priority_of(order), int(seq), key)
+                    count += 1
+                    continue
+            odd.append(name)
+        self._found.newest = newest
+        if count:
+            self._count(STATES[READY], count)
+        return odd
+
+    def _count(self, state: str, change: int) -> None:
+        found = self._found
+        counts = found.counts.setdefault(self._queue, {})
+        counts[state] = counts.get(state, 0) + change
+        found.directories[self._queue] = self._directory
 
     def _queue_inside(self, meta: str) -> str | None:
         """The queue of a directory whose name does not tell it: what the first message that is intact says."""
@@ -163,12 +194,8 @@ class _Walk:
 
     def _hint(self, key: str, place: str, name: FileName) -> None:
         found, index, queue, letter = self._found, self._index, self._queue, name.letter
-        if not found.directories.get(queue):
-            found.directories[queue] = self._directory
-            found.counts[queue] = {}
-        counts = found.counts[queue]
-        counts[STATES[letter]] = counts.get(STATES[letter], 0) + 1
-        facts: dict[str, str] = {}
+        self._count(STATES[letter], 1)
+        facts: dict[str, Any] = {}
         if name.inside and (name.version > self._durable or name.target_is_inside):
             line, facts = fs_content.facts_of(self._tree.read(self._directory, place), name.inside)
             if line != name.inside:
@@ -206,4 +233,4 @@ class _Walk:
         if key in self._found.misplaced:
             self._found.misplaced.remove(key)
         if name and name.letter != DONE:
-            self._found.counts[self._queue][STATES[name.letter]] -= 1
+            self._count(STATES[name.letter], -1)

@@ -179,5 +179,11 @@ class MemoryStore(Store):
 
     def put_fact(self, name: str, value: Any) -> None:
         before = self._facts.get(name)
-        self._undo.append(lambda: self._facts.update({name: before}))
-        self._facts[name] = value
+        self._undo.append(lambda: self._set_fact(name, before))
+        self._set_fact(name, value)
+
+    def _set_fact(self, name: str, value: Any) -> None:
+        if value is None:
+            self._facts.pop(name, None)
+        else:
+            self._facts[name] = value

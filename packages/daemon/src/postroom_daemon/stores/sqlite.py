@@ -17,7 +17,7 @@ from postroom_common.protocol import State
 
 from ..records import Entry, QueueRecord
 from . import sqlite_schema
-from .base import Store, StoreDamaged, StoreError, StoreFull
+from .base import Store, StoreBusy, StoreDamaged, StoreError, StoreFull
 from .book import QueueBook
 
 _COLUMNS = (
@@ -345,6 +345,9 @@ class SqliteStore(Store):
         return orjson.loads(row[0]) if row else None
 
     def put_fact(self, name: str, value: Any) -> None:
+        if value is None:
+            self._execute(self._delete_value, (_FACT_KEY + name,))
+            return
         self._put(_FACT_KEY + name, orjson.dumps(value).decode(), "fact")
 
     def _put(self, key: str, value: str, kind: str) -> None:
@@ -353,5 +356,10 @@ class SqliteStore(Store):
 
 def _translated(error: sqlite3.Error, name: object = "SQLite") -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    kinds = {sqlite3.SQLITE_FULL: StoreFull, sqlite3.SQLITE_CORRUPT: StoreDamaged, sqlite3.SQLITE_NOTADB: StoreDamaged}
+    kinds = {
+        sqlite3.SQLITE_FULL: StoreFull,
+        sqlite3.SQLITE_BUSY: StoreBusy,
+        sqlite3.SQLITE_CORRUPT: StoreDamaged,
+        sqlite3.SQLITE_NOTADB: StoreDamaged,
+    }
     return kinds.get(code, StoreError)(f"{name}: {error}")

@@ -10,6 +10,7 @@ from typing import Final
 
 VERSION: Final = 1
 
+#: In ``{msg}``, ``created_at`` is Unix ms, every other time engine ms. A priority may be null, which sorts below all.
 #: ``{kv}`` and ``{msg}`` are the table names of the configuration, checked there to be plain identifiers.
 STATEMENTS: Final = (
     """CREATE TABLE IF NOT EXISTS {kv} (
@@ -22,7 +23,7 @@ STATEMENTS: Final = (
     """CREATE TABLE IF NOT EXISTS {msg} (
         queue TEXT NOT NULL,
         state TEXT NOT NULL,
-        priority INTEGER NOT NULL DEFAULT 0,
+        priority INTEGER DEFAULT 0,
         available_at INTEGER NOT NULL,
         lease_until INTEGER,
         attempt INTEGER NOT NULL DEFAULT 0,
@@ -36,7 +37,7 @@ STATEMENTS: Final = (
         lease_id TEXT NOT NULL DEFAULT '',
         consumer_id TEXT NOT NULL DEFAULT '',
         leased_at INTEGER NOT NULL DEFAULT 0,
-        failures TEXT NOT NULL DEFAULT '',
+        failures INTEGER NOT NULL DEFAULT 0,
         phase TEXT NOT NULL DEFAULT '')""",
     """CREATE INDEX IF NOT EXISTS {msg}_pick ON {msg}
         (queue, target_consumer_id, priority DESC, seq) WHERE state = 'ready'""",

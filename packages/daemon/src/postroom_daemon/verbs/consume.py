@@ -8,6 +8,7 @@ from postroom_common.protocol import ErrorCode
 
 from ..context import Context, Decision, Draft
 from ..fields import Fields
+from .creation import addresses_dead_letters
 from .settle import lease_ms
 
 
@@ -23,6 +24,11 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     consumer = fields["consumerId"] or context.who.client_id
     record = context.store.queue(queue)
     entry = context.store.next_ready(queue, consumer) if record and not record.consume_paused else None
+    if record is None and addresses_dead_letters(context, queue):
+        raise CommandError(
+            ErrorCode.INVALID_REQUEST,
+            f"{queue!r} is an address of dead letters, which this version cannot consume: use list_dlq, reprocess_dlq",
+        )
     if entry is None:
         if fields["waitMs"]:
             return Decision(wait_until=now + fields["waitMs"])
@@ -31,7 +37,7 @@ def consume_next(context: Context, fields: Fields) -> Decision:
         "type": EventType.LEASED,
         "queue": queue,
         "key": entry.key,
-        "lease": context.new_lease_id(),
+        "lease": context.ids.lease(),
         "consumer": consumer,
         "untilEngineMs": now + lease_ms(context, queue, fields),
         "attempt": entry.attempt + 1,

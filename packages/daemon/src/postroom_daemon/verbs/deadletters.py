@@ -13,7 +13,7 @@ from postroom_common.protocol import ErrorCode, State
 
 from ..context import Context, Decision
 from ..fields import Fields
-from ..records import failures_of
+from ..records import history_fact
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 16 * 1024 * 1024
@@ -29,7 +29,7 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
         if size > PAGE_BYTES:
             break
         part = orjson.loads(context.store.envelope(entry.key))["parts"][0]
-        failure = failures_of(entry)[-1]
+        failure = context.store.fact(history_fact(entry.key))[-1]
         body_bytes = len(part_bytes(part))
         size += body_bytes
         letters.append(

@@ -6,16 +6,14 @@ from typing import Any
 
 import orjson
 
-from postroom_common.body import Part, part_from_wire
+from postroom_common.body import CARRIED, Part, part_from_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, message_key
 
 from ..context import Context, Decision, Draft
 from ..fields import Fields
-
-#: Payload fields that the envelope carries through unchanged, when they are given.
-_CARRIED = ("type", "version", "traceId", "deduplicationKey", "timestamp")
+from .creation import queue_created
 
 
 def publish(context: Context, fields: Fields) -> Decision:
@@ -33,13 +31,13 @@ def publish(context: Context, fields: Fields) -> Decision:
     attributes = _attributes(fields["attributes"])
     if attributes:
         envelope["attributes"] = attributes
-    for name in _CARRIED:
+    for name in CARRIED:
         if fields[name] not in (None, ""):
             envelope[name] = fields[name]
     draft: Draft = {
         "type": EventType.PUBLISHED,
         "queue": queue,
-        "key": message_key(queue, context.new_message_id(context.now.wall)),
+        "key": message_key(queue, context.ids.message(context.now.wall)),
     }
     priority = fields["priority"]
     if priority is None:
@@ -50,13 +48,10 @@ def publish(context: Context, fields: Fields) -> Decision:
         draft["dueEngineMs"] = context.now.engine + fields["delayMs"]
     if fields["targetConsumerId"]:
         draft["target"] = fields["targetConsumerId"]
+    if fields["deduplicationKey"]:
+        draft["deduplicationKey"] = fields["deduplicationKey"]
     draft["message"] = orjson.Fragment(orjson.dumps(envelope))
-    return Decision([draft] if record else [queue_created(queue), draft])
-
-
-def queue_created(queue: str) -> Draft:
-    """The event that makes a queue."""
-    return {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}
+    return Decision([draft] if record else [queue_created(context, queue), draft])
 
 
 def _attributes(value: Any) -> Part | None:

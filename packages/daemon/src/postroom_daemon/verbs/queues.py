@@ -13,7 +13,7 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..records import QueueRecord, no_counts
 from ..replies import paused_to_wire, policy_to_wire
-from .publish import queue_created
+from .creation import queue_created
 
 
 def status(context: Context, fields: Fields) -> Decision:
@@ -92,8 +92,13 @@ def set_policy(context: Context, fields: Fields) -> Decision:
         raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if corrections:
         raise CommandError(ErrorCode.INVALID_REQUEST, "; ".join(c.partition(", using")[0] for c in corrections))
+    dlq = layer.get("dlq.queue")
+    if dlq and context.store.queue(dlq) is not None:
+        raise CommandError(
+            ErrorCode.INVALID_REQUEST, f"policy.dlq.queue: there is a queue {dlq!r}; choose another name"
+        )
     override = {**record.override, **layer} if record and fields["policy"] else layer
-    drafts: list[Draft] = [] if record else [queue_created(queue)]
+    drafts: list[Draft] = [] if record else [queue_created(context, queue)]
     policy = context.policies.resulting(queue, override).to_wire()
     drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override, "policy": policy})
     return Decision(drafts)

@@ -1,0 +1,197 @@
+"""One attempt at a group: its calls decided in turn on the open transaction. It is kept whole, or taken back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from postroom_common.errors import CommandError
+from postroom_common.protocol import Command, ErrorCode, State, resolve_command
+
+from .access import Principal, pin_client
+from .calls import Answer, Call
+from .clock import Clock, Now
+from .context import Context, Decision, Draft
+from .engine import decide, decide_expiries
+from .group import Group
+from .ids import Ids
+from .journal import Journal
+from .policies import Policies
+from .repeats import Repeats
+from .replies import reply_to
+from .stores.base import Store
+from .vitals import DaemonVitals
+from .waiters import Waiters
+
+#: Delayed messages that one group makes ready; the rest follows in the next.
+PROMOTE_LIMIT: Final = 500
+#: Refusals that say nothing of the request: a repeat is tried again.
+_PASSING: Final = frozenset({ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.ANSWER_LOST})
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a broker works with, for one open root."""
+
+    store: Store
+    journal: Journal
+    clock: Clock
+    policies: Policies
+    vitals: DaemonVitals
+    repeats: Repeats
+    root_id: str
+    epoch: int
+    daemon_uid: int
+    ids: Ids
+    waiters: Waiters = field(default_factory=Waiters)
+
+
+class Attempt:
+    """See the module. ``answers`` are given once the group is durable."""
+
+    def __init__(self, parts: Parts, now: Now) -> None:
+        self.now = now
+        self.answers: list[tuple[Call, Answer]] = []
+        self._parts = parts
+        self._parked: list[Call] = []
+        self._served: list[Call] = []
+        self._refused: dict[bytes, CommandError] = {}
+        lead = parts.clock.mark(now, parts.root_id) if parts.journal.wants_roll() else None
+        self.group = Group(parts.store, now, parts.epoch, parts.journal.last_id, lead)
+
+    def keep_house(self) -> None:
+        """What is due without a request: delayed messages, leases that are over, waits that have ended."""
+        parts, now = self._parts, self.now
+        woken = dict.fromkeys(parts.store.promote(now.engine, PROMOTE_LIMIT))
+        for draft in decide_expiries(self._context(Principal("", parts.daemon_uid, parts.daemon_uid))):
+            self.group.record([draft])
+        for call in parts.waiters.over(now.engine):
+            self._served.append(call)
+            self.answers.append((call, self._repeated(call) or Answer({"message": None})))
+        for queue in woken:
+            self._serve(queue)
+
+    def mark(self, clean: bool = False) -> None:
+        """Record how the clocks stand; ``clean`` at the stop of a run."""
+        draft = self._parts.clock.mark(self.now, self._parts.root_id)
+        self.group.record([draft | {"clean": True} if clean else draft])
+
+    def take(self, call: Call) -> None:
+        """Decide one call: it is answered, or parked."""
+        call.engine = self.now.engine
+        queue = call.request.payload.get("queue")
+        call.queue = queue if type(queue) is str else ""
+        try:
+            answer = self._first_answer(call.key) or self._decide(call)
+        except CommandError as error:
+            self._refused[call.key] = error
+            answer = Answer(error=error)
+        if answer:
+            self.answers.append((call, answer))
+
+    def _decide(self, call: Call) -> Answer | None:
+        request, who = call.request, call.who
+        if request.problem:
+            raise request.problem
+        if 0 < request.deadline_ms < self.now.wall:
+            raise CommandError(ErrorCode.TIMEOUT, "the request's deadline had passed when it was looked at")
+        call.command = resolve_command(request.command)
+        if call.command is None:
+            raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {request.command[:80]!r}")
+        pins = pin_client(who, self._parts.daemon_uid, self._parts.store)
+        decision = decide(call.command, request.payload, self._context(who))
+        if decision.wait_until is not None:
+            if pins:  # the client id is theirs from now on, not only when they are served
+                self.group.record(pins)
+            self._park(call, decision.wait_until)
+            return None
+        if decision.data is not None:
+            return Answer(decision.data)
+        return self._record(call, pins + decision.drafts)
+
+    def _record(self, call: Call, drafts: list[Draft]) -> Answer:
+        by = {
+            "uid": call.who.uid,
+            "client": call.who.client_id,
+            "request": call.request.request_id,
+            "digest": call.key.hex(),
+        }
+        event = self.group.record(drafts, by, call.key)
+        answer = Answer(reply_to(event, self._parts.store, self._parts.policies, self.now))
+        if call.command is not Command.CONSUME_NEXT and self._parts.waiters.count:
+            self._serve(event["queue"])
+        return answer
+
+    # --- repeats ----------------------------------------------------------------------------------------------
+
+    def _first_answer(self, key: bytes) -> Answer | None:
+        """The answer that the first of a request's repeats got."""
+        repeats = self._parts.repeats
+        event = self.group.by_request.get(key)
+        if event is None:
+            refusal = self._refused.get(key) or repeats.refusal(key)
+            if refusal:
+                return Answer(error=refusal)
+            place = repeats.place(key)
+            if place is None:
+                return None
+            event = self._parts.journal.find(place)
+            if event is None:
+                raise CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer is no longer kept")
+        return Answer(reply_to(event, self._parts.store, self._parts.policies, self.now))
+
+    def _repeated(self, call: Call) -> Answer | None:
+        """The first answer, when a copy of a waiting call was served while it waited."""
+        try:
+            return self._first_answer(call.key)
+        except CommandError as error:
+            return Answer(error=error)
+
+    def remember(self, places: list[int]) -> None:
+        """The group is durable, its events at ``places`` in the journal: repeats are recognised from now on."""
+        repeats, first_id = self._parts.repeats, self.group.last_id - len(places) + 1
+        for key, event in self.group.by_request.items():
+            repeats.remember(key, places[event["id"] - first_id])
+        for key, refusal in self._refused.items():
+            if refusal.code not in _PASSING:
+                repeats.remember_refusal(key, refusal)
+
+    # --- waiting ----------------------------------------------------------------------------------------------
+
+    def _park(self, call: Call, wait_until: int) -> None:
+        # The wait began when the request was made: a restart does not renew it.
+        waited = max(0, self.now.wall - call.arrived_wall)
+        until = max(self.now.engine, wait_until - waited)
+        if call.request.deadline_ms:
+            until = min(until, self.now.engine + call.request.deadline_ms - self.now.wall)
+        call.wait_until = until
+        self._parts.waiters.park(call)
+        self._parked.append(call)
+
+    def _serve(self, queue: str) -> None:
+        """Give a queue's messages to those who wait for them, oldest first."""
+        for call in self._parts.waiters.on(queue):
+            record = self._parts.store.queue(queue)
+            if record is None or not record.counts[State.READY]:
+                return
+            first = self._repeated(call)
+            decision = (
+                Decision() if first else decide(Command.CONSUME_NEXT, call.request.payload, self._context(call.who))
+            )
+            if not first and not decision.drafts:
+                continue
+            self._parts.waiters.remove(call)
+            if call.alive():
+                self._served.append(call)
+                self.answers.append((call, first or self._record(call, decision.drafts)))
+
+    def take_back(self) -> None:
+        """The group has not happened: those it parked are forgotten, those it served wait on."""
+        for call in self._parked:
+            self._parts.waiters.remove(call)
+        for call in self._served:
+            self._parts.waiters.park(call)
+
+    def _context(self, who: Principal) -> Context:
+        parts = self._parts
+        return Context(parts.store, self.now, who, parts.policies, parts.vitals, parts.ids)

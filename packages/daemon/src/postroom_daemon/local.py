@@ -1,0 +1,61 @@
+"""Commands on a stopped root, without a daemon and without a mailbox."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from postroom_common.codec import Request
+
+from .access import Principal
+from .calls import Answer, Call
+from .config import Config
+from .repeats import request_key
+from .root import OpenRoot, Sources, StartError, open_root
+
+__all__ = ["LocalSession", "StartError", "open_local"]
+
+
+class LocalSession:
+    """Commands on a stopped root, without a mailbox."""
+
+    def __init__(self, root: OpenRoot) -> None:
+        self._root = root
+        self._count = 0
+
+    def call(self, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Do one command, durably. Its reply's data.
+
+        Raises ``CommandError``.
+        """
+        answers: list[Answer] = []
+        self._count += 1
+        request = Request(f"local-{os.getpid()}-{self._count}", "local", command, 0, payload)
+        key = request_key(os.geteuid(), os.urandom(16))
+        call = Call(
+            request, Principal("local", os.geteuid(), os.geteuid()), key, time.time_ns() // 1_000_000, answers.append
+        )
+        self._root.broker.submit(call)
+        self._root.broker.run_group()
+        while not answers:  # it waits for a message, as asked
+            due = self._root.broker.next_due() or 0
+            time.sleep(max(0.0, (due - self._root.clock.now().engine) / 1000))
+            self._root.broker.run_group()
+        if answers[0].error:
+            raise answers[0].error
+        return answers[0].data or {}
+
+
+@contextmanager
+def open_local(config: Config) -> Iterator[LocalSession]:
+    """A session on a root that no daemon serves. Raises ``StartError``."""
+    os.umask(0o022)
+    root = open_root(config, Sources())
+    try:
+        yield LocalSession(root)
+        root.broker.stop()
+    finally:
+        root.close()

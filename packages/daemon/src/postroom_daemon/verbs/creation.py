@@ -1,0 +1,29 @@
+"""New queues, and the names that none may have."""
+
+from __future__ import annotations
+
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.protocol import ErrorCode
+
+from ..context import Context, Draft
+from ..records import dlq_fact
+
+_DLQ_SUFFIX = ".dlq"
+
+
+def addresses_dead_letters(context: Context, name: str) -> bool:
+    """Whether a name is kept for the dead letters of some queue: ``<queue>.dlq``, or what a policy says instead."""
+    if name.endswith(_DLQ_SUFFIX) or name in context.policies.dlq_names:
+        return True
+    return context.store.fact(dlq_fact(name)) is not None
+
+
+def queue_created(context: Context, queue: str) -> Draft:
+    """The event that makes a queue. Raises ``CommandError`` for a name that addresses dead letters."""
+    if addresses_dead_letters(context, queue):
+        raise CommandError(
+            ErrorCode.INVALID_REQUEST,
+            f"{queue!r} is the address of another queue's dead letters: choose a name for a queue of its own",
+        )
+    return {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}

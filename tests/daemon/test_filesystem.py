@@ -1,0 +1,508 @@
+"""What only the filesystem store promises: its files, and how it comes back from any crash."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom_common.protocol import State
+from postroom_daemon.files import Files
+from postroom_daemon.quarantine import Quarantine
+from postroom_daemon.records import Entry, QueueRecord
+from postroom_daemon.stores import fs_tree
+from postroom_daemon.stores.base import BodyLost, StoreError
+from postroom_daemon.stores.filesystem import FilesystemStore
+from postroom_daemon.stores.fs_names import queue_directory, queue_of_directory, read_entry, read_name, write_name
+from tests.conformance.bench import Bench, picture
+from tests.conformance.conftest import FOLDERS
+
+MakeBench = Callable[..., Bench]
+
+
+class Killed(BaseException):
+    """The process is gone: nothing catches it."""
+
+
+CALLS = ("open", "write", "rename", "unlink", "mkdir", "rmdir", "fsync", "fdatasync", "ftruncate", "syncfs")
+
+
+class FewerCalls(Files):
+    """The process dies before the n-th call that changes a file."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+        for name in CALLS:
+            setattr(self, name, self._counted(getattr(self, name)))
+
+    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+            return call(*arguments, **options)
+
+        return counted
+
+
+def make(directory: Path, files: Files | None = None) -> FilesystemStore:
+    files = files or Files()
+    return FilesystemStore(directory / "fs", files, Quarantine(directory / "quarantine", files), FOLDERS)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[FilesystemStore]:
+    made = make(tmp_path)
+    made.open()
+    yield made
+    made.close()
+
+
+def files_of(root: Path) -> list[str]:
+    """All files below a directory, in order."""
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def tree(bench: Bench) -> list[str]:
+    """The message files of a bench, without what follows the sequence number."""
+    root = bench.config.settings.filesystem_root
+    return [name.partition("-message")[0] for name in files_of(root) if not name.startswith("meta/")]
+
+
+def fill(store: FilesystemStore, count: int, queue: str = "q") -> None:
+    store.begin()
+    if store.queue(queue) is None:
+        store.add_queue(QueueRecord(queue))
+    for number in range(1, count + 1):
+        store.insert(Entry(f"msg:{queue}:{number}", queue, State.READY, 0, number, 1, 1), b"{}")
+    store.commit()
+
+
+def work(bench: Bench) -> None:
+    """A little of everything, in several groups. What is leased stays so, or ends in each way."""
+    bench.do("set_policy", queue="q", policy={"retry": {"limit": 2, "initialDelaySec": 1}})
+    bench.run(*(bench.make("publish", queue="q", message=f"body {n}", priority=n % 3) for n in range(6)))
+    bench.publish("other", "x" * 5000, targetConsumerId="me", delayMs=1500)
+    first, second, third, fourth = (
+        bench.do("consume_next", queue="q", consumerId="c" * (9 + 60 * n))["lease"] for n in range(4)
+    )
+    bench.do("ack", messageKey=first["messageKey"], leaseId=first["leaseId"])
+    bench.do("nack", messageKey=second["messageKey"], leaseId=second["leaseId"], requeue=True, reason="later")
+    bench.do("nack", messageKey=third["messageKey"], leaseId=third["leaseId"], requeue=False, reason="never")
+    bench.do("extend_lease", messageKey=fourth["messageKey"], leaseId=fourth["leaseId"], visibilityTimeoutSec=90)
+    bench.hands.pass_ms(2000)
+    bench.run()
+    again = bench.do("consume_next", queue="q", consumerId="d" * 300)["lease"]
+    bench.do("release", messageKey=again["messageKey"], leaseId=again["leaseId"])
+    bench.do("reprocess_dlq", messageKey=third["messageKey"])
+    bench.do("pause", queue="other", operation="publish")
+
+
+def keys_in(bench: Bench) -> list[str]:
+    return sorted({event["key"] for event in bench.events() if "key" in event})
+
+
+def seen_in(bench: Bench) -> dict[str, Any]:
+    """What the store of an open bench tells, with all that is due made ready: that is no event."""
+    store = bench.store
+    store.begin()
+    store.promote(bench.live.clock.now().engine, 1000)
+    store.commit()
+    return picture(store, keys_in(bench))
+
+
+def expected_of(bench: Bench, make_bench: MakeBench) -> dict[str, Any]:
+    """What the journal of a bench tells to a store in memory."""
+    other = make_bench("memory")
+    shutil.copytree(bench.journal_root, other.journal_root)
+    other.hands.boot_ms, other.hands.wall_ms = bench.hands.boot_ms, bench.hands.wall_ms
+    other.open()
+    seen = seen_in(other)
+    other.close()
+    return seen
+
+
+# --- layout -----------------------------------------------------------------------------------------------------
+
+
+def test_the_folder_shows_the_state(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    for _ in range(3):
+        bench.publish("jobs")
+    bench.publish("jobs", delayMs=5000)
+    one = bench.do("consume_next", queue="jobs")["lease"]
+    two = bench.do("consume_next", queue="jobs")["lease"]
+    bench.do("nack", messageKey=two["messageKey"], leaseId=two["leaseId"], requeue=False)
+    folders = [name.split("/")[:2] for name in tree(bench)]
+    assert folders == [["jobs", folder] for folder in ("delayed", "dlq", "inbox", "processing")]
+    bench.do("ack", messageKey=one["messageKey"], leaseId=one["leaseId"])
+    assert [name.split("/")[1] for name in tree(bench)] == ["delayed", "dlq", "inbox"]
+
+
+def test_names_sort_in_the_order_of_delivery(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    keys = {bench.publish(priority=priority): priority for priority in (0, 5, -5, 5, 2**31 - 1, -(2**31), 0)}
+    inbox = bench.config.settings.filesystem_root / "q" / "inbox"
+    listed = [name.partition("-message-")[2].partition("~")[0] for name in sorted(os.listdir(inbox))]
+    delivered = [bench.do("consume_next", queue="q")["message"]["messageKey"] for _ in keys]
+    assert delivered == sorted(keys, key=lambda key: (-keys[key], int(key.rpartition("-")[2])))
+    assert listed == [key.rpartition("-")[2] for key in delivered]
+
+
+def test_folders_have_the_names_of_the_configuration(make_bench: MakeBench) -> None:
+    flags = {"filesystem.inboxDir": "in", "filesystem.metaDir": "about", "filesystem.root": "elsewhere"}
+    bench = make_bench("filesystem", **flags).open()
+    bench.publish()
+    bench.store.checkpoint()
+    assert {name.split("/")[0] + "/" + name.split("/")[1][:5] for name in files_of(bench.path / "elsewhere")} == {
+        "q/in",
+        "about/check",
+    }
+
+
+@pytest.mark.parametrize(
+    "queue",
+    [".", "..", "meta", "a/b", "../../etc", "%2e%2e", "~", "x" * 256, "ü" * 128, "\U0001f600" * 64, "a b", ".hidden"],
+)
+def test_a_queue_of_any_name_has_a_harmless_directory_that_tells_its_name(
+    queue: str, make_bench: MakeBench, tmp_path: Path
+) -> None:
+    bench = make_bench("filesystem").open()
+    key = bench.publish(queue)
+    root = bench.config.settings.filesystem_root
+    directories = [path.name for path in root.iterdir() if path.name != "meta"]
+    assert directories == [queue_directory(queue, "meta")]
+    assert len(directories[0].encode()) <= 200 and not directories[0].startswith(".")
+    assert queue_of_directory(directories[0]) in (queue, None)
+    bench.reopen()
+    assert bench.do("consume_next", queue=queue)["message"]["messageKey"] == key
+    lost = make(tmp_path)  # even without a checkpoint or a journal
+    shutil.copytree(root, tmp_path / "fs")
+    lost.open()
+    lost.caught_up(clean=False)
+    assert lost.queue_names("", 10) == [queue] and lost.get(key)
+    lost.close()
+
+
+def test_different_queues_have_different_directories() -> None:
+    names = ["a", "A", "%41", "a%", "meta", "%6Deta", ".", "%2E", "..", ".%2E", "~", "%7E"]
+    names += ["x" * length for length in (199, 201, 202)]
+    assert len({queue_directory(name, "meta") for name in names}) == len(names)
+
+
+def test_a_name_holds_what_fits_and_says_what_does_not() -> None:
+    entry = Entry(
+        "msg:q:01a21eba-1678-7c3a-9b1e-5d0f6a2e8401", "q", State.INFLIGHT, -7, 1207, 1795811841655, 86402117,
+        target="me~/..%", attempt=3, due=5, lease_id="f3b1c7d2-5a60-4e8f-9c14-2b7d90e6a100", consumer_id="ü" * 20,
+        lease_until=86403000, leased_at=86402200, failures=1, phase="x",
+    )  # fmt: skip
+    name, facts = write_name(entry, 1208, 1208, [{}])
+    assert len(name) <= 255 and "/" not in name
+    assert facts == {"history": [{}], "phase": "x", "consumer_id": "ü" * 20}
+    parsed = read_name(name)
+    assert parsed is not None and parsed.inside == 1208
+    assert read_entry(parsed, entry.key, "q", facts) == entry
+
+
+def test_a_folder_keeps_10000_files_itself_and_the_rest_in_shards(
+    store: FilesystemStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fs_tree.FOLDER_LIMIT == 10_000
+    monkeypatch.setattr(fs_tree, "FOLDER_LIMIT", 10)
+    fill(store, 35)
+    inbox = tmp_path / "fs" / "q" / "inbox"
+    held = {path.name: len(list(path.iterdir())) for path in inbox.iterdir() if path.is_dir()}
+    assert held == {"00001": 10, "00002": 10, "00003": 5}
+    store.close()
+    again = make(tmp_path)
+    again.open()
+    again.caught_up(clean=False)
+    again.begin()
+    order = []
+    while head := again.next_ready("q", ""):
+        order.append(head.seq)
+        again.delete(head, State.READY)
+    assert order == list(range(1, 36))
+    again.applied = 40
+    again.commit()
+    again.checkpoint()
+    assert list(inbox.iterdir()) == []
+    again.close()
+
+
+def test_it_works_with_few_descriptors(make_bench: MakeBench) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    bench = make_bench("filesystem").open()
+    used = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (used + 4, hard))
+    try:
+        for number in range(20):
+            bench.publish(f"queue-{number}")
+            bench.do("consume_next", queue=f"queue-{number}")
+        bench.store.checkpoint()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    before = len(os.listdir("/proc/self/fd"))
+    bench.reopen()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_start_reads_names_and_no_files(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    for number in range(50):
+        bench.publish(priority=number % 3, delayMs=number % 2 * 1000)
+    bench.stop()
+    bench.store.checkpoint()
+    bench.close()
+    opened: list[str] = []
+    really = bench.files.open
+    bench.files.open = lambda path, *rest, **options: opened.append(str(path)) or really(path, *rest, **options)
+    bench.open()
+    assert [path for path in opened if "message-" in path] == []
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------
+
+
+def test_killed_before_any_file_operation_it_comes_back_as_the_journal_tells(make_bench: MakeBench) -> None:
+    number = 0
+    while True:
+        bench = make_bench("filesystem").open()
+        bench.publish("q", "before", priority=2)
+        bench.store.checkpoint()
+        bench.close()
+        bench.files = FewerCalls(number)
+        finished = False
+        try:
+            bench.open()
+            work(bench)
+            bench.store.checkpoint()
+            bench.do("consume_next", queue="q")
+            finished = True
+        except Killed:
+            pass
+        for files in (FewerCalls(number % 23), Files()):  # recovery is killed as well, then left alone
+            bench.close()
+            bench.files = files
+            try:
+                bench.open()
+            except Killed:
+                pass
+        assert seen_in(bench) == expected_of(bench, make_bench), number
+        bench.close()
+        shutil.rmtree(bench.path)
+        if finished:
+            break
+        number += 1
+    assert number > 100
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_after_a_power_cut_each_file_may_be_of_another_moment(seed: int, make_bench: MakeBench) -> None:
+    """What was not synced: each file has any of the places that it had since the checkpoint, or lacks its end."""
+    chance = random.Random(seed)
+    bench = make_bench("filesystem").open()
+    root = bench.config.settings.filesystem_root
+    bench.publish("q", "old", priority=1)
+    kept = bench.do("consume_next", queue="q", visibilityTimeoutSec=1)["lease"]
+    bench.publish("q", "older", priority=9)
+    bench.do("nack", messageKey=kept["messageKey"], leaseId=kept["leaseId"], requeue=True)
+    bench.hands.pass_ms(1500)
+    bench.run()
+    moments: list[dict[str, tuple[str, bytes]]] = []
+
+    def take() -> None:
+        seen = {}
+        for path in root.rglob("*.json"):
+            if path.parent.name != "meta":
+                seen[path.name.partition("~")[0].split("-", 1)[1]] = (str(path.relative_to(root)), path.read_bytes())
+        moments.append(seen)
+
+    bench.store.checkpoint()
+    commit = bench.store.commit
+    bench.store.commit = lambda: (commit(), take())  # type: ignore[method-assign]
+    take()
+    work(bench)
+    bench.close()
+    durable = moments[0]
+    for path in list(root.rglob("*.json")):
+        if path.parent.name != "meta":
+            path.unlink()
+    for name in {name for moment in moments for name in moment}:
+        moment = chance.choice(moments)
+        if name not in moment:
+            continue
+        place, content = moment[name]
+        safe = len(durable[name][1]) if name in durable else 0
+        if chance.random() < 0.4:
+            cut = chance.randint(safe, len(content))
+            content = content[:cut] + bytes(len(content) - cut if chance.random() < 0.5 else 0)
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_bytes(content)
+    bench.open()
+    assert seen_in(bench) == expected_of(bench, make_bench)
+    bench.reopen()
+    assert seen_in(bench) == expected_of(bench, make_bench)
+
+
+def test_a_message_that_is_done_stays_done_when_only_its_end_was_not_synced(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    bench.publish()
+    bench.store.checkpoint()
+    lease = bench.do("consume_next", queue="q")["lease"]
+    bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+    assert [name.split("/")[1] for name in tree(bench)] == ["archive"]
+    bench.reopen()
+    assert bench.do("status", queue="q")["metrics"]["ready"] == 0
+    bench.store.checkpoint()
+    assert tree(bench) == []
+
+
+def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    work(bench)
+    bench.store.checkpoint()
+    lease = bench.do("consume_next", queue="q")["lease"]
+    bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+    bench.store.checkpoint()
+    bench.close()
+    newest = max((bench.config.settings.filesystem_root / "meta").iterdir())
+    newest.write_bytes(newest.read_bytes()[:-20])
+    bench.open()
+    assert any(name.startswith(newest.name) for name in bench.quarantined())
+    seen, expected = seen_in(bench), expected_of(bench, make_bench)
+    for record in (*seen["queues"].values(), *expected["queues"].values()):
+        record.totals.clear()  # what was done between the two is not counted again
+    assert seen == expected
+
+
+def test_a_store_that_has_seen_more_than_the_journal_goes_on_behind_it(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    for _ in range(5):
+        bench.publish()
+    last = bench.live.journal.last_id
+    bench.close()
+    segment = bench.segments()[-1]
+    segment.write_bytes(b"".join(segment.read_bytes().splitlines(True)[:-2]))
+    bench.open()
+    gap = next(event for event in bench.events() if event["type"] == "gap")
+    assert (gap["after"], gap["next"]) == (last - 2, last + 1)
+    assert bench.do("status", queue="q")["metrics"]["ready"] == 5
+
+
+def test_a_commit_that_failed_half_way_cannot_be_rolled_back(store: FilesystemStore) -> None:
+    def fail(*arguments: Any, **options: Any) -> None:
+        raise OSError(5, "no")
+
+    store._tree._files.write = fail
+    with pytest.raises(StoreError):
+        fill(store, 2)
+    with pytest.raises(StoreError):
+        store.rollback()
+
+
+# --- hands ------------------------------------------------------------------------------------------------------
+
+
+def bury(bench: Bench) -> str:
+    """A dead letter. Its key."""
+    key = bench.publish()
+    lease = bench.do("consume_next", queue="q")["lease"]
+    bench.do("nack", messageKey=key, leaseId=lease["leaseId"], requeue=False, reason="broken")
+    return key
+
+
+def move_by_hand(bench: Bench, origin: str, to: str) -> None:
+    root = bench.config.settings.filesystem_root / "q"
+    (root / to).mkdir(exist_ok=True)
+    for path in (root / origin).iterdir():
+        shutil.move(path, root / to)
+
+
+def test_dead_letters_moved_to_the_inbox_after_a_stop_in_order_are_reprocessed(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    keys = [bury(bench), bury(bench)]
+    bench.stop()
+    bench.store.checkpoint()
+    bench.close()
+    move_by_hand(bench, "dlq", "inbox")
+    bench.open()
+    assert [e["key"] for e in bench.events() if e["type"] == "reprocessed"] == keys
+    assert seen_in(bench) == expected_of(bench, make_bench)
+    message = bench.do("consume_next", queue="q")["message"]
+    assert (message["messageKey"], message["attempt"]) == (keys[0], 1)
+    bench.reopen()
+    assert seen_in(bench) == expected_of(bench, make_bench)
+
+
+def test_after_a_crash_files_that_were_moved_are_put_back(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    bury(bench)
+    bench.close()
+    move_by_hand(bench, "dlq", "inbox")
+    bench.open()
+    assert "reprocessed" not in bench.event_types()
+    assert [name.split("/")[1] for name in tree(bench)] == ["dlq"]
+    assert seen_in(bench) == expected_of(bench, make_bench)
+
+
+def test_files_that_were_moved_anywhere_else_are_put_back_too(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    bench.publish(delayMs=10_000)
+    bench.stop()
+    bench.store.checkpoint()
+    bench.close()
+    move_by_hand(bench, "delayed", "inbox")
+    bench.open()
+    assert [name.split("/")[1] for name in tree(bench)] == ["delayed"]
+    assert seen_in(bench) == expected_of(bench, make_bench)
+
+
+def test_files_that_are_no_messages_are_left_alone(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    bench.publish()
+    bench.close()
+    inbox = bench.config.settings.filesystem_root / "q" / "inbox"
+    (inbox / "notes.txt").write_text("mine")
+    (inbox / "p7fffffff-x.json").write_text("{}")
+    bench.config.settings.filesystem_root.joinpath("%zz").mkdir()
+    bench.open()
+    assert bench.do("status", queue="q")["metrics"]["ready"] == 1
+    assert (inbox / "notes.txt").read_text() == "mine" and (inbox / "p7fffffff-x.json").exists()
+
+
+def test_a_copy_of_a_file_is_set_aside(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    bury(bench)
+    bench.stop()
+    bench.store.checkpoint()
+    bench.close()
+    root = bench.config.settings.filesystem_root / "q"
+    (letter,) = (root / "dlq").iterdir()
+    shutil.copy(letter, root / "inbox" / letter.name)
+    bench.open()
+    assert seen_in(bench) == expected_of(bench, make_bench)
+    assert any(letter.name in name for name in bench.quarantined())
+
+
+@pytest.mark.parametrize("damage", ["gone", "empty", "flipped", "foreign"])
+def test_a_damaged_body_is_never_handed_out(damage: str, make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    key, other = bench.publish("q", "mine"), bench.publish("q", "other")
+    inbox = bench.config.settings.filesystem_root / "q" / "inbox"
+    first, second = sorted(inbox.iterdir())
+    if damage == "gone":
+        first.unlink()
+    else:
+        flipped = first.read_bytes().replace(b"mine", b"mind")
+        first.write_bytes({"empty": b"", "flipped": flipped, "foreign": second.read_bytes()}[damage])
+    with pytest.raises(BodyLost):
+        bench.store.envelope(key)
+    assert bench.store.envelope(other)
