@@ -14,6 +14,7 @@ from postroom_daemon.files import Files
 from postroom_daemon.quarantine import Quarantine
 from postroom_daemon.stores.base import Store
 from postroom_daemon.stores.filesystem import FilesystemStore
+from postroom_daemon.stores.hybrid import HybridStore
 from postroom_daemon.stores.memory import MemoryStore
 from postroom_daemon.stores.sqlite import SqliteStore
 
@@ -23,6 +24,7 @@ FACTORIES: dict[str, Callable[[Path], Store]] = {
     "filesystem": lambda directory: FilesystemStore(
         directory / "fs", Files(), Quarantine(directory / "quarantine", Files()), FOLDERS
     ),
+    "hybrid": lambda directory: HybridStore(directory / "store.db", Files(), directory / "payloads"),
     "memory": lambda directory: MemoryStore(),
     "sqlite": lambda directory: SqliteStore(directory / "store.db"),
 }

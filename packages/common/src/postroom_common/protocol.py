@@ -192,6 +192,7 @@ class ReasonCode(StrEnum):
     NACKED = "NACKED"
     VALIDATION_ERROR = "VALIDATION_ERROR"
     MESSAGE_EXPIRED = "MESSAGE_EXPIRED"
+    BODY_LOST = "BODY_LOST"
 
 
 class Kind(StrEnum):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from postroom_common.errors import CommandError
 from postroom_common.protocol import Command, ErrorCode, State, resolve_command
@@ -12,19 +13,23 @@ from .access import Principal, pin_client
 from .calls import Answer, Call
 from .clock import Clock, Now
 from .context import Context, Decision, Draft
-from .engine import decide, decide_expiries
+from .engine import decide, decide_expiries, decide_lost
 from .group import Group
 from .ids import Ids
 from .journal import Journal
 from .policies import Policies
 from .repeats import Repeats
 from .replies import reply_to
-from .stores.base import Store
+from .stores.base import BodyLost, Store
 from .vitals import DaemonVitals
 from .waiters import Waiters
 
+log = logging.getLogger(__name__)
+
 #: Delayed messages that one group makes ready; the rest follows in the next.
 PROMOTE_LIMIT: Final = 500
+#: Messages without a body that one request passes over.
+LOST_LIMIT: Final = 100
 #: Refusals that say nothing of the request: a repeat is tried again.
 _PASSING: Final = frozenset({ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.ANSWER_LOST})
 
@@ -99,7 +104,7 @@ class Attempt:
         if call.command is None:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {request.command[:80]!r}")
         pins = pin_client(who, self._parts.daemon_uid, self._parts.store)
-        decision = decide(call.command, request.payload, self._context(who))
+        decision = self._decide_soundly(call.command, request.payload, who)
         if decision.wait_until is not None:
             if pins:  # the client id is theirs from now on, not only when they are served
                 self.group.record(pins)
@@ -108,6 +113,18 @@ class Attempt:
         if decision.data is not None:
             return Answer(decision.data)
         return self._record(call, pins + decision.drafts)
+
+    def _decide_soundly(self, command: Command, payload: dict[str, Any], who: Principal) -> Decision:
+        """Decide. A message that cannot be delivered, since its body is lost, dies of it, and the next one is looked
+        at."""
+        context = self._context(who)
+        for _ in range(LOST_LIMIT):
+            try:
+                return decide(command, payload, context)
+            except BodyLost as error:
+                log.error("%s", error)
+                self.group.record([decide_lost(context, error.key)])
+        raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
 
     def _record(self, call: Call, drafts: list[Draft]) -> Answer:
         by = {
@@ -176,7 +193,7 @@ class Attempt:
                 return
             first = self._repeated(call)
             decision = (
-                Decision() if first else decide(Command.CONSUME_NEXT, call.request.payload, self._context(call.who))
+                Decision() if first else self._decide_soundly(Command.CONSUME_NEXT, call.request.payload, call.who)
             )
             if not first and not decision.drafts:
                 continue

@@ -129,6 +129,8 @@ class Broker:
         if group.events:
             if self.journal.wants_roll():
                 self.journal.roll()
+            if self._sync_each_group:
+                self.store.sync_bodies()
             places = self.journal.append(group.encode(), group.last_id)
             if self._sync_each_group:
                 self.journal.sync()

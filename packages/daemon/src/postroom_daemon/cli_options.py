@@ -12,7 +12,7 @@ import click
 
 from postroom_common.settings import Setting
 
-from .config import ATTRIBUTES, AVAILABLE_BACKENDS, SETTINGS, Config, load
+from .config import ATTRIBUTES, SETTINGS, Config, load
 
 #: Flags that ``--help`` shows; ``--help-settings`` shows all.
 SHOWN: Final = ("backend", "ipc.root", "sqlite.dbPath", "journal.durability", "log.level")
@@ -96,7 +96,7 @@ def _flag(known: Setting, hidden: bool) -> Callback:
 
 def _metavar(known: Setting) -> str:
     if known.choices:
-        return "|".join(choice for choice in known.choices if known.key != "backend" or choice in AVAILABLE_BACKENDS)
+        return "|".join(known.choices)
     return {bool: "true|false", int: "N", float: "N", Path: "PATH"}.get(known.type, "TEXT")
 
 

@@ -35,10 +35,6 @@ MODES: Final = {
     "mailbox_filesystem": "filesystem",
     "hybrid": "hybrid",
 }
-#: Backends that the configuration knows and this version does not have.
-UNAVAILABLE_BACKENDS: Final = frozenset({"hybrid"})
-AVAILABLE_BACKENDS: Final = tuple(name for name, backend in BACKENDS.items() if backend not in UNAVAILABLE_BACKENDS)
-
 _MS_CEILING: Final = 24 * 3600 * 1000
 _BYTES_CEILING: Final = 2**40
 _HOURS_CEILING: Final = 100 * 365 * 24
@@ -324,10 +320,6 @@ def _choose_backend(values: dict[str, Any], sources: dict[str, str], warnings: l
             chosen, sources["backend"] = by_mode, f"mode ({sources['mode']})"
         else:
             warnings.append(f"mode: {values['mode']} disagrees with backend {chosen}; backend wins")
-    if chosen in UNAVAILABLE_BACKENDS:
-        raise ConfigurationError(
-            f"backend: {chosen} ({sources['backend']}) is not available yet in this version; use sqlite"
-        )
     values["backend"] = chosen
 
 

@@ -41,7 +41,8 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
 def decide(command: Command, payload: dict[str, Any], context: Context) -> Decision:
     """What ``command`` comes to on the state as it is.
 
-    Raises ``CommandError``; then nothing is to be changed.
+    Raises ``CommandError``, then nothing is to be changed; ``BodyLost`` for a message that can only die: see
+    ``decide_lost``.
     """
     return VERBS[command](context, read_fields(command, payload))
 
@@ -49,3 +50,8 @@ def decide(command: Command, payload: dict[str, Any], context: Context) -> Decis
 def decide_expiries(context: Context) -> list[Draft]:
     """What follows from the leases that are over."""
     return [settle.lease_expired(context, entry) for entry in context.store.expired(context.now.engine, EXPIRY_LIMIT)]
+
+
+def decide_lost(context: Context, key: str) -> Draft:
+    """What follows when the body of a ready message is found to be lost."""
+    return settle.body_lost(context, key)

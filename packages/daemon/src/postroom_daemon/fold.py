@@ -12,7 +12,17 @@ from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from .lifecycle import check_transition
-from .records import FACT_CLOCK, FACT_EPOCH, Entry, QueueRecord, dlq_fact, history_fact, pin_fact, with_failure
+from .records import (
+    FACT_CLOCK,
+    FACT_EPOCH,
+    BodyReference,
+    Entry,
+    QueueRecord,
+    dlq_fact,
+    history_fact,
+    pin_fact,
+    with_failure,
+)
 from .stores.base import NotStored, Store, StoreError
 
 
@@ -78,7 +88,10 @@ def _published(event: Event, store: Store) -> None:
     )
     check_transition(None, EventType.PUBLISHED, entry.state)
     _queue(event, store)
-    store.insert(entry, raw_json(event["message"]))
+    if "message" in event:
+        store.insert(entry, raw_json(event["message"]))
+    else:
+        store.insert_kept(entry, BodyReference.from_json(event["body"]))
 
 
 def _leased(event: Event, store: Store) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from postroom_common.events import Event, encode_event
+from postroom_common.events import Event, EventType, encode_event, raw_json
 
 from .clock import Now
 from .context import Draft
@@ -56,8 +56,17 @@ class Group:
                 if by:
                     event["by"] = by
                     self.by_request[key] = event
+            if event["type"] == EventType.PUBLISHED:
+                self._keep_apart(event)
             apply(event, self._store)
         return event
+
+    def _keep_apart(self, event: Event) -> None:
+        """Give a new body to the store, if that keeps it in a file: the event then only refers to it."""
+        reference = self._store.keep_body(event["id"], event["queue"], event["key"], raw_json(event["message"]))
+        if reference:
+            del event["message"]
+            event["body"] = reference.to_json()
 
     def count(self, type_: str) -> int:
         """How many events of a type it has."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from itertools import accumulate
@@ -12,7 +11,7 @@ from typing import Final
 from postroom_common.errors import PostroomError
 from postroom_common.events import Event
 
-from .files import Files
+from .files import FULL_ERRNOS, Files
 from .quarantine import Quarantine
 from .segments import (
     OnDamage,
@@ -25,9 +24,6 @@ from .segments import (
     read_requests,
     segment_name,
 )
-
-#: Errors that mean a lack of space.
-FULL_ERRNOS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 

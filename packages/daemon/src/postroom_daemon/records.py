@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
 
 from postroom_common.events import Event
 from postroom_common.policy import Layer
@@ -38,6 +39,27 @@ class Entry:
     dead_at: int = 0
     failures: int = 0
     phase: str = ""
+
+
+class BodyReference(NamedTuple):
+    """What stands for a body that a store keeps in a file: its length, and its BLAKE2b digest of 16 bytes in hex."""
+
+    bytes: int
+    digest: str
+
+    @classmethod
+    def of(cls, body: bytes) -> BodyReference:
+        """The reference of a body."""
+        return cls(len(body), blake2b(body, digest_size=16).hexdigest())
+
+    def to_json(self) -> dict[str, Any]:
+        """The reference as an event, and the store, hold it."""
+        return {"bytes": self.bytes, "blake2b": self.digest}
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> BodyReference:
+        """Read what ``to_json`` made. Raises ``KeyError``."""
+        return cls(data["bytes"], data["blake2b"])
 
 
 #: What the name of a history's fact begins with.

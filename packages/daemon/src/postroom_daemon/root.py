@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from postroom_common.errors import PostroomError
 
@@ -26,6 +27,7 @@ from .repeats import Repeats
 from .stores import fs_names
 from .stores.base import Store, StoreDamaged, StoreError
 from .stores.filesystem import FilesystemStore
+from .stores.hybrid import HybridStore
 from .stores.memory import MemoryStore
 from .stores.sqlite import SqliteStore
 from .traffic import TrafficLog
@@ -168,13 +170,16 @@ def _make_store(config: Config, files: Files) -> Store:
         }
         quarantine = _quarantine(config, files)
         return FilesystemStore(settings.filesystem_root, files, quarantine, folders, settings.filesystem_meta_dir)
-    return SqliteStore(
-        settings.sqlite_db_path,
-        settings.sqlite_kv_table,
-        settings.sqlite_message_index_table,
-        settings.sqlite_synchronous,
-        settings.sqlite_busy_timeout_ms,
-    )
+    options: dict[str, Any] = {
+        "kv": settings.sqlite_kv_table,
+        "msg": settings.sqlite_message_index_table,
+        "synchronous": settings.sqlite_synchronous,
+        "busy_ms": settings.sqlite_busy_timeout_ms,
+    }
+    if settings.backend == HybridStore.name:
+        apart, inline_below = settings.hybrid_payload_root, settings.hybrid_inline_below_bytes
+        return HybridStore(settings.sqlite_db_path, files, apart, inline_below, **options)
+    return SqliteStore(settings.sqlite_db_path, **options)
 
 
 def _traffic(settings: Settings, files: Files) -> TrafficLog | None:

@@ -15,7 +15,7 @@ from postroom_common.errors import PostroomError
 from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ..records import Entry, QueueRecord
+from ..records import BodyReference, Entry, QueueRecord
 
 
 class StoreError(PostroomError):
@@ -39,7 +39,11 @@ class StoreDamaged(StoreError):
 
 
 class BodyLost(StoreError):
-    """A message's body is missing, damaged or another's: it must not be delivered."""
+    """The body of ``key`` is missing, damaged or another's: it must not be delivered."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key}: {text}")
+        self.key = key
 
 
 class Store(ABC):
@@ -118,6 +122,21 @@ class Store(ABC):
     @abstractmethod
     def insert(self, entry: Entry, envelope: bytes) -> None:
         """Keep a new message. Raises ``NotStored`` unless its queue's record exists."""
+
+    def keep_body(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:
+        """Keep a new message's body apart, for its event to refer to. None: the event must hold it, as ``insert`` will.
+
+        For stores that keep bodies in files. A rollback takes the body back.
+        """
+        return None
+
+    def sync_bodies(self) -> None:
+        """Make the bodies durable that were kept apart since ``begin``: before an event refers to them."""
+        return
+
+    def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
+        """Keep a new message whose body was kept apart. Its queue's record must exist."""
+        raise StoreError(f"{entry.key}: its body is in a file of backend hybrid: use that backend with this journal")
 
     @abstractmethod
     def update(self, entry: Entry, before: State) -> None:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
-from ..files import Files
+from ..files import LOST_ERRNOS, Files
 from ..quarantine import Quarantine
 from ..records import HISTORY, Entry, QueueRecord, with_failure
 from . import fs_content
@@ -262,7 +262,8 @@ class FilesystemStore(Store):
             raise StoreError(f"no body for {key}")
         envelope = fs_content.envelope_of(self._content(key), key)
         if envelope is None:
-            raise BodyLost(f"{self._index.places[key]}: missing, damaged or another message's")
+            path = self._tree.path(self._directory_of(key), self._index.places[key])
+            raise BodyLost(key, f"{path} is missing, damaged or another message's")
         return envelope
 
     def check_body(self, key: str) -> None:
@@ -275,7 +276,9 @@ class FilesystemStore(Store):
             try:
                 self._read = (key, self._tree.read(directory, place))
             except OSError as error:
-                log.error("%s: %s", self._tree.path(directory, place), error)
+                if error.errno not in LOST_ERRNOS:
+                    raise StoreError(f"{self._tree.root}: {error}") from error
+                log.error("%s: %s", self._tree.path(directory, place), error.strerror)
                 self._read = (key, b"")
         return self._read[1]
 

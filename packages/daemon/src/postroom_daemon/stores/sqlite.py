@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import orjson
 
@@ -27,6 +27,8 @@ _COLUMNS = (
 #: Prefixes of the ``kv`` keys that are no messages.
 _QUEUE_KEY = "queue:"
 _FACT_KEY = "fact:"
+#: The fact that bodies lie in files: whoever does not know of them must not use the database.
+PAYLOADS_FACT: Final = "payloads"
 #: Priorities and targets that ``oldest_ready`` looks at before it settles for the oldest among them.
 _CLASSES_LIMIT = 256
 
@@ -87,6 +89,8 @@ class SqliteStore(Store):
         self._db.execute(f"PRAGMA user_version = {sqlite_schema.VERSION}")
         self._db.execute("COMMIT")
         self._prepare()
+        if self.name == SqliteStore.name and self.fact(PAYLOADS_FACT):
+            raise StoreError(f"{self._path}: the store of backend hybrid, whose bodies lie in files: use that backend")
         self.applied = self.fact("applied") or 0
         self._due_hint = self._first_due()
 
@@ -212,9 +216,12 @@ class SqliteStore(Store):
         return str(row[0]).encode()
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
+        self._add(entry, envelope.decode(), "message")
+
+    def _add(self, entry: Entry, value: str, value_type: str) -> None:
         e = entry
         self._count(e.queue, None, e.state)  # first: it may refuse
-        self._execute(self._add_value, (e.key, envelope.decode(), "message", e.created_wall, e.created_wall))
+        self._execute(self._add_value, (e.key, value, value_type, e.created_wall, e.created_wall))
         self._execute(
             self._insert,
             (

@@ -16,7 +16,7 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     """Lease the message that is next for this consumer.
 
     Without one: the empty answer, or a wish to wait when ``waitMs`` is given. Raises ``CommandError`` for a
-    ``payloadAs`` that does not exist.
+    ``payloadAs`` that does not exist, ``BodyLost`` when that message has lost its body.
     """
     if fields["payloadAs"] not in ("text", "value"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
@@ -33,6 +33,7 @@ def consume_next(context: Context, fields: Fields) -> Decision:
         if fields["waitMs"]:
             return Decision(wait_until=now + fields["waitMs"])
         return Decision(data={"message": None})
+    context.store.check_body(entry.key)
     draft: Draft = {
         "type": EventType.LEASED,
         "queue": queue,

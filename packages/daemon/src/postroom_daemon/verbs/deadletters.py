@@ -6,17 +6,26 @@ from typing import Any, Final
 
 import orjson
 
-from postroom_common.body import part_bytes, preview
+from postroom_common.body import Part, part_bytes, preview
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
-from postroom_common.protocol import ErrorCode, State
+from postroom_common.protocol import ErrorCode, ReasonCode, State
 
 from ..context import Context, Decision
 from ..fields import Fields
-from ..records import history_fact
+from ..records import Entry, history_fact
+from ..stores.base import BodyLost
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 16 * 1024 * 1024
+#: Stands for a failure that was lost with the file that told of it.
+_UNKNOWN: Final = {
+    "reasonMessage": "its history is lost",
+    "reasonCode": ReasonCode.BODY_LOST,
+    "failedAtMs": 0,
+    "attempt": 0,
+    "consumerId": "",
+}
 
 
 def list_dlq(context: Context, fields: Fields) -> Decision:
@@ -28,9 +37,9 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
     for entry in found[:limit]:
         if size > PAGE_BYTES:
             break
-        part = orjson.loads(context.store.envelope(entry.key))["parts"][0]
-        failure = context.store.fact(history_fact(entry.key))[-1]
-        body_bytes = len(part_bytes(part))
+        part = _part(context, entry)
+        failure = (context.store.fact(history_fact(entry.key)) or [_UNKNOWN])[-1]
+        body_bytes = len(part_bytes(part)) if part else 0
         size += body_bytes
         letters.append(
             {
@@ -41,8 +50,9 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
                 "dlqAt": failure["failedAtMs"],
                 "attempt": failure["attempt"],
                 "consumerId": failure["consumerId"],
-                "preview": preview(part, fields["previewBytes"]),
+                "preview": preview(part, fields["previewBytes"]) if part else "",
                 "bytes": body_bytes,
+                **({} if part else {"bodyLost": True}),
             }
         )
     last = found[len(letters) - 1] if len(found) > len(letters) else None
@@ -55,6 +65,15 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
             "asOfEvent": context.store.applied,
         }
     )
+
+
+def _part(context: Context, entry: Entry) -> Part | None:
+    """A dead letter's body; None when it is lost."""
+    try:
+        part: Part = orjson.loads(context.store.envelope(entry.key))["parts"][0]
+    except BodyLost:
+        return None
+    return part
 
 
 def reprocess_dlq(context: Context, fields: Fields) -> Decision:

@@ -70,6 +70,15 @@ def failed(context: Context, entry: Entry, code: ReasonCode, reason: str) -> Dra
     }
 
 
+def body_lost(context: Context, key: str) -> Draft:
+    """A ready message cannot be delivered: it is dead, also where its queue keeps no dead letters, so that whatever is
+    left of its body stays."""
+    entry = context.store.get(key)
+    assert entry is not None
+    text = "its body is missing or damaged in the store"
+    return _draft(EventType.DIED, entry) | {"failure": _failure(entry, ReasonCode.BODY_LOST, text)}
+
+
 def _held(context: Context, fields: Fields) -> Entry:
     """The message that the caller's lease holds.
 
