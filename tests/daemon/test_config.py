@@ -337,11 +337,12 @@ def test_choices_are_read_in_any_case(root):
     assert config.warnings == ()
 
 
-@pytest.mark.parametrize("mode", ["mailbox_fs", "mailbox_filesystem", "hybrid"])
-def test_mode_alone_picks_the_backend_and_one_that_is_not_there_is_refused(root, mode):
-    backend = "hybrid" if mode == "hybrid" else "filesystem"
-    told = refusal(root, {"mode": mode})
-    assert told == f"backend: {backend} (mode (file)) is not available yet in this version; use sqlite"
+@pytest.mark.parametrize("mode", ["mailbox_sqlite", "mailbox_fs", "mailbox_filesystem", "hybrid"])
+def test_mode_alone_picks_the_backend(root, mode):
+    backend = {"mailbox_sqlite": "sqlite", "hybrid": "hybrid"}.get(mode, "filesystem")
+    config = loaded(root, {"mode": mode})
+    assert config.settings.backend == backend
+    assert config.warnings == ()
 
 
 def test_backend_beats_mode_and_says_so(root):
@@ -350,9 +351,14 @@ def test_backend_beats_mode_and_says_so(root):
     assert config.warnings == ("mode: hybrid disagrees with backend memory; backend wins",)
 
 
-@pytest.mark.parametrize("name", ["filesystem", "fs", "hybrid"])
-def test_a_backend_of_a_later_version_is_refused_with_what_to_use(root, name):
-    assert "is not available yet in this version; use sqlite" in refusal(root, {"backend": name})
+@pytest.mark.parametrize("name", ["sqlite", "memory", "filesystem", "fs", "hybrid"])
+def test_a_backend_is_known_by_every_name_of_it(root, name):
+    assert loaded(root, {"backend": name}).settings.backend == {"fs": "filesystem"}.get(name, name)
+
+
+def test_two_folders_of_the_filesystem_store_cannot_be_one(root):
+    told = refusal(root, {"filesystem": {"inboxDir": "here", "dlqDir": "here"}})
+    assert "filesystem.dlqDir: here is already filesystem.inboxDir" in told
 
 
 def test_an_unknown_backend_is_refused(root):

@@ -149,9 +149,11 @@ class Settings:
     filesystem_inbox_dir: str = setting("filesystem.inboxDir", "inbox", "its directory of ready messages", **_NAME)
     filesystem_processing_dir: str = setting("filesystem.processingDir", "processing", "of leased messages", **_NAME)
     filesystem_delayed_dir: str = setting("filesystem.delayedDir", "delayed", "of delayed messages", **_NAME)
-    filesystem_archive_dir: str = setting("filesystem.archiveDir", "archive", "of acknowledged messages", **_NAME)
+    filesystem_archive_dir: str = setting(
+        "filesystem.archiveDir", "archive", "of acknowledged messages, until the next checkpoint", **_NAME
+    )
     filesystem_dlq_dir: str = setting("filesystem.dlqDir", "dlq", "of dead letters", **_NAME)
-    filesystem_meta_dir: str = setting("filesystem.metaDir", "meta", "of policies and leases", **_NAME)
+    filesystem_meta_dir: str = setting("filesystem.metaDir", "meta", "of its checkpoints", **_NAME)
 
     hybrid_payload_root: Path = setting("hybrid.payloadRoot", Path("data/payloads"), "root of the payload files")
     hybrid_inline_below_bytes: int = setting(

@@ -75,6 +75,7 @@ class Payloads:
     def keep(self) -> None:
         """What was written stays."""
         self._new.clear()
+        self._unsynced.clear()
 
     def take_back(self) -> None:
         """Remove what was written since the last ``keep``. Nothing refers to it, so a file that cannot be removed is no
@@ -82,6 +83,8 @@ class Payloads:
         for path in self._new:
             self.remove(path)
         self._new.clear()
+        self._unsynced.clear()
+        self._known.clear()  # their names may never have been synced
 
     def read(self, path: str, reference: BodyReference) -> bytes | None:
         """A body; None when it is missing, or is not what was written."""

@@ -1,0 +1,300 @@
+"""What only the hybrid store promises: bodies in files, durable before their event, and never a wrong one delivered."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom_daemon.files import Files
+from postroom_daemon.root import StartError
+from postroom_daemon.stores.base import BodyLost
+from tests.conformance.bench import Bench
+from tests.daemon.test_filesystem import FewerCalls, Killed, seen_in, work
+
+MakeBench = Callable[..., Bench]
+
+
+def payloads(bench: Bench) -> list[Path]:
+    """The payload files, in order of publishing."""
+    root = bench.config.settings.hybrid_payload_root
+    return sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: path.name)
+
+
+def test_a_body_lies_in_a_file_and_the_journal_and_the_index_only_refer_to_it(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    key = bench.publish("jobs", "a body that is easy to find")
+    (path,) = payloads(bench)
+    assert path.read_bytes() == bench.store.envelope(key) == b'{"parts":[{"text":"a body that is easy to find"}]}'
+    (event,) = [event for event in bench.events() if event["type"] == "published"]
+    assert "message" not in event and event["body"]["bytes"] == len(path.read_bytes())
+    files = [*bench.segments(), *bench.path.glob("data/yirangmq.db*")]
+    assert not any(b"easy to find" in file.read_bytes() for file in files)
+    assert bench.do("consume_next", queue="jobs")["message"]["payload"] == "a body that is easy to find"
+
+
+def test_a_small_body_stays_in_the_database_where_that_is_configured(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid", **{"hybrid.inlineBelowBytes": "100"}).open()
+    small, large = bench.publish("q", "small"), bench.publish("q", "large" * 30)
+    assert len(payloads(bench)) == 1
+    bench.reopen(without_store=True)
+    assert b"small" in bench.store.envelope(small) and b"large" in bench.store.envelope(large)
+
+
+def test_bodies_and_each_directory_once_are_synced_before_the_journal_is_written(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+    done: list[str] = []
+
+    def told(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def telling(fd: int, *rest: Any) -> Any:
+            place = Path(os.readlink(f"/proc/self/fd/{fd}"))
+            done.append(f"{name} {'journal' if place.suffix == '.jsonl' else 'file' if place.is_file() else 'dir'}")
+            return call(fd, *rest)
+
+        return telling
+
+    for name in ("write", "fsync", "fdatasync"):
+        setattr(bench.files, name, told(name, getattr(bench.files, name)))
+    bench.run(*(bench.make("publish", queue="q", message="body") for _ in range(3)))
+    assert done == ["write file"] * 3 + ["fsync file"] * 3 + ["fsync dir", "write journal", "fdatasync journal"]
+
+
+def test_a_new_directory_is_synced_in_its_parents(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    synced: list[str] = []
+    really = bench.files.fsync
+    bench.files.fsync = lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), really(fd))
+    bench.publish("new")
+    root = bench.config.settings.hybrid_payload_root
+    assert {str(root), str(root / "new"), str(root / "new" / "00000000")} <= set(synced)
+
+
+def test_a_body_goes_with_its_message_and_an_empty_directory_with_the_next_checkpoint(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+    lease = bench.do("consume_next", queue="q")["lease"]
+    bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+    assert payloads(bench) == []
+    bench.store.checkpoint()
+    assert [path.name for path in bench.config.settings.hybrid_payload_root.rglob("*")] == ["q"]
+    bench.publish()
+    assert len(payloads(bench)) == 1
+
+
+def test_a_group_that_is_refused_leaves_no_file(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+
+    def full(*arguments: Any) -> int:
+        raise OSError(errno.ENOSPC, "full")
+
+    bench.files.write = full
+    assert bench.send("publish", queue="q", message="body").code == "ERR_STORAGE_FULL"
+    bench.files.write = os.write
+    really = bench.live.journal._files.write_all
+
+    def journal_full(fd: int, data: bytes) -> None:
+        if b'"published"' in data:
+            raise OSError(errno.ENOSPC, "full")
+        really(fd, data)
+
+    bench.files.write_all = journal_full  # type: ignore[method-assign]
+    assert bench.send("publish", queue="q", message="body").code == "ERR_STORAGE_FULL"
+    assert len(payloads(bench)) == 1
+    assert bench.do("status", queue="q")["metrics"]["ready"] == 1
+
+
+def test_a_sync_of_a_body_that_fails_fails_only_its_publish(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    key = bench.publish()
+    lease = bench.do("consume_next", queue="q")["lease"]
+
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "no")
+
+    bench.files.fsync = fail
+    publish = bench.make("publish", queue="q", message="body")
+    ack = bench.make("ack", messageKey=key, leaseId=lease["leaseId"])
+    bench.run(publish, ack)
+    assert (publish.code, ack.code) == ("ERR_STORAGE_FAILED", "OK")
+    assert payloads(bench) == []
+
+
+def test_killed_before_any_file_operation_nothing_acknowledged_is_lost(make_bench: MakeBench) -> None:
+    number = 0
+    while True:
+        bench = make_bench("hybrid").open()
+        bench.publish("q", "before", priority=2)
+        bench.close()
+        bench.files = FewerCalls(number)
+        finished = False
+        try:
+            bench.open()
+            work(bench)
+            finished = True
+        except Killed:
+            pass
+        bench.close()
+        bench.files = Files()
+        bench.open()
+        folded = seen_in(bench)  # with every body read and checked
+        bench.reopen(without_store=True)
+        assert seen_in(bench) == folded, number
+        bench.close()
+        shutil.rmtree(bench.path)
+        if finished:
+            break
+        number += 1
+    assert number > 60
+
+
+# --- bodies that are lost ---------------------------------------------------------------------------------------
+
+
+def damage(path: Path, how: str, other: Path) -> None:
+    match how:
+        case "gone":
+            path.unlink()
+        case "empty":
+            path.write_bytes(b"")
+        case "cut":
+            path.write_bytes(path.read_bytes()[:-3])
+        case "longer":
+            path.write_bytes(path.read_bytes() + b" ")
+        case "flipped":
+            path.write_bytes(path.read_bytes().replace(b"mine", b"mind"))
+        case "foreign":
+            shutil.copy(other, path)
+        case "link":
+            path.unlink()
+            path.symlink_to(other)
+        case "directory":
+            path.unlink()
+            path.mkdir()
+
+
+DAMAGES = ("gone", "empty", "cut", "longer", "flipped", "foreign", "link", "directory")
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_a_message_whose_body_is_lost_dies_with_the_reason_and_the_next_is_delivered(
+    how: str, make_bench: MakeBench
+) -> None:
+    bench = make_bench("hybrid").open()
+    lost, sound = bench.publish("q", "mine"), bench.publish("q", "other")
+    first, second = payloads(bench)
+    whole = first.read_bytes()
+    damage(first, how, second)
+    with pytest.raises(BodyLost):
+        bench.store.envelope(lost)
+    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == sound
+    (letter,) = bench.do("list_dlq", queue="q")["messages"]
+    assert (letter["messageKey"], letter["reasonCode"], letter["bodyLost"]) == (lost, "BODY_LOST", True)
+    assert letter["preview"] == "" and letter["attempt"] == 0
+    bench.reopen(without_store=True)
+    assert bench.do("status", queue="q")["metrics"]["dlq"] == 1
+    if how == "directory":
+        first.rmdir()
+    first.unlink(missing_ok=True)
+    first.write_bytes(whole)  # put back by hand, from a backup
+    bench.do("reprocess_dlq", messageKey=lost)
+    message = bench.do("consume_next", queue="q")["message"]
+    assert (message["messageKey"], message["payload"]) == (lost, "mine")
+
+
+@pytest.mark.parametrize("backend", ["hybrid", "filesystem"])
+def test_who_waits_is_served_past_a_message_whose_body_is_lost(backend: str, make_bench: MakeBench) -> None:
+    bench = make_bench(backend).open()
+    bench.publish("q", "mine", delayMs=1000)
+    root = bench.config.settings
+    for path in [*root.filesystem_root.rglob("*-message-*"), *root.hybrid_payload_root.rglob("*-message-*")]:
+        path.write_bytes(b"{}")
+    waiting = bench.make("consume_next", queue="q", waitMs=60_000)
+    bench.run(waiting)
+    bench.hands.pass_ms(1500)
+    bench.run()
+    assert waiting.answers == []
+    sound = bench.publish("q", "other")
+    assert waiting.data["message"]["messageKey"] == sound
+    assert bench.do("status", queue="q")["metrics"]["dlq"] == 1
+
+
+def test_many_lost_bodies_do_not_stop_the_queue_for_ever(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.run(*(bench.make("publish", queue="q", message="body") for _ in range(150)))
+    last = bench.publish("q", "sound")
+    for path in payloads(bench)[:-1]:
+        path.unlink()
+    assert bench.send("consume_next", queue="q").code == "ERR_STORAGE_FAILED"
+    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == last
+    assert bench.do("status", queue="q")["metrics"]["dlq"] == 150
+
+
+def test_lost_bodies_are_kept_as_dead_letters_even_where_a_queue_keeps_none(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.do("set_policy", queue="q", policy={"dlq": {"enabled": False}})
+    bench.publish()
+    payloads(bench)[0].write_bytes(b"half of it")
+    assert bench.do("consume_next", queue="q") == {"message": None}
+    assert bench.do("status", queue="q")["metrics"]["dlq"] == 1
+    assert payloads(bench)[0].read_bytes() == b"half of it"
+
+
+def test_an_error_of_the_machine_is_no_loss(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    key = bench.publish()
+    really = bench.files.open
+
+    def out_of_descriptors(path: Any, *rest: Any, **options: Any) -> int:
+        if "message-" in str(path):
+            raise OSError(errno.EMFILE, "too many")
+        return int(really(path, *rest, **options))
+
+    bench.files.open = out_of_descriptors
+    assert bench.send("consume_next", queue="q").code == "ERR_STORAGE_FAILED"
+    bench.files.open = really
+    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == key
+
+
+def test_without_the_directory_of_its_bodies_it_does_not_start(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+    bench.close()
+    root = bench.config.settings.hybrid_payload_root
+    root.rename(root.with_name("unmounted"))
+    with pytest.raises(StartError, match="mount it"):
+        bench.open()
+    root.with_name("unmounted").rename(root)
+    bench.open()
+
+
+def test_its_database_and_its_journal_are_refused_by_the_other_backends(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+    bench.close()
+    sqlite = make_bench("sqlite")
+    shutil.copytree(bench.path, sqlite.path)
+    with pytest.raises(StartError, match="backend hybrid"):
+        sqlite.open()
+    sqlite.lose_store()
+    with pytest.raises(StartError, match="backend hybrid"):
+        sqlite.open()
+
+
+def test_a_database_of_sqlite_is_taken_over(make_bench: MakeBench) -> None:
+    sqlite = make_bench("sqlite").open()
+    key = sqlite.publish("q", "older")
+    sqlite.close()
+    bench = make_bench("hybrid")
+    shutil.copytree(sqlite.path, bench.path)
+    bench.ids, bench._requests = sqlite.ids, sqlite._requests
+    bench.open()
+    bench.publish("q", "newer")
+    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == key
+    assert bench.do("consume_next", queue="q")["message"]["payload"] == "newer"
