@@ -263,7 +263,12 @@ def test_a_start_reads_names_and_no_files(make_bench: MakeBench) -> None:
     bench.close()
     opened: list[str] = []
     really = bench.files.open
-    bench.files.open = lambda path, *rest, **options: opened.append(str(path)) or really(path, *rest, **options)
+
+    def telling(path: Any, *rest: Any, **options: Any) -> int:
+        opened.append(str(path))
+        return int(really(path, *rest, **options))
+
+    bench.files.open = telling
     bench.open()
     assert [path for path in opened if "message-" in path] == []
 
@@ -327,7 +332,12 @@ def test_after_a_power_cut_each_file_may_be_of_another_moment(seed: int, make_be
 
     bench.store.checkpoint()
     commit = bench.store.commit
-    bench.store.commit = lambda: (commit(), take())  # type: ignore[method-assign]
+
+    def commit_and_take() -> None:
+        commit()
+        take()
+
+    bench.store.commit = commit_and_take  # type: ignore[method-assign]
     take()
     work(bench)
     bench.close()

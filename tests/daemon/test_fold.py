@@ -138,7 +138,6 @@ def test_an_event_that_does_not_fit_raises_and_changes_nothing(tmp_path: Path, m
         (IllegalTransition, base | {"type": "acked", "heldMs": 1}),
         (IllegalTransition, base | {"type": "released", "attempt": 0}),
         (IllegalTransition, base | {"type": "retried", "dueEngineMs": 9, "failure": failure}),
-        (IllegalTransition, base | {"type": "died", "failure": failure}),
         (IllegalTransition, base | {"type": "dropped", "failure": failure}),
         (IllegalTransition, base | {"type": "reprocessed"}),
         (IllegalTransition, base | {"type": "lease_extended", "untilEngineMs": 9}),

@@ -69,7 +69,12 @@ def test_a_new_directory_is_synced_in_its_parents(make_bench: MakeBench) -> None
     bench = make_bench("hybrid").open()
     synced: list[str] = []
     really = bench.files.fsync
-    bench.files.fsync = lambda fd: (synced.append(os.readlink(f"/proc/self/fd/{fd}")), really(fd))
+
+    def telling(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        really(fd)
+
+    bench.files.fsync = telling
     bench.publish("new")
     root = bench.config.settings.hybrid_payload_root
     assert {str(root), str(root / "new"), str(root / "new" / "00000000")} <= set(synced)
@@ -222,6 +227,8 @@ def test_who_waits_is_served_past_a_message_whose_body_is_lost(backend: str, mak
     assert waiting.answers == []
     sound = bench.publish("q", "other")
     assert waiting.data["message"]["messageKey"] == sound
+    assert bench.do("status", queue="q")["metrics"]["dlq"] == 1
+    bench.reopen(without_store=backend == "hybrid")
     assert bench.do("status", queue="q")["metrics"]["dlq"] == 1
 
 

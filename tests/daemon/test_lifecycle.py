@@ -22,6 +22,8 @@ LEGAL = {
     ("released", "inflight", "ready"),
     ("retried", "inflight", "delayed"),
     ("died", "inflight", "dead"),
+    ("died", "ready", "dead"),  # its body is lost
+    ("died", "delayed", "dead"),  # the same, when due
     ("dropped", "inflight", None),
     ("reprocessed", "dead", "ready"),
 }

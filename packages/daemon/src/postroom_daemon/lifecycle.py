@@ -25,7 +25,7 @@ TRANSITIONS: Final[dict[EventType, tuple[tuple[State | None, ...], tuple[State |
     EventType.ACKED: ((State.INFLIGHT,), (GONE,)),
     EventType.RELEASED: ((State.INFLIGHT,), (State.READY,)),
     EventType.RETRIED: ((State.INFLIGHT,), (State.DELAYED,)),
-    EventType.DIED: ((State.INFLIGHT, State.READY), (State.DEAD,)),
+    EventType.DIED: ((State.INFLIGHT, State.READY, State.DELAYED), (State.DEAD,)),
     EventType.DROPPED: ((State.INFLIGHT,), (GONE,)),
     EventType.REPROCESSED: ((State.DEAD,), (State.READY,)),
 }

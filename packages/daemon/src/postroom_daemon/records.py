@@ -44,7 +44,7 @@ class Entry:
 class BodyReference(NamedTuple):
     """What stands for a body that a store keeps in a file: its length, and its BLAKE2b digest of 16 bytes in hex."""
 
-    bytes: int
+    length: int
     digest: str
 
     @classmethod
@@ -54,7 +54,7 @@ class BodyReference(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """The reference as an event, and the store, hold it."""
-        return {"bytes": self.bytes, "blake2b": self.digest}
+        return {"bytes": self.length, "blake2b": self.digest}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> BodyReference:

@@ -7,6 +7,7 @@ itself, further ones go to numbered directories in it. A *place* is a file's pat
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -93,7 +94,7 @@ class Tree:
         return names
 
     def _is_directory(self, path: str) -> bool:
-        return (self._files.stat(path, dir_fd=self._fd, follow_symlinks=False).st_mode & 0o170000) == 0o040000
+        return stat.S_ISDIR(self._files.stat(path, dir_fd=self._fd, follow_symlinks=False).st_mode)
 
     def read(self, directory: str, place: str) -> bytes:
         """All of a file."""

@@ -91,7 +91,7 @@ class Payloads:
         try:
             fd = self._files.open(path, READ_FLAGS, dir_fd=self._fd)
             try:
-                body = self._read_all(fd, reference.bytes)
+                body = self._read_all(fd, reference.length)
             finally:
                 self._files.close(fd)
         except OSError as error:
