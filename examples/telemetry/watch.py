@@ -26,39 +26,42 @@ _COLUMNS = "{:<28}{:>8}{:>10}{:>9}{:>7}{:>12}"
 
 
 class Journal:
-    """Follows the journal's files from their last lines on."""
+    """Follows the journal's files from their last lines on.
+
+    ``last`` are events that have happened for good: all up to the last one that ends its group. What stands behind it
+    is read again with the next look, since it may be cut back, and its ids used for other events.
+    """
 
     def __init__(self, directory: Path, keep: int = 200) -> None:
         self.last: deque[Event] = deque(maxlen=keep)
         self._directory = directory
         self._segment: Path | None = None
-        self._offset = 0
+        self._offset = 0  # where the last group that was taken in ends
 
     def read(self) -> None:
-        """Take in what was written since the last call; raises ``OSError`` when the journal may not be read."""
+        """Take in the groups that were finished since the last call; raises ``OSError`` when the journal may not be
+        read."""
         segments = sorted(self._directory.glob("*.jsonl"))
         if self._segment is None and segments:
             self._segment = segments[-1]
             self._offset = self._line_start(self._segment)
+        held: list[Event] = []
         for segment in segments:
             if self._segment is None or segment < self._segment:
                 continue
-            if segment != self._segment:
-                self._segment, self._offset = segment, 0
+            offset = self._offset if segment == self._segment else 0
             with segment.open("rb") as file:
-                file.seek(self._offset)
+                file.seek(offset)
                 for line in file:
                     if not line.endswith(b"\n"):  # still being written
                         break
-                    self._offset += len(line)
-                    self._take(line)
-
-    def _take(self, line: bytes) -> None:
-        try:
-            event = decode_event(line)
-        except DamagedRecord:
-            event = {"type": "(damaged line)"}
-        self.last.append(event)
+                    offset += len(line)
+                    event = _event_of(line)
+                    held.append(event)
+                    if event["id"] == event["grp"]:
+                        self.last.extend(held)
+                        held = []
+                        self._segment, self._offset = segment, offset
 
     @staticmethod
     def _line_start(segment: Path) -> int:
@@ -68,6 +71,13 @@ class Journal:
         with segment.open("rb") as file:
             file.seek(start)
             return start + len(file.readline())
+
+
+def _event_of(line: bytes) -> Event:
+    try:
+        return decode_event(line)
+    except DamagedRecord:
+        return {"id": 0, "grp": -1, "type": "(damaged line)"}
 
 
 def queue_table(queues: Iterable[dict[str, Any]]) -> list[str]:
@@ -95,7 +105,7 @@ def event_line(event: Event) -> str:
     reason = event.get("reasonMessage") or (failure.get("reasonMessage") if isinstance(failure, dict) else None)
     detail = reason or str(event.get("key", ""))[-12:]
     queue = cut(printable(event.get("queue", "")), 20)
-    return printable(f"{when} {event.get('id', ''):>8} {event['type']:<14} {queue:<20} {detail}")
+    return printable(f"{when} {event.get('id') or '':>8} {event['type']:<14} {queue:<20} {detail}")
 
 
 def screen(
