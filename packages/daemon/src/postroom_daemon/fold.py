@@ -12,7 +12,7 @@ from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import HISTORY_LIMIT, State
 
 from .lifecycle import check_transition
-from .records import FACT_CLOCK, FACT_EPOCH, Entry, QueueRecord, dlq_fact, history_fact, pin_fact
+from .records import FACT_CLOCK, FACT_EPOCH, Entry, QueueRecord, dlq_fact, history_fact
 from .stores.base import NotStored, Store, StoreError
 
 #: Characters of an earlier reason that a history keeps; the journal has it whole.
@@ -141,10 +141,6 @@ def _reprocessed(event: Event, store: Store) -> None:
     store.touch_queue(entry.queue).total("reprocessed")
 
 
-def _pinned(event: Event, store: Store) -> None:
-    store.put_fact(pin_fact(event["client"]), event["uid"])
-
-
 def _marked(event: Event, store: Store) -> None:
     store.put_fact(FACT_CLOCK, {name: event[name] for name in ("bootId", "bootMs", "engineMs", "wallMs")})
 
@@ -200,7 +196,6 @@ def _forget(entry: Entry, before: State, store: Store) -> None:
 _HANDLERS: dict[str, Callable[[Event, Store], None]] = {
     EventType.EPOCH_STARTED: _epoch,
     EventType.CLOCK_MARKED: _marked,
-    EventType.CLIENT_PINNED: _pinned,
     EventType.QUEUE_CREATED: _created,
     EventType.POLICY_SET: _policy_set,
     EventType.PAUSED: _paused,

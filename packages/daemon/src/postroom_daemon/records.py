@@ -42,11 +42,6 @@ def history_fact(key: str) -> str:
     return f"history:{key}"
 
 
-def pin_fact(client_id: str) -> str:
-    """Name of the fact that says which uid a client id belongs to."""
-    return f"pin:{client_id}"
-
-
 def dlq_fact(name: str) -> str:
     """Name of the fact that a queue's policy, set at run time, addresses its dead letters by ``name``."""
     return f"dlq:{name}"
