@@ -22,7 +22,12 @@ from postroom_common.errors import DamagedRecord
 from postroom_common.events import Event, decode_event
 
 _FIRST_LOOK_BYTES = 64 * 1024
-_COLUMNS = "{:<28}{:>8}{:>10}{:>9}{:>7}{:>12}"
+#: Cells of each column of figures, in their order.
+_CELLS = {"READY": 8, "INFLIGHT": 10, "DELAYED": 9, "DEAD": 7, "OLDEST": 12}
+#: Columns that go first where the terminal is narrow.
+_SPARED = ("OLDEST", "DELAYED")
+#: Cells that a name has before a column is spared for it.
+_NAME_CELLS = 28
 
 
 class Journal:
@@ -80,22 +85,31 @@ def _event_of(line: bytes) -> Event:
         return {"id": 0, "grp": -1, "type": "(damaged line)"}
 
 
-def queue_table(queues: Iterable[dict[str, Any]]) -> list[str]:
-    """The table of queues, as lines."""
-    lines = [_COLUMNS.format("QUEUE", "READY", "INFLIGHT", "DELAYED", "DEAD", "OLDEST")]
-    for queue in queues:
-        age = queue.get("oldestReadyAgeMs")
-        lines.append(
-            _COLUMNS.format(
-                cut(printable(queue["queue"]), 27),
-                queue["ready"],
-                queue["inflight"],
-                queue["delayed"],
-                queue["dlq"],
-                f"{age / 1000:.1f} s" if age is not None else "-",
-            )
-        )
-    return lines
+def queue_table(queues: Iterable[dict[str, Any]], columns: int) -> list[str]:
+    """The table of queues, as lines. What does not fit into ``columns`` cells is spared, and then names are cut."""
+    rows = [(printable(queue["queue"]), _figures(queue)) for queue in queues]
+    longest = max((cells_of(name) for name, _ in rows), default=0)
+    cells = dict(_CELLS)
+    for spared in _SPARED:
+        if min(longest, _NAME_CELLS) + sum(cells.values()) > columns:
+            del cells[spared]
+    wide = max(len("QUEUE"), min(longest, columns - sum(cells.values())))
+
+    def line(name: str, figures: dict[str, str]) -> str:
+        return padded(cut(name, wide), wide) + "".join(f"{figures[key]:>{cells[key]}}" for key in cells)
+
+    return [line("QUEUE", {key: key for key in cells}), *(line(name, figures) for name, figures in rows)]
+
+
+def _figures(queue: dict[str, Any]) -> dict[str, str]:
+    age = queue.get("oldestReadyAgeMs")
+    return {
+        "READY": str(queue["ready"]),
+        "INFLIGHT": str(queue["inflight"]),
+        "DELAYED": str(queue["delayed"]),
+        "DEAD": str(queue["dlq"]),
+        "OLDEST": f"{age / 1000:.1f} s" if age is not None else "-",
+    }
 
 
 def event_line(event: Event) -> str:
@@ -109,14 +123,21 @@ def event_line(event: Event) -> str:
 
 
 def screen(
-    title: list[str], queues: list[dict[str, Any]], events: Iterable[Event], columns: int, rows: int
+    title: list[str],
+    queues: list[dict[str, Any]],
+    events: Iterable[Event],
+    columns: int,
+    rows: int,
+    below: Iterable[str] = (),
 ) -> list[str]:
-    """At most ``rows`` lines of at most ``columns`` cells: title, queues, then as many last events as fit."""
-    table = queue_table(queues)
+    """At most ``rows`` lines of at most ``columns`` cells: title, queues, what stands below them, and as many last
+    events as fit."""
+    table = queue_table(queues, columns)
     room = max(2, rows - len(title) - 8)  # some events are shown however many queues there are
     if len(table) > room:
         table[room - 1 :] = [f"... and {len(table) - room + 1} more"]
     lines = [*title, "", *table]
+    lines += list(below)[: max(0, rows - len(lines) - 5)]
     lines += ["", "LAST EVENTS"]
     room = rows - len(lines)
     if room > 0:
@@ -139,7 +160,7 @@ def printable(text: str) -> str:
 
 def cut(text: str, cells: int) -> str:
     """``text``, ended with … where it is wider than ``cells`` terminal cells."""
-    if sum(_width(char) for char in text) <= cells:
+    if cells_of(text) <= cells:
         return text
     kept, used = "", 0
     for char in text:
@@ -150,14 +171,24 @@ def cut(text: str, cells: int) -> str:
     return kept + "…"
 
 
+def cells_of(text: str) -> int:
+    """Terminal cells that ``text`` takes."""
+    return sum(_width(char) for char in text)
+
+
+def padded(text: str, cells: int) -> str:
+    """``text`` with blanks up to so many cells."""
+    return text + " " * (cells - cells_of(text))
+
+
 def _width(char: str) -> int:
     if unicodedata.combining(char):
         return 0
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-def look(client: Client, journal: Journal, root: Path, hint: str) -> list[str]:
-    """One look at the daemon: the lines for a terminal of the present size."""
+def look(client: Client, journal: Journal, root: Path, hint: str, below: Iterable[str] = ()) -> list[str]:
+    """One look at the daemon: the lines for a terminal of the present size. ``below`` stands under the queues."""
     journal.read()
     size = shutil.get_terminal_size()
     metrics = client.metrics()
@@ -165,7 +196,7 @@ def look(client: Client, journal: Journal, root: Path, hint: str) -> list[str]:
     rates = metrics.get("rates", {})
     flow = "in the last minute: " + ", ".join(f"{rate:.1f} {name}/s" for name, rate in rates.items())
     title = [f"Postroom on {root}, up {metrics['uptimeMs'] // 1000} s    {hint}", flow]
-    return screen(title, queues, journal.last, size.columns, size.lines)
+    return screen(title, queues, journal.last, size.columns, size.lines, below)
 
 
 def main() -> None:

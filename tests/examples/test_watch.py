@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom_common.events import encode_event
-from watch import Journal, cut, event_line, printable, screen
+from watch import Journal, cut, event_line, printable, queue_table, screen
 
 NASTY = "a\x1b[31m\nb\t\x9b\u202e\u200b"
 
@@ -39,6 +39,38 @@ def test_many_queues_leave_room_for_events_and_are_counted():
     shown = sum(line.startswith("q") for line in lines)
     assert f"... and {50 - shown} more" in lines
     assert "000000000007" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (80, ["QUEUE", "READY", "INFLIGHT", "DELAYED", "DEAD", "OLDEST"]),
+        (60, ["QUEUE", "READY", "INFLIGHT", "DELAYED", "DEAD"]),
+        (50, ["QUEUE", "READY", "INFLIGHT", "DEAD"]),
+    ],
+)
+def test_a_narrow_table_spares_oldest_and_delayed_before_dead(columns, shown):
+    head, line = queue_table([queue("telemetry.accepted")], columns)
+    assert head.split() == shown
+    assert line.startswith("telemetry.accepted ")
+    assert len(head) == len(line) <= columns
+
+
+def test_the_names_column_is_as_wide_as_the_longest_name_that_is_shown():
+    head, *_ = queue_table([queue("a"), queue("telemetry")], 80)
+    assert head.startswith("QUEUE" + " " * (len("telemetry") - len("QUEUE") + 8 - len("READY")) + "READY")
+    _, line = queue_table([queue("語" * 200)], 80)
+    assert width(line) <= 80
+    assert "…" in line
+
+
+def test_what_stands_below_the_table_leaves_room_for_events():
+    below = [f"below {number}" for number in range(9)]
+    lines = screen(["t", "flow"], [queue("q")], [event(number) for number in range(50)], 80, 24, below)
+    assert lines[5:14] == below
+    assert sum("published" in line for line in lines) == 24 - 5 - 9 - 2
+    lines = screen(["t", "flow"], [queue("q")], [event(number) for number in range(50)], 80, 12, below)
+    assert sum("published" in line for line in lines) == 3
 
 
 def test_control_and_direction_characters_are_shown_as_escapes():
