@@ -40,7 +40,7 @@ def make_call(command: str, payload: Payload, on_answer: Callable[[Answer], None
     uid = os.geteuid()
     request = Request(f"bench-{next(_numbers)}", "bench", command, 0, payload)
     key = request_key(uid, request.request_id.encode())
-    return Call(request, Principal("bench", uid, uid), key, 0, on_answer)
+    return Call(request, Principal("bench", uid), key, 0, on_answer)
 
 
 def run_calls(root: OpenRoot, command: str, payloads: list[Payload]) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from postroom_daemon import broker, group
+from postroom_daemon import attempt, group
 from postroom_daemon.calls import Answer
 from postroom_daemon.config import load
 from postroom_daemon.files import Files
@@ -44,13 +44,12 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (mailbox, "decode_request", "decode: strict JSON to a request"),
     (Boxes, "owner", "box: whose is it (stat)"),
     (Mailbox, "_call_for", "call: digest, call object"),
-    (broker, "pin_client", "access"),
-    (broker, "decide", "decide: fields, verb, ids"),
+    (attempt, "decide", "decide: fields, verb, ids"),
     (Group, "record", "record: events from drafts"),
     (group, "apply", "apply: fold, without SQL"),
     (SqliteStore, "_execute", "apply: SQL"),
     (SqliteStore, "commit", "commit of the store, without SQL"),
-    (broker, "reply_to", "reply: data from the event"),
+    (attempt, "reply_to", "reply: data from the event"),
     (Group, "encode", "journal: encode, checksum"),
     (Journal, "append", "journal: write"),
     (Journal, "sync", "journal: fdatasync"),

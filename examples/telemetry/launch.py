@@ -1,20 +1,24 @@
 """Starts a daemon with the telemetry example feeding it, shows what flows, and stops all of it again.
 
 With a terminal it shows a table until Ctrl-C. Without one it runs for --seconds (10), prints a summary and ends with
-status 0, or with 1 if nothing flowed. If one of the programs ends by itself, it says which, and why.
+status 0, or with 1 if nothing flowed. If one of the programs ends by itself, it says which, and why. What it leaves
+in the root directory, messages and logs, is there for the next start.
 """
 
 from __future__ import annotations
 
 import argparse
 import fcntl
+import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from postroom_client import Client, PostroomError
 from watch import Journal, cut, draw, event_line, look, printable, queue_table
@@ -24,6 +28,10 @@ CHECKOUT = HERE.parents[1]
 READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
 LOG_LINES = 15
+LINE_CELLS = 120
+QUEUE = "telemetry"
+SHOWN_LETTERS = 5
+LETTERS_PAGE = 1000
 #: Low on purpose, in percent of all processors: the start of one interpreter on one of them is more.
 BUSY_PERCENT = round(4 / (os.cpu_count() or 1), 2)
 
@@ -38,13 +46,13 @@ class Program:
     def __init__(self, name: str, command: list[str], log: Path, directory: Path) -> None:
         self.name = name
         self.log = log
-        environment = dict(os.environ, PYTHONUNBUFFERED="1", PYTHONIOENCODING="utf-8")
-        with log.open("wb") as out:
+        self._log_start = log.stat().st_size if log.exists() else 0
+        with log.open("ab") as out:
             # A session of its own: Ctrl-C reaches this launcher alone, which stops the others in order.
             self._process = subprocess.Popen(
                 command,
                 cwd=directory,
-                env=environment,
+                env=own_environment(os.environ),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=out,
@@ -58,12 +66,16 @@ class Program:
             how = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
             raise Ended(f"{self.name} {how}. The end of {self.log}:\n{self._log_end()}")
 
+    def wait(self, seconds: float) -> int:
+        """Its exit status, once it has ended. Raises ``subprocess.TimeoutExpired``."""
+        return self._process.wait(seconds)
+
     def stop(self) -> str | None:
         """Stop it and wait for its end; what was wrong with that, or None."""
         if self._process.poll() is None:
             self._process.terminate()
         try:
-            self._process.wait(STOP_WITHIN_S)
+            self.wait(STOP_WITHIN_S)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
@@ -71,17 +83,59 @@ class Program:
         return None
 
     def _log_end(self) -> str:
-        lines = self.log.read_text("utf-8", "replace").splitlines()[-LOG_LINES:]
+        text = self.log.read_bytes()[self._log_start :].decode("utf-8", "replace")
+        lines = text.splitlines()[-LOG_LINES:]
         return "\n".join("    " + printable(line) for line in lines) or "    (empty)"
+
+
+class DeadLetters:
+    """The latest dead letters of a queue. A look goes on where the last full page ended."""
+
+    def __init__(self, queue: str, page: int = LETTERS_PAGE) -> None:
+        self._queue = queue
+        self._page = page
+        self._after = ""
+        self._before: list[dict[str, Any]] = []
+
+    def latest(self, client: Client) -> list[dict[str, Any]]:
+        """At most ``SHOWN_LETTERS``, the latest last."""
+        while True:
+            page = client.list_dlq(self._queue, limit=self._page, after=self._after, preview_bytes=0)
+            letters = page["messages"]
+            if page.get("next"):
+                self._before = [*self._before, *letters][-SHOWN_LETTERS:]
+                self._after = page["next"]
+            elif self._after and not letters:  # they were taken out: what went before may be gone as well
+                self._after, self._before = "", []
+            else:
+                return [*self._before, *letters][-SHOWN_LETTERS:]
+
+
+def letter_lines(letters: list[dict[str, Any]]) -> list[str]:
+    """The part of the screen that tells of dead letters."""
+    lines = ["Dead letters are meant here: they are the readings that inspector.py rejects.", ""]
+    if not letters:
+        return [*lines, "NO DEAD LETTERS: every reading was in range"]
+    lines.append(f"DEAD LETTERS OF {QUEUE} (the latest {SHOWN_LETTERS})")
+    return lines + [printable(f"{letter['reasonCode']}: {letter['reason']}") for letter in letters]
+
+
+def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of what is started. An exported setting is meant for the user's own daemon and mailbox."""
+    kept = {name: text for name, text in environ.items() if not name.startswith("POSTROOM_")}
+    return kept | {"PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
 
 
 def main() -> None:
     options = read_options()
     root: Path = options.root.resolve()
+    problem = problem_of_options(options, root)
+    if problem:
+        print(f"start: {problem}", file=sys.stderr)
+        sys.exit(2)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     programs: list[Program] = []
-    problem = None
     try:
         start_all(programs, root, options.python)
         with Client(str(root / "ipc"), client_id=f"launch-{os.getpid()}", timeout=5) as client:
@@ -89,7 +143,7 @@ def main() -> None:
             if sys.stdout.isatty() and options.seconds is None:
                 show_until_interrupted(client, journal, root, programs)
             else:
-                run_for(options.seconds or 10.0, client, journal, programs)
+                run_for(10.0 if options.seconds is None else options.seconds, client, journal, programs)
     except KeyboardInterrupt:
         print()
     except (Ended, PostroomError, OSError) as error:
@@ -112,12 +166,29 @@ def read_options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def problem_of_options(options: argparse.Namespace, root: Path) -> str | None:
+    """What keeps these options from being carried out, on one line, or None. Makes the root directory."""
+    if options.seconds is not None and not 0 < options.seconds < math.inf:
+        return f"--seconds {options.seconds:g}: expected a number above 0"
+    if options.python:
+        try:
+            ran = subprocess.run([options.python, "-c", ""], stdin=subprocess.DEVNULL, capture_output=True)
+        except OSError as error:
+            return f"--python {options.python}: cannot be run: {error.strerror}"
+        if ran.returncode:
+            return f"--python {options.python}: is no Python that works (it ended with status {ran.returncode})"
+    try:
+        (root / "log").mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return f"--root {root}: cannot be made: {error.strerror}; name a directory that you may write to"
+    return None
+
+
 def start_all(programs: list[Program], root: Path, python: str | None) -> None:
     """Start the daemon, wait until it answers, then start the example's programs."""
     if serves(root):
         raise Ended(f"a daemon serves {root} already: stop it, or name another directory by --root")
     logs = root / "log"
-    logs.mkdir(parents=True, exist_ok=True)
     daemon = [str(Path(sys.executable).with_name("postroomd")), "run", "--root", str(root)]
     programs.append(Program("postroomd", daemon, logs / "postroomd.log", root))
     wait_until_ready(programs[0], root)
@@ -183,10 +254,12 @@ def older_python() -> str | None:
 
 
 def show_until_interrupted(client: Client, journal: Journal, root: Path, programs: list[Program]) -> None:
+    dead = DeadLetters(QUEUE)
     while True:
         for program in programs:
             program.check()
-        draw(look(client, journal, root, "Ctrl-C stops all of it"))
+        below = letter_lines(dead.latest(client))
+        draw(look(client, journal, root, "Ctrl-C stops all of it", below))
         time.sleep(1)
 
 
@@ -197,14 +270,12 @@ def run_for(seconds: float, client: Client, journal: Journal, programs: list[Pro
             program.check()
         time.sleep(0.2)
     journal.read()
-    print("\n".join(queue_table(client.list_queues()["queues"])))
+    print("\n".join(queue_table(client.list_queues()["queues"], LINE_CELLS)))
+    letters = DeadLetters(QUEUE).latest(client)
+    print("\n".join(cut(line, LINE_CELLS) for line in letter_lines(letters)))
     print("\nLAST EVENTS")
     for event in list(journal.last)[-10:]:
         print(event_line(event))
-    dead = client.list_dlq("telemetry", limit=5)["messages"]
-    print("\nDEAD LETTERS OF telemetry (first 5)" if dead else "\nNO DEAD LETTERS: every reading was in range")
-    for letter in dead:
-        print(cut(printable(f"{letter['reasonCode']}: {letter['reason']}"), 120))
     commands = client.metrics()["commands"]
     counts = ", ".join(f"{commands.get(name, 0)} {name}" for name in ("publish", "consume", "ack", "nack"))
     print(f"\nIn {seconds:.0f} s: {counts}")

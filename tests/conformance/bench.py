@@ -136,7 +136,7 @@ class Bench:
     def _sent(self, request: Request, uid: int) -> Sent:
         answers: list[Answer] = []
         key = request_key(uid, f"{request.client_id}/{request.request_id}".encode())
-        who = Principal(request.client_id, uid, os.geteuid())
+        who = Principal(request.client_id, uid)
         return Sent(Call(request, who, key, self.hands.wall_ms, answers.append), answers)
 
     def run(self, *sent: Sent) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from postroom_common.errors import CommandError
 from postroom_common.protocol import FIELDS, Command, Field, Kind
-from postroom_daemon.access import Principal, pin_client
 from postroom_daemon.fields import read_fields
 from postroom_daemon.ids import Ids
 from tests.conformance.bench import Bench
@@ -164,35 +162,3 @@ def test_pages_of_queues_and_letters_hold_everything_once(bench: Bench) -> None:
             if not after:
                 break
         assert found == (keys if command == "list_dlq" else ["dead", *(f"q{number}" for number in range(7))])
-
-
-def test_a_client_belongs_to_the_owner_of_its_box_else_to_who_came_first(bench: Bench) -> None:
-    store = bench.store
-    assert pin_client(Principal("c", 10, 10), 1, store) == []
-    with pytest.raises(CommandError):
-        pin_client(Principal("c", 10, 11), 1, store)
-    assert pin_client(Principal("c", 1, 1), 1, store) == []
-    assert pin_client(Principal("c", 10, 1), 1, store) == [{"type": "client_pinned", "client": "c", "uid": 10}]
-
-
-@pytest.mark.parametrize("backend", ["sqlite", "memory"])
-def test_who_came_first_stays_the_owner_over_a_restart(make_bench: Callable[..., Bench], backend: str) -> None:
-    bench = make_bench(backend).open()
-    first = bench.make("publish", client="shared", uid=4001, queue="q", message="x")
-    other = bench.make("publish", client="shared", uid=4002, queue="q", message="x")
-    bench.run(first, other)
-    assert (first.code, other.code) == ("OK", "ERR_FORBIDDEN")
-    bench.reopen()
-    late = bench.make("status", client="shared", uid=4002, queue="q")
-    bench.run(late)
-    assert late.code == "ERR_FORBIDDEN"
-
-
-def test_who_waits_first_is_the_owner_too(bench: Bench) -> None:
-    waiter = bench.make("consume_next", client="shared", uid=4001, queue="q", waitMs=9000)
-    bench.run(waiter)
-    bench.publish()
-    assert waiter.code == "OK"
-    other = bench.make("ack", client="shared", uid=4002, messageKey=waiter.data["message"]["messageKey"])
-    bench.run(other)
-    assert other.code == "ERR_FORBIDDEN"

@@ -129,6 +129,15 @@ def test_a_waiter_survives_a_group_that_the_disk_refused_and_keeps_its_place(ben
     assert first.data["message"]["payload"] == "done"
 
 
+def test_questions_are_answered_while_the_disk_refuses_every_write(bench: Bench) -> None:
+    bench.publish(message="before")
+    bench.files.write = failing(errno.EIO)
+    publish, health, status = bench.make("publish", queue="q"), bench.make("health"), bench.make("status", queue="q")
+    bench.run(publish, health, status)
+    assert [sent.code for sent in (publish, health, status)] == ["ERR_STORAGE_FAILED", "OK", "OK"]
+    assert status.data["metrics"]["ready"] == 1
+
+
 #: What fails, so that nobody knows what the disk holds.
 UNKNOWN: dict[str, dict[str, Fail]] = {
     "sync": {"fdatasync": failing(errno.EIO)},

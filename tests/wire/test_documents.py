@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from postroom_common.events import EventType
+from postroom_common.events import JOURNAL_FORMAT, EventType
 from postroom_common.protocol import Command, ErrorCode, ReasonCode
 from tests.wire.daemon import Daemon, Sent
 
@@ -105,6 +105,16 @@ def test_the_client_in_shell_gets_its_answer(daemon: Daemon) -> None:
     assert (delivery["message"]["messageKey"], delivery["message"]["payload"]) == (key, "temp=36.5")
 
 
+@pytest.mark.parametrize("wait", [{}, {"waitMs": 60000}], ids=["at once", "waiting"])
+def test_who_consumes_from_a_name_of_dead_letters_is_told_what_to_use(wait: dict[str, Any], daemon: Daemon) -> None:
+    response = daemon.answer(daemon.send("consume_next", {"queue": "letters.dlq", **wait}))
+    assert response["error"]["code"] == ErrorCode.INVALID_REQUEST
+    section = PROTOCOL.partition("### Names of dead letters")[2].partition("\n## ")[0]
+    for command in (Command.LIST_DLQ, Command.REPROCESS_DLQ):
+        assert command in response["error"]["message"]
+        assert f"`{command}`" in section
+
+
 def test_the_checksum_is_computed_as_the_text_says(tmp_path: Path) -> None:
     script = next(script for script in scripts_of(JOURNAL) if "crc32" in script)
     sample = re.search(r'```\n(\{"id".*\n)```', JOURNAL)
@@ -148,7 +158,9 @@ def test_every_field_of_every_event_and_traffic_line_is_named(daemon: Daemon) ->
         data = daemon.ask(command, **target, **options)
         lease = data.get("lease") or lease
     events = lines_of(daemon.root / "journal")
-    assert {event["type"] for event in events} >= set(EventType) - {EventType.GAP, EventType.CLIENT_PINNED}
+    assert {event["type"] for event in events} >= set(EventType) - {EventType.GAP}
+    head = next(event for event in events if event["type"] != EventType.EPOCH_STARTED)
+    assert (head["type"], head["format"]) == (EventType.CLOCK_MARKED, JOURNAL_FORMAT)
     tables = JOURNAL.partition("## The types")[2].partition("## The traffic log")[0]
     for event in events:
         row = next(line for line in tables.splitlines() if line.startswith("|") and f"`{event['type']}`" in line)

@@ -7,10 +7,10 @@ A rejected reading becomes a dead letter with the reason. Runs unchanged on Pyth
 from __future__ import print_function
 
 import argparse
-import sys
 
 from postroom_client import Client, PostroomError
 from stopping import Stop
+from trouble import Trouble
 
 #: Lowest and highest good value by kind of sensor.
 LIMITS = {"cpu": (0, 80), "disk": (0, 90), "load": (0, 4), "memory": (0, 90), "temperature": (-30, 85)}
@@ -25,12 +25,14 @@ def main():
     options = parser.parse_args()
     limits = dict(LIMITS, **dict(options.limit))
     stop = Stop()
+    trouble = Trouble("inspector")
     with Client(options.ipc_root, client_id="telemetry-inspector", timeout=5) as client:
         while not stop.requested:
             try:
                 inspect_next(client, limits)
+                trouble.over()
             except PostroomError as error:  # what was not settled comes again when its lease is over
-                print("inspector: %s" % error, file=sys.stderr)
+                trouble.note(error)
                 stop.wait(1)
     print("inspector: stopped")
 

@@ -4,10 +4,10 @@
 from __future__ import division, print_function
 
 import argparse
-import sys
 
 from postroom_client import Client, PostroomError
 from stopping import Stop
+from trouble import Trouble
 
 
 def main():
@@ -15,6 +15,7 @@ def main():
     parser.add_argument("--ipc-root", required=True, help="the daemon's mailbox directory")
     options = parser.parse_args()
     stop = Stop()
+    trouble = Trouble("worker")
     totals = {}
     with Client(options.ipc_root, client_id="telemetry-worker", timeout=5) as client:
         while not stop.requested:
@@ -23,8 +24,9 @@ def main():
                 if delivery is not None:
                     add(totals, delivery.payload)
                     client.ack(delivery)
+                trouble.over()
             except PostroomError as error:  # what was not settled comes again when its lease is over
-                print("worker: %s" % error, file=sys.stderr)
+                trouble.note(error)
                 stop.wait(1)
     for sensor, (count, total) in sorted(totals.items()):
         print("worker: %s: %d readings, average %.2f" % (sensor, count, total / count))

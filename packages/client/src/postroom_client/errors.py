@@ -91,11 +91,12 @@ class MessageNotFound(ServerError):
 
 
 class LeaseExpired(ServerError):
-    """ERR_LEASE_EXPIRED: the lease is over: the message is not leased now. Nothing was changed."""
+    """ERR_LEASE_EXPIRED: the message is not leased now, or the lease's time has passed. Nothing was changed."""
 
 
 class LeaseMismatch(ServerError):
-    """ERR_LEASE_MISMATCH: the message is leased, but not under this lease or to this consumer. Nothing was changed."""
+    """ERR_LEASE_MISMATCH: the message is leased, but not under this lease or not to this consumer. Nothing was changed.
+    """
 
 
 class ValidationFailed(ServerError):

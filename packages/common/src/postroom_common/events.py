@@ -31,7 +31,6 @@ class EventType(StrEnum):
     EPOCH_STARTED = "epoch_started"
     CLOCK_MARKED = "clock_marked"
     GAP = "gap"
-    CLIENT_PINNED = "client_pinned"
     QUEUE_CREATED = "queue_created"
     POLICY_SET = "policy_set"
     PAUSED = "paused"

@@ -9,7 +9,7 @@ from typing import Any, Final
 from postroom_common.errors import CommandError
 from postroom_common.protocol import Command, ErrorCode, State, resolve_command
 
-from .access import Principal, pin_client
+from .access import Principal
 from .calls import Answer, Call
 from .clock import Clock, Now
 from .context import Context, Decision, Draft
@@ -68,7 +68,7 @@ class Attempt:
         """What is due without a request: delayed messages, leases that are over, waits that have ended."""
         parts, now = self._parts, self.now
         woken = dict.fromkeys(parts.store.promote(now.engine, PROMOTE_LIMIT))
-        for draft in decide_expiries(self._context(Principal("", parts.daemon_uid, parts.daemon_uid))):
+        for draft in decide_expiries(self._context(Principal("", parts.daemon_uid))):
             self.group.record([draft])
         for call in parts.waiters.over(now.engine):
             self._served.append(call)
@@ -103,16 +103,13 @@ class Attempt:
         call.command = resolve_command(request.command)
         if call.command is None:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {request.command[:80]!r}")
-        pins = pin_client(who, self._parts.daemon_uid, self._parts.store)
         decision = self._decide_soundly(call.command, request.payload, who)
         if decision.wait_until is not None:
-            if pins:  # the client id is theirs from now on, not only when they are served
-                self.group.record(pins)
             self._park(call, decision.wait_until)
             return None
         if decision.data is not None:
             return Answer(decision.data)
-        return self._record(call, pins + decision.drafts)
+        return self._record(call, decision.drafts)
 
     def _decide_soundly(self, command: Command, payload: dict[str, Any], who: Principal) -> Decision:
         """Decide. A message that cannot be delivered, since its body is lost, dies of it, and the next one is looked

@@ -17,6 +17,7 @@ from postroom_common.protocol import Command, ErrorCode
 
 from .attempt import Attempt, Parts
 from .calls import Answer, Call
+from .engine import QUESTIONS
 from .journal import JournalRefused, JournalUnknown
 from .stores.base import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
 
@@ -100,10 +101,10 @@ class Broker:
             raise
         except JournalRefused as error:
             self._give_up(attempt)
-            self._refuse(calls, error, error.full)
+            self._refuse(calls, housekeeping, error, error.full)
         except (StoreFull, StoreBusy) as error:
             self._give_up(attempt)
-            self._refuse(calls, error, isinstance(error, StoreFull))
+            self._refuse(calls, housekeeping, error, isinstance(error, StoreFull))
         except Exception as error:
             self._give_up(attempt)
             self._isolate(calls, housekeeping, error)
@@ -156,13 +157,14 @@ class Broker:
         attempt.take_back()
         self._housekeeping_from = attempt.now.engine + HOUSEKEEPING_PAUSE_MS
 
-    def _refuse(self, calls: list[Call], why: Exception, full: bool) -> None:
-        """The disk took nothing of the group. Where space is lacking, what is no publish may fit into the reserve."""
+    def _refuse(self, calls: list[Call], housekeeping: bool, why: Exception, full: bool) -> None:
+        """The disk took nothing of the group. Questions need no disk; where only space is lacking, what is no publish
+        may fit into the reserve."""
         log.error("%s", why)
         code = ErrorCode.STORAGE_FULL if full else ErrorCode.STORAGE_FAILED
-        rest = [call for call in calls if full and call.command is not Command.PUBLISH]
-        if len(rest) == len(calls):
-            rest = []
+        rest = [call for call in calls if call.command in QUESTIONS or (full and call.command is not Command.PUBLISH)]
+        if len(rest) == len(calls) and not housekeeping:
+            rest = []  # that was the second try
         for call in calls:
             if call not in rest:
                 self._answer(call, Answer(error=CommandError(code, f"nothing was changed: {why}")))

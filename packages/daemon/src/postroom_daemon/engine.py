@@ -36,6 +36,17 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.SET_POLICY: queues.set_policy,
     Command.GET_POLICY: queues.get_policy,
 }
+#: Commands that change nothing.
+QUESTIONS: Final = frozenset(
+    {
+        Command.STATUS,
+        Command.HEALTH,
+        Command.METRICS,
+        Command.LIST_QUEUES,
+        Command.LIST_DLQ,
+        Command.GET_POLICY,
+    }
+)
 
 
 def decide(command: Command, payload: dict[str, Any], context: Context) -> Decision:

@@ -62,7 +62,8 @@ def _check_bounds(field: Field, value: Any) -> None:
             raise CommandError(ErrorCode.INVALID_REQUEST, f"{field.name} must be at most {TEXT_LIMIT} characters")
     elif field.low is not None and field.high is not None and not field.low <= value <= field.high:
         raise CommandError(
-            ErrorCode.INVALID_REQUEST, f"{field.name} must be from {field.low:g} to {field.high:.15g}, but is {value}"
+            ErrorCode.INVALID_REQUEST,
+            f"{field.name} must be from {field.low:.15g} to {field.high:.15g}, but is {value}",
         )
 
 

@@ -20,7 +20,6 @@ from .records import (
     QueueRecord,
     dlq_fact,
     history_fact,
-    pin_fact,
     with_failure,
 )
 from .stores.base import NotStored, Store, StoreError
@@ -148,10 +147,6 @@ def _reprocessed(event: Event, store: Store) -> None:
     store.update(entry, before)
 
 
-def _pinned(event: Event, store: Store) -> None:
-    store.put_fact(pin_fact(event["client"]), event["uid"])
-
-
 def _marked(event: Event, store: Store) -> None:
     store.put_fact(FACT_CLOCK, {name: event[name] for name in ("bootId", "bootMs", "engineMs", "wallMs")})
 
@@ -219,7 +214,6 @@ _TOTALS: dict[str, str] = {
 _HANDLERS: dict[str, Callable[[Event, Store], None]] = {
     EventType.EPOCH_STARTED: _epoch,
     EventType.CLOCK_MARKED: _marked,
-    EventType.CLIENT_PINNED: _pinned,
     EventType.QUEUE_CREATED: _created,
     EventType.POLICY_SET: _policy_set,
     EventType.PAUSED: _paused,

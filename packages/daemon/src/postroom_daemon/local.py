@@ -35,9 +35,7 @@ class LocalSession:
         self._count += 1
         request = Request(f"local-{os.getpid()}-{self._count}", "local", command, 0, payload)
         key = request_key(os.geteuid(), os.urandom(16))
-        call = Call(
-            request, Principal("local", os.geteuid(), os.geteuid()), key, time.time_ns() // 1_000_000, answers.append
-        )
+        call = Call(request, Principal("local", os.geteuid()), key, time.time_ns() // 1_000_000, answers.append)
         self._root.broker.submit(call)
         self._root.broker.run_group()
         while not answers:  # it waits for a message, as asked

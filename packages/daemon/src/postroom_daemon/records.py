@@ -80,11 +80,6 @@ def with_failure(history: list[dict[str, Any]], event: Event) -> list[dict[str, 
     return [*before, event["failure"] | {"failedAtMs": event["wallMs"]}][-HISTORY_LIMIT:]
 
 
-def pin_fact(client_id: str) -> str:
-    """Name of the fact that says which uid a client id belongs to."""
-    return f"pin:{client_id}"
-
-
 def dlq_fact(name: str) -> str:
     """Name of the fact that a queue's policy, set at run time, addresses its dead letters by ``name``."""
     return f"dlq:{name}"

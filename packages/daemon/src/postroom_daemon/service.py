@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 RESCAN_S: Final = 1.0
 #: The store is made durable, and old segments go, at least this often (s).
 CHECKPOINT_S: Final = 600.0
+#: SIGHUP is a closed terminal.
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: Requests make many objects and no cycles: the collector looks rarely.
 GC_THRESHOLD: Final = (20_000, 20, 20)
 #: A run that lasted so long (s) was no failed start.
@@ -40,7 +42,7 @@ RESTART_PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
 
 
 def serve(config: Config) -> int:
-    """Serve the mailbox until SIGTERM or SIGINT. The exit code.
+    """Serve the mailbox until SIGTERM, SIGINT or SIGHUP. The exit code.
 
     Raises ``StartError`` when the root cannot be opened.
     """
@@ -89,7 +91,7 @@ def _run_once(config: Config, sources: Sources, stop: _StopSignal, doubt: _Doubt
         try:
             mailbox = Mailbox(config.settings, sources.files, root.vitals.count_unanswered)
         except OSError as error:
-            raise StartError(f"{config.settings.ipc_root}: {error}") from error
+            raise StartError(str(error)) from error
         try:
             _Loop(config, root, mailbox, stop).run()
         finally:
@@ -99,12 +101,12 @@ def _run_once(config: Config, sources: Sources, stop: _StopSignal, doubt: _Doubt
 
 
 class _StopSignal:
-    """SIGTERM and SIGINT as a readable descriptor."""
+    """SIGTERM, SIGINT and SIGHUP as a readable descriptor."""
 
     def __init__(self) -> None:
         self.read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self.stopped = False
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
+        self._before = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
 
     def _note(self, number: int, frame: Any) -> None:

@@ -47,7 +47,7 @@ class DeadBox:
         log.warning("request %r was set aside: %s", name[:100], reason)
         note = {"reason": reason, "movedAt": time.time_ns() // 1_000_000}
         try:
-            self._files.put(self.fd, kept + _REASON_SUFFIX, orjson.dumps(note))
+            self._files.put(self.fd, kept + _REASON_SUFFIX, orjson.dumps(note), 0o644)
         except OSError as error:
             log.error("dead/: cannot write the reason of %r: %s", kept, error)
         self.count += 1

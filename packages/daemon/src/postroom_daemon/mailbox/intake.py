@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 import stat
@@ -20,6 +21,10 @@ log = logging.getLogger(__name__)
 
 #: Errors of open() that concern the daemon, not the file.
 _OUR_FAULT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR})
+
+
+class MailboxTaken(OSError):
+    """Another daemon serves the mailbox."""
 
 
 class Taken(NamedTuple):
@@ -50,7 +55,18 @@ class Intake:
         self._bad = 0
         self.held: dict[str, int] = {}
         """Names, with their inodes, of requests that were taken and are not answered yet: scans pass over them."""
-        self.fd = files.open_directory(path)
+        self.fd = self._open()
+
+    def _open(self) -> int:
+        """The directory, locked: two daemons on one mailbox would execute everything twice. Clients cannot open it."""
+        fd = self._files.open_directory(self._path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._files.close(fd)
+            taken = f"{self._path}: another daemon serves it; stop it, or name another ipc.root"
+            raise MailboxTaken(taken) from None
+        return int(fd)
 
     @property
     def waiting(self) -> int:
@@ -65,7 +81,7 @@ class Intake:
                 return False
         except FileNotFoundError:
             pass
-        fd = self._files.open_directory(self._path)
+        fd = self._open()
         self._files.close(self.fd)
         self.fd = fd
         self._backlog.clear()

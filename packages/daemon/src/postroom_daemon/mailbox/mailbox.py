@@ -13,7 +13,7 @@ from postroom_common.codec import decode_request
 from postroom_common.errors import RequestRejected
 from postroom_common.protocol import REQUEST_SUFFIX, TEMP_SUFFIX
 
-from ..access import Principal
+from ..access import Principal, may_use_box
 from ..calls import Answer, Call
 from ..clock import Now
 from ..config import Settings
@@ -116,7 +116,9 @@ class Mailbox:
                 if taken.uid != os.geteuid():
                     raise NoBox(f"its client has no box: make responses/{request.client_id}, mode 0770")
                 self._boxes.make(request.client_id)
-                box_uid = taken.uid
+            elif not may_use_box(taken.uid, box_uid):
+                # It cannot be answered: what is put into that box, its owner reads.
+                raise NoBox(f"client id {request.client_id} belongs to another user: use one of your own")
         except RequestRejected as error:
             if not self._intake.settles(taken):
                 self._reject(taken, error.reason)
@@ -126,7 +128,7 @@ class Mailbox:
             return None
         return Call(
             request=request,
-            who=Principal(request.client_id, taken.uid, box_uid),
+            who=Principal(request.client_id, taken.uid),
             key=request_key(taken.uid, taken.data),
             arrived_wall=taken.ctime_ms,
             on_answer=lambda answer: self._respond(taken.name, answer),

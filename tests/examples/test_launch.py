@@ -1,0 +1,100 @@
+"""scripts/start: what it starts is kept apart from the user's own mailbox, and wrong options are told in one line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from launch import SHOWN_LETTERS, DeadLetters, Ended, Program, letter_lines, own_environment
+
+LAUNCH = Path(__file__).resolve().parents[2] / "examples" / "telemetry" / "launch.py"
+PATIENCE_S = 60
+
+
+def start(*arguments, **environment):
+    line = [sys.executable, str(LAUNCH), *arguments]
+    return subprocess.run(line, capture_output=True, text=True, timeout=PATIENCE_S, env={**os.environ, **environment})
+
+
+def test_nothing_of_postroom_is_handed_on_to_what_is_started():
+    environ = {"POSTROOM_IPC_ROOT": "/home/me/ipc", "POSTROOM_ROOT": "/home/me", "PATH": "/bin"}
+    assert own_environment(environ) == {"PATH": "/bin", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
+
+
+@pytest.mark.slow
+def test_an_exported_ipc_root_is_left_alone(tmp_path):
+    mine = tmp_path / "mine"
+    run = start("--root", str(tmp_path / "run"), "--seconds", "2", POSTROOM_IPC_ROOT=str(mine))
+    assert run.returncode == 0, run.stderr
+    assert not mine.exists()
+    assert (tmp_path / "run" / "ipc" / "requests").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--root", "/proc/x"], "start: --root /proc/x: cannot be made: "),
+        (["--python", "/nope"], "start: --python /nope: cannot be run: No such file or directory"),
+        (["--python", "/bin/false"], "start: --python /bin/false: is no Python that works"),
+        (["--seconds", "0"], "start: --seconds 0: expected a number above 0"),
+        (["--seconds", "nan"], "start: --seconds nan: expected a number above 0"),
+    ],
+)
+def test_an_option_that_cannot_be_carried_out_is_told_in_one_line(tmp_path, arguments, told):
+    run = start("--root", str(tmp_path / "run"), *arguments)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith(told)
+    assert run.stderr.count("\n") == 1
+
+
+def test_logs_are_appended_and_the_end_that_is_told_is_of_this_start(tmp_path):
+    log = tmp_path / "p.log"
+    for word in ("first", "second"):
+        program = Program("p", [sys.executable, "-c", f"raise SystemExit('{word}')"], log, tmp_path)
+        assert program.wait(PATIENCE_S) == 1
+        with pytest.raises(Ended) as caught:
+            program.check()
+        assert word in str(caught.value)
+    assert "first" not in str(caught.value)
+    assert log.read_text() == "first\nsecond\n"
+
+
+class Letters:
+    """Answers list_dlq from a list, as the daemon pages it."""
+
+    def __init__(self, count):
+        self.reasons = list(range(count))
+
+    def list_dlq(self, queue, limit, after, preview_bytes):
+        start = int(after or 0)
+        end = start + limit
+        found = [{"reasonCode": "REJECTED", "reason": str(one)} for one in self.reasons[start:end]]
+        return {"messages": found, "next": str(end) if end < len(self.reasons) else ""}
+
+
+def shown(dead, client):
+    return [int(letter["reason"]) for letter in dead.latest(client)]
+
+
+@pytest.mark.parametrize("count", [0, 3, 10, 11, 30])
+def test_the_latest_dead_letters_are_found_behind_full_pages(count):
+    client, dead = Letters(count), DeadLetters("telemetry", page=10)
+    assert shown(dead, client) == list(range(count))[-SHOWN_LETTERS:]
+    client.reasons += [count, count + 1]
+    assert shown(dead, client) == list(range(count + 2))[-SHOWN_LETTERS:]
+
+
+def test_dead_letters_that_were_reprocessed_are_no_longer_shown():
+    client, dead = Letters(25), DeadLetters("telemetry", page=10)
+    assert shown(dead, client)
+    client.reasons = [99]
+    assert shown(dead, client) == [99]
+
+
+def test_the_screen_says_that_dead_letters_are_meant():
+    assert "meant" in letter_lines([])[0]
+    assert letter_lines([{"reasonCode": "REJECTED", "reason": "hot\n"}])[-1] == "REJECTED: hot\\n"
