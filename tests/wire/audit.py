@@ -87,7 +87,7 @@ def _check_requests(events: list[Event]) -> None:
 
 def _published(event: Event, ledger: Ledger) -> None:
     assert event["key"] not in ledger.messages, f"{event['key']} is published twice"
-    message = Message(event["queue"], event["message"], event.get("target", ""), event.get("dueEngineMs", 0))
+    message = Message(event["queue"], event.get("message", event.get("body")), event.get("target", ""), event.get("dueEngineMs", 0))
     message.state = "delayed" if message.due else "ready"
     ledger.messages[event["key"]] = message
 
