@@ -28,7 +28,11 @@ RATE_SECONDS = 60
 #: The events behind each rate.
 _RATES = {"publish": EventType.PUBLISHED, "consume": EventType.LEASED, "ack": EventType.ACKED}
 #: The command counters that the C++ system has; its ``dlq`` counts both dead letter commands.
-_COMMAND_NAMES = {Command.CONSUME_NEXT: "consume", Command.LIST_DLQ: "dlq", Command.REPROCESS_DLQ: "dlq"}
+_COMMAND_NAMES = {command: command.value for command in Command} | {
+    Command.CONSUME_NEXT: "consume",
+    Command.LIST_DLQ: "dlq",
+    Command.REPROCESS_DLQ: "dlq",
+}
 #: The error counters that the C++ system has.
 _ERROR_NAMES = {
     ErrorCode.PARSE_ERROR: "parse",
@@ -78,7 +82,7 @@ class DaemonVitals:
             self._requests["error"] += 1
             self._codes[answer.error.code] += 1
         if call.command is not None:
-            self._commands[_COMMAND_NAMES.get(call.command, call.command.value)] += 1
+            self._commands[_COMMAND_NAMES[call.command]] += 1
         if self._traffic:
             self._traffic.add(_traffic_line(call, code, took_ns), failed=bool(code))
 
