@@ -62,7 +62,7 @@ ERROR_CODES = {
     ),
     "ERR_LEASE_EXPIRED": (
         "The lease is over: the message is not leased now, or its time has passed. Nothing was changed.",
-        "Drop the work: the message is, or will be, delivered again.",
+        "Drop the work. If the message is ready or delayed it is delivered again; if it is dead, list_dlq shows it.",
     ),
     "ERR_LEASE_MISMATCH": (
         "The message is leased, but not under this lease or not to this consumer. Nothing was changed.",
