@@ -152,7 +152,8 @@ class DaemonVitals:
 
     def _check_disk(self) -> dict[str, Any]:
         free = self._disk_free()
-        return {"ok": free >= self._min_free_bytes, "freeBytes": free, "reserveBytes": self._min_free_bytes}
+        check = {"ok": free >= self._min_free_bytes, "freeBytes": free, "reserveBytes": self._min_free_bytes}
+        return check if check["ok"] else check | {"error": "less is free than the reserve: publishes are refused"}
 
     def metrics(self, store: Store, now: Now) -> dict[str, Any]:
         """The answer to metrics: the sections of the C++ system, and ours."""

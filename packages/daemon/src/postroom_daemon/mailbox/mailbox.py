@@ -76,7 +76,6 @@ class Mailbox:
         """What only the daemon can count."""
         return {
             "waiting": self._intake.waiting,
-            "parked": len(self._calls),
             "dead": self._dead.count,
             "setAside": self._dead.taken,
         }
