@@ -113,7 +113,7 @@ class DeadLetters:
 
 def letter_lines(letters: list[dict[str, Any]]) -> list[str]:
     """The part of the screen that tells of dead letters."""
-    lines = ["Dead letters are meant here: they are the readings that inspector.py rejects.", ""]
+    lines = ["DEAD is meant: these are what inspector.py rejects.", ""]
     if not letters:
         return [*lines, "NO DEAD LETTERS: every reading was in range"]
     lines.append(f"DEAD LETTERS OF {QUEUE} (the latest {SHOWN_LETTERS})")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,17 @@ from typing import Any
 
 import pytest
 
-from postroom_client import ERRORS_BY_CODE, Client, ServerError, _cli_options, _codec, _lock, _protocol, errors
+from postroom_client import (
+    ERRORS_BY_CODE,
+    Client,
+    ServerError,
+    _cli_options,
+    _cli_words,
+    _codec,
+    _lock,
+    _protocol,
+    errors,
+)
 from postroom_common.codec import decode_request
 from postroom_common.protocol import FIELDS, JSON_DEPTH_LIMIT, Command, ErrorCode, Field
 
@@ -71,8 +82,8 @@ def test_every_field_is_an_option_of_its_method(command: Command, field: Field) 
 
 @pytest.mark.parametrize(("command", "field"), fields())
 def test_every_field_is_an_option_of_the_command_line(command: Command, field: Field) -> None:
-    names = _cli_options.option_names(field.name)
-    (word,) = (word for word, name, _ in _cli_options.SUBCOMMANDS if name == command)
+    names = _cli_words.option_names(field.name)
+    (word,) = (word for word, name, _ in _cli_words.SUBCOMMANDS if name == command)
     done = subprocess.run(
         [sys.executable, "-I", "-m", "postroom_client", *word.split(), "--help"], stdout=subprocess.PIPE, text=True
     )
@@ -87,7 +98,7 @@ def test_no_method_has_an_option_that_its_command_does_not_know() -> None:
 
 
 def test_every_command_has_one_word_on_the_command_line() -> None:
-    assert sorted(command for _, command, _ in _cli_options.SUBCOMMANDS) == sorted(Command)
+    assert sorted(command for _, command, _ in _cli_words.SUBCOMMANDS) == sorted(Command)
 
 
 def test_every_error_code_has_a_class_of_its_own_and_is_documented() -> None:
@@ -148,3 +159,16 @@ def test_no_file_is_data_or_reads_any() -> None:
 
 def test_the_constants_that_the_client_has_are_the_protocols() -> None:
     assert tuple(Command) == _protocol.COMMANDS
+
+
+def test_the_lines_that_copy_the_client_work_from_the_root_of_the_checkout(tmp_path: Path) -> None:
+    lines = re.findall(r"^cp -r (\S+) /opt/(\S+) +# (.+)$", (DOCS.parent / "vendoring.md").read_text(), re.MULTILINE)
+    assert len(lines) == 2
+    (tmp_path / "myapp" / "myapp" / "libs").mkdir(parents=True)
+    for source, target, statement in lines:
+        subprocess.run(["cp", "-r", source, str(tmp_path / target)], check=True, cwd=ROOT)
+        subprocess.run(
+            [sys.executable, "-I", "-c", f"import sys; sys.path[:0] = ['.']; {statement}"],
+            check=True,
+            cwd=tmp_path / "myapp",
+        )

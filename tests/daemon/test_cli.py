@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import click
@@ -18,6 +19,9 @@ from postroom_common.protocol import FIELDS, PROTOCOL_VERSION, Command
 from postroom_daemon import cli_local
 from postroom_daemon.cli import LineFormatter, main
 from postroom_daemon.config import SETTINGS, load
+
+#: Options of `local publish` that are no fields of the protocol.
+_OWN_OPTIONS = ("--json-body", "--binary", "--root", "--json")
 
 
 def postroomd(*arguments: str, environ: dict[str, str] | None = None) -> Result:
@@ -51,6 +55,18 @@ def test_version_names_program_and_protocol():
     lines = done.stdout.splitlines()
     assert lines[0].startswith("postroomd ")
     assert lines[-1] == f"protocol {PROTOCOL_VERSION}"
+
+
+def test_the_option_version_says_the_same_as_the_command():
+    assert postroomd("--version").stdout == postroomd("version").stdout
+    assert postroomd("--version").exit_code == 0
+
+
+def test_version_as_json_is_one_object():
+    done = postroomd("version", "--json")
+    shown = json.loads(done.stdout)
+    assert (done.exit_code, shown["ok"], shown["protocol"]) == (0, True, PROTOCOL_VERSION)
+    assert f"postroomd {shown['postroomd']}\n" in postroomd("version").stdout
 
 
 def test_the_module_is_the_command():
@@ -88,6 +104,38 @@ def test_a_root_that_cannot_be_made_is_told_in_one_line(tmp_path):
         assert done.exit_code == 1
         assert done.stderr.startswith(f"postroomd: {tmp_path}/file/root")
         assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [("run",), ("check-config",), ("local", "health")])
+def test_a_root_that_is_a_file_is_told_in_one_line(tmp_path, command):
+    (tmp_path / "file").write_text("")
+    done = postroomd(command[0], "--root", str(tmp_path / "file"), *command[1:])
+    assert done.exit_code == 1
+    told = "cannot be used as root directory: it is a file; name a directory"
+    assert done.stderr == f"postroomd: {tmp_path}/file {told}\n"
+
+
+@pytest.mark.parametrize("denied", ["root", "above"])
+@pytest.mark.parametrize("command", ["run", "check-config"])
+def test_a_root_that_cannot_be_read_is_told_in_one_line(tmp_path, monkeypatch, command, denied):
+    root = tmp_path / "above" / "root"
+    root.mkdir(parents=True)
+    if os.geteuid() == 0:  # who may read everything is refused nothing: the system's answer is put in its place
+        if denied == "root":
+            monkeypatch.setattr(os, "access", lambda path, mode: False)
+        else:
+            monkeypatch.setattr(Path, "stat", raise_permission_error)
+    else:
+        (root if denied == "root" else root.parent).chmod(0)
+    done = postroomd(command, "--root", str(root))
+    (tmp_path / "above").chmod(0o700)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"postroomd: {root} cannot be ")
+    assert done.stderr.count("\n") == 1
+
+
+def raise_permission_error(path, **options):
+    raise PermissionError(13, "Permission denied", str(path))
 
 
 def test_the_root_may_come_from_the_environment(tmp_path):
@@ -169,7 +217,7 @@ def test_help_settings_lists_all_flags():
 
 def test_a_log_record_cannot_forge_another_line():
     record = logging.LogRecord("x", logging.WARNING, "", 0, "client %s", ("a\nERROR all is lost\x1b[2J",), None)
-    assert LineFormatter().format(record) == "WARNING client a\\nERROR all is lost\\x1b[2J"
+    assert LineFormatter(timed=False).format(record) == "WARNING client a\\nERROR all is lost\\x1b[2J"
 
 
 def test_each_line_of_a_traceback_carries_the_level():
@@ -177,9 +225,18 @@ def test_each_line_of_a_traceback_carries_the_level():
         raise ValueError("first\nsecond")
     except ValueError:
         record = logging.LogRecord("x", logging.ERROR, "", 0, "failed", (), sys.exc_info())
-    lines = LineFormatter().format(record).splitlines()
+    lines = LineFormatter(timed=False).format(record).splitlines()
     assert lines[0] == "ERROR failed"
     assert all(line.startswith("ERROR ") for line in lines)
+
+
+def test_each_line_begins_with_the_local_time_where_that_is_wanted():
+    record = logging.LogRecord("x", logging.INFO, "", 0, "ready", (), None)
+    record.created = 1_800_000_000.25
+    when, _, rest = LineFormatter(timed=True).format(record).partition(" ")
+    assert rest == "INFO ready"
+    assert ".250" in when
+    assert datetime.fromisoformat(when).timestamp() == record.created
 
 
 def test_local_has_every_command_and_every_field_of_the_protocol():
@@ -190,7 +247,7 @@ def test_local_has_every_command_and_every_field_of_the_protocol():
     assert len(commands) - 1 + len(policy.commands) == len(Command)
     options = {option for parameter in commands["publish"].params for option in parameter.opts}
     assert {"--queue", "--message", "--attributes", "--priority", "--delay", "--target", "--msg-version"} <= options
-    assert len(commands["publish"].params) == len(FIELDS[Command.PUBLISH]) + len(("--json-body", "--binary"))
+    assert len(commands["publish"].params) == len(FIELDS[Command.PUBLISH]) + len(_OWN_OPTIONS)
 
 
 def test_local_makes_no_root(tmp_path):
@@ -209,7 +266,17 @@ def test_local_refuses_wrong_use_before_it_opens_anything(tmp_path):
         ["policy", "set", "--queue", "q", "--policy", '{"a": 1, "a": 2}'],
         ["publish", "--queue", "q\udcff", "--message", "m"],
         ["purge"],
+        ["consume", "--queue", "q", "--payload-as", "foo"],
+        ["pause", "--queue", "q", "--operation", "foo"],
+        ["pause", "--queue", "q", "--operation", "consume", "--publish"],
     ):
         done = postroomd("local", "--root", root, *arguments)
         assert done.exit_code == 2, (arguments, done.output)
     assert not Path(root).exists()
+
+
+def test_the_root_of_a_local_command_is_needed_somewhere():
+    done = postroomd("local", "health")
+    assert done.exit_code == 2
+    assert "--root" in done.stderr
+    assert postroomd("local", "health", "--help").exit_code == 0

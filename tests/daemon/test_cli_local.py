@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ DEADLINE_S = 30
 
 
 def environment() -> dict[str, str]:
-    return {name: text for name, text in os.environ.items() if not name.startswith("POSTROOM_")}
+    return {name: text for name, text in os.environ.items() if not name.startswith(("POSTROOM_", "JOURNAL_STREAM"))}
 
 
 def command(*arguments: str) -> list[str]:
@@ -47,9 +49,9 @@ def root(tmp_path: Path) -> Path:
 def run(root: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     started: list[subprocess.Popen[str]] = []
 
-    def start(*arguments: str) -> subprocess.Popen[str]:
+    def start(*arguments: str, **environ: str) -> subprocess.Popen[str]:
         line = command("run", "--root", str(root), *arguments)
-        process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment())
+        process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment() | environ)
         started.append(process)
         return process
 
@@ -138,6 +140,23 @@ def test_pauses_and_policies_set_locally_hold_for_the_next_command(root):
     local(root, "publish", "--queue", "q", "--message", "m")
 
 
+def test_what_is_paused_may_be_named_as_operation(root):
+    local(root, "publish", "--queue", "q", "--message", "m")
+    paused = local(root, "pause", "--queue", "q", "--operation", "consume")["paused"]
+    assert paused == {"publish": False, "consume": True}
+
+
+def test_root_and_json_may_stand_before_the_command_and_behind_it(root):
+    for line in (
+        ["--root", str(root), "--json", "health"],
+        ["health", "--json", "--root", str(root)],
+        ["--root", str(root / "other"), "health", "--root", str(root)],
+        ["policy", "get", "--queue", "q", "--root", str(root)],
+    ):
+        done = subprocess.run(command("local", *line), capture_output=True, timeout=DEADLINE_S, env=environment())
+        assert "ok" in json.loads(done.stdout), done.stderr
+
+
 def test_health_and_metrics_are_told_without_a_daemon(root):
     assert local(root, "metrics")["requests"]["total"] == 0
     assert local(root, "health")["status"] == "ok"
@@ -168,13 +187,24 @@ def test_a_second_daemon_on_one_root_is_refused(root, run):
 
 
 def test_sigterm_ends_the_daemon_with_0_and_local_finds_what_it_kept(root, run):
-    process = run("--log-level", "debug")
+    process = run("--log-level", "debug", JOURNAL_STREAM="8:1")
     ask(root, "r1", "publish", {"queue": "q", "message": "kept"})
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
     assert all(line.split(" ")[0] in ("DEBUG", "INFO", "WARNING") for line in told.splitlines())
     assert local(root, "consume", "--queue", "q")["message"]["payload"] == "kept"
+
+
+def test_the_log_begins_with_version_process_and_root_and_tells_the_time_where_no_journal_does(root, run):
+    process = run()
+    ask(root, "r1", "health", {})
+    process.terminate()
+    _, told = process.communicate(timeout=DEADLINE_S)
+    lines = told.splitlines()
+    assert re.search(rf" INFO postroomd [0-9.]+, pid {process.pid}, root {root}$", lines[0])
+    for line in lines:
+        assert datetime.fromisoformat(line.split(" ")[0]).tzinfo is not None
 
 
 def test_the_daemon_finds_what_local_kept(root, run):
@@ -185,7 +215,7 @@ def test_the_daemon_finds_what_local_kept(root, run):
 
 def test_run_makes_the_root_that_is_missing_and_logs_the_configurations_warnings(root, run):
     root.rmdir()
-    process = run("--lease-sweep-interval-ms", "0")
+    process = run("--lease-sweep-interval-ms", "0", JOURNAL_STREAM="8:1")
     ask(root, "r1", "health", {})
     assert root.stat().st_mode & 0o777 == 0o700
     process.send_signal(signal.SIGINT)

@@ -138,9 +138,9 @@ def test_every_key_of_the_cpp_configuration_is_read(root):
     assert config.queues["alarms"].policy == {}
     told = "\n".join(config.warnings)
     unused = [known.key for known in SETTINGS.values() if known.unused]
-    for key in [*unused, "messageSchema"]:
+    for key in [*unused, "messageSchema", "policyDefaults.dlq.retentionDays"]:
         assert key in told
-    assert len(config.warnings) == len(unused) + 1
+    assert len(config.warnings) == len(unused) + 2
 
 
 def test_the_configuration_that_the_cpp_system_ships_gives_warnings_only_for_what_has_no_effect(root):
@@ -150,6 +150,7 @@ def test_the_configuration_that_the_cpp_system_ships_gives_warnings_only_for_wha
     shipped["lease"]["sweepIntervalMs"] = 1000
     told = loaded(root, shipped).warnings
     assert [warning.partition("json: ")[2].partition(":")[0] for warning in told] == [
+        "policyDefaults.dlq.retentionDays",
         "paths.logRoot",
         "sqlite.schemaPath",
     ]
@@ -218,7 +219,8 @@ def test_a_named_file_must_exist(root, tmp_path):
     [
         ("{", "not valid JSON"),
         ("", "not valid JSON"),
-        ('{"lease": {"sweepIntervalMs": NaN}}', "not valid JSON"),
+        ('{"lease": {"sweepIntervalMs": NaN}}', "NaN is not allowed; give a number"),
+        ('{"lease": {"visibilityTimeoutSec": -Infinity}}', "-Infinity is not allowed; give a number"),
         ('{"nodeId": "a", "nodeId": "b"}', "'nodeId' stands twice"),
         ('{"journal": {"maxBytes": 1, "maxBytes": 2}}', "'maxBytes' stands twice"),
         ('{"nodeId": "\\ud800"}', "not valid JSON"),
@@ -297,6 +299,34 @@ def test_policies_out_of_range_are_corrected_as_in_the_cpp_system(root, policy, 
     assert [f"policyDefaults.{key}" in config.warnings[0], f"queues[0].policy.{key}" in config.warnings[1]] == [
         True
     ] * 2
+
+
+@pytest.mark.parametrize("text", ["nan", "NaN", "-inf", "Infinity"])
+def test_a_flag_or_variable_that_is_no_finite_number_is_refused(root, text):
+    for environ, flags in (
+        ({}, {"lease.visibilityTimeoutSec": text}),
+        ({"POSTROOM_LEASE_VISIBILITY_TIMEOUT_SEC": text}, {}),
+    ):
+        with pytest.raises(ConfigurationError) as caught:
+            load(root, None, environ, flags)
+        assert f"lease.visibilityTimeoutSec: {text} is not allowed; expected number" in str(caught.value)
+
+
+@pytest.mark.parametrize(("value", "used"), [(0, 30), (10**7, 604800)])
+def test_a_whole_number_is_shown_as_one(root, value, used):
+    config = loaded(root, {"lease": {"visibilityTimeoutSec": value}})
+    assert config.warnings[0].endswith(f": {value} is out of range, using {used}")
+    for shown in (config, loaded(root, {})):
+        assert type(shown.values()["lease.visibilityTimeoutSec"]) is int
+
+
+def test_a_retention_of_dead_letters_that_is_not_the_default_is_warned_of(root):
+    policy = {"dlq": {"retentionDays": 3}}
+    config = loaded(root, {"policyDefaults": policy, "queues": [{"name": "q", "policy": policy}]})
+    assert len(config.warnings) == 2
+    for warning, place in zip(config.warnings, ("policyDefaults", "queues[0].policy"), strict=True):
+        assert f"{place}.dlq.retentionDays: this version does not enforce it yet" in warning
+    assert loaded(root, {"policyDefaults": {"dlq": {"retentionDays": 14}}}).warnings == ()
 
 
 def test_delays_the_wrong_way_round_are_swapped_with_a_warning(root):

@@ -162,3 +162,18 @@ def test_pages_of_queues_and_letters_hold_everything_once(bench: Bench) -> None:
             if not after:
                 break
         assert found == (keys if command == "list_dlq" else ["dead", *(f"q{number}" for number in range(7))])
+
+
+@pytest.mark.parametrize("name", ["taken", "self"])
+def test_dead_letters_are_not_addressed_by_the_name_of_a_queue(bench: Bench, name: str) -> None:
+    bench.publish(queue="taken")
+    refused = bench.send("set_policy", queue="self", policy={"dlq": {"queue": name}})
+    assert refused.code == "ERR_INVALID_REQUEST"
+
+
+@pytest.mark.parametrize("name", ["q.dlq", "morgue"])
+def test_a_name_of_dead_letters_becomes_no_queue(bench: Bench, name: str) -> None:
+    bench.publish(queue="q")
+    bench.do("set_policy", queue="q", policy={"dlq": {"queue": "morgue"}})
+    for command in ("publish", "set_policy", "consume_next"):
+        assert bench.send(command, queue=name, policy={}).code == "ERR_INVALID_REQUEST"

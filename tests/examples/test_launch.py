@@ -21,7 +21,7 @@ def start(*arguments, **environment):
 
 
 def test_nothing_of_postroom_is_handed_on_to_what_is_started():
-    environ = {"POSTROOM_IPC_ROOT": "/home/me/ipc", "POSTROOM_ROOT": "/home/me", "PATH": "/bin"}
+    environ = {"POSTROOM_IPC_ROOT": "/mine/ipc", "POSTROOM_ROOT": "/mine", "PATH": "/bin"}
     assert own_environment(environ) == {"PATH": "/bin", "PYTHONUNBUFFERED": "1", "PYTHONIOENCODING": "utf-8"}
 
 

@@ -87,7 +87,8 @@ def _check_requests(events: list[Event]) -> None:
 
 def _published(event: Event, ledger: Ledger) -> None:
     assert event["key"] not in ledger.messages, f"{event['key']} is published twice"
-    message = Message(event["queue"], event.get("message", event.get("body")), event.get("target", ""), event.get("dueEngineMs", 0))
+    body = event["message"] if "message" in event else event["body"]  # the hybrid store's only refers to it
+    message = Message(event["queue"], body, event.get("target", ""), event.get("dueEngineMs", 0))
     message.state = "delayed" if message.due else "ready"
     ledger.messages[event["key"]] = message
 

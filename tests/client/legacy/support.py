@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from postroom_client import Client
+from postroom_client import Client, _files
 
 PATIENCE_S = 30
 
@@ -59,6 +59,13 @@ class MailboxTest(unittest.TestCase):
         self.addCleanup(lock.close)
         fcntl.flock(lock, fcntl.LOCK_EX)
 
+    def forbid_boxes(self):
+        """Be a user who may not make a box here."""
+        os.chmod(os.path.join(self.root, "responses"), 0o555)
+        if os.geteuid() == 0:  # whom no mode stops
+            os.chmod(self.parent, 0o755)
+            self.patch(_files, make_directory=_make_directory_as_another)
+
     def requests(self):
         return sorted(os.listdir(os.path.join(self.root, "requests")))
 
@@ -66,6 +73,14 @@ class MailboxTest(unittest.TestCase):
         for name, value in values.items():
             self.addCleanup(setattr, module, name, getattr(module, name))
             setattr(module, name, value)
+
+
+def _make_directory_as_another(path, mode):
+    os.seteuid(12345)
+    try:
+        os.mkdir(path, mode)
+    finally:
+        os.seteuid(0)
 
 
 class Answerer(threading.Thread):

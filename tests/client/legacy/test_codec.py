@@ -147,6 +147,26 @@ class ARequest(unittest.TestCase):
             _codec.encode_payload("ack", {"message_key": None})
         self.assertEqual(str(caught.exception), "ack needs message_key")
 
+    def test_names_an_argument_of_the_wrong_type(self):
+        for command, options, text in (
+            ("publish", {"queue": 5}, "queue must be a string, not 5"),
+            ("publish", {"queue": "q", "priority": "1"}, "priority must be an integer, not '1'"),
+            ("publish", {"queue": "q", "priority": True}, "priority must be an integer, not True"),
+            ("publish", {"queue": "q", "delay_ms": 1.5}, "delay_ms must be an integer, not 1.5"),
+            ("publish", {"queue": "q", "attributes": []}, "attributes must be a string or a dict, not []"),
+            ("publish", {"queue": "q", "version": {}}, "version must be a string or a number, not {}"),
+            ("consume_next", {"queue": "q", "visibility_timeout_sec": "9"}, "visibility_timeout_sec must be a number"),
+            ("nack", {"message_key": "k", "requeue": 1}, "requeue must be True or False, not 1"),
+            ("set_policy", {"queue": "q", "policy": "{}"}, "policy must be a dict, not '{}'"),
+        ):
+            with self.assertRaises(InvalidArgument) as caught:
+                _codec.encode_payload(command, dict({"message": None} if command == "publish" else {}, **options))
+            self.assertIn(text, str(caught.exception))
+
+    def test_takes_arguments_of_every_right_type(self):
+        options = {"queue": u"q", "message": None, "attributes": {}, "version": 1.5, "priority": 2**62, "type": "t"}
+        self.assertEqual(_codec.encode_payload("publish", options), options)
+
     def test_an_error_with_foreign_letters_can_be_printed(self):
         with self.assertRaises(InvalidArgument) as caught:
             encoded({u"\u20ac": float("nan")})

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import unittest
 
-from postroom_client import __version__, _cli_human, _cli_options, _cli_output
+from postroom_client import __version__, _cli_human, _cli_options, _cli_output, _cli_words, cli
 from support import MailboxTest
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(_cli_options.__file__)))
@@ -84,13 +84,13 @@ class AMessage(CommandTest):
     def test_has_all_fields(self):
         self.assertEqual(
             self.published(
-                *"--message m --attributes a --priority -3 --delay 4 --target c --type t --msg-version 2 --trace-id i "
-                "--dedup-key d --timestamp 1.5 --content-type x/y".split()
+                *'--message m --attributes {"a":1} --priority -3 --delay 4 --target c --type t --msg-version 2 '
+                "--trace-id i --dedup-key d --timestamp 1.5 --content-type x/y".split()
             ),
             {
                 "queue": "q",
                 "message": "m",
-                "attributes": "a",
+                "attributes": '{"a":1}',
                 "priority": -3,
                 "delayMs": 4,
                 "targetConsumerId": "c",
@@ -109,6 +109,9 @@ class AMessage(CommandTest):
             ((), b"\xff", "is not UTF-8 (byte 0)"),
             (("--message", "@nowhere"), b"", "cannot read nowhere: No such file or directory"),
             (("--message", "{", "--json-body"), b"", "--message is not JSON"),
+            (("--message", "hello", "--json-body"), b"", """(text needs quotes: '"hello"', or leave out"""),
+            (("--message", "m", "--attributes", "a=b"), b"", "--attributes is not JSON"),
+            (("--message", "m", "--attributes", "[1]"), b"", "--attributes is no JSON object (headers are written so"),
             (("--message", "[NaN]", "--json-body"), b"", "has no JSON form"),
             (("--message", '{"a": 1, "a": 2}', "--json-body"), b"", "stands twice"),
             (("--message", "m", "--priority", "high"), b"", "--priority"),
@@ -131,6 +134,33 @@ class ExitStatus(CommandTest):
         error = {"code": "ERR_PAUSED", "message": "q is paused"}
         self.assertEqual(result, {"ok": False, "command": "publish", "error": error})
 
+    def test_1_is_health_that_is_not_ok(self):
+        checks = {"journal": {"ok": False, "error": "Input/output error"}, "store": {"ok": True}}
+        checks["disk"] = {"ok": False, "freeBytes": 1500000, "reserveBytes": 33554432}
+        self.serve(lambda request, name: {"status": "degraded", "checks": checks})
+        status, output, errors = self.run_command("health")
+        self.assertEqual((status, errors), (1, ""))
+        head = (
+            "status   degraded\n"
+            "disk     not ok: 1.5 MB free, less than the reserve of 33.6 MB: "
+            "publishes are refused until space is free\n"
+            "journal  not ok: Input/output error\n\n"
+        )
+        self.assertTrue(output.startswith(head), output)
+        status, result = self.run_json("health")
+        self.assertEqual((status, result["ok"], result["data"]["checks"]), (1, True, checks))
+
+    def test_1_is_a_box_that_cannot_be_made(self):
+        self.hold_daemon_lock()
+        with open(os.path.join(self.parent, "errors"), "w") as errors:
+            self.patch(sys, stderr=errors)
+            self.forbid_boxes()
+            status = cli.main(["--ipc-root", self.root, "--client-id", "me", "health"])
+        with open(os.path.join(self.parent, "errors")) as errors:
+            text = errors.read()
+        self.assertEqual(status, 1)
+        self.assertIn("/responses/me: Permission denied; ask the device's owner to make it for this user", text)
+
     def test_2_is_wrong_usage(self):
         for arguments in ([], ["policy"], ["publish"], ["nonsense"], ["health", "--limit", "3"], ["ack"]):
             status, result = self.run_json(*arguments)
@@ -138,6 +168,16 @@ class ExitStatus(CommandTest):
             status, output, errors = self.run_command(*arguments)
             self.assertEqual((status, output), (2, ""))
             self.assertTrue(errors.startswith("postroom: "), errors)
+
+    def test_2_names_an_unknown_option_before_a_missing_one(self):
+        for arguments, text in (
+            (["publish", "--queue", "q", "--prio-x", "1"], "unrecognized arguments: --prio-x 1 (postroom publish --h"),
+            (["publish", "--topic", "q"], "unrecognized arguments: --topic q (postroom publish --help"),
+            (["status", "--limit", "1"], "unrecognized arguments: --limit 1 (postroom status --help"),
+            (["policy", "get", "--key", "k"], "unrecognized arguments: --key k (postroom policy get --help"),
+            (["publish"], "--queue"),
+        ):
+            self.assertIn(text, self.run_json(*arguments)[1]["error"]["message"])
 
     def test_3_is_no_daemon_and_says_so_at_once(self):
         status, result = self.run_json("health", "--timeout", "600000")
@@ -153,6 +193,27 @@ class ExitStatus(CommandTest):
         status, result = self.run_json("--timeout", "20", "health")
         self.assertEqual((status, result["error"]["code"]), (3, "CLIENT_TIMEOUT"))
 
+    def test_3_tells_what_may_have_been_done(self):
+        self.hold_daemon_lock()
+        for arguments, text in (
+            (["health"], "no answer in 0.02 s"),
+            (["list-dlq", "--queue", "q"], "no answer in 0.02 s"),
+            (["pause", "--queue", "q"], "no answer in 0.02 s: it may have been executed"),
+            (
+                ["publish", "--queue", "q", "--message", "m"],
+                "no answer in 0.02 s: it may have been executed; publishing again may store it twice",
+            ),
+        ):
+            status, output, errors = self.run_command("--timeout", "20", *arguments)
+            self.assertEqual((status, output, errors), (3, "", "postroom: " + text + "\n"))
+
+    def test_3_names_the_mailbox_that_was_meant(self):
+        errors = self.run_command("--ipc-root", self.parent, "health")[2]
+        root = os.path.realpath(self.parent)
+        self.assertEqual(errors, "postroom: %s is no mailbox, but %s/ipc is: did you mean that?\n" % (root, root))
+        errors = self.run_command("--ipc-root", "nowhere", "health")[2]
+        self.assertIn("/nowhere does not exist; start postroomd, name another --ipc-root", errors)
+
     def test_4_is_nothing_to_consume(self):
         self.serve(lambda request, name: {"message": None})
         self.assertEqual(self.run_command("consume", "--queue", "q"), (4, "nothing to consume\n", ""))
@@ -164,8 +225,8 @@ class ACommand(CommandTest):
     def test_takes_the_common_options_before_and_after_its_name(self):
         answerer = self.serve()
         options = ["--client-id", "me", "--timeout", "20000", "--json", "--ipc-root", "ipc"]
-        self.assertEqual(self.run_command(*(options + ["health"]))[0], 0)
-        self.assertEqual(self.run_command(*(["health"] + options))[0], 0)
+        self.assertEqual(self.run_command(*(options + ["metrics"]))[0], 0)
+        self.assertEqual(self.run_command(*(["metrics"] + options))[0], 0)
         for _, data in answerer.seen:
             request = json.loads(data.decode("utf-8"))
             self.assertEqual((request["clientId"], request["deadlineMs"] - request["timestampMs"]), ("me", 20000))
@@ -290,6 +351,75 @@ class TextForPeople(unittest.TestCase):
         self.assertEqual(lines[0], u"queue        q")
         self.assertTrue(lines[3].endswith(u"(in 5 s)"), lines[3])
         self.assertEqual(lines[-1], u"payload      a\x1b[31m\u20ac")
+
+    def test_shows_a_dead_letter_as_a_block_and_the_way_to_the_next_page(self):
+        letter = {"messageKey": "k", "reason": "bad", "reasonCode": "REJECTED", "attempt": 1, "preview": "p"}
+        text = _cli_human.describe("list_dlq", {"queue": "a b", "messages": [letter, letter], "next": "7|it's"})
+        blocks = text.split(u"\n\n")
+        self.assertEqual(blocks[0], blocks[1])
+        self.assertEqual(
+            blocks[0],
+            u"message key  k\ndied         -\nreason       REJECTED: bad\nattempt      1\nconsumer     -\n"
+            u"bytes        -\npreview      p",
+        )
+        self.assertEqual(blocks[2], u"more: postroom list-dlq --queue 'a b' --after '7|it'\\''s'")
+        text = _cli_human.describe("list_queues", {"queues": [{"queue": "q"}], "next": "q"})
+        self.assertTrue(text.endswith(u"\nmore: postroom queues --after q"), text)
+
+    def test_shows_what_is_paused(self):
+        for command, consume, publish, text in (
+            ("pause", True, False, u"q: paused for consuming"),
+            ("pause", True, True, u"q: paused for consuming and publishing"),
+            ("resume", False, False, u"q: resumed; consuming and publishing are open"),
+            ("resume", False, True, u"q: resumed; still paused for publishing"),
+        ):
+            reply = {"queue": "q", "paused": {"consume": consume, "publish": publish}}
+            self.assertEqual(_cli_human.describe(command, reply), text)
+
+    def test_shows_metrics_in_sections_with_units(self):
+        reply = {
+            "timestamp": 86400000,
+            "uptimeMs": 7200000,
+            "requests": {"total": 3, "success": 2, "error": 1},
+            "errorCodes": {"ERR_PAUSED": 1, "ERR_TIMEOUT": 0},
+            "rates": {"ack": 0.5, "publish": 2},
+            "leaseToAckMs": {"count": 1, "p50": 1500},
+            "timing": {"avgProcessingMs": 0.5},
+            "news": {"of": "later"},
+        }
+        text = _cli_human.describe("metrics", reply)
+        since = _cli_output.moment(79200000)
+        self.assertTrue(text.startswith(u"since %s (2 h)\n  requests   3\n  done       2\n" % since), text)
+        for section in (
+            u"errors by code\n  ERR_PAUSED  1\n\n",
+            u"rates, last 60 s\n  publish  2/s\n  ack      0.5/s\n\n",
+            u"time for a request\n  mean    0.5 ms\n",
+            u"  p50   1.5 s\n",
+        ):
+            self.assertIn(section, text)
+        self.assertTrue(text.endswith(u"other\n  news.of  later"), text)
+
+    def test_gives_sizes_a_fitting_unit(self):
+        sizes = [_cli_output.size(count) for count in (0, 999, 1500, 33554432, 78.9e9, 2e12, None)]
+        self.assertEqual(sizes, [u"0 bytes", u"999 bytes", u"1.5 kB", u"33.6 MB", u"78.9 GB", u"2.0 TB", u"-"])
+
+    def test_speaks_the_words_of_the_command_line(self):
+        for wire, ours in (
+            (u"Check the key with list_dlq.", u"Check the key with list-dlq."),
+            (u"a publish or a set_policy makes the queue", u"a publish or a policy set makes the queue"),
+            (u"if the leaseId was yours", u"if the --lease-id was yours"),
+            (u"payload.delayMs must be an integer", u"--delay must be an integer"),
+            (u"there is a queue 'list_dlq'", u"there is a queue 'list_dlq'"),
+            (u"msg:leaseId:1 is not leased", u"msg:leaseId:1 is not leased"),
+        ):
+            self.assertEqual(_cli_words.in_our_words(wire), ours)
+
+    def test_explains_every_option_in_those_words(self):
+        for text in _cli_words.HELP.values():
+            self.assertEqual(_cli_words.in_our_words(text), text)
+        self.assertEqual(
+            _cli_words.HELP["requeue"], "try it again later by the queue's policy (without it: dead letter)"
+        )
 
     def test_exists_for_every_reply_even_an_empty_one(self):
         for _, command, _ in _cli_options.SUBCOMMANDS:

@@ -208,6 +208,11 @@ class ACall(MailboxTest):
 
 
 class ADelivery(MailboxTest):
+    def test_is_not_waited_for_with_a_time_that_is_no_number(self):
+        with self.assertRaises(InvalidArgument) as caught:
+            self.client().consume_next("q", wait_ms="1")
+        self.assertEqual(str(caught.exception), "wait_ms must be an integer, not '1'")
+
     def test_is_settled_by_its_own_lease(self):
         seen = []
 
@@ -294,7 +299,7 @@ class AMissingAnswer(MailboxTest):
         client = self.client()
         with self.assertRaises(DaemonNotRunning) as caught:
             client.health(timeout=0.02)
-        self.assertIn("no mailbox at " + self.root, str(caught.exception))
+        self.assertIn(self.root + " does not exist", str(caught.exception))
         results = []
         thread = threading.Thread(target=lambda: results.append(client.health()))
         thread.start()
@@ -311,7 +316,7 @@ class AMissingAnswer(MailboxTest):
         self.assertEqual(len(answerer.seen), 3)
         self.assertEqual(len(set(answerer.seen)), 1)
 
-    def test_to_a_request_that_is_set_aside_again_and_again_ends_with_the_reason(self):
+    def test_to_a_request_that_was_set_aside_is_the_reason_and_it_does_not_come_again(self):
         self.patch(_exchange, INSPECT_EVERY_S=0.01, RESEND_AFTER_S=0.03)
 
         def set_aside(request, name):
@@ -322,7 +327,8 @@ class AMissingAnswer(MailboxTest):
         with self.assertRaises(RequestRejected) as caught:
             self.client().publish("q", "m")
         self.assertIn("larger than 10 bytes", str(caught.exception))
-        self.assertEqual(len(answerer.seen), 2)
+        answerer.stop()
+        self.assertEqual(len(answerer.seen), 1)
 
 
 class AMailbox(MailboxTest):
@@ -394,6 +400,27 @@ class AMailbox(MailboxTest):
         os.symlink(self.parent, os.path.join(self.root, "responses", "me"))
         with self.assertRaises(MailboxError):
             self.client(client_id="me").health()
+
+    def test_in_which_no_box_can_be_made_is_refused_at_once(self):
+        self.forbid_boxes()
+        with self.assertRaises(MailboxError) as caught:
+            self.client(client_id="me").health()
+        self.assertEqual(
+            str(caught.exception),
+            "cannot make the box %s: Permission denied; ask the device's owner to make it for this user, mode 0770"
+            % os.path.join(self.root, "responses", "me"),
+        )
+        self.assertEqual(self.requests(), [])
+
+    def test_that_is_elsewhere_is_named(self):
+        for root, text in (
+            (self.parent, "%s is no mailbox, but %s is: did you mean that?" % (self.parent, self.root)),
+            (self.root + "/nowhere", "%s/nowhere does not exist; start postroomd, or correct the ipc root" % self.root),
+            (self.root + "/dead", "%s/dead is no mailbox: it has no directory requests; start" % self.root),
+        ):
+            with self.assertRaises(DaemonNotRunning) as caught:
+                Client(root).health(timeout=0.01)
+            self.assertIn(text, str(caught.exception))
 
     def test_that_cannot_be_written_says_so(self):
         self.patch(_exchange, open_fd=self.refuse)

@@ -223,6 +223,10 @@ class TheCommandLine(WireTest):
         status, result = self.postroom("ack", *settled)
         self.assertEqual((status, result["error"]["code"]), (1, "ERR_MESSAGE_NOT_FOUND"))
 
+    def test_tells_people_how_the_daemon_is(self):
+        for command, words in (("health", b"status  ok\n"), ("metrics", b"rates, last 60 s\n")):
+            self.assertIn(words, subprocess.check_output([sys.executable, "-m", "postroom_client", command]))
+
 
 if __name__ == "__main__":
     unittest.main()

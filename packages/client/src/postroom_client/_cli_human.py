@@ -1,10 +1,8 @@
 """A function for each reply: data to the text that people read."""
 
-import json
-
-from ._cli_output import duration, flatten, moment, pairs, show, table
+from ._cli_output import cell, duration, flatten, moment, pairs, quote, table
+from ._cli_vitals import describe_health, describe_metrics
 from ._codec import Binary, decode_body
-from ._compat import text_type
 
 
 def describe(command, data):
@@ -12,21 +10,12 @@ def describe(command, data):
     return _DESCRIBERS.get(command, _describe_any)(data)
 
 
-def _json_text(value):
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return text if isinstance(text, text_type) else text.decode("utf-8")
-
-
-def _cell(value):
-    return show(value, _json_text)
-
-
 def _describe_any(data):
-    return pairs([(_cell(name), _cell(value)) for name, value in flatten(data)]) or u"done"
+    return pairs([(cell(name), cell(value)) for name, value in flatten(data)]) or u"done"
 
 
 def _describe_publish(data):
-    return _cell(data.get("messageKey"))
+    return cell(data.get("messageKey"))
 
 
 def _describe_consume(data):
@@ -35,24 +24,24 @@ def _describe_consume(data):
         return u"nothing to consume"
     lease = data.get("lease") or {}
     rows = [
-        (u"queue", _cell(message.get("queue"))),
-        (u"message key", _cell(message.get("messageKey"))),
-        (u"lease id", _cell(lease.get("leaseId"))),
+        (u"queue", cell(message.get("queue"))),
+        (u"message key", cell(message.get("messageKey"))),
+        (u"lease id", cell(lease.get("leaseId"))),
         (u"lease until", _lease_end(lease, data)),
-        (u"consumer", _cell(lease.get("consumerId"))),
-        (u"attempt", _cell(message.get("attempt"))),
-        (u"priority", _cell(message.get("priority"))),
+        (u"consumer", cell(lease.get("consumerId"))),
+        (u"attempt", cell(message.get("attempt"))),
+        (u"priority", cell(message.get("priority"))),
         (u"created", moment(message.get("createdAt"))),
     ]
     for name, label in _OPTIONAL:
         if message.get(name) not in (None, u"", u"{}", {}):
-            rows.append((label, _cell(message[name])))
+            rows.append((label, cell(message[name])))
     body = decode_body(message)
     if isinstance(body, Binary):
         shown = u"".join(u"%02x" % byte for byte in bytearray(body.data[:256]))
         rows.append((u"payload", u"%d bytes: %s%s" % (len(body), shown, u"..." if len(body) > 256 else u"")))
     else:
-        rows.append((u"payload", _cell(body)))
+        rows.append((u"payload", cell(body)))
     return pairs(rows)
 
 
@@ -84,7 +73,7 @@ def _describe_nack(data):
         end_ms, now_ms = data.get("availableAtEngineMs"), data.get("engineNowMs")
         if isinstance(end_ms, int) and isinstance(now_ms, int):
             return u"delayed: delivered again in %s" % duration(end_ms - now_ms)
-    return _cell(state) if state else u"done"
+    return cell(state) if state else u"done"
 
 
 def _describe_release(data):
@@ -102,63 +91,79 @@ def _paused(value):
 
 def _describe_status(data):
     counts = data.get("metrics") or {}
-    rows = [(u"queue", _cell(data.get("queue")) + (u"" if data.get("exists", True) else u" (does not exist)"))]
-    rows += [(u"%s" % name, _cell(counts.get(name))) for name in ("ready", "inflight", "delayed", "dlq")]
+    rows = [(u"queue", cell(data.get("queue")) + (u"" if data.get("exists", True) else u" (does not exist)"))]
+    rows += [(u"%s" % name, cell(counts.get(name))) for name in ("ready", "inflight", "delayed", "dlq")]
     rows += [(u"oldest ready", duration(data.get("oldestReadyAgeMs"))), (u"paused", _paused(data.get("paused")))]
-    rows += [(_cell(name), _cell(value)) for name, value in flatten(data.get("totals") or {}, u"totals.")]
-    rows += [(_cell(name), _cell(value)) for name, value in flatten(data.get("policy") or {}, u"policy.")]
+    rows += [(cell(name), cell(value)) for name, value in flatten(data.get("totals") or {}, u"totals.")]
+    rows += [(cell(name), cell(value)) for name, value in flatten(data.get("policy") or {}, u"policy.")]
     return pairs(rows)
 
 
 def _describe_queues(data):
     rows = []
     for queue in data.get("queues") or []:
-        row = [_cell(queue.get(name)) for name in ("queue", "ready", "inflight", "delayed", "dlq")]
+        row = [cell(queue.get(name)) for name in ("queue", "ready", "inflight", "delayed", "dlq")]
         rows.append(row + [duration(queue.get("oldestReadyAgeMs")), _paused(queue.get("paused"))])
     if not rows:
         return u"no queues"
-    return table([u"queue", u"ready", u"inflight", u"delayed", u"dlq", u"oldest", u"paused"], rows) + _more(data)
+    headers = [u"queue", u"ready", u"inflight", u"delayed", u"dlq", u"oldest", u"paused"]
+    return table(headers, rows) + _more(data, u"queues")
 
 
 def _describe_dlq(data):
-    rows = []
+    blocks = []
     for letter in data.get("messages") or []:
-        reason = letter.get("reason") or letter.get("reasonCode")
-        rows.append(
-            [
-                _cell(letter.get("messageKey")),
-                moment(letter.get("dlqAt")),
-                _cell(letter.get("attempt")),
-                _cell(letter.get("bytes")),
-                _cut(_cell(reason), 40),
-                _cut(_cell(letter.get("preview")), 60),
-            ]
+        reason = cell(letter.get("reasonCode"))
+        if letter.get("reason"):
+            reason += u": " + cell(letter["reason"])
+        blocks.append(
+            pairs(
+                [
+                    (u"message key", cell(letter.get("messageKey"))),
+                    (u"died", moment(letter.get("dlqAt"))),
+                    (u"reason", reason),
+                    (u"attempt", cell(letter.get("attempt"))),
+                    (u"consumer", cell(letter.get("consumerId"))),
+                    (u"bytes", cell(letter.get("bytes"))),
+                    (u"preview", cell(letter.get("preview"))),
+                ]
+            )
         )
-    if not rows:
+    if not blocks:
         return u"no dead letters"
-    return table([u"message key", u"died", u"attempt", u"bytes", u"reason", u"preview"], rows) + _more(data)
+    return u"\n\n".join(blocks) + _more(data, u"list-dlq --queue " + quote(cell(data.get("queue"))), u"\n\n")
 
 
-def _cut(text, length):
-    return text if len(text) <= length else text[: length - 3] + u"..."
-
-
-def _more(data):
-    return u"\nmore: --after '%s'" % _cell(data["next"]) if data.get("next") else u""
+def _more(data, command, gap=u"\n"):
+    return u"%smore: postroom %s --after %s" % (gap, command, quote(cell(data["next"]))) if data.get("next") else u""
 
 
 def _describe_reprocess(data):
-    return u"ready again: " + _cell(data.get("messageKey"))
+    return u"ready again: " + cell(data.get("messageKey"))
 
 
 def _describe_pause(data):
-    return u"%s: paused %s" % (_cell(data.get("queue")), _paused(data.get("paused")).replace(u"-", u"nothing"))
+    return u"%s: paused for %s" % (cell(data.get("queue")), _operations(data, True) or u"nothing")
+
+
+def _describe_resume(data):
+    still, open_ = _operations(data, True), _operations(data, False)
+    verb = u"is" if u" and " not in open_ else u"are"
+    rest = u"still paused for %s" % still if still else u"%s %s open" % (open_, verb)
+    return u"%s: resumed; %s" % (cell(data.get("queue")), rest)
+
+
+def _operations(data, paused):
+    """"consuming", "publishing" or both: those that are, or are not, paused."""
+    state = data.get("paused") or {}
+    names = ((u"consume", u"consuming"), (u"publish", u"publishing"))
+    return u" and ".join(text for name, text in names if bool(state.get(name)) == paused)
 
 
 def _describe_policy(data):
     override = dict(flatten(data.get("override") or {}))
     rows = [
-        (_cell(name), _cell(value) + (u"  (set at run time)" if name in override else u""))
+        (cell(name), cell(value) + (u"  (set at run time)" if name in override else u""))
         for name, value in flatten(data.get("policy") or {})
     ]
     return pairs(rows) or u"-"
@@ -176,7 +181,9 @@ _DESCRIBERS = {
     "list_dlq": _describe_dlq,
     "reprocess_dlq": _describe_reprocess,
     "pause": _describe_pause,
-    "resume": _describe_pause,
+    "resume": _describe_resume,
+    "health": describe_health,
+    "metrics": describe_metrics,
     "get_policy": _describe_policy,
     "set_policy": _describe_policy,
 }

@@ -6,6 +6,8 @@ import os
 import sys
 
 from . import __version__
+from ._cli_words import HELP, option_names
+from ._cli_words import SUBCOMMANDS as SUBCOMMANDS
 from ._codec import encode_base64
 from ._compat import ordered_dict
 from ._protocol import FIELDS, REQUEST_BYTES_DEFAULT
@@ -18,42 +20,10 @@ EXIT_NOTHING = 4
 
 DEFAULT_TIMEOUT_MS = 30000
 
-#: Words on the command line, the command they mean, and what they do.
-SUBCOMMANDS = (
-    ("publish", "publish", "store a message"),
-    ("consume", "consume_next", "lease the next message"),
-    ("ack", "ack", "settle a message as done"),
-    ("nack", "nack", "settle a message as failed: retry with --requeue, else dead letter"),
-    ("release", "release", "give a message back untried"),
-    ("extend", "extend_lease", "let a lease end later"),
-    ("status", "status", "depths, policy and pauses of a queue"),
-    ("queues", "list_queues", "list the queues"),
-    ("list-dlq", "list_dlq", "list the dead letters of a queue"),
-    ("reprocess", "reprocess_dlq", "make a dead letter ready again"),
-    ("pause", "pause", "stop consuming from a queue, with --publish publishing to it"),
-    ("resume", "resume", "undo pause"),
-    ("policy get", "get_policy", "show a queue's policy"),
-    ("policy set", "set_policy", "set keys of a queue's policy"),
-    ("health", "health", "whether the daemon's journal, store and disk work"),
-    ("metrics", "metrics", "counters and rates of the daemon"),
-)
-
-#: Shorter names; each field also has the option of its own name (--delay-ms).
-SHORT_OPTIONS = {
-    "delayMs": "--delay",
-    "targetConsumerId": "--target",
-    "visibilityTimeoutSec": "--visibility",
-    "waitMs": "--wait",
-    "deduplicationKey": "--dedup-key",
-    "version": "--msg-version",
-}
-#: Where the option of a field's own name would mean something else.
-_NOT_BY_OWN_NAME = ("version", "waitLock")
-
 _EPILOG = """\
 exit status:
   0  done
-  1  an error answer, or the mailbox cannot be used
+  1  an error answer, the mailbox cannot be used, or health that is not ok
   2  wrong usage
   3  no answer in time, or no daemon
   4  nothing to consume
@@ -64,8 +34,8 @@ exit status:
 data is the reply of the protocol. code is the wire's (ERR_...), or CLIENT_TIMEOUT, DAEMON_NOT_RUNNING,
 REQUEST_REJECTED, MAILBOX_ERROR, USAGE.
 
-A message is --message TEXT, --message @FILE (@@ for a leading @), or standard input (--message -, or no --message).
-It is sent as a string, byte for byte, unless --json-body or --binary is given.
+A message is --message TEXT, --message @FILE (@@ for a leading @), or standard input (--message -, or no --message
+and standard input is not a terminal). It is sent as a string, byte for byte, unless --json-body or --binary is given.
 """
 
 
@@ -73,9 +43,12 @@ class UsageError(Exception):
     """The command line cannot be carried out; the text says why."""
 
 
+_SEE_HELP = " (%s --help lists what there is)"
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
-        raise UsageError("%s (%s --help lists what there is)" % (message, self.prog))
+        raise UsageError(message + _SEE_HELP % self.prog)
 
 
 def parse(arguments):
@@ -83,6 +56,32 @@ def parse(arguments):
 
     Raises ``UsageError``; exits with 0 after ``--help`` or ``--version``.
     """
+    try:
+        options = _parse_all(arguments)
+    except UsageError:
+        # argparse names a missing option first; but an unknown one is what it was mistaken for.
+        _parse_all(arguments, lenient=True)
+        raise
+    if not getattr(options, "command", None):
+        missing = "policy needs get or set" if getattr(options, "word", None) else "a command is missing"
+        raise UsageError(missing + _SEE_HELP % "postroom")
+    return options
+
+
+def _parse_all(arguments, lenient=False):
+    options, unknown = _make_parser(arguments, lenient).parse_known_args(arguments)
+    if unknown:
+        known = "postroom " + command_words(options) if getattr(options, "command", None) else "postroom"
+        raise UsageError("unrecognized arguments: %s" % " ".join(unknown) + _SEE_HELP % known)
+    return options
+
+
+def command_words(options):
+    """The command as it was written: ``policy`` has a second word."""
+    return options.word + (" " + options.policy_word if options.word == "policy" else "")
+
+
+def _make_parser(arguments, lenient):
     parser = _Parser(
         prog="postroom",
         description="Commands of the Postroom message queue, through its mailbox directory.",
@@ -105,55 +104,40 @@ def parse(arguments):
         own = group.add_parser(word, help=text, description=text, parents=[common])
         own.set_defaults(command=command)
         if word in arguments:  # only one of them is used: the others need no options
-            _add_fields(own, command)
-    options = parser.parse_args(arguments)
-    if not getattr(options, "command", None):
-        parser.error("policy needs get or set" if getattr(options, "word", None) else "a command is missing")
-    return options
+            _add_fields(own, command, lenient)
+    return parser
 
 
 def _add_common(parser):
     add = parser.add_argument
     hidden = argparse.SUPPRESS
-    add("--ipc-root", default=hidden, metavar="DIR", help="the mailbox (./ipc, or POSTROOM_IPC_ROOT)")
-    add("--timeout", default=hidden, type=int, metavar="MS", help="milliseconds to wait for an answer (30000)")
-    add("--client-id", default=hidden, metavar="ID", help="client id (cli-<uid>)")
-    add("--json", action="store_true", default=hidden, help="one JSON object on one line")
+    add("--ipc-root", default=hidden, metavar="DIR", help="the mailbox (default: POSTROOM_IPC_ROOT, or ./ipc)")
+    add("--timeout", default=hidden, type=int, metavar="MS", help="milliseconds to wait for the answer (30000)")
+    add("--client-id", default=hidden, metavar="ID", help="who sends (default: cli-<uid>)")
+    add("--json", action="store_true", default=hidden, help="print one JSON object on one line")
     add("--wait-daemon", action="store_true", default=hidden, help="wait for a daemon that does not run yet")
 
 
-def option_names(field_name):
-    """The options of a payload field: a short one where there is one, and the field's own name."""
-    words = "".join("-" + char.lower() if char.isupper() else char for char in field_name)
-    own = [] if field_name in _NOT_BY_OWN_NAME else ["--" + words]
-    if field_name == "waitLock":
-        return ["--no-wait-lock"]
-    short = SHORT_OPTIONS.get(field_name)
-    return ([short] if short else []) + own
-
-
-def _add_fields(parser, command):
+def _add_fields(parser, command, lenient):
     add = parser.add_argument
-    for name, _, kind, text, required, default in FIELDS[command]:
-        text = text.replace("%", "%%")
-        if default not in (None, "", "{}", False):
-            text += " (%s)" % default
+    for name, _, kind, text, required, _ in FIELDS[command]:
+        text = HELP.get(name, text).replace("%", "%%")
         names = option_names(name)
         if name == "waitLock":
-            add(*names, dest=name, action="store_false", default=None, help="do not hold a lock while waiting")
+            add(*names, dest=name, action="store_false", default=None, help=text)
         elif kind == "boolean":
             add(*names, dest=name, action="store_true", default=None, help=text)
         elif name == "policy":
-            add(*names, dest=name, metavar="JSON", help=text + "; JSON, @FILE, or standard input")
+            add(*names, dest=name, metavar="JSON", help=text)
         else:
-            metavar = {"integer": "N", "number": "N", "queue name": "NAME"}.get(kind, "TEXT")
+            metavar = _METAVARS.get(kind, "TEXT")
             kind_of = {"integer": int, "number": float, "string or number": _scalar}.get(kind, str)
             choices = {"payloadAs": ("text", "value"), "operation": ("consume", "publish")}.get(name)
             add(
                 *names,
                 dest=name,
                 type=kind_of,
-                required=required,
+                required=required and not lenient,
                 choices=choices,
                 metavar=None if choices else metavar,
                 help=text
@@ -165,7 +149,10 @@ def _add_fields(parser, command):
         add("--ack", action="store_true", help="acknowledge the message once it is printed")
         add("--raw", action="store_true", help="print the body alone, as it is")
     elif command in ("pause", "resume"):
-        add("--publish", dest="operation", action="store_const", const="publish", help="publishing, not consuming")
+        add("--publish", dest="operation", action="store_const", const="publish", help="short for --operation publish")
+
+
+_METAVARS = {"integer": "N", "number": "N", "queue name": "NAME", "string or object": "JSON"}
 
 
 def _scalar(text):
@@ -206,10 +193,17 @@ def _complete_publish(options, fields):
         fields["encoding"] = "base64"
     else:
         text = _text(body, "--message")
-        fields["message"] = _json_value(text, "--message") if options.json_body else text
+        fields["message"] = _json_value(text, "--message", _QUOTES_HINT) if options.json_body else text
     if "attributes" in fields:
         text = _text(_source(fields["attributes"], "--attributes"), "--attributes")
-        fields["attributes"] = _json_value(text, "--attributes") if options.json_body else text
+        value = _json_value(text, "--attributes", _OBJECT_HINT)
+        if not isinstance(value, dict):
+            raise UsageError("--attributes is no JSON object" + _OBJECT_HINT)
+        fields["attributes"] = value if options.json_body else text
+
+
+_QUOTES_HINT = """ (text needs quotes: '"hello"', or leave out --json-body)"""
+_OBJECT_HINT = """ (headers are written so: '{"name": "value"}')"""
 
 
 def _source(argument, option):
@@ -246,11 +240,11 @@ def _text(data, option):
         raise UsageError("%s is not UTF-8 (byte %d): binary data needs --binary" % (option, error.start))
 
 
-def _json_value(text, option):
+def _json_value(text, option, hint=""):
     try:
         return json.loads(text, object_pairs_hook=_without_doubles)
     except ValueError as error:
-        raise UsageError("%s is not JSON: %s" % (option, error))
+        raise UsageError("%s is not JSON: %s%s" % (option, error, hint))
 
 
 def _without_doubles(pairs):

@@ -1,5 +1,6 @@
 """What the command line prints for people: short, aligned, and harmless to a terminal."""
 
+import json
 import re
 import sys
 import time
@@ -41,7 +42,7 @@ def write_bytes(data, stream=None):
         stream.flush()
 
 
-def show(value, json_text):
+def cell(value):
     """A cell: text as it is, escaped for a terminal; other values as JSON."""
     if value is None:
         return u"-"
@@ -50,6 +51,19 @@ def show(value, json_text):
     else:
         text = json_text(value)
     return escape(text) if sys.stdout.isatty() else text
+
+
+def json_text(value):
+    """Compact JSON of ``value``, as text."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return text if isinstance(text, text_type) else text.decode("utf-8")
+
+
+def quote(text):
+    """``text`` as one word of a shell."""
+    if re.match(r"[\w@%+=:,./-]+\Z", text):
+        return text
+    return u"'" + text.replace(u"'", u"'\\''") + u"'"
 
 
 def pairs(rows):
@@ -91,6 +105,16 @@ def duration(ms):
         if ms < limit_ms:
             return u"%.3g %s" % (ms / unit_ms, unit)
     return u"%.3g h" % (ms / 3600000.0)
+
+
+def size(count_bytes):
+    """A number of bytes in the unit that suits it."""
+    if not isinstance(count_bytes, (int, float)) or isinstance(count_bytes, bool):
+        return u"-"
+    for unit_bytes, unit in ((10.0**12, u"TB"), (10.0**9, u"GB"), (10.0**6, u"MB"), (10.0**3, u"kB")):
+        if count_bytes >= unit_bytes:
+            return u"%.1f %s" % (count_bytes / unit_bytes, unit)
+    return u"%d bytes" % count_bytes
 
 
 def flatten(value, prefix=u""):

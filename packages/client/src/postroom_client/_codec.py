@@ -81,11 +81,36 @@ def encode_payload(command, options):
             if not rest.get("content_type"):
                 rest["content_type"] = value.content_type
             value = encode_base64(value.data)
+        check_kind(kind, value, name)
         payload[wire_name] = value
     if rest:
         known = ", ".join(field[1] for field in _protocol.FIELDS[command]) or "none"
         raise InvalidArgument("%s has no option %s; it has: %s" % (command, ", ".join(sorted(rest)), known))
     return payload
+
+
+def check_kind(kind, value, name):
+    """Raise ``InvalidArgument`` that names the argument when ``value`` is not of the kind that its field has."""
+    if kind != "any value" and not any(_is_kind(word, value) for word in kind.split(" or ")):
+        words = " or ".join(_KIND_WORDS[word] for word in kind.split(" or "))
+        raise InvalidArgument("%s must be %s, not %r" % (name, words, value))
+
+
+_KIND_WORDS = {
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "True or False",
+    "string": "a string",
+    "queue name": "a string",
+    "object": "a dict",
+}
+
+
+def _is_kind(kind, value):
+    if kind == "boolean" or isinstance(value, bool):
+        return kind == "boolean" and isinstance(value, bool)
+    types = {"integer": integer_types, "number": integer_types + (float,), "object": (dict,)}
+    return isinstance(value, types.get(kind, (text_type, str)))
 
 
 def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, payload):

@@ -24,7 +24,6 @@ class Exchange(object):
         self._temp = path + TEMP_SUFFIX
         self._locked_fd = None
         self._missing_since = None
-        self._resends = 0
         self._waiting = False
         self.inspect_at = monotonic() + INSPECT_EVERY_S
 
@@ -73,15 +72,14 @@ class Exchange(object):
             if error.errno != errno.ENOENT:
                 return
         if self._missing_since is None:
-            self._missing_since = now
-        if now - self._missing_since < RESEND_AFTER_S - INSPECT_EVERY_S:
+            self._missing_since = now  # its answer may just have come
             return
-        # A request that could only not be answered is answered when it comes again; one that is unfit never is.
-        reason = find_reason(self._request.file_name) if self._resends else None
+        reason = find_reason(self._request.file_name)
         if reason:
             raise RequestRejected("the daemon set the request aside: " + reason, self._request)
+        if now - self._missing_since < RESEND_AFTER_S - INSPECT_EVERY_S:
+            return
         self._missing_since = None
-        self._resends += 1
         self.let_go()
         try:
             self.put()

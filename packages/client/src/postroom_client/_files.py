@@ -3,7 +3,8 @@
 import errno
 import os
 
-from ._compat import DIRECTORY, NO_FOLLOW, chmod_fd, close_fd, make_directory, open_fd, read_fd, unlink
+from ._compat import DIRECTORY, NO_FOLLOW, chmod_fd, close_fd, make_directory, open_fd, read_fd, stat, unlink
+from ._protocol import REQUESTS_DIR
 from .errors import MailboxError
 
 _READ_BYTES = 65536
@@ -17,6 +18,26 @@ def make_box(box):
         chmod_fd(fd, 0o770)  # whatever the umask is: the daemon writes into it by its group
     finally:
         close_fd(fd)
+
+
+def explain_missing(root, hint):
+    """Why ``root`` is no mailbox, with ``hint`` or a better root; None when it is one or may not be looked at."""
+    if _is_there(os.path.join(root, REQUESTS_DIR)):
+        return None
+    if not _is_there(root):
+        return "%s does not exist%s" % (root, hint)
+    inner = os.path.join(root, "ipc")
+    if os.path.isdir(os.path.join(inner, REQUESTS_DIR)):
+        return "%s is no mailbox, but %s is: did you mean that?" % (root, inner)
+    return "%s is no mailbox: it has no directory %s%s" % (root, REQUESTS_DIR, hint)
+
+
+def _is_there(path):
+    try:
+        stat(path)
+    except (IOError, OSError) as error:
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR)
+    return True
 
 
 def read_to_end(fd, limit_bytes):

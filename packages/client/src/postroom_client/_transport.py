@@ -7,7 +7,7 @@ import stat as modes
 from . import _lock
 from ._compat import NO_FOLLOW, close_fd, lstat, monotonic, open_fd, remove_directory, sleep, stat, stat_fd
 from ._exchange import Exchange
-from ._files import mailbox_error, make_box, read_to_end, unlink_if_possible
+from ._files import explain_missing, mailbox_error, make_box, read_to_end, unlink_if_possible
 from ._protocol import DEAD_DIR, REQUEST_SUFFIX, REQUESTS_DIR, RESPONSES_DIR
 from ._watch import open_watch
 from .errors import BadResponse, DaemonNotRunning, MailboxError, RequestRejected, RequestTimeout
@@ -72,7 +72,7 @@ class Mailbox(object):
             self._return_watch(watch)
 
     def _prepare(self, request, deadline):
-        """Wait until the mailbox is there, make the client's box; returns what identifies the box, or None."""
+        """Wait until the mailbox is there, make the client's box; returns what identifies the box."""
         pause_s = 0.005
         while True:
             try:
@@ -82,9 +82,9 @@ class Mailbox(object):
                     raise mailbox_error("cannot use the mailbox", self.root, error)
             left_s = deadline - monotonic()
             if left_s <= 0:
-                raise DaemonNotRunning(
-                    "no mailbox at %s: start postroomd, or correct the ipc root" % self.root, request
-                )
+                hint = "; start postroomd, or correct the ipc root"
+                why = explain_missing(self.root, hint) or "%s has no directory %s" % (self.root, RESPONSES_DIR)
+                raise DaemonNotRunning(why, request)
             sleep(min(pause_s, left_s))
             pause_s = min(pause_s * 2, 0.25)
 
@@ -100,7 +100,11 @@ class Mailbox(object):
                 make_box(box)
             except (IOError, OSError) as refusal:
                 if refusal.errno in (errno.EACCES, errno.EPERM):
-                    return None  # the daemon makes it when it answers
+                    # The daemon makes boxes for its own user only: waiting for it would be in vain.
+                    raise MailboxError(
+                        "cannot make the box %s: %s; ask the device's owner to make it for this user, mode 0770"
+                        % (box, os.strerror(refusal.errno))
+                    )
                 if refusal.errno != errno.EEXIST:  # RACE: another process of this client id
                     raise
             status = lstat(box)
@@ -169,7 +173,7 @@ class Mailbox(object):
                 watch = self._idle_watches.pop()  # atomic: no lock that a fork could leave locked
             except IndexError:
                 box = os.path.join(self._responses, request.client_id)
-                return open_watch(box, identity, self._polling or identity is None)
+                return open_watch(box, identity, self._polling)
             if watch.identity == identity:
                 watch.begin()
                 return watch

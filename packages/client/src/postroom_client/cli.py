@@ -8,8 +8,10 @@ import sys
 from . import _cli_options as cli_options
 from ._cli_human import describe
 from ._cli_output import escape, write, write_bytes
+from ._cli_words import in_our_words
 from ._codec import Binary, decode_body
 from ._compat import text_type
+from ._files import explain_missing
 from ._protocol import ERROR_CODES
 from .client import Client
 from .errors import DaemonNotRunning, InvalidArgument, PostroomError, RequestRejected, RequestTimeout, ServerError
@@ -36,20 +38,23 @@ def _run(arguments):
     except cli_options.UsageError as error:
         return _fail(error, None, "--json" in arguments)
     as_json = getattr(options, "json", False)
-    word = options.word + (" " + options.policy_word if options.word == "policy" else "")
+    word = cli_options.command_words(options)
     try:
         payload = cli_options.payload(options)
         with _make_client(options) as client:
             if not getattr(options, "wait_daemon", False) and client.is_daemon_running() is False:
-                hint = "start postroomd, name another --ipc-root, or wait with --wait-daemon"
-                raise DaemonNotRunning("no daemon serves %s: %s" % (client.ipc_root, hint))
-            data = client.call(options.command, payload, _timeout_s(options, payload))
+                hint = "; start postroomd, name another --ipc-root, or wait with --wait-daemon"
+                missing = explain_missing(client.ipc_root, hint)
+                raise DaemonNotRunning(missing or "no daemon serves %s%s" % (client.ipc_root, hint))
+            data = _call(client, options.command, payload, _timeout_s(options, payload))
             if as_json:
                 _write_json({"ok": True, "command": word, "data": data})
             elif getattr(options, "raw", False):
                 _write_body(data)
             else:
                 write(describe(options.command, data))
+            if options.command == "health" and data.get("status") != "ok":
+                return cli_options.EXIT_ERROR
             if options.command != "consume_next":
                 return cli_options.EXIT_OK
             if not data.get("message"):
@@ -65,6 +70,21 @@ def _make_client(options):
     ipc_root = getattr(options, "ipc_root", None) or os.environ.get("POSTROOM_IPC_ROOT") or "./ipc"
     client_id = getattr(options, "client_id", None) or "cli-%d" % os.geteuid()
     return Client(ipc_root, client_id=client_id)
+
+
+def _call(client, command, payload, timeout_s):
+    try:
+        return client.call(command, payload, timeout_s)
+    except RequestTimeout as error:
+        text = "no answer in %g s" % timeout_s
+        if command == "publish":
+            text += ": it may have been executed; publishing again may store it twice"
+        elif command not in _CHANGING_NOTHING:
+            text += ": it may have been executed"
+        raise RequestTimeout(text, error.request)
+
+
+_CHANGING_NOTHING = ("status", "health", "metrics", "list_queues", "list_dlq", "get_policy")
 
 
 def _timeout_s(options, payload):
@@ -84,7 +104,7 @@ def _acknowledge(client, data):
     try:
         client.ack(data["message"]["messageKey"], lease_id=(data.get("lease") or {}).get("leaseId"))
     except PostroomError as error:
-        write(u"postroom: not acknowledged, it will be delivered again: " + _text_of(error), sys.stderr)
+        write(u"postroom: not acknowledged, it will be delivered again: " + in_our_words(_text_of(error)), sys.stderr)
         return cli_options.EXIT_ERROR
     return cli_options.EXIT_OK
 
@@ -111,11 +131,11 @@ def _fail(error, word, as_json):
     if as_json:
         _write_json({"ok": False, "command": word, "error": {"code": code, "message": message}})
         return status
-    text = _text_of(error)
+    text = in_our_words(_text_of(error))
     advice = ERROR_CODES.get(code)
     write(u"postroom: " + (escape(text) if sys.stderr.isatty() else text), sys.stderr)
     if advice:
-        write(u"  " + advice[1], sys.stderr)
+        write(u"  " + in_our_words(advice[1]), sys.stderr)
     return status
 
 

@@ -116,6 +116,8 @@ class Client(object):
         Without ``timeout`` the call may last the client's timeout longer than the wait; with it, the wait is cut so
         that a tenth of the timeout is left for the answer.
         """
+        if wait_ms is not None:
+            _codec.check_kind("integer", wait_ms, "wait_ms")
         if wait_ms and timeout is None:
             timeout = self.timeout + wait_ms / 1000.0
         elif wait_ms:

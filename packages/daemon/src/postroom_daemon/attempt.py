@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -71,6 +72,7 @@ class Attempt:
         for draft in decide_expiries(self._context(Principal("", parts.daemon_uid))):
             self.group.record([draft])
         for call in parts.waiters.over(now.engine):
+            call.started_ns = time.monotonic_ns()
             self._served.append(call)
             self.answers.append((call, self._repeated(call) or Answer({"message": None})))
         for queue in woken:
@@ -196,6 +198,7 @@ class Attempt:
                 continue
             self._parts.waiters.remove(call)
             if call.alive():
+                call.started_ns = time.monotonic_ns()  # its wait was no work
                 self._served.append(call)
                 self.answers.append((call, first or self._record(call, decision.drafts)))
 

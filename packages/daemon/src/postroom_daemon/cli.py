@@ -6,6 +6,8 @@ import json
 import logging
 import os
 import sys
+from datetime import datetime
+from functools import partial
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +18,7 @@ from postroom_common.errors import ConfigurationError, PostroomError
 from postroom_common.policy import Policy
 from postroom_common.protocol import PROTOCOL_VERSION
 
-from .cli_local import LOCAL_COMMANDS
+from .cli_local import LOCAL_COMMANDS, json_option
 from .cli_options import Source, configured, root_option
 from .config import SETTINGS, Config
 from .config_file import CONFIG_NAME
@@ -34,6 +36,8 @@ INITIAL_KEYS: Final = (
     "log.level",
 )
 
+_PACKAGES: Final = {"postroomd": "postroom-daemon", "postroom-common": "postroom-common"}
+
 _log = logging.getLogger(__name__)
 
 
@@ -48,7 +52,31 @@ class Commands(click.Group):
             ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
 
 
+def versions() -> dict[str, str]:
+    """The versions of program, library and protocol, by name."""
+    installed = {name: installed_version(package) for name, package in _PACKAGES.items()}
+    return installed | {"protocol": str(PROTOCOL_VERSION)}
+
+
+def _versions_text() -> str:
+    return "\n".join(f"{name} {number}" for name, number in versions().items())
+
+
+def _show_versions(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(_versions_text())
+        context.exit()
+
+
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_versions,
+    help="Show the versions of program and protocol and exit.",
+)
 def main() -> None:
     """The daemon of Postroom: durable message queues for one device, served through a mailbox directory.
 
@@ -64,10 +92,11 @@ def run(source: Source) -> None:
     DIR is made if it does not exist. Every setting of the configuration has a flag: see --help-settings.
     """
     config = source.load()
+    _make_directories(config.root)
     set_up_logging(config.settings.log_level)
+    _log.info("postroomd %s, pid %d, root %s", versions()["postroomd"], os.getpid(), config.root)
     for warning in config.warnings:
         _log.warning("%s", warning)
-    _make_directories(config.root)
     from .service import serve
 
     raise SystemExit(serve(config))
@@ -120,38 +149,52 @@ def check_config(source: Source, as_json: bool) -> None:
 
 
 @main.command()
-def version() -> None:
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+def version(as_json: bool) -> None:
     """Show the versions of program and protocol."""
-    click.echo(f"postroomd {installed_version('postroom-daemon')}")
-    click.echo(f"postroom-common {installed_version('postroom-common')}")
-    click.echo(f"protocol {PROTOCOL_VERSION}")
+    if as_json:
+        click.echo(json.dumps({"ok": True, **versions(), "protocol": PROTOCOL_VERSION}))
+    else:
+        click.echo(_versions_text())
 
 
 @main.group(commands=LOCAL_COMMANDS)
-@configured
+@json_option
+@partial(configured, root_required=False)
 @click.pass_context
 def local(context: click.Context, source: Source) -> None:
     """Carry out one command on DIR while no daemon runs there.
 
-    Prints one JSON object. Exit codes: 0 done, 1 refused, 2 wrong use, 4 nothing to consume.
+    Prints one JSON object. --root may stand behind the command, too.
+
+    Exit codes: 0 done, 1 refused, 2 wrong use, 4 nothing to consume.
     """
     set_up_logging("warning")
     context.obj = source
 
 
 class LineFormatter(logging.Formatter):
-    """``LEVEL text`` on every line; control characters of a text are escaped, so that none of it can forge a record."""
+    """``LEVEL text`` on every line, behind the local time where that is wanted; control characters of a text are
+    escaped, so that none of it can forge a record."""
+
+    def __init__(self, timed: bool) -> None:
+        super().__init__()
+        self._timed = timed
 
     def format(self, record: logging.LogRecord) -> str:
         text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in record.getMessage())
         trace = self.formatException(record.exc_info).splitlines() if record.exc_info else []
-        return "\n".join(f"{record.levelname} {line}" for line in [text, *trace])
+        start = record.levelname
+        if self._timed:
+            when = datetime.fromtimestamp(record.created).astimezone()
+            start = f"{when.isoformat(timespec='milliseconds')} {start}"
+        return "\n".join(f"{start} {line}" for line in [text, *trace])
 
 
 def set_up_logging(level: str) -> None:
-    """Send records of ``level`` and above to standard error."""
+    """Send records of ``level`` and above to standard error: with the time, unless systemd's journal adds its own."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(LineFormatter(timed=sys.stderr.isatty() or "JOURNAL_STREAM" not in os.environ))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 

@@ -32,6 +32,27 @@ _SHORT: Final = {
     "waitMs": "--wait",
     "version": "--msg-version",
 }
+#: What an option's help says where the words of the protocol's field do not fit an option.
+_HELP: Final = {
+    "message": "The body, sent as a text, byte for byte",
+    "messageKey": "Key of the message, as publish or consume printed it.",
+    "leaseId": "Lease of the delivery; without it --consumer-id must name its holder.",
+    "consumerId": "Name of the consumer (default local).",
+    "visibilityTimeoutSec": "Seconds that the lease lasts, fractions allowed (default: as the queue's policy says).",
+    "waitMs": "Milliseconds to wait for a message (default 0).",
+    "payloadAs": "Print payload and attributes as strings or as JSON values (default text).",
+    "reason": "Why it failed, for the record.",
+    "requeue": "Retry by the queue's policy; without this the message becomes a dead letter.",
+    "limit": "Most entries to print (default 100).",
+    "previewBytes": "Bytes of each body to print (default 256).",
+    "operation": "What is meant (default consume).",
+    "policy": "JSON object with the keys to set over the configuration; {} takes them all back",
+    "targetConsumerId": "Only this consumer may have it (default: anyone).",
+    "encoding": "base64 says that the message is a base64 text of binary data; see also --binary.",
+    "delayMs": "Milliseconds before it can be consumed (default 0).",
+}
+#: Options that take one of a few words.
+_CHOICES: Final = {"payloadAs": ("text", "value"), "operation": ("consume", "publish")}
 #: Fields whose argument may be a file or standard input.
 _FROM_FILES: Final = frozenset({"message", "policy"})
 _NAMES: Final = {
@@ -56,12 +77,28 @@ _POLICY_NAMES: Final = {
 }
 
 
+json_option: Final = click.option(
+    "--json", is_flag=True, expose_value=False, help="One JSON object, as is printed in any case."
+)
+_root_option: Final = click.Option(
+    ["--root"],
+    type=click.Path(path_type=Path, readable=False),
+    metavar="DIR",
+    help="As the option of `local`, which may stand here too.",
+)
+
+
 def _local_command(command: Command, name: str, help: str) -> click.Command:  # noqa: A002 - as click says
     @click.pass_context
     def carry_out(context: click.Context, /, **given: Any) -> None:
+        context.obj.root = given["root"] or context.obj.root
         payload: dict[str, Any] = {field.name: given.get(_variable(field)) for field in FIELDS[command]}
         if command is Command.PUBLISH:
             _complete_publish(payload, given["json_body"], given["binary"])
+        elif given.get("publishing"):
+            if payload["operation"] == "consume":
+                raise click.UsageError("--publish and --operation consume: give one of them")
+            payload["operation"] = "publish"
         elif command is Command.SET_POLICY:
             payload["policy"] = parse_json(read_text(payload["policy"], "--policy"), "--policy")
         for field in FIELDS[command]:
@@ -77,7 +114,10 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
             click.Option(["--json-body"], is_flag=True, help="Message and attributes are JSON: take the values.")
         )
         params.append(click.Option(["--binary"], is_flag=True, help="The message is bytes: take them as base64."))
-    return click.Command(name, callback=carry_out, params=params, help=help, short_help=help)
+    if command in (Command.PAUSE, Command.RESUME):
+        params.append(click.Option(["--publish", "publishing"], is_flag=True, help="The same as --operation publish."))
+    params.append(_root_option)
+    return json_option(click.Command(name, callback=carry_out, params=params, help=help, short_help=help))
 
 
 def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) -> None:
@@ -99,18 +139,17 @@ def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) 
 
 
 def _option(field: Field) -> click.Option:
-    if field.name == "operation":
-        names = ["--publish", _variable(field)]
-        return click.Option(names, flag_value="publish", help="Publishing instead of consuming.")
     names = ["--" + split_words(field.name, "-"), _variable(field)]
     if field.name in _SHORT:
         names.insert(0, _SHORT[field.name])
-    text = f"{field.help[0].upper()}{field.help[1:]}."
+    text = _HELP.get(field.name) or f"{field.help[0].upper()}{field.help[1:]}."
     if field.name in _FROM_FILES:
-        text = f"{text[:-1]}: TEXT, @FILE (@@ for a leading @), or standard input (-, or none)."
+        text = f"{text}: TEXT, @FILE (@@ for a leading @), or standard input (-, or none)."
     if field.kind is Kind.FLAG:
         return click.Option(names, is_flag=True, default=None, help=text)
-    kind = {Kind.INTEGER: int, Kind.NUMBER: float}.get(field.kind, str)
+    kind: Any = {Kind.INTEGER: int, Kind.NUMBER: float}.get(field.kind, str)
+    if field.name in _CHOICES:
+        kind = click.Choice(_CHOICES[field.name])
     required = field.required and field.name not in _FROM_FILES
     callback = _to_scalar if field.kind is Kind.SCALAR else None
     return click.Option(names, type=kind, required=required, callback=callback, help=text)

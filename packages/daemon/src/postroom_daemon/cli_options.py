@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any, Final
 
 import click
 
+from postroom_common.errors import PostroomError
 from postroom_common.settings import Setting
 
 from .config import ATTRIBUTES, SETTINGS, Config, load
@@ -28,43 +30,70 @@ Callback = Callable[..., Any]
 
 
 class Source:
-    """Where a command's configuration comes from."""
+    """Where a command's configuration comes from. ``root`` is None as long as nobody has named it."""
 
-    def __init__(self, root: Path, config_file: Path | None, flags: dict[str, str | None]) -> None:
+    def __init__(self, root: Path | None, config_file: Path | None, flags: dict[str, str | None]) -> None:
         self.root = root
         self._file = config_file
         self._flags = {key: text for key, text in flags.items() if text is not None}
 
     def load(self) -> Config:
-        """The configuration, resolved. Raises ``ConfigurationError``."""
+        """The configuration, resolved.
+
+        Raises ``ConfigurationError``; ``PostroomError`` when the root is no directory that can be read.
+        """
+        if self.root is None:
+            raise click.UsageError("Missing option '--root': name the directory here, or by POSTROOM_ROOT.")
+        _check_root(self.root)
         return load(self.root, self._file, os.environ, self._flags)
 
 
-root_option = click.option(
-    "--root",
-    type=click.Path(path_type=Path),
-    required=True,
-    envvar="POSTROOM_ROOT",
-    metavar="DIR",
-    help="Directory with config.json, ipc, data, journal and traffic; also from POSTROOM_ROOT.",
-)
+def _check_root(root: Path) -> None:
+    try:
+        mode = root.stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PostroomError(f"{root} cannot be used as root directory: {error.strerror}") from None
+    if not stat.S_ISDIR(mode):
+        raise PostroomError(f"{root} cannot be used as root directory: it is a file; name a directory")
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise PostroomError(f"{root} cannot be read: run as the user who owns it, or change its mode")
+
+
+def root_option(command: Callback, required: bool = True) -> Callback:
+    """Give a command the option ``--root``."""
+    made: Callback = click.option(
+        "--root",
+        type=click.Path(path_type=Path, readable=False),
+        required=required,
+        envvar="POSTROOM_ROOT",
+        metavar="DIR",
+        help="Directory with config.json, ipc, data, journal and traffic; also from POSTROOM_ROOT.",
+    )(command)
+    return made
+
+
 _config_option = click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="Configuration file instead of DIR/config.json."
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, readable=False),
+    help="Configuration file instead of DIR/config.json.",
 )
 
 
-def configured(command: Callback) -> Callback:
+def configured(command: Callback, root_required: bool = True) -> Callback:
     """Give a command ``--root``, ``--config`` and a flag for every setting; it is called with their ``Source``."""
 
     @wraps(command)
-    def wrapped(root: Path, config_file: Path | None, **given: Any) -> Any:
+    def wrapped(root: Path | None, config_file: Path | None, **given: Any) -> Any:
         flags = {key: given.pop(name) for key, name in ATTRIBUTES.items()}
         return command(Source(root, config_file, flags), **given)
 
     made: Callback = _settings_help_option(wrapped)
     for key, known in reversed(SETTINGS.items()):
         made = _flag(known, hidden=key not in SHOWN)(made)
-    return root_option(_config_option(made))
+    return root_option(_config_option(made), root_required)
 
 
 def settings_help() -> str:

@@ -170,6 +170,7 @@ class Settings:
         "older name of policyDefaults.visibilityTimeoutSec, which wins where both are set",
         low=0.001,
         high=7 * 24 * 3600,
+        below=30,
     )
     lease_sweep_interval_ms: int = setting(
         "lease.sweepIntervalMs",
@@ -260,7 +261,13 @@ class Config:
     def values(self) -> dict[str, Any]:
         """Every setting's value by key, as JSON shows it."""
         found = {key: getattr(self.settings, name) for key, name in ATTRIBUTES.items()}
-        return {key: str(value) if isinstance(value, Path) else value for key, value in found.items()}
+        return {key: _as_json(value) for key, value in found.items()}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
 def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
@@ -284,10 +291,10 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
         source = "default"
         if key in flags:
             source = f"flag {known.flag}"
-            value = known.parse(flags[key], f"{source}: {key}", warnings.append)
+            value = _parse(known, flags[key], f"{source}: {key}", warnings)
         elif environ.get(known.environment):
             source = f"environment {known.environment}"
-            value = known.parse(environ[known.environment], f"{source}: {key}", warnings.append)
+            value = _parse(known, environ[known.environment], f"{source}: {key}", warnings)
         elif key in content.values:
             source = "file"
             value = known.check(content.values[key], f"{path}: {key}", warnings.append)
@@ -304,6 +311,12 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
         warnings.append("journal.durability: answered requests can be lost at a power cut unless it is commit")
     settings = Settings(**{ATTRIBUTES[key]: value for key, value in values.items()})
     return Config(root, settings, defaults, content.queues, tuple(warnings), sources, path if read else None)
+
+
+def _parse(known: Setting, text: str, where: str, warnings: list[str]) -> Any:
+    if known.type is float and text.strip().lstrip("+-").lower() in ("nan", "inf", "infinity"):
+        raise ConfigurationError(f"{where}: {text} is not allowed; expected {known.expected}")
+    return known.parse(text, where, warnings.append)
 
 
 def _warn_of_strangers(environ: Mapping[str, str], warnings: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ CONFIG_NAME: Final = "config.json"
 
 Warn = Callable[[str], None]
 
+_RETENTION: Final = next(key for key in POLICY_KEYS if key.key == "dlq.retentionDays")
 _VALUE_TYPES: Final = ("string", "number", "boolean", "array", "object", "null")
 #: Rules of a message schema: the key that a rule type needs beside ``field`` and ``type``, and the type of its value.
 SCHEMA_RULES: Final[dict[str, tuple[str, str] | None]] = {
@@ -55,16 +57,18 @@ def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> Co
     Raises ``ConfigurationError`` when it cannot be read, is no strict JSON, or has an unknown key or a wrong type.
     """
     try:
-        tree = strict_loads(path.read_bytes())
+        text = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+    try:
+        tree = strict_loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigurationError(f"{path}: not valid JSON: {error}") from None
+        raise ConfigurationError(f"{path}: not valid JSON: {_no_number_in(text) or error}") from None
     if type(tree) is not dict:
         raise ConfigurationError(f"{path}: expected object, got {shown(tree)}")
     values = flatten(tree, table, f"{path}: ", elsewhere=("policyDefaults", "queues"))
     defaults = _expect(tree.get("policyDefaults", {}), dict, f"{path}: policyDefaults")
-    layer = read_layer(defaults, f"{path}: policyDefaults", warn)
+    layer = _read_policy(defaults, f"{path}: policyDefaults", warn)
     return ConfigFile(values, layer, _read_queues(tree.get("queues", []), f"{path}: queues", warn))
 
 
@@ -74,11 +78,29 @@ def warn_of_clashes(defaults: Layer, queues: Mapping[str, QueueConfig], warn: Wa
         delays = {key.key: key.default for key in POLICY_KEYS} | defaults | layer
         initial, longest = delays["retry.initialDelaySec"], delays["retry.maxDelaySec"]
         if initial > longest:
-            warn(f"{name}: retry.initialDelaySec {initial} is above retry.maxDelaySec {longest}; they are swapped")
+            shown_delays = f"retry.initialDelaySec {initial:.15g} is above retry.maxDelaySec {longest:.15g}"
+            warn(f"{name}: {shown_delays}; they are swapped")
     for name, one in queues.items():
         dead = dlq_name(name, Policy.from_layers(defaults, one.policy))
         if dead in queues:
             warn(f"queue {name}: its dead letters are addressed as {dead}, which is also a queue; rename one of them")
+
+
+def _no_number_in(text: bytes) -> str | None:
+    """What to say of a text with NaN or an infinity, which many programs write and JSON does not have."""
+    found: list[str] = []
+    try:
+        json.loads(text, parse_constant=found.append)
+    except (ValueError, RecursionError):
+        pass  # it is broken in another way, perhaps behind the constant that was found
+    return f"{found[0]} is not allowed; give a number" if found else None
+
+
+def _read_policy(policy: Mapping[str, Any], where: str, warn: Warn) -> Layer:
+    layer = read_layer(policy, where, warn)
+    if layer.get(_RETENTION.key, _RETENTION.default) != _RETENTION.default:
+        warn(f"{where}.{_RETENTION.key}: this version does not enforce it yet: dead letters stay until reprocessed")
+    return layer
 
 
 def _read_queues(entries: Any, where: str, warn: Warn) -> dict[str, QueueConfig]:
@@ -93,7 +115,7 @@ def _read_queues(entries: Any, where: str, warn: Warn) -> dict[str, QueueConfig]
             raise ConfigurationError(f"{place}.name: {shown(name)} {problem}")
         if name in queues:
             raise ConfigurationError(f"{place}.name: {shown(name)} stands twice; give each queue one entry")
-        policy = read_layer(_expect(entry.get("policy", {}), dict, f"{place}.policy"), f"{place}.policy", warn)
+        policy = _read_policy(_expect(entry.get("policy", {}), dict, f"{place}.policy"), f"{place}.policy", warn)
         schema = entry.get("messageSchema")
         if "messageSchema" in entry:
             _check_schema(schema, f"{place}.messageSchema")

@@ -147,7 +147,7 @@ class _Loop:
         self._next_checkpoint = time.monotonic() + CHECKPOINT_S
         self._next_sync = 0.0
         self._segment = root.journal.segment
-        root.vitals.mailbox_figures = mailbox.figures
+        root.vitals.mailbox_figures = lambda: mailbox.figures() | {"parked": root.broker.waiters.count}
 
     def run(self) -> None:
         """Serve until the stop signal. Raises ``MustRecover`` or ``JournalUnknown``."""

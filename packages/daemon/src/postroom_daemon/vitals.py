@@ -28,7 +28,11 @@ RATE_SECONDS = 60
 #: The events behind each rate.
 _RATES = {"publish": EventType.PUBLISHED, "consume": EventType.LEASED, "ack": EventType.ACKED}
 #: The command counters that the C++ system has; its ``dlq`` counts both dead letter commands.
-_COMMAND_NAMES = {Command.CONSUME_NEXT: "consume", Command.LIST_DLQ: "dlq", Command.REPROCESS_DLQ: "dlq"}
+_COMMAND_NAMES = {command: command.value for command in Command} | {
+    Command.CONSUME_NEXT: "consume",
+    Command.LIST_DLQ: "dlq",
+    Command.REPROCESS_DLQ: "dlq",
+}
 #: The error counters that the C++ system has.
 _ERROR_NAMES = {
     ErrorCode.PARSE_ERROR: "parse",
@@ -78,7 +82,7 @@ class DaemonVitals:
             self._requests["error"] += 1
             self._codes[answer.error.code] += 1
         if call.command is not None:
-            self._commands[_COMMAND_NAMES.get(call.command, call.command.value)] += 1
+            self._commands[_COMMAND_NAMES[call.command]] += 1
         if self._traffic:
             self._traffic.add(_traffic_line(call, code, took_ns), failed=bool(code))
 
@@ -148,7 +152,8 @@ class DaemonVitals:
 
     def _check_disk(self) -> dict[str, Any]:
         free = self._disk_free()
-        return {"ok": free >= self._min_free_bytes, "freeBytes": free, "reserveBytes": self._min_free_bytes}
+        check = {"ok": free >= self._min_free_bytes, "freeBytes": free, "reserveBytes": self._min_free_bytes}
+        return check if check["ok"] else check | {"error": "less is free than the reserve: publishes are refused"}
 
     def metrics(self, store: Store, now: Now) -> dict[str, Any]:
         """The answer to metrics: the sections of the C++ system, and ours."""

@@ -76,7 +76,6 @@ class Mailbox:
         """What only the daemon can count."""
         return {
             "waiting": self._intake.waiting,
-            "parked": len(self._calls),
             "dead": self._dead.count,
             "setAside": self._dead.taken,
         }
@@ -87,9 +86,10 @@ class Mailbox:
             self._arm(self.watch)
         taken = self._intake.take(self._settings.limits_group_requests, self._settings.limits_group_bytes)
         calls = []
+        owners: dict[str, int | None] = {}  # boxes are looked at once a group
         for one in taken:
             try:
-                call = self._call_for(one)
+                call = self._call_for(one, owners)
             except OSError as error:  # of this request alone: the others go on
                 log.error("request %r is put off: %s", one.name[:100], error)
                 self._intake.postpone(one)
@@ -108,10 +108,12 @@ class Mailbox:
             watch.close()
             self.watch = None
 
-    def _call_for(self, taken: Taken) -> Call | None:
+    def _call_for(self, taken: Taken, owners: dict[str, int | None]) -> Call | None:
         try:
             request = decode_request(taken.data)
-            box_uid = self._boxes.owner(request.client_id)
+            box_uid = owners.get(request.client_id)
+            if box_uid is None:
+                box_uid = owners[request.client_id] = self._boxes.owner(request.client_id)
             if box_uid is None:
                 if taken.uid != os.geteuid():
                     raise NoBox(f"its client has no box: make responses/{request.client_id}, mode 0770")

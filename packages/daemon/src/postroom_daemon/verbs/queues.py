@@ -93,7 +93,7 @@ def set_policy(context: Context, fields: Fields) -> Decision:
     if corrections:
         raise CommandError(ErrorCode.INVALID_REQUEST, "; ".join(c.partition(", using")[0] for c in corrections))
     dlq = layer.get("dlq.queue")
-    if dlq and context.store.queue(dlq) is not None:
+    if dlq and (dlq == queue or context.store.queue(dlq) is not None):
         raise CommandError(
             ErrorCode.INVALID_REQUEST, f"policy.dlq.queue: there is a queue {dlq!r}; choose another name"
         )
