@@ -239,7 +239,7 @@ def test_segments_go_only_when_they_are_folded_and_old_or_too_many(
     while len(bench.segments()) < 4:
         bench.publish(message="x" * 300)
     last = bench.segments()[-1]
-    removed = bench.live.journal.drop_segments(folded, 2**62 if old else 0, most)
+    removed = bench.live.journal.drop_segments(folded, 2**62 if old else 0, most, 2**62)
     assert len(bench.segments()) == left and bench.segments()[-1] == last
     assert len(removed) == 4 - left
 

@@ -202,9 +202,10 @@ class Journal:
         """See ``segments.find_event``."""
         return find_event(self.root, place)
 
-    def drop_segments(self, folded_id: int, older_than: int, max_bytes: int) -> list[str]:
+    def drop_segments(self, folded_id: int, older_than: int, max_bytes: int, recent: int) -> list[str]:
         """Remove segments that are durably folded up to ``folded_id`` and that ended before ``older_than`` (engine ms),
-        or make the journal larger than ``max_bytes``. The last one always stays. The names removed.
+        or make the journal larger than ``max_bytes`` and ended before ``recent``. The last one always stays. The names
+        removed.
 
         Raises ``OSError``.
         """
@@ -215,7 +216,8 @@ class Journal:
         for (_, path), (next_first, following), size in zip(segments, segments[1:], sizes, strict=False):
             begun = first_engine_ms(following)
             old = begun is not None and begun < older_than
-            if next_first - 1 > folded_id or not (old or total > max_bytes):
+            too_much = total > max_bytes and (begun is None or begun < recent)
+            if next_first - 1 > folded_id or not (old or too_much):
                 break
             self._files.unlink(path.name, dir_fd=self._directory)
             total -= size

@@ -12,6 +12,8 @@ from postroom_common.events import Event
 #: Requests with events that are remembered while running; after a restart, those of this many last events.
 REMEMBERED: Final = 100_000
 REMEMBERED_AFTER_RESTART: Final = 20_000
+#: Segments that ended within this time (engine ms) stay, whatever their size: repeats are recognised in them.
+REPEATS_MS: Final = 600_000
 #: Refused requests that are remembered.
 REFUSALS: Final = 5_000
 

@@ -20,6 +20,7 @@ from .config import Config
 from .journal import JournalUnknown
 from .mailbox import Mailbox
 from .notify import notify
+from .repeats import REPEATS_MS
 from .root import OpenRoot, Sources, StartError, open_root
 from .stores.base import StoreDamaged, StoreError
 
@@ -179,6 +180,8 @@ class _Loop:
         for call in calls:
             self._broker.submit(call)
         self._broker.run_group()
+        if self._settings.journal_durability == "interval":
+            self._sync_in_time()
         if self._root.traffic:
             self._root.traffic.flush()
         if time.monotonic() >= self._next_scan:
@@ -204,7 +207,8 @@ class _Loop:
         try:
             folded = self._root.store.checkpoint()
             old = self._root.clock.now().engine - settings.journal_retention_hours * 3600 * 1000
-            removed = journal.drop_segments(folded, old, settings.journal_max_bytes)
+            recent = self._root.clock.now().engine - REPEATS_MS
+            removed = journal.drop_segments(folded, old, settings.journal_max_bytes, recent)
         except (OSError, StoreError) as error:
             log.error("checkpoint: %s", error)
             return
@@ -219,8 +223,6 @@ class _Loop:
         if self._mailbox.has_backlog and not self._stalled:
             return True
         ready = self._selector.select(self._timeout_s())
-        if self._settings.journal_durability == "interval":
-            self._sync_in_time()
         polled = not self._watched
         return polled or time.monotonic() >= self._next_scan or any(k.fileobj is self._watched for k, _ in ready)
 

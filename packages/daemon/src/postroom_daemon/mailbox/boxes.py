@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import resource
 import stat
 from collections import OrderedDict
 from pathlib import Path
@@ -16,6 +18,8 @@ log = logging.getLogger(__name__)
 
 #: Boxes that are kept open. The least recently used is closed.
 OPEN_BOXES = 64
+#: Descriptors that the rest of the daemon needs.
+RESERVED_DESCRIPTORS = 24
 
 
 class NoBox(OSError):
@@ -29,6 +33,8 @@ class Boxes:
         self.fd = files.open_directory(path)
         self._files = files
         self._uid = os.geteuid()
+        descriptors = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._limit = max(1, min(OPEN_BOXES, (descriptors - RESERVED_DESCRIPTORS) // 2))
         self._open: OrderedDict[str, tuple[int, int, int]] = OrderedDict()  # client: fd, inode, owner
 
     def owner(self, client_id: str) -> int | None:
@@ -55,8 +61,13 @@ class Boxes:
         """Put a response into a box. Raises ``OSError``."""
         try:
             self._files.put(self._box(client_id), request_id + ".json", response, 0o644)
-        except FileNotFoundError:  # the box was removed, and perhaps made again, since it was opened
-            self._close(client_id)
+        except OSError as error:
+            if error.errno == errno.ENOENT:  # the box was removed, and perhaps made again, since it was opened
+                self._close(client_id)
+            elif error.errno in (errno.EMFILE, errno.ENFILE):
+                self.let_go()
+            else:
+                raise
             self._files.put(self._box(client_id), request_id + ".json", response, 0o644)
 
     def _box(self, client_id: str) -> int:
@@ -67,12 +78,19 @@ class Boxes:
         fd = self._files.open(client_id, DIRECTORY_FLAGS, dir_fd=self.fd)
         found = self._files.fstat(fd)
         self._open[client_id] = (fd, found.st_ino, found.st_uid)
-        if len(self._open) > OPEN_BOXES:
+        if len(self._open) > self._limit:
             self._close(next(iter(self._open)))
         return int(fd)
 
     def _close(self, client_id: str) -> None:
-        self._files.close(self._open.pop(client_id)[0])
+        opened = self._open.pop(client_id, None)
+        if opened:
+            self._files.close(opened[0])
+
+    def let_go(self) -> None:
+        """Close all boxes; they are opened again when they are needed."""
+        for client_id in list(self._open):
+            self._close(client_id)
 
     def sweep(self, wall_ms: int, max_age_ms: int, empty_age_ms: int) -> None:
         """Remove responses that nobody has read for ``max_age_ms``, and this uid's boxes that have been empty for
@@ -105,6 +123,5 @@ class Boxes:
 
     def close(self) -> None:
         """Let go of all descriptors."""
-        for client_id in list(self._open):
-            self._close(client_id)
+        self.let_go()
         self._files.close(self.fd)

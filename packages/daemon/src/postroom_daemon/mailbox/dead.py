@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import stat
 import time
 from pathlib import Path
 
 import orjson
 
-from ..files import Files
+from postroom_common.protocol import REQUEST_BYTES_CEILING
+
+from ..files import READ_FLAGS, Files
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +45,9 @@ class DeadBox:
         except FileNotFoundError:
             return  # RACE: its client took it back
         except OSError as error:
-            log.error("dead/: cannot take %r (%s): removed", name, error)
+            if error.errno != errno.EXDEV or not self._copy(directory, name, kept):
+                log.error("dead/: cannot take %r (%s): removed", name, error)
             self._files.unlink(name, dir_fd=directory)
-            return
         log.warning("request %r was set aside: %s", name[:100], reason)
         note = {"reason": reason, "movedAt": time.time_ns() // 1_000_000}
         try:
@@ -51,6 +55,22 @@ class DeadBox:
         except OSError as error:
             log.error("dead/: cannot write the reason of %r: %s", kept, error)
         self.count += 1
+
+    def _copy(self, directory: int, name: str, kept: str) -> bool:
+        """Copy a regular file from another file system. Whether it is here now."""
+        try:
+            fd = self._files.open(name, READ_FLAGS, dir_fd=directory)
+            try:
+                found = self._files.fstat(fd)
+                if not stat.S_ISREG(found.st_mode) or found.st_size > REQUEST_BYTES_CEILING:
+                    return False
+                self._files.put(self.fd, kept, self._files.read(fd, REQUEST_BYTES_CEILING))
+            finally:
+                self._files.close(fd)
+        except OSError as error:
+            log.error("dead/: cannot copy %r: %s", name, error)
+            return False
+        return True
 
     def _free_name(self, name: str) -> str:
         """``name``, or with a number before its suffix when it is taken; short enough for the reason's name."""

@@ -167,6 +167,10 @@ class Intake:
         self.postpone(taken)
         return True
 
+    def put_off(self, name: str) -> None:
+        """As ``postpone``, for a held request."""
+        self._leave(name, self.held.pop(name, 0))
+
     def postpone(self, taken: Taken) -> None:
         """Leave a request where it is and look at it again in ``SETTLE_MS``."""
         self.held.pop(taken.name, None)
@@ -216,10 +220,10 @@ class Intake:
     def _unopened(self, name: str, error: OSError) -> None:
         if error.errno == errno.ENOENT:
             return  # RACE: taken back since the scan
-        if error.errno in _OUR_FAULT:
-            raise error
         reasons = {errno.ELOOP: "a symbolic link", errno.ENXIO: "a socket", errno.EACCES: "not readable by the daemon"}
-        self.set_aside(name, reasons.get(error.errno or 0, f"cannot be opened: {error.strerror}"))
+        if error.errno not in reasons:
+            raise error  # no fault of the file
+        self.set_aside(name, reasons[error.errno])
 
     def _refuse(self, name: str, found: os.stat_result) -> None:
         if stat.S_ISDIR(found.st_mode):

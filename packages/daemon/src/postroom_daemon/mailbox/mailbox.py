@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import logging
 import os
@@ -18,6 +19,7 @@ from ..calls import Answer, Call
 from ..clock import Now
 from ..config import Settings
 from ..files import Files
+from ..journal import FULL_ERRNOS
 from ..repeats import request_key
 from .boxes import Boxes, NoBox
 from .dead import DeadBox
@@ -32,6 +34,8 @@ SWEEP_EVERY_MS: Final = 10_000
 EMPTY_BOX_MS: Final = 24 * 3600 * 1000
 #: Wall and engine time may part by this much between two clean-ups before it counts as a step of the wall clock.
 _STEP_MS: Final = 5_000
+#: Errors that may pass: what could not be done is tried again.
+_PASSING: Final = FULL_ERRNOS | {errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
 #: What clients look at to tell a missing daemon from a slow one: it is locked while the daemon serves.
 LOCK_NAME: Final = "daemon.lock"
 
@@ -84,7 +88,11 @@ class Mailbox:
         """Calls for the requests that are there, oldest first, within the limits of a group. Raises ``OSError``."""
         if not self._intake.waiting and self.watch:
             self._arm(self.watch)
-        taken = self._intake.take(self._settings.limits_group_requests, self._settings.limits_group_bytes)
+        try:
+            taken = self._intake.take(self._settings.limits_group_requests, self._settings.limits_group_bytes)
+        except OSError:
+            self._boxes.let_go()  # it may be the descriptors that are used up
+            raise
         calls = []
         owners: dict[str, int | None] = {}  # boxes are looked at once a group
         for one in taken:
@@ -149,10 +157,17 @@ class Mailbox:
         try:
             self._boxes.put(request.client_id, request.request_id, response)
         except OSError as error:
-            # The request is done; a repeat of it gets the answer.
-            self._intake.set_aside(name, f"the response could not be written: {error}")
+            # The request is done: when it is looked at again, it is a repeat and gets its answer.
+            if error.errno in _PASSING:
+                log.error("the response to %r is put off: %s", name[:100], error)
+                self._intake.put_off(name)
+            else:
+                self._intake.set_aside(name, f"the response could not be written: {error}")
             return
-        self._intake.finish(name)
+        try:
+            self._intake.finish(name)
+        except OSError as error:
+            log.error("request %r is answered and cannot be removed: %s", name[:100], error)
 
     def _is_alive(self, name: str) -> bool:
         """Whether the client of a parked request still waits: it may have taken the file back, or have died, which
