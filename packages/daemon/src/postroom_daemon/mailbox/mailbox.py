@@ -18,8 +18,7 @@ from ..access import Principal, may_use_box
 from ..calls import Answer, Call
 from ..clock import Now
 from ..config import Settings
-from ..files import Files
-from ..journal import FULL_ERRNOS
+from ..files import FULL_ERRNOS, Files
 from ..repeats import request_key
 from .boxes import Boxes, NoBox
 from .dead import DeadBox
