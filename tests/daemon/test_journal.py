@@ -138,6 +138,35 @@ def test_questions_are_answered_while_the_disk_refuses_every_write(bench: Bench)
     assert status.data["metrics"]["ready"] == 1
 
 
+def noting(calls: list[str], name: str, call: Any) -> Any:
+    def noted(*values: Any, **options: Any) -> Any:
+        calls.append(name)
+        return call(*values, **options)
+
+    return noted
+
+
+def test_a_segment_is_written_anew_and_synced_before_it_takes_the_place_of_the_old_one(bench: Bench) -> None:
+    bench.publish(message="before")
+    bench.close()
+    calls: list[str] = []
+    for name in ("fsync", "rename"):
+        setattr(bench.files, name, noting(calls, name, getattr(bench.files, name)))
+    bench.open(rewrite_journal=True)
+    assert calls[:3] == ["fsync", "rename", "fsync"]
+
+
+def test_a_segment_that_cannot_be_written_anew_stays_as_it_was(bench: Bench) -> None:
+    bench.publish(message="before")
+    bench.close()
+    whole = bench.segments()[-1].read_bytes()
+    bench.files.fsync = failing(errno.EIO)
+    with pytest.raises(StartError):
+        bench.open(rewrite_journal=True)
+    assert bench.segments()[-1].read_bytes() == whole
+    assert [path.name for path in bench.journal_root.glob("*.tmp")] == []
+
+
 #: What fails, so that nobody knows what the disk holds.
 UNKNOWN: dict[str, dict[str, Fail]] = {
     "sync": {"fdatasync": failing(errno.EIO)},

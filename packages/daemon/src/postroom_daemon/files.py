@@ -87,8 +87,9 @@ class Files:
         finally:
             self.close(fd)
 
-    def put(self, directory: int, name: str, data: bytes, mode: int = 0o600) -> None:
-        """Make a file with all its bytes appear under ``name`` at once. Not synced. Raises ``OSError``."""
+    def put(self, directory: int, name: str, data: bytes, mode: int = 0o600, durable: bool = False) -> None:
+        """Make a file with all its bytes appear under ``name`` at once; with ``durable``, so that a power cut leaves
+        what was there before or all of this. Raises ``OSError``."""
         temporary = name + ".tmp"
         try:
             fd = self.open(temporary, CREATE_FLAGS, mode, dir_fd=directory)
@@ -98,9 +99,13 @@ class Files:
         try:
             try:
                 self.write_all(fd, data)
+                if durable:
+                    self.fsync(fd)
             finally:
                 self.close(fd)
             self.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError:
             self.unlink(temporary, dir_fd=directory)  # on a full disk it would take what space is left
             raise
+        if durable:
+            self.fsync(directory)

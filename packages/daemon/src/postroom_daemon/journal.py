@@ -170,13 +170,7 @@ class Journal:
         path = segments[-1][1]
         directory = self._files.open_directory(self.root)
         try:
-            self._files.put(directory, path.name, path.read_bytes(), self._mode)
-            fd = self._files.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                self._files.fsync(fd)
-            finally:
-                self._files.close(fd)
-            self._files.fsync(directory)
+            self._files.put(directory, path.name, path.read_bytes(), self._mode, durable=True)
         finally:
             self._files.close(directory)
 

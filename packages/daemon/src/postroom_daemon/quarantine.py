@@ -7,7 +7,7 @@ import logging
 import time
 from pathlib import Path
 
-from .files import READ_FLAGS, Files
+from .files import Files
 
 log = logging.getLogger(__name__)
 
@@ -29,13 +29,7 @@ class Quarantine:
         try:
             if f"{name}.{digest}" in self._files.listdir(directory):
                 return
-            self._files.put(directory, f"{name}.{digest}", data)
-            fd = self._files.open(f"{name}.{digest}", READ_FLAGS, dir_fd=directory)
-            try:
-                self._files.fsync(fd)
-            finally:
-                self._files.close(fd)
-            self._files.fsync(directory)
+            self._files.put(directory, f"{name}.{digest}", data, durable=True)
         finally:
             self._files.close(directory)
         log.warning("quarantine: %d bytes of %s: %s", len(data), name, reason)
