@@ -328,3 +328,30 @@ def test_the_store_answers_a_probe_and_makes_itself_durable(store: Store) -> Non
     store.commit()
     store.probe()
     assert store.checkpoint() in (0, 3)  # 0: it never is
+
+
+def test_pages_of_all_entries_have_each_message_once_whatever_its_state(store: Store) -> None:
+    states = [State.READY, State.DELAYED, State.INFLIGHT, State.DEAD, State.READY]
+    insert(store, *(entry(number, state) for number, state in enumerate(states)))
+    insert(store, entry(9, queue="p", key="msg:p:9"))
+    expected = ["msg:p:9", *(f"msg:q:{number}" for number in range(5))]
+    assert [one.key for one in store.entries("", 10)] == expected
+    found: list[str] = []
+    while page := store.entries(found[-1] if found else "", 2):
+        found += [one.key for one in page]
+        store.begin()
+        for number in range(5):  # what is read already, or not yet, changes its state meanwhile
+            change(store, f"msg:q:{number}", state=State.READY)
+        store.commit()
+    assert found == expected
+
+
+def test_a_message_that_has_gone_meanwhile_is_in_no_later_page(store: Store) -> None:
+    insert(store, *(entry(number) for number in range(4)))
+    assert [one.seq for one in store.entries("", 2)] == [0, 1]
+    store.begin()
+    gone = store.get("msg:q:2")
+    assert gone is not None
+    store.delete(gone, gone.state)
+    store.commit()
+    assert [one.seq for one in store.entries("msg:q:1", 2)] == [3]

@@ -169,6 +169,13 @@ class Store(ABC):
         """A page of a queue's dead letters in the order of (dead_at, seq), beginning behind ``after``."""
 
     @abstractmethod
+    def entries(self, after: str, limit: int) -> list[Entry]:
+        """A page of all messages in whatever state, in the order of their keys, beginning behind ``after``.
+
+        A message that stays while the pages are read one after the other is in just one of them.
+        """
+
+    @abstractmethod
     def oldest_ready(self, queue: str) -> Entry | None:
         """The ready message that was published first, whoever may have it."""
 

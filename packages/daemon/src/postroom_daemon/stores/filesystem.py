@@ -53,6 +53,7 @@ class FilesystemStore(Store):
         self._queues: list[str] = []
         self._facts: dict[str, Any] = {}
         self._index = Index()
+        self._listed: list[str] = []  # keys, for the pages of ``entries``
         self._directories: dict[str, str] = {}
         self._strays: dict[str, str] = {}  # queues of the messages whose key does not tell it
         self._durable = 0  # the event of the last checkpoint
@@ -336,6 +337,18 @@ class FilesystemStore(Store):
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         return self._index.dead(queue, after, limit, self.get)
+
+    def entries(self, after: str, limit: int) -> list[Entry]:
+        if not after:
+            self._listed = sorted(self._index.places)
+        found: list[Entry] = []
+        at = bisect_right(self._listed, after)
+        while at < len(self._listed) and len(found) < limit:
+            entry = self.get(self._listed[at])
+            if entry:
+                found.append(entry)
+            at += 1
+        return found
 
     def oldest_ready(self, queue: str) -> Entry | None:
         return self._index.oldest_ready(queue, self.get)

@@ -157,6 +157,9 @@ class MemoryStore(Store):
         found.sort(key=lambda e: (e.dead_at, e.seq))
         return [copy(e) for e in found if (e.dead_at, e.seq) > after][:limit]
 
+    def entries(self, after: str, limit: int) -> list[Entry]:
+        return [copy(self._entries[key]) for key in sorted(key for key in self._entries if key > after)[:limit]]
+
     def oldest_ready(self, queue: str) -> Entry | None:
         ready = (e for e in self._entries.values() if e.queue == queue and e.state is State.READY)
         return min(ready, key=lambda e: e.seq, default=None)

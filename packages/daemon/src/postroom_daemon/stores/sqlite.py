@@ -117,6 +117,7 @@ class SqliteStore(Store):
         select = f"SELECT {_COLUMNS} FROM {msg}"
         marks = ", ".join("?" * 17)
         self._get = f"{select} WHERE message_key = ?"
+        self._page = f"{select} WHERE message_key > ? ORDER BY message_key LIMIT ?"
         self._insert = f"INSERT INTO {msg} ({_COLUMNS}) VALUES ({marks})"
         self._update = (
             f"UPDATE {msg} SET state = ?, attempt = ?, available_at = ?, lease_id = ?, consumer_id = ?,"
@@ -302,6 +303,9 @@ class SqliteStore(Store):
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         rows = self._rows(self._dead, (queue, *after, limit))
         return [self._remember(row) for row in rows]
+
+    def entries(self, after: str, limit: int) -> list[Entry]:
+        return [self._remember(row) for row in self._rows(self._page, (after, limit))]
 
     def oldest_ready(self, queue: str) -> Entry | None:
         # The pick index is grouped by target and priority, and the head of each group is its oldest: one or two probes
