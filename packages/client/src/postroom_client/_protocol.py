@@ -28,6 +28,7 @@ COMMANDS = (
     "resume",
     "set_policy",
     "get_policy",
+    "read_state",
 )
 
 # code: (what it means, what to do about it)
@@ -520,6 +521,32 @@ FIELDS = {
             "name of the queue",
             True,
             None,
+        ),
+    ),
+    "read_state": (
+        (
+            "part",
+            "part",
+            "string",
+            "what to read: head, queues or messages",
+            False,
+            "head",
+        ),
+        (
+            "after",
+            "after",
+            "string",
+            "continue behind this: the previous page's next",
+            False,
+            "",
+        ),
+        (
+            "limit",
+            "limit",
+            "integer",
+            "most entries to return",
+            False,
+            100,
         ),
     ),
 }

@@ -63,6 +63,7 @@ class Command(StrEnum):
     RESUME = "resume"
     SET_POLICY = "set_policy"
     GET_POLICY = "get_policy"
+    READ_STATE = "read_state"
 
 
 #: Other spellings that are accepted, all compared without regard to case.
@@ -240,6 +241,9 @@ _VISIBILITY = Field(
 _OPERATION = Field("operation", Kind.TEXT, "what is meant: consume or publish", default="consume")
 _LIMIT = Field("limit", Kind.INTEGER, "most entries to return", default=100, low=1, high=PAGE_LIMIT)
 
+#: Commands that only the daemon's own user and root may give.
+OPERATOR_COMMANDS: Final = frozenset({Command.READ_STATE})
+
 #: Every command's payload fields: feeds the daemon's checks, the client's options, the documents.
 FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.PUBLISH: (
@@ -298,6 +302,11 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field("policy", Kind.OBJECT, "keys to set over the configuration; {} takes them all back", required=True),
     ),
     Command.GET_POLICY: (_QUEUE,),
+    Command.READ_STATE: (
+        Field("part", Kind.TEXT, "what to read: head, queues or messages", default="head"),
+        Field("after", Kind.TEXT, "continue behind this: the previous page's next", default=""),
+        _LIMIT,
+    ),
 }
 
 _COMMANDS: Final[dict[str, Command]] = {command.value: command for command in Command} | ALIASES

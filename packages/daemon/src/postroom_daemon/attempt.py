@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from postroom_common.errors import CommandError
-from postroom_common.protocol import Command, ErrorCode, State, resolve_command
+from postroom_common.protocol import OPERATOR_COMMANDS, Command, ErrorCode, State, resolve_command
 
-from .access import Principal
+from .access import Principal, is_operator
 from .calls import Answer, Call
 from .clock import Clock, Now
 from .context import Context, Decision, Draft
@@ -105,6 +105,8 @@ class Attempt:
         call.command = resolve_command(request.command)
         if call.command is None:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {request.command[:80]!r}")
+        if call.command in OPERATOR_COMMANDS and not is_operator(who.uid, self._parts.daemon_uid):
+            raise CommandError(ErrorCode.FORBIDDEN, f"{call.command} is for the user that the daemon runs as, and root")
         decision = self._decide_soundly(call.command, request.payload, who)
         if decision.wait_until is not None:
             self._park(call, decision.wait_until)

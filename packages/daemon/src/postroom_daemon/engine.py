@@ -13,7 +13,7 @@ from postroom_common.protocol import Command
 
 from .context import Context, Decision, Draft
 from .fields import Fields, read_fields
-from .verbs import consume, deadletters, publish, queues, settle
+from .verbs import consume, deadletters, publish, queues, settle, state
 
 #: Leases that one group ends; the rest follows in the next.
 EXPIRY_LIMIT: Final = 500
@@ -35,6 +35,7 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.RESUME: queues.resume,
     Command.SET_POLICY: queues.set_policy,
     Command.GET_POLICY: queues.get_policy,
+    Command.READ_STATE: state.read_state,
 }
 #: Commands that change nothing.
 QUESTIONS: Final = frozenset(
@@ -45,6 +46,7 @@ QUESTIONS: Final = frozenset(
         Command.LIST_QUEUES,
         Command.LIST_DLQ,
         Command.GET_POLICY,
+        Command.READ_STATE,
     }
 )
 

@@ -41,6 +41,40 @@ class Entry:
     phase: str = ""
 
 
+#: How an entry's facts are called in JSON: as in the events that made them. What has its default is left out.
+_ENTRY_NAMES: Final = {
+    "key": "key",
+    "queue": "queue",
+    "state": "state",
+    "published": "seq",
+    "createdMs": "created_wall",
+    "createdEngineMs": "created",
+    "priority": "priority",
+    "target": "target",
+    "attempt": "attempt",
+    "dueEngineMs": "due",
+    "lease": "lease_id",
+    "consumer": "consumer_id",
+    "untilEngineMs": "lease_until",
+    "leasedEngineMs": "leased_at",
+    "diedEngineMs": "dead_at",
+    "failures": "failures",
+    "phase": "phase",
+}
+
+
+def entry_to_json(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON has it; a text that is empty and a number that is 0 are left out."""
+    shown = {name: getattr(entry, attribute) for name, attribute in _ENTRY_NAMES.items()}
+    return {name: value for name, value in shown.items() if value or name in ("published", "createdEngineMs")}
+
+
+def entry_from_json(data: dict[str, Any]) -> Entry:
+    """Read what ``entry_to_json`` made. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
+    facts = {attribute: data[name] for name, attribute in _ENTRY_NAMES.items() if name in data}
+    return Entry(**{"priority": 0, "created_wall": 0, **facts, "state": State(facts["state"])})
+
+
 class BodyReference(NamedTuple):
     """What stands for a body that a store keeps in a file: its length, and its BLAKE2b digest of 16 bytes in hex."""
 
