@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_event, encode_event, raw_json
 
-EVENT = {"id": 7, "epoch": 1, "req": 7, "grp": 9, "type": "published", "queue": "q\n", "part": {"text": 'a","crc":"x'}}
+HEAD = {"id": 7, "epoch": 1, "req": 7, "grp": 9, "engineMs": 5, "wallMs": 6, "type": "published"}
+EVENT = HEAD | {"queue": "q\n", "part": {"text": 'a","crc":"x'}}
 
 
 def test_an_event_is_read_back_as_it_was_written():
@@ -60,3 +61,9 @@ def test_a_fragment_and_the_value_read_back_have_the_same_bytes():
     fragment = orjson.Fragment(orjson.dumps(value))
     assert raw_json(fragment) == raw_json(value) == orjson.dumps(value)
     assert raw_json(orjson.Fragment('"text"')) == b'"text"'
+
+
+@pytest.mark.parametrize("name", sorted(HEAD))
+def test_an_object_without_what_every_event_has_is_no_event(name):
+    with pytest.raises(DamagedRecord, match="no event"):
+        decode_event(encode_event({field: value for field, value in EVENT.items() if field != name}))

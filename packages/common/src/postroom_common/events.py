@@ -21,6 +21,8 @@ JOURNAL_FORMAT: Final = 1
 
 Event = dict[str, Any]
 
+#: Fields that every event has, besides its ``type``.
+_NUMBERS: Final = ("id", "epoch", "req", "grp", "engineMs", "wallMs")
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + 2  # ,"crc":"01234567"}
 
@@ -80,7 +82,7 @@ def decode_event(line: bytes) -> Event:
     Raises ``DamagedRecord`` when the checksum does not hold, and for what is no event.
     """
     event = decode_line(line)
-    if any(type(event.get(name)) is not int for name in ("id", "req", "grp")):
+    if any(type(event.get(name)) is not int for name in _NUMBERS) or type(event.get("type")) is not str:
         raise DamagedRecord("no event")
     return event
 

@@ -9,11 +9,14 @@ import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import Event, decode_event
+from postroom_common.protocol import REQUEST_BYTES_CEILING
 
+#: No event is longer: it holds the body of one request, and some words about it.
+LINE_LIMIT: Final = REQUEST_BYTES_CEILING + 2**16
 #: An offset fits: a segment ends with the first group beyond ``journal.segmentBytes``, at most 2 GiB.
 _OFFSET_BITS = 40
 _NAME = re.compile(r"(\d{20})\.jsonl")
@@ -52,6 +55,11 @@ def segment_name(first_id: int) -> str:
     return f"{first_id:020d}.jsonl"
 
 
+def is_segment_name(name: str) -> bool:
+    """Whether a file of this name is to be a segment."""
+    return _NAME.fullmatch(name) is not None
+
+
 def list_segments(root: Path) -> list[tuple[int, Path]]:
     """The segments in order, each with the id of its first event. Whatever else is there is passed over."""
     found = []
@@ -64,18 +72,25 @@ def list_segments(root: Path) -> list[tuple[int, Path]]:
 
 
 def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
-    """The lines of a segment from a byte offset on, damaged ones included. Raises ``OSError``."""
+    """The lines of a segment from a byte offset on, damaged ones included.
+
+    What is longer than any event comes in pieces. A line without an end is the last one, also when the daemon writes
+    on. Raises ``OSError``.
+    """
     offset = start
     with path.open("rb") as file:
         file.seek(start)
-        for data in file:
+        while data := file.readline(LINE_LIMIT):
             event = None
-            if data.endswith(b"\n"):
+            ended = data.endswith(b"\n")
+            if ended:
                 try:
                     event = decode_event(data)
                 except DamagedRecord:
                     pass
             yield Line(offset, data, event)
+            if not ended and len(data) < LINE_LIMIT:
+                return
             offset += len(data)
 
 

@@ -1,0 +1,240 @@
+"""What is wrong with a journal, told without changing it: for ``verify``, and for whoever asks while the daemon writes.
+
+It reads the segments once, in order, line by line, and keeps nothing but where it stands.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from postroom_common.events import JOURNAL_FORMAT, Event, EventType
+
+from .segments import Line, is_segment_name, list_segments, read_lines, segment_name
+
+_TYPES = frozenset(EventType)
+
+
+class FindingKind(StrEnum):
+    """What can be wrong. The last three are no faults: they say what the journal itself tells."""
+
+    UNREADABLE = "unreadable"  # the operating system does not give the file, or a part of it
+    NOT_A_FILE = "not a file"  # a directory, link or pipe with a segment's name
+    DAMAGED = "damaged"  # bytes that are no intact event
+    INCOMPLETE_REQUEST = "incomplete request"  # it has lost an event, and counts for nothing
+    MISSING = "missing events"  # ids that are not there, and no gap event says so
+    DISORDER = "disorder"  # an id that was there before, or should have come before
+    MISNAMED = "misnamed"  # the name is not the id of the first event
+    FOREIGN = "foreign root"  # of another root, though the epoch is the same
+    EPOCH = "epoch"  # falls, or rises without an event that begins it
+    FORMAT = "format"  # newer than this version
+    UNKNOWN_TYPE = "unknown type"  # about a queue, by a newer version
+    GAP = "gap"  # ids are not there, and a gap event says so
+    TORN_GROUP = "torn group"  # cut by recovery: what is left of it counts
+    UNFINISHED = "unfinished"  # the end is being written, or a crash has left it so
+
+
+NO_FAULTS = frozenset({FindingKind.GAP, FindingKind.TORN_GROUP, FindingKind.UNFINISHED})
+
+
+class Finding(NamedTuple):
+    """One thing that was found. ``first_id`` and ``last_id`` are the events meant, 0 where none can be named;
+    ``offset`` and ``length`` are bytes of the segment, ``length`` 0 for a place between two lines."""
+
+    kind: FindingKind
+    segment: Path
+    offset: int
+    length: int
+    first_id: int
+    last_id: int
+    text: str
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it should not be so."""
+        return self.kind not in NO_FAULTS
+
+
+@dataclass(slots=True)
+class JournalSummary:
+    """What there is. ``first_id`` and ``last_id`` are those of intact events; 0 when there are none."""
+
+    segments: int = 0
+    bytes: int = 0
+    events: int = 0
+    first_id: int = 0
+    last_id: int = 0
+    epoch: int = 0
+    root: str = ""
+
+
+class JournalAudit:
+    """One pass over the journal in ``root``. ``summary`` is complete when ``findings`` has ended.
+
+    It may run while the daemon appends: what comes behind the segments that stood there at the beginning is not looked
+    at, and a segment that retention removes meanwhile counts as not there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.summary = JournalSummary()
+        self._root = root
+        self._pending: list[tuple[int, int, int]] = []  # offset, length and id of the events of the open request
+        self._previous: Event | None = None  # ``id``, ``req`` and ``grp`` of the last intact event
+        self._last = 0  # the highest id so far
+        self._damage: Finding | None = None
+        self._path = root
+
+    def findings(self) -> Iterator[Finding]:
+        """All findings, in the order of the segments. Raises ``OSError`` if the directory itself cannot be read."""
+        yield from self._strangers()
+        segments = list_segments(self._root)
+        for index, (first_id, path) in enumerate(segments):
+            yield from self._segment(first_id, path, is_last=index == len(segments) - 1)
+
+    def _strangers(self) -> Iterator[Finding]:
+        with os.scandir(self._root) as entries:
+            names = sorted(e.name for e in entries if is_segment_name(e.name) and not e.is_file(follow_symlinks=False))
+        for name in names:
+            text = "a directory, link or special file, where events should be"
+            yield Finding(FindingKind.NOT_A_FILE, self._root / name, 0, 0, 0, 0, text)
+
+    def _segment(self, first_id: int, path: Path, is_last: bool) -> Iterator[Finding]:
+        self._path, begun = path, False
+        end = 0
+        try:
+            for line in read_lines(path):
+                end = line.offset + len(line.data)
+                if line.event is None:
+                    yield from self._drop_pending("it has lost an event to damage")
+                    self._note_damage(line)
+                    continue
+                torn_before = self._damage is not None
+                yield from self._flush_damage()
+                if not begun:
+                    yield from self._check_name(first_id, line, torn_before)
+                    begun = True
+                yield from self._event(line, line.event)
+        except FileNotFoundError:
+            self._last = 0  # retention has removed it, and what came before: no gap
+            return
+        except OSError as error:
+            yield Finding(FindingKind.UNREADABLE, path, end, 0, 0, 0, str(error.strerror or error))
+        self.summary.segments += 1
+        self.summary.bytes += end
+        yield from self._end(is_last)
+
+    def _end(self, is_last: bool) -> Iterator[Finding]:
+        """No request and no group goes on in the next segment. The end of the last one may be in the writing."""
+        if not is_last:
+            yield from self._drop_pending("its segment ends before it")
+            yield from self._flush_damage()
+            return
+        if self._damage:
+            kept, self._damage = self._damage, None
+            unfinished = kept._replace(kind=FindingKind.UNFINISHED, text="no intact event ends the journal")
+            yield unfinished
+        if self._pending:
+            yield self._pending_finding(FindingKind.UNFINISHED, "the journal ends inside this request")
+            self._pending.clear()
+        elif self._previous and self._previous["id"] != self._previous["grp"]:
+            yield self._between(FindingKind.UNFINISHED, self._previous, "the journal ends inside a group")
+
+    # --- damage and requests ----------------------------------------------------------------------------------
+
+    def _note_damage(self, line: Line) -> None:
+        """Damaged lines in a row are one finding."""
+        known = self._damage
+        if known:
+            self._damage = known._replace(length=line.offset + len(line.data) - known.offset)
+        else:
+            text = "no intact event"
+            self._damage = Finding(FindingKind.DAMAGED, self._path, line.offset, len(line.data), 0, 0, text)
+
+    def _flush_damage(self) -> Iterator[Finding]:
+        if self._damage:
+            yield self._damage
+        self._damage = None
+
+    def _drop_pending(self, why: str) -> Iterator[Finding]:
+        if self._pending:
+            yield self._pending_finding(FindingKind.INCOMPLETE_REQUEST, why)
+        self._pending.clear()
+
+    def _pending_finding(self, kind: FindingKind, text: str) -> Finding:
+        first, last = self._pending[0], self._pending[-1]
+        return Finding(kind, self._path, first[0], last[0] + last[1] - first[0], first[2], last[2], text)
+
+    def _event(self, line: Line, event: Event) -> Iterator[Finding]:
+        yield from self._check_order(line, event)
+        yield from self._check_origin(line, event)
+        previous = self._previous
+        if self._pending and (previous is None or event["req"] != previous["req"] or event["id"] != previous["id"] + 1):
+            yield from self._drop_pending("its end is not there")
+        self._pending.append((line.offset, len(line.data), event["id"]))
+        if event["id"] == event["req"]:
+            if len(self._pending) != event.get("n", 1):
+                yield self._pending_finding(FindingKind.INCOMPLETE_REQUEST, "its beginning is not there")
+            self._pending.clear()
+        self.summary.events += 1
+        self.summary.first_id = min(self.summary.first_id or event["id"], event["id"])
+        self.summary.last_id = max(self.summary.last_id, event["id"])
+        self._previous = {name: event[name] for name in ("id", "req", "grp")}
+
+    # --- order and origin -------------------------------------------------------------------------------------
+
+    def _check_name(self, first_id: int, line: Line, torn_before: bool) -> Iterator[Finding]:
+        event_id = _id(line)
+        if event_id < first_id or (event_id > first_id and not torn_before):
+            text = f"its first event is {event_id}: its name should be {segment_name(event_id)}"
+            yield Finding(FindingKind.MISNAMED, self._path, 0, 0, event_id, event_id, text)
+
+    def _check_order(self, line: Line, event: Event) -> Iterator[Finding]:
+        before, this = self._last, event["id"]
+        self._last = max(before, this)
+        if not before:
+            return
+        if this <= before:
+            text = f"event {this} comes behind event {before}"
+            yield Finding(FindingKind.DISORDER, self._path, line.offset, len(line.data), this, this, text)
+            return
+        previous = self._previous
+        if this > before + 1:
+            if event["type"] == EventType.GAP:
+                text = f"events {before + 1} to {this - 1} were lost, as the journal says"
+                yield Finding(FindingKind.GAP, self._path, line.offset, 0, before + 1, this - 1, text)
+            else:
+                text = f"events {before + 1} to {this - 1} are not there"
+                yield Finding(FindingKind.MISSING, self._path, line.offset, 0, before + 1, this - 1, text)
+        elif previous and previous["id"] != previous["grp"] != event["grp"]:
+            yield self._between(FindingKind.TORN_GROUP, previous, "a crash has cut the rest of this group")
+
+    def _between(self, kind: FindingKind, event: Event, text: str) -> Finding:
+        return Finding(kind, self._path, 0, 0, event["id"], event["grp"], text)
+
+    def _check_origin(self, line: Line, event: Event) -> Iterator[Finding]:
+        def finding(kind: FindingKind, text: str) -> Finding:
+            return Finding(kind, self._path, line.offset, len(line.data), event["id"], event["id"], text)
+
+        summary, type_, root = self.summary, event["type"], event.get("root")
+        epoch: Any = event.get("epoch")
+        if summary.epoch and epoch < summary.epoch:
+            yield finding(FindingKind.EPOCH, f"epoch {epoch} behind epoch {summary.epoch}")
+        elif summary.epoch and epoch > summary.epoch and type_ not in (EventType.EPOCH_STARTED, EventType.GAP):
+            yield finding(FindingKind.EPOCH, f"epoch {epoch} behind epoch {summary.epoch}, and no event begins it")
+        elif root and summary.root and root != summary.root and type_ != EventType.EPOCH_STARTED:
+            yield finding(FindingKind.FOREIGN, f"of root {root}, what is before it of root {summary.root}")
+        if root and (not summary.root or type_ == EventType.EPOCH_STARTED):
+            summary.root = root
+        summary.epoch = max(summary.epoch, epoch)
+        if event.get("format", JOURNAL_FORMAT) > JOURNAL_FORMAT:
+            yield finding(FindingKind.FORMAT, f"format {event['format']}; this version knows {JOURNAL_FORMAT}")
+        if type_ not in _TYPES and "queue" in event:
+            yield finding(FindingKind.UNKNOWN_TYPE, f"type {type_!r}: from a newer version")
+
+
+def _id(line: Line) -> int:
+    return int(line.event["id"]) if line.event else 0
