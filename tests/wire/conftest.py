@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +17,27 @@ from tests.wire.daemon import Daemon
 MakeDaemon = Callable[..., Daemon]
 
 
+def on_stores(*names: str) -> pytest.MarkDecorator:
+    """Marks a test to which the store makes a difference: it runs on each of these."""
+    return pytest.mark.parametrize("backend", names, indirect=True)
+
+
+on_every_store = on_stores("sqlite", "filesystem", "hybrid")
+
+
 @pytest.fixture
-def make_daemon(tmp_path: Path) -> Iterator[MakeDaemon]:
+def backend(request: pytest.FixtureRequest) -> str:
+    """The store of a test's daemons. All other tests run on the store that ``POSTROOM_BACKEND`` names, or on sqlite."""
+    return str(getattr(request, "param", os.environ.get("POSTROOM_BACKEND", "")))
+
+
+@pytest.fixture
+def make_daemon(tmp_path: Path, backend: str) -> Iterator[MakeDaemon]:
     """Makes daemons that are not started yet; the arguments are those of ``Daemon`` behind its root."""
     made: list[Daemon] = []
 
     def make(*flags: str, **options: object) -> Daemon:
+        options = {"backend": backend, **options}
         daemon = Daemon(tmp_path / f"root{len(made) or ''}", *flags, **options)  # type: ignore[arg-type]
         made.append(daemon)
         return daemon

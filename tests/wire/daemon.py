@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -9,12 +10,15 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from postroom_common.events import Event, decode_event
+from postroom_daemon.config import load
+from postroom_daemon.root import Sources, open_root
+from postroom_daemon.stores.base import Store
 
 #: Longest wait for anything, on a loaded machine.
 PATIENCE_S = 60
@@ -46,15 +50,27 @@ class Sent:
 
 
 class Daemon:
-    """``postroomd run`` on ``root``, and requests to it. ``flags`` and ``config`` are its configuration."""
+    """``postroomd run`` on ``root``, and requests to it. ``flags`` and ``config`` are its configuration.
 
-    def __init__(self, root: Path, *flags: str, config: Fields | None = None, wrapper: tuple[str, ...] = ()) -> None:
+    Its store is ``backend``; if that is empty, what the environment says (``POSTROOM_BACKEND``), or the default.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *flags: str,
+        config: Fields | None = None,
+        wrapper: tuple[str, ...] = (),
+        backend: str = "",
+    ) -> None:
         self.root = root
         self.ipc = root / "ipc"
         self.requests, self.responses, self.dead = (self.ipc / name for name in ("requests", "responses", "dead"))
         self.quarantine = root / "quarantine"
         self.log_path = root.with_name(root.name + ".log")
         self.environment = dict(os.environ)
+        if backend:
+            self.environment["POSTROOM_BACKEND"] = backend
         #: What a test has damaged on purpose cannot be audited, and may be complained about.
         self.audited = True
         self._command = [*wrapper, sys.executable, "-m", "postroom_daemon", "run", "--root", str(root), *flags]
@@ -222,6 +238,30 @@ class Daemon:
         self.wait(path.exists, f"{name!r} is set aside")
         reason: str = json.loads(path.read_bytes())["reason"]
         return reason
+
+    # --- the store --------------------------------------------------------------------------------------------
+
+    @property
+    def backend(self) -> str:
+        """The name of its store."""
+        return self.environment.get("POSTROOM_BACKEND") or "sqlite"
+
+    def store_files(self) -> list[Path]:
+        """The files of its store, but for the bodies that are in no journal (hybrid)."""
+        data = self.root / "data"
+        found = sorted(path for path in data.rglob("*") if path.is_file())
+        return [path for path in found if path.relative_to(data).parts[0] != "payloads"]
+
+    def forget_store(self) -> None:
+        """Take away all that can be folded anew from the journal."""
+        for path in self.store_files():
+            path.unlink()
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Store]:
+        """The store of a stopped daemon."""
+        with contextlib.closing(open_root(load(self.root, None, self.environment, {}), Sources())) as root:
+            yield root.store
 
     # --- the journal ------------------------------------------------------------------------------------------
 

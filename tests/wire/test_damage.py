@@ -10,10 +10,12 @@ import pytest
 
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_event
-from tests.wire.conftest import MakeDaemon
+from tests.wire.conftest import MakeDaemon, on_every_store, on_stores
 from tests.wire.daemon import Daemon
 
 COUNT = 30
+
+with_bodies_in_the_journal = on_stores("sqlite", "filesystem")
 
 
 @pytest.fixture
@@ -31,11 +33,6 @@ def fill(daemon: Daemon) -> None:
         daemon.publish("q", f"message {number}")
     daemon.kill()
     daemon.audited = False
-
-
-def forget_store(daemon: Daemon) -> None:
-    for path in (daemon.root / "data").iterdir():
-        path.unlink()
 
 
 def delivered(daemon: Daemon) -> list[str]:
@@ -82,7 +79,7 @@ def flip_bits(daemon: Daemon, rounds: int, seed: int) -> None:
         for segment in daemon.segments():
             segment.unlink()
         path.write_bytes(hurt)
-        forget_store(daemon)
+        daemon.forget_store()
         daemon.start()
         found = delivered(daemon)
         missing = set(everything()) - set(found)
@@ -110,7 +107,7 @@ def test_what_was_appended_to_the_journal_is_cut_off_and_kept(damaged: Daemon, t
     data = path.read_bytes()
     path.write_bytes(TAILS[tail](data))
     if store == "without its store":
-        forget_store(damaged)
+        damaged.forget_store()
     damaged.start()
     assert TAILS[tail](data)[len(data) :] in quarantined(damaged)
     assert path.read_bytes().startswith(data)
@@ -119,6 +116,7 @@ def test_what_was_appended_to_the_journal_is_cut_off_and_kept(damaged: Daemon, t
     serves_on(damaged)
 
 
+@on_every_store
 @pytest.mark.parametrize("store", ["with its store", "without its store"])
 def test_a_last_line_that_was_cut_in_half_costs_at_most_its_message(damaged: Daemon, store: str) -> None:
     path = last_segment(damaged)
@@ -126,7 +124,7 @@ def test_a_last_line_that_was_cut_in_half_costs_at_most_its_message(damaged: Dae
     half = lines[-1][: len(lines[-1]) // 2]
     path.write_bytes(b"".join(lines[:-1]) + half)
     if store == "without its store":
-        forget_store(damaged)
+        damaged.forget_store()
     damaged.start()
     assert half in quarantined(damaged)
     # The store is the fold of an event that the journal has lost: its message is there all the same.
@@ -139,7 +137,7 @@ def test_a_journal_cut_at_any_byte_of_its_end_starts(damaged: Daemon) -> None:
     data = path.read_bytes()
     for cut in (1, 2, 50, len(data.splitlines()[-1]) - 1, len(data.splitlines()[-1]) + 1, 700):
         path.write_bytes(data[:-cut])
-        forget_store(damaged)
+        damaged.forget_store()
         damaged.start()
         whole = data[:-cut].rpartition(b"\n")[0].count(b'"published"')
         assert damaged.counts("q") == {"ready": whole}
@@ -152,6 +150,7 @@ def test_a_journal_cut_at_any_byte_of_its_end_starts(damaged: Daemon) -> None:
 # --- the middle of the journal ---------------------------------------------------------------------------------------
 
 
+@with_bodies_in_the_journal
 @pytest.mark.parametrize("store", ["with its store", "without its store"])
 def test_one_flipped_bit_costs_at_most_the_message_it_hit(damaged: Daemon, store: str) -> None:
     path = last_segment(damaged)
@@ -161,7 +160,7 @@ def test_one_flipped_bit_costs_at_most_the_message_it_hit(damaged: Daemon, store
     hurt = bytes(data).splitlines(keepends=True)[bytes(data[:place]).count(b"\n")]
     path.write_bytes(data)
     if store == "without its store":
-        forget_store(damaged)
+        damaged.forget_store()
     damaged.start()
     assert hurt in quarantined(damaged)
     assert bytes(data) in path.read_bytes(), "damage before the end is not cut"
@@ -172,10 +171,12 @@ def test_one_flipped_bit_costs_at_most_the_message_it_hit(damaged: Daemon, store
     serves_on(damaged)
 
 
+@with_bodies_in_the_journal
 def test_bits_flipped_anywhere_never_stop_the_start_nor_deliver_a_wrong_payload(damaged: Daemon) -> None:
     flip_bits(damaged, rounds=5, seed=20)
 
 
+@on_every_store
 def test_a_lost_lease_event_does_not_stop_what_follows_from_being_folded(damaged: Daemon) -> None:
     damaged.start()
     damaged.settle("ack", damaged.consume("q"))
@@ -184,7 +185,7 @@ def test_a_lost_lease_event_does_not_stop_what_follows_from_being_folded(damaged
     data = bytearray(path.read_bytes())
     data[data.index(b'"leased"') + 2] ^= 1
     path.write_bytes(data)
-    forget_store(damaged)
+    damaged.forget_store()
     damaged.start()
     assert set(everything()[1:]) <= set(delivered(damaged)) <= set(everything())
     serves_on(damaged)
@@ -201,6 +202,7 @@ def test_segments_that_are_empty_or_no_segments_are_passed_over(damaged: Daemon)
     serves_on(damaged)
 
 
+@on_every_store
 def test_a_journal_that_is_gone_leaves_what_the_store_has(damaged: Daemon) -> None:
     last_id = damaged.events()[-1]["id"]
     for segment in damaged.segments():
@@ -215,8 +217,9 @@ def test_a_journal_that_is_gone_leaves_what_the_store_has(damaged: Daemon) -> No
 # --- the store -------------------------------------------------------------------------------------------------------
 
 
+@on_every_store
 def test_a_store_that_is_gone_is_folded_anew(damaged: Daemon) -> None:
-    forget_store(damaged)
+    damaged.forget_store()
     damaged.start()
     assert delivered(damaged) == everything()
     serves_on(damaged)
@@ -236,22 +239,25 @@ STORES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
+@on_every_store
 @pytest.mark.parametrize("store", STORES)
 def test_a_store_that_was_overwritten_is_set_aside_and_folded_anew(damaged: Daemon, store: str) -> None:
     damaged.start()
-    damaged.stop()  # all is in the database file itself
-    path = damaged.root / "data" / "yirangmq.db"
-    written = STORES[store](path.read_bytes())
-    path.write_bytes(written)
+    damaged.stop()  # all of a database is in its file itself
+    written = [STORES[store](path.read_bytes()) for path in damaged.store_files()]
+    for path, data in zip(damaged.store_files(), written, strict=True):
+        path.write_bytes(data)
     damaged.start()
     assert delivered(damaged) == everything()
     # A database that opens is written to before its bad page is met: its first page has changed since.
-    assert written[4096:] in quarantined(damaged)
+    assert all(data[4096:] in quarantined(damaged) for data in written)
     serves_on(damaged)
 
 
-def test_a_page_of_bodies_that_goes_bad_holds_up_no_message(damaged: Daemon) -> None:
-    """The journal has every body; one message at the head that the store cannot read must not block the queue."""
+def test_a_page_of_bodies_that_goes_bad_holds_up_no_message(make_daemon: MakeDaemon) -> None:
+    """The journal has every body; one message at the head that the database cannot read must not block the queue."""
+    damaged = make_daemon(backend="sqlite")
+    fill(damaged)
     damaged.start()
     for number in range(COUNT, 200):
         damaged.publish("q", f"message {number}", attributes={"pad": "x" * 400})
@@ -265,17 +271,19 @@ def test_a_page_of_bodies_that_goes_bad_holds_up_no_message(damaged: Daemon) -> 
     assert damaged.ask("health")["status"] == "ok"
 
 
+@on_every_store
 def test_a_store_and_a_journal_that_are_both_garbage_still_start(damaged: Daemon) -> None:
     lost = []
-    for path in (*damaged.segments(), *sorted((damaged.root / "data").iterdir())):
+    for path in (*damaged.segments(), *damaged.store_files()):
         path.write_bytes(garbage(path.read_bytes()))
         lost.append(path.read_bytes())
     damaged.start()
-    kept = quarantined(damaged)
-    assert all(data in kept for data in lost[:2]), "journal and database are kept"
+    kept = quarantined(damaged) + b"".join(path.read_bytes() for path in damaged.store_files())
+    assert all(data in kept for data in lost[:2]), "journal and store are kept"
     serves_on(damaged)
 
 
+@on_every_store
 def test_intact_lines_stay_intact_whatever_is_written_behind_them(damaged: Daemon) -> None:
     """Recovery never changes a line that holds."""
     before = last_segment(damaged).read_bytes().splitlines()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.wire.conftest import on_every_store
 from tests.wire.daemon import Daemon, Sent, receipt
 
 #: What may differ between two answers to the same request: the clocks beside the facts, and the event they stand at.
@@ -53,6 +54,7 @@ COMMANDS = (
 
 
 @pytest.mark.parametrize("command", COMMANDS)
+@on_every_store
 def test_a_repeat_gets_the_first_answer_and_changes_nothing(daemon: Daemon, command: str) -> None:
     sent = a_request(daemon, command)
     daemon.put(sent.data, sent.name)
@@ -69,6 +71,7 @@ def test_a_repeat_gets_the_first_answer_and_changes_nothing(daemon: Daemon, comm
     assert [e["type"] for e in daemon.events()[count:]] == ["clock_marked"] * 3, "a repeat was executed after a restart"
 
 
+@on_every_store
 def test_a_request_whose_answer_was_lost_with_the_daemon_is_answered_by_the_next_one(daemon: Daemon) -> None:
     sent = daemon.send("publish", {"queue": "q", "message": "x"})
     daemon.wait(daemon.answer_path(sent).exists, "it is answered")
@@ -80,6 +83,7 @@ def test_a_request_whose_answer_was_lost_with_the_daemon_is_answered_by_the_next
     assert len(daemon.events("published")) == 1
 
 
+@on_every_store
 def test_two_copies_in_one_group_are_executed_once(daemon: Daemon) -> None:
     daemon.publish("q", "first")
     daemon.publish("q", "second")
@@ -159,6 +163,7 @@ def test_a_repeated_consume_gets_the_same_lease_until_the_delivery_is_over(daemo
     assert daemon.again(sent)["error"]["code"] == "ERR_LEASE_EXPIRED"
 
 
+@on_every_store
 def test_a_repeated_consume_after_the_lease_ran_out_is_told_so(daemon: Daemon) -> None:
     daemon.publish("q")
     sent = daemon.send("consume_next", {"queue": "q", "visibilityTimeoutSec": 0.05})

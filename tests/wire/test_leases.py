@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from tests.wire.conftest import on_every_store
 from tests.wire.daemon import Daemon, Fields, receipt, wait_until
 
 SETTLING = ("ack", "nack", "release", "extend_lease")
@@ -109,6 +110,7 @@ def test_every_lease_has_a_new_receipt(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped in order"])
+@on_every_store
 def test_leases_and_delays_survive_a_restart(daemon: Daemon, kill: bool) -> None:
     delivery = leased(daemon)
     delayed = daemon.publish("q", delayMs=3_600_000)
@@ -130,6 +132,7 @@ def test_a_lease_that_ends_while_no_daemon_runs_is_over_at_the_start(daemon: Dae
     assert retried["key"] == delivery["message"]["messageKey"]
 
 
+@on_every_store
 def test_attempts_count_deliveries_of_consumers_that_die(daemon: Daemon) -> None:
     daemon.ask("set_policy", queue="q", policy={"retry": {"limit": 3, "initialDelaySec": 0.001}})
     daemon.publish("q", "poison")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from postroom_daemon.records import history_fact
+from tests.wire.conftest import on_every_store
 from tests.wire.daemon import Daemon, Fields
 
 
@@ -100,6 +102,7 @@ def test_a_release_is_no_attempt_and_no_delay(daemon: Daemon) -> None:
     assert daemon.counts("q") == {"ready": 1}
 
 
+@on_every_store
 def test_a_second_life_begins_with_attempt_one_and_keeps_the_history(daemon: Daemon) -> None:
     daemon.ask("set_policy", queue="q", policy=policy("fixed", limit=2))
     key = daemon.publish("q")
@@ -119,14 +122,8 @@ def test_a_second_life_begins_with_attempt_one_and_keeps_the_history(daemon: Dae
 
 def failure_history(daemon: Daemon, key: str) -> list[str]:
     """The reasons that the store of a stopped daemon remembers (no command shows them yet)."""
-    import json
-    import sqlite3
-    from contextlib import closing
-
-    with closing(sqlite3.connect(daemon.root / "data" / "yirangmq.db")) as database:
-        query = "SELECT value FROM kv WHERE key = ?"
-        (text,) = database.execute(query, (f"fact:history:{key}",)).fetchone()
-    return [failure["reasonMessage"] for failure in json.loads(text)]
+    with daemon.opened() as store:
+        return [failure["reasonMessage"] for failure in store.fact(history_fact(key))]
 
 
 def test_only_dead_letters_can_be_reprocessed(daemon: Daemon) -> None:
@@ -135,6 +132,7 @@ def test_only_dead_letters_can_be_reprocessed(daemon: Daemon) -> None:
     assert daemon.refusal("reprocess_dlq", messageKey="msg:q:none") == "ERR_DLQ_NOT_FOUND"
 
 
+@on_every_store
 def test_dead_letters_are_listed_by_their_death_and_by_pages(daemon: Daemon) -> None:
     keys = [daemon.publish("q", f"{number}") for number in range(5)]
     deliveries = [daemon.consume("q") for _ in keys]
@@ -154,6 +152,7 @@ def test_dead_letters_are_listed_by_their_death_and_by_pages(daemon: Daemon) -> 
     assert died == [keys[number] for number in order]
 
 
+@on_every_store
 def test_a_dead_letter_that_was_reprocessed_does_not_come_back_dead_after_a_restart(daemon: Daemon) -> None:
     key = daemon.publish("q")
     daemon.settle("nack", daemon.consume("q"))
