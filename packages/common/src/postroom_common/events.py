@@ -33,6 +33,7 @@ class EventType(StrEnum):
     EPOCH_STARTED = "epoch_started"
     CLOCK_MARKED = "clock_marked"
     GAP = "gap"
+    LOSS_ACCEPTED = "loss_accepted"
     QUEUE_CREATED = "queue_created"
     POLICY_SET = "policy_set"
     PAUSED = "paused"

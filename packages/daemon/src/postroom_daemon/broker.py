@@ -13,12 +13,14 @@ import time
 from typing import Final
 
 from postroom_common.errors import CommandError, PostroomError
+from postroom_common.events import EventType
 from postroom_common.protocol import Command, ErrorCode
 
 from .attempt import Attempt, Parts
 from .calls import Answer, Call
 from .engine import QUESTIONS
 from .journal import JournalRefused, JournalUnknown
+from .records import FACT_LOSSES
 from .stores.base import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
 
 log = logging.getLogger(__name__)
@@ -89,6 +91,23 @@ class Broker:
             self._give_up(attempt)
         if self.journal.unsynced:
             self.journal.sync()
+
+    def accept_losses(self) -> list[list[int]]:
+        """Record that an operator has taken note of the events that the store has never seen. Their ranges.
+
+        Raises as ``run_group``, and ``JournalRefused`` or ``StoreFull`` when the disk takes nothing.
+        """
+        losses: list[list[int]] = self.store.fact(FACT_LOSSES) or []
+        if losses:
+            attempt = Attempt(self._parts, self.clock.now())
+            self.store.begin()
+            attempt.group.record([{"type": EventType.LOSS_ACCEPTED, "ranges": losses}])
+            try:
+                self._make_durable(attempt)
+            except (JournalRefused, StoreFull):
+                self._give_up(attempt)
+                raise
+        return losses
 
     # --- a group, and what becomes of it ----------------------------------------------------------------------
 

@@ -173,6 +173,28 @@ def local(context: click.Context, source: Source) -> None:
     context.obj = source
 
 
+@main.command("accept-loss")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@configured
+def accept_loss(source: Source, as_json: bool) -> None:
+    """Take note of events of DIR that are lost, while no daemon runs there.
+
+    After damage, `health` says "degraded" for as long as this was not done: messages may be missing. The journal keeps
+    that it was done, and when. Nothing else is changed.
+    """
+    set_up_logging("warning")
+    from .local import open_local
+
+    with open_local(source.load()) as session:
+        losses = session.accept_losses()
+    if as_json:
+        click.echo(json.dumps({"ok": True, "ranges": losses}))
+        return
+    for first, last in losses:
+        click.echo(f"events {first} to {last} are lost")
+    click.echo("taken note of" if losses else "nothing is lost")
+
+
 class LineFormatter(logging.Formatter):
     """``LEVEL text`` on every line, behind the local time where that is wanted; control characters of a text are
     escaped, so that none of it can forge a record."""

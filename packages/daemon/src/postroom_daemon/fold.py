@@ -15,12 +15,14 @@ from .lifecycle import check_transition
 from .records import (
     FACT_CLOCK,
     FACT_EPOCH,
+    FACT_LOSSES,
     BodyReference,
     Entry,
     QueueRecord,
     dlq_fact,
     history_fact,
     with_failure,
+    with_loss,
 )
 from .stores.base import NotStored, Store, StoreError
 
@@ -33,6 +35,8 @@ def apply(event: Event, store: Store) -> None:
     """
     if event["id"] <= store.applied:
         return
+    if event["id"] > store.applied + 1:  # nobody knows what they said: it is kept in mind that they are lacking
+        store.put_fact(FACT_LOSSES, with_loss(store.fact(FACT_LOSSES) or [], store.applied + 1, event["id"] - 1))
     type_ = event["type"]
     handler = _HANDLERS.get(type_)
     if handler:
@@ -155,6 +159,10 @@ def _epoch(event: Event, store: Store) -> None:
     store.put_fact(FACT_EPOCH, {"epoch": event["epoch"], "root": event["root"]})
 
 
+def _loss_accepted(event: Event, store: Store) -> None:
+    store.put_fact(FACT_LOSSES, None)
+
+
 def _move(event: Event, store: Store, after: State | None) -> tuple[Entry, State]:
     """The message of an event, already in its new state, and the state it had."""
     entry = store.get(event["key"])
@@ -214,6 +222,7 @@ _TOTALS: dict[str, str] = {
 _HANDLERS: dict[str, Callable[[Event, Store], None]] = {
     EventType.EPOCH_STARTED: _epoch,
     EventType.CLOCK_MARKED: _marked,
+    EventType.LOSS_ACCEPTED: _loss_accepted,
     EventType.QUEUE_CREATED: _created,
     EventType.POLICY_SET: _policy_set,
     EventType.PAUSED: _paused,

@@ -46,6 +46,10 @@ class LocalSession:
             raise answers[0].error
         return answers[0].data or {}
 
+    def accept_losses(self) -> list[list[int]]:
+        """See ``Broker.accept_losses``."""
+        return self._root.broker.accept_losses()
+
 
 @contextmanager
 def open_local(config: Config) -> Iterator[LocalSession]:

@@ -122,6 +122,17 @@ def dlq_fact(name: str) -> str:
 #: Names of single facts: whose journal it is, and how the clocks last stood.
 FACT_EPOCH = "epoch"
 FACT_CLOCK = "clock"
+#: Ranges of events that the store has never seen, until an operator has taken note: lists of first and last id.
+FACT_LOSSES = "losses"
+#: Ranges that are told apart; further ones lengthen the last.
+LOSSES_LIMIT: Final = 100
+
+
+def with_loss(losses: list[list[int]], first: int, last: int) -> list[list[int]]:
+    """The ranges that were lost, one more with them."""
+    if len(losses) < LOSSES_LIMIT:
+        return [*losses, [first, last]]
+    return [*losses[:-1], [losses[-1][0], last]]
 
 
 def no_counts() -> dict[str, int]:

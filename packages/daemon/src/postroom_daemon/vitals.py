@@ -19,6 +19,7 @@ from .config import Settings
 from .group import Group
 from .histogram import Histogram
 from .journal import Journal
+from .records import FACT_LOSSES, LOSSES_LIMIT
 from .stores.base import Store, StoreError
 from .traffic import TrafficLog
 
@@ -139,8 +140,7 @@ class DaemonVitals:
         }
         if checks["store"]["ok"] and store.applied < self._journal.last_id:
             checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self._journal.last_id}"}
-        if self._missing:
-            checks["journal"]["missingEvents"] = [list(span) for span in self._missing[:100]]
+        self._add_losses(checks["journal"], store.fact(FACT_LOSSES) or [] if checks["store"]["ok"] else [])
         return {
             "status": "ok" if all(check["ok"] for check in checks.values()) else "degraded",
             "timestamp": now.wall,
@@ -151,6 +151,20 @@ class DaemonVitals:
             "version": _VERSION,
             "protocolVersion": PROTOCOL_VERSION,
         }
+
+    def _add_losses(self, check: dict[str, Any], losses: list[list[int]]) -> None:
+        """What the last start has found missing is told until the next; what the store has never seen, until an
+        operator has taken note."""
+        missing = [*losses, *([first, last] for first, last in self._missing if [first, last] not in losses)]
+        if missing:
+            check["missingEvents"] = missing[:LOSSES_LIMIT]
+        if losses and check["ok"]:
+            lost = sum(last - first + 1 for first, last in losses)
+            check["ok"] = False
+            check["error"] = (
+                f"{lost} events are lost, the first is {losses[0][0]}: messages of then may be missing, and ended ones"
+                " back; restore a backup, or take note of it with: postroomd accept-loss"
+            )
 
     def _check_disk(self) -> dict[str, Any]:
         free = self._disk_free()
