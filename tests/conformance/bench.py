@@ -90,7 +90,7 @@ class Bench:
         self.hands = Hands()
         self.files = Files()
         self.ids = itertools.count(1)
-        self._requests = itertools.count(1)
+        self.requests = itertools.count(1)
         config = load(root, None, {}, {"backend": backend, "traffic.enabled": "false", **flags})
         self.config = replace(config, settings=replace(config.settings, journal_segment_bytes=segment_bytes))
         self.root: OpenRoot | None = None
@@ -126,7 +126,7 @@ class Bench:
 
     def make(self, command: str, client: str = "client", uid: int | None = None, **payload: Any) -> Sent:
         """A request that was not sent yet. Its bytes are its own: only ``again`` makes a repeat."""
-        request = Request(f"request-{next(self._requests)}", client, command, 0, payload)
+        request = Request(f"request-{next(self.requests)}", client, command, 0, payload)
         return self._sent(request, os.geteuid() if uid is None else uid)
 
     def again(self, sent: Sent) -> Sent:

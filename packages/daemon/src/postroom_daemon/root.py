@@ -9,27 +9,23 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from postroom_common.errors import PostroomError
 
 from .attempt import Parts
+from .backends import make_store
 from .broker import Broker
 from .clock import Clock
 from .config import Config, Settings
-from .files import Files
+from .files import FULL_ERRNOS, Files
 from .ids import Ids
 from .journal import Journal, JournalRefused, JournalUnknown
 from .policies import Policies
 from .quarantine import Quarantine
 from .recovery import Recovery
 from .repeats import Repeats
-from .stores import fs_names
-from .stores.base import Store, StoreDamaged, StoreError
-from .stores.filesystem import FilesystemStore
-from .stores.hybrid import HybridStore
-from .stores.memory import MemoryStore
-from .stores.sqlite import SqliteStore
+from .reserve import Reserve
+from .stores.base import Store, StoreDamaged, StoreError, StoreFull
 from .traffic import TrafficLog
 from .vitals import DaemonVitals
 
@@ -39,7 +35,11 @@ LOCK_NAME = "postroomd.lock"
 
 
 class StartError(PostroomError):
-    """The daemon cannot start; the text says why and what to do."""
+    """The daemon cannot start; the text says why and what to do. ``full``: only space is lacking."""
+
+    def __init__(self, text: str, full: bool = False) -> None:
+        super().__init__(text)
+        self.full = full
 
 
 @dataclass(slots=True)
@@ -52,6 +52,7 @@ class OpenRoot:
     store: Store
     journal: Journal
     clock: Clock
+    reserve: Reserve
     locks: ExitStack
 
     def close(self) -> None:
@@ -60,6 +61,7 @@ class OpenRoot:
             self.traffic.close()
         self.store.close()
         self.journal.close()
+        self.reserve.close()
         self.locks.close()
 
 
@@ -88,14 +90,36 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
                 _journal(config, files).rewrite_last()
             if refold:
                 _set_store_aside(config, files)
-            try:
-                return _open(config, sources, locks)
-            except StoreDamaged as error:
-                log.error("%s: the store is set aside and folded anew from the journal", error)
-                _set_store_aside(config, files)
-                return _open(config, sources, locks)
+            reserve = _reserve(config, files)
+            undo = locks.enter_context(ExitStack())
+            undo.callback(reserve.close)
+            opened = _open_with_reserve(config, sources, reserve, locks)
+            undo.pop_all()
+            return opened
         except (OSError, StoreError, JournalRefused, JournalUnknown) as error:
-            raise StartError(f"{config.root}: {error}") from error
+            raise StartError(f"{config.root}: {error}", _lacks_space(error)) from error
+
+
+def _open_with_reserve(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
+    """Open it; where the disk has no room even for that, from the reserve."""
+    while True:
+        try:
+            return _open(config, sources, reserve, locks)
+        except StoreDamaged as error:
+            log.error("%s: the store is set aside and folded anew from the journal", error)
+            _set_store_aside(config, sources.files)
+        except (OSError, StoreError, JournalRefused) as error:
+            if not (_lacks_space(error) and reserve.give()):
+                raise
+
+
+def _lacks_space(error: BaseException) -> bool:
+    match error:
+        case OSError():
+            return error.errno in FULL_ERRNOS
+        case JournalRefused():
+            return error.full
+    return isinstance(error, StoreFull)
 
 
 def _lock(directory: Path, files: Files) -> int:
@@ -110,13 +134,13 @@ def _lock(directory: Path, files: Files) -> int:
     return fd
 
 
-def _open(config: Config, sources: Sources, locks: ExitStack) -> OpenRoot:
+def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
     settings, files = config.settings, sources.files
     with ExitStack() as opened:
         journal = _journal(config, files)
         opened.callback(journal.close)
         journal.open()
-        store = _make_store(config, files)
+        store = make_store(config.settings, files, _quarantine(config, files))
         store.open()
         opened.callback(store.close)
         clock, repeats = sources.clock(), Repeats()
@@ -124,7 +148,7 @@ def _open(config: Config, sources: Sources, locks: ExitStack) -> OpenRoot:
         recovery.run(clock)
         policies = Policies(config.defaults, {name: queue.policy for name, queue in config.queues.items()})
         traffic = _traffic(settings, files)
-        vitals = DaemonVitals(journal, traffic, settings, recovery.missing)
+        vitals = DaemonVitals(journal, traffic, reserve, settings, recovery.missing)
         parts = Parts(
             store,
             journal,
@@ -132,6 +156,7 @@ def _open(config: Config, sources: Sources, locks: ExitStack) -> OpenRoot:
             policies,
             vitals,
             repeats,
+            reserve,
             recovery.root_id,
             recovery.epoch,
             os.geteuid(),
@@ -139,7 +164,19 @@ def _open(config: Config, sources: Sources, locks: ExitStack) -> OpenRoot:
         )
         broker = Broker(parts, sync_each_group=settings.journal_durability == "commit")
         opened.pop_all()  # they are the caller's from here
-        return OpenRoot(broker, vitals, traffic, store, journal, clock, locks.pop_all())
+        reserve.care()
+        return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, locks.pop_all())
+
+
+def _reserve(config: Config, files: Files) -> Reserve:
+    """What is held back for the journal's file system; the store's is looked at, too, where it is another one."""
+    settings = config.settings
+    directory, device = settings.journal_root, settings.journal_root.stat().st_dev
+    stores = (settings.sqlite_db_path.parent, settings.filesystem_root, settings.hybrid_payload_root)
+    others = [path for path in stores if path.is_dir() and path.stat().st_dev != device]
+    reserve = Reserve(directory, files, settings.storage_reserve_bytes, others)
+    reserve.open()
+    return reserve
 
 
 def _quarantine(config: Config, files: Files) -> Quarantine:
@@ -152,34 +189,8 @@ def _journal(config: Config, files: Files) -> Journal:
 
 
 def _set_store_aside(config: Config, files: Files) -> None:
-    for path in _make_store(config, files).files():
+    for path in make_store(config.settings, files, _quarantine(config, files)).files():
         _quarantine(config, files).keep_file(path, "a store that cannot be read")
-
-
-def _make_store(config: Config, files: Files) -> Store:
-    settings = config.settings
-    if settings.backend == MemoryStore.name:
-        return MemoryStore()
-    if settings.backend == FilesystemStore.name:
-        folders = {
-            fs_names.READY: settings.filesystem_inbox_dir,
-            fs_names.DELAYED: settings.filesystem_delayed_dir,
-            fs_names.INFLIGHT: settings.filesystem_processing_dir,
-            fs_names.DEAD: settings.filesystem_dlq_dir,
-            fs_names.DONE: settings.filesystem_archive_dir,
-        }
-        quarantine = _quarantine(config, files)
-        return FilesystemStore(settings.filesystem_root, files, quarantine, folders, settings.filesystem_meta_dir)
-    options: dict[str, Any] = {
-        "kv": settings.sqlite_kv_table,
-        "msg": settings.sqlite_message_index_table,
-        "synchronous": settings.sqlite_synchronous,
-        "busy_ms": settings.sqlite_busy_timeout_ms,
-    }
-    if settings.backend == HybridStore.name:
-        apart, inline_below = settings.hybrid_payload_root, settings.hybrid_inline_below_bytes
-        return HybridStore(settings.sqlite_db_path, files, apart, inline_below, **options)
-    return SqliteStore(settings.sqlite_db_path, **options)
 
 
 def _traffic(settings: Settings, files: Files) -> TrafficLog | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, Final
 
 import orjson
@@ -23,19 +24,20 @@ def read_state(context: Context, fields: Fields) -> Decision:
     read = _PARTS.get(fields["part"])
     if read is None:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"part must be one of {', '.join(_PARTS)}")
-    return Decision(data={**read(context, fields["after"], fields["limit"]), "asOfEvent": context.store.applied})
+    now = {"engineMs": context.now.engine, "wallMs": context.now.wall, "asOfEvent": context.store.applied}
+    return Decision(data={**read(context, fields["after"], fields["limit"]), **now})
 
 
 def _head(context: Context, after: str, limit: int) -> dict[str, Any]:
     epoch, clock = context.store.fact(FACT_EPOCH), context.store.fact(FACT_CLOCK)
-    return {**epoch, "backend": context.store.name, "clock": clock, "engineMs": context.now.engine}
+    return {**epoch, "backend": context.store.name, "clock": clock}
 
 
 def _queues(context: Context, after: str, limit: int) -> dict[str, Any]:
     names = context.store.queue_names(after, limit + 1)
     records = [context.store.queue(name) for name in names[:limit]]
     following = names[limit - 1] if len(names) > limit else ""
-    return {"queues": [record.to_json() for record in records if record], "next": following}
+    return {"queues": [deepcopy(record.to_json()) for record in records if record], "next": following}
 
 
 def _messages(context: Context, after: str, limit: int) -> dict[str, Any]:

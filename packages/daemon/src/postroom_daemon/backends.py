@@ -1,0 +1,40 @@
+"""The store that the settings choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .config import Settings
+from .files import Files
+from .quarantine import Quarantine
+from .stores import fs_names
+from .stores.base import Store
+from .stores.filesystem import FilesystemStore
+from .stores.hybrid import HybridStore
+from .stores.memory import MemoryStore
+from .stores.sqlite import SqliteStore
+
+
+def make_store(settings: Settings, files: Files, quarantine: Quarantine) -> Store:
+    """The store of ``settings.backend``, not opened yet."""
+    if settings.backend == MemoryStore.name:
+        return MemoryStore()
+    if settings.backend == FilesystemStore.name:
+        folders = {
+            fs_names.READY: settings.filesystem_inbox_dir,
+            fs_names.DELAYED: settings.filesystem_delayed_dir,
+            fs_names.INFLIGHT: settings.filesystem_processing_dir,
+            fs_names.DEAD: settings.filesystem_dlq_dir,
+            fs_names.DONE: settings.filesystem_archive_dir,
+        }
+        return FilesystemStore(settings.filesystem_root, files, quarantine, folders, settings.filesystem_meta_dir)
+    options: dict[str, Any] = {
+        "kv": settings.sqlite_kv_table,
+        "msg": settings.sqlite_message_index_table,
+        "synchronous": settings.sqlite_synchronous,
+        "busy_ms": settings.sqlite_busy_timeout_ms,
+    }
+    if settings.backend == HybridStore.name:
+        apart, inline_below = settings.hybrid_payload_root, settings.hybrid_inline_below_bytes
+        return HybridStore(settings.sqlite_db_path, files, apart, inline_below, quarantine, **options)
+    return SqliteStore(settings.sqlite_db_path, **options)

@@ -1,0 +1,10 @@
+"""The state of a root at one event: read by pages from a stopped root, or from a daemon that works on; put into a
+store; written to a file and read back. Backup, restore, migration, export and verification stand on it."""
+
+from .changes import bodies_in
+from .load import load
+from .model import Head, State, StateError, message_json
+from .moment import capture
+from .pages import Ask, steady
+
+__all__ = ["Ask", "Head", "State", "StateError", "bodies_in", "capture", "load", "message_json", "steady"]

@@ -1,0 +1,74 @@
+"""What a state consists of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self
+
+import orjson
+
+from postroom_common.errors import PostroomError
+from postroom_common.events import raw_json
+
+from ..records import Entry, QueueRecord, entry_to_json
+
+Message = dict[str, Any]
+"""A message as ``read_state`` shows it; its ``message`` is JSON that was read, or a fragment of JSON."""
+
+
+class StateError(PostroomError):
+    """The state cannot be read, or not be put where it should go; the text says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Whose state it is, and of which event. ``clock`` is the last mark of the clocks."""
+
+    root: str
+    epoch: int
+    event: int
+    backend: str
+    engine_ms: int
+    wall_ms: int
+    clock: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The head as a file has it."""
+        return {
+            "root": self.root,
+            "epoch": self.epoch,
+            "event": self.event,
+            "backend": self.backend,
+            "engineMs": self.engine_ms,
+            "wallMs": self.wall_ms,
+            "clock": self.clock,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Self:
+        """Read what ``to_json`` made. Raises ``KeyError``."""
+        names = ("root", "epoch", "event", "backend", "engineMs", "wallMs", "clock")
+        return cls(*(data[name] for name in names))
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Everything at one event. ``messages`` are in the order of their keys, and can be gone through once."""
+
+    head: Head
+    queues: list[QueueRecord]
+    messages: Iterable[Message]
+
+
+def body_of(message: Message) -> bytes:
+    """A message's body, as the store keeps it. Raises ``KeyError`` when it is lost."""
+    return raw_json(message["message"])
+
+
+def message_json(entry: Entry, history: list[Any], body: bytes | None) -> Message:
+    """A message as ``read_state`` shows it; without a body, that is lost."""
+    shown = entry_to_json(entry)
+    if history:
+        shown["history"] = history
+    return shown | ({"bodyLost": True} if body is None else {"message": orjson.Fragment(body)})

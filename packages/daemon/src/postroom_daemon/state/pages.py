@@ -1,0 +1,54 @@
+"""The pages of ``read_state``, from whoever answers: a daemon through its mailbox, or a stopped root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from ..records import QueueRecord
+from .model import Head, Message, State, StateError
+
+#: Entries of a page.
+PAGE_LIMIT = 500
+
+Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
+"""Does a command, and gives its reply's data."""
+
+
+class Page(NamedTuple):
+    """A page of messages or queues, all as of one event and one time."""
+
+    as_of: int
+    engine_ms: int
+    wall_ms: int
+    items: list[dict[str, Any]]
+
+
+def read_head(ask: Ask) -> Head:
+    """The head as it is now."""
+    data = ask("read_state", {"part": "head"})
+    return Head.from_json({**data, "event": data["asOfEvent"]})
+
+
+def read_pages(ask: Ask, part: str) -> Iterator[Page]:
+    """The pages of a part, in order."""
+    after = ""
+    while True:
+        data = ask("read_state", {"part": part, "after": after, "limit": PAGE_LIMIT})
+        yield Page(data["asOfEvent"], data["engineMs"], data["wallMs"], data[part])
+        after = data["next"]
+        if not after:
+            return
+
+
+def steady(ask: Ask) -> State:
+    """The state of a root that nobody else works on. Raises ``StateError`` if somebody does."""
+    head = read_head(ask)
+
+    def items(part: str) -> Iterator[Message]:
+        for page in read_pages(ask, part):
+            if page.as_of != head.event:
+                raise StateError(f"the root went on from event {head.event} to {page.as_of} while it was read")
+            yield from page.items
+
+    return State(head, [QueueRecord.from_json(item) for item in items("queues")], items("messages"))

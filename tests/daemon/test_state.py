@@ -1,0 +1,135 @@
+"""The state at one event: read while the daemon goes on working, and put into another store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from postroom_daemon.backends import make_store
+from postroom_daemon.quarantine import Quarantine
+from postroom_daemon.state import Ask, State, StateError, bodies_in, capture, load, steady
+from tests.conformance.bench import Bench
+
+BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
+
+
+def plain(state: State) -> dict[str, Any]:
+    """All of a state, as one value."""
+    queues = [record.to_json() for record in state.queues]
+    for queue in queues:  # what becomes due while the pages are read moves from one to the other without an event
+        queue["counts"] |= {"ready": 0, "delayed": queue["counts"]["ready"] + queue["counts"]["delayed"]}
+    return {
+        "head": state.head.to_json() | {"engineMs": 0, "wallMs": 0, "backend": ""},
+        "queues": queues,
+        "messages": [orjson.loads(orjson.dumps(message)) for message in state.messages],
+    }
+
+
+def quietly(bench: Bench) -> Ask:
+    """Asks, and nothing else happens."""
+    return lambda command, payload: bench.do(command, **payload)
+
+
+def work(bench: Bench, random: Random) -> None:
+    """One group of something that changes the state."""
+    bench.hands.pass_ms(random.choice([1, 500, 40_000]))
+    queue = random.choice(list("abcde"))
+    match random.randrange(8):
+        case 0 | 1 | 2:
+            bench.publish(
+                queue, message=random.randbytes(9).hex(), priority=random.randrange(3), delayMs=random.choice([0, 900])
+            )
+        case 3 | 4:
+            bench.send("consume_next", queue=queue)
+        case 5 | 6:
+            held = [one for one in bench.store.entries("", 1000) if one.lease_id]
+            if held:
+                entry = random.choice(held)
+                name = random.choice(["ack", "release", "nack", "nack"])
+                retry = {"requeue": random.random() < 0.7, "reason": "told"} if name == "nack" else {}
+                bench.send(name, messageKey=entry.key, leaseId=entry.lease_id, **retry)
+        case 7:
+            bench.send(random.choice(["pause", "resume"]), queue=queue, operation="publish")
+            bench.send("set_policy", queue=queue, policy={"retry": {"limit": random.randrange(1, 4)}})
+            bench.send("resume", queue=queue, operation="publish")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_read_while_the_daemon_works_is_the_state_at_one_event(
+    make_bench: Callable[..., Bench], tmp_path: Path, backend: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroom_daemon.state.pages.PAGE_LIMIT", 3)
+    bench, random = make_bench(backend).open(), Random(seed)
+    for _ in range(60):
+        work(bench, random)
+
+    expected: dict[str, Any] = {}
+
+    def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        nonlocal expected
+        if payload["part"] == "queues":  # read last: this is the event that counts
+            expected = plain(steady(quietly(bench)))
+        data = bench.do(command, **payload)
+        for _ in range(random.randrange(5)):
+            work(bench, random)
+        return orjson.loads(orjson.dumps(data))  # type: ignore[no-any-return]
+
+    with capture(ask, bench.journal_root, bodies_in(bench.config.settings.hybrid_payload_root), tmp_path) as state:
+        seen = plain(state)
+    assert seen == expected
+    assert len(seen["messages"]) > 6
+
+
+@pytest.mark.parametrize("backend", ("sqlite", "filesystem", "hybrid"))
+def test_a_state_that_is_put_into_another_store_is_the_same(
+    make_bench: Callable[..., Bench], tmp_path: Path, backend: str
+) -> None:
+    bench, random = make_bench("memory").open(), Random(7)
+    for _ in range(200):
+        work(bench, random)
+    expected = plain(steady(quietly(bench)))
+    other = make_bench(backend)
+    config = replace(other.config, settings=replace(other.config.settings, journal_root=bench.journal_root))
+    store = make_store(config.settings, other.files, Quarantine(tmp_path / "quarantine", other.files))
+    store.open()
+    assert load(steady(quietly(bench)), store) == []
+    store.close()
+    bench.close()
+    other.config, other.hands, other.ids, other.requests = config, bench.hands, bench.ids, bench.requests
+    other.open()
+    found = plain(steady(quietly(other)))
+    assert (found["queues"], found["messages"]) == (expected["queues"], expected["messages"])
+    assert other.store.applied == other.live.journal.last_id
+
+
+def test_a_root_that_somebody_works_on_is_not_steady(bench: Bench) -> None:
+    bench.publish()
+
+    def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        data = bench.do(command, **payload)
+        bench.publish()
+        return data
+
+    with pytest.raises(StateError, match="went on"):
+        plain(steady(ask))
+
+
+def test_events_that_the_journal_lacks_are_told(bench: Bench, tmp_path: Path) -> None:
+    bench.publish()
+
+    def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        data = bench.do(command, **payload)
+        bench.publish()
+        return data
+
+    elsewhere = tmp_path / "empty"
+    elsewhere.mkdir()
+    with pytest.raises(StateError, match="not all there"), capture(ask, elsewhere, lambda *_: None, tmp_path):
+        pass
