@@ -13,6 +13,7 @@ from types import FrameType
 
 from . import floor, machine, mailbox, stages
 from .figures import Report
+from .stores import contest
 
 ROOT = Path(__file__).resolve().parent.parent
 #: Groups that ``stages`` looks at.
@@ -27,7 +28,10 @@ def main() -> int:
     """Measure, print, clean up. 0 when everything was measured, whether or not within budget; 1 when not."""
     options = _arguments()
     size = {"quick": mailbox.QUICK, "full": mailbox.FULL}.get(options.size, mailbox.NORMAL)
-    _end_in_time(size.limit_s)
+    contest_size = {"tiny": contest.TINY, "quick": contest.QUICK, "full": contest.FULL}.get(
+        options.size, contest.NORMAL
+    )
+    _end_in_time(contest_size.limit_s if options.what == "stores" else size.limit_s)
     options.dir.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="bench-", dir=options.dir))
     started = time.monotonic()
@@ -41,6 +45,8 @@ def main() -> int:
         try:
             if options.what == "stages":
                 _report_stages(report, place)
+            elif options.what == "stores":
+                contest.measure(report, contest_size, place, with_peers=options.size != "tiny")
             else:
                 mailbox.measure(report, size, place, floor.build(place))
         except (Interrupted, KeyboardInterrupt) as reason:
@@ -67,9 +73,12 @@ def _report_stages(report: Report, place: Path) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures the product; see docs/performance.md.")
-    parser.add_argument("what", choices=["mailbox", "stages"], help="what to measure")
+    parser.add_argument("what", choices=["mailbox", "stages", "stores"], help="what to measure")
     sizes = parser.add_mutually_exclusive_group()
-    sizes.add_argument("--quick", dest="size", action="store_const", const="quick", help="about a minute")
+    sizes.add_argument(
+        "--tiny", dest="size", action="store_const", const="tiny", help="stores: whether it works; no peers"
+    )
+    sizes.add_argument("--quick", dest="size", action="store_const", const="quick", help="a minute or two")
     sizes.add_argument("--full", dest="size", action="store_const", const="full", help="a backlog of 1,000,000")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures there too")
     parser.add_argument(

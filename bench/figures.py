@@ -31,11 +31,11 @@ class Figure:
 
     def line(self) -> str:
         """The figure for people."""
-        text = f"{self.name:<58} {_number(self.value):>10} {self.unit:<10}"
+        text = f"{self.name:<58} {number(self.value):>10} {self.unit:<10}"
         if self.budget is not None:
             sign, ratio = (">=" if self.at_least else "<="), self.value / self.budget
             verdict = "within budget" if self.kept else "over budget"
-            text += f" budget {sign} {_number(self.budget):<7} {ratio:5.2f} of it  {verdict}"
+            text += f" budget {sign} {number(self.budget):<7} {ratio:5.2f} of it  {verdict}"
         if self.note:
             text += f"  ({self.note})"
         return text.rstrip()
@@ -67,13 +67,25 @@ class Report:
     ) -> float:
         """Print and keep a figure: the median of ``runs``. Returns it."""
         values = [float(runs)] if isinstance(runs, (int, float)) else [float(run) for run in runs]
-        value = statistics.median(values)
         if len(values) > 1:
-            spread = f"median of {len(values)}: {_number(min(values))} to {_number(max(values))}"
+            spread = f"median of {len(values)}: {number(min(values))} to {number(max(values))}"
             note = f"{spread}; {note}" if note else spread
-        figure = Figure(name, value, unit, budget, at_least, note, values)
-        self.figures.append(figure)
-        print("  " + figure.line(), flush=True)
+        value = self.keep(name, values, unit, note, budget, at_least)
+        print("  " + self.figures[-1].line(), flush=True)
+        return value
+
+    def keep(
+        self,
+        name: str,
+        runs: Sequence[float],
+        unit: str,
+        note: str = "",
+        budget: float | None = None,
+        at_least: bool = False,
+    ) -> float:
+        """Keep a figure that is printed otherwise: the median of ``runs``. Returns it."""
+        value = statistics.median(runs)
+        self.figures.append(Figure(name, value, unit, budget, at_least, note, list(runs)))
         return value
 
     def missing(self, name: str, reason: str) -> None:
@@ -99,7 +111,8 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """A figure with as many digits as mean something."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

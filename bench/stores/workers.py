@@ -1,0 +1,69 @@
+"""The processes of the queues, as the contest sees them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from ..daemon import die_with_parent
+
+_ROOT = Path(__file__).resolve().parents[2]
+_STOP_TIMEOUT_S = 60.0
+
+
+class QueueMissing(Exception):
+    """A queue cannot be measured here; the text says why."""
+
+
+class QueueProcess:
+    """One queue in a process of its own. ``python`` runs it. Raises ``QueueMissing`` when its package is not there."""
+
+    def __init__(self, python: Path, kind: str, directory: Path) -> None:
+        self.kind = kind
+        self._process = subprocess.Popen(
+            [python, "-m", "bench.stores.worker", kind, directory.resolve()],
+            cwd=_ROOT,
+            env={name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "POSTROOM_"))},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread is running here
+        )
+        self.versions: dict[str, str] = self._answer()
+        if "missing" in self.versions:
+            self.close()
+            raise QueueMissing(self.versions["missing"])
+
+    def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
+        """One order, and its answer. Raises ``RuntimeError`` when it could not be done."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": f"it ended with {self._process.wait()}"}
+        if "error" in answer:
+            raise RuntimeError(f"{self.kind}: {answer['error']}")
+        return answer
+
+    def close(self) -> None:
+        """End it in order; if it does not, kill it."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self.close()

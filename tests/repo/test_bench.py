@@ -1,0 +1,124 @@
+"""scripts/bench stores: what it measures did happen, and a queue that loses or doubles a message ends the run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import deque
+from pathlib import Path
+
+import pytest
+
+from bench.stores.queue import Ledger, WrongMessages
+from bench.stores.worker import CHUNK, Worker
+from bench.stores.workers import QueueProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+OPERATIONS = ("publish", "consume", "ack")
+
+
+class InMemory:
+    """A queue that keeps its word, unless a test takes something out of it or puts something into it."""
+
+    def __init__(self):
+        self.bodies: deque[str] = deque()
+
+    def prepare(self, durable):
+        pass
+
+    def publish(self, bodies):
+        self.bodies.extend(bodies)
+
+    fill = publish
+
+    def consume(self, count):
+        return [(self.bodies.popleft(), None) for _ in range(count)]
+
+    def ack(self, handles):
+        pass
+
+    def tidy(self):
+        pass
+
+    def left(self):
+        return len(self.bodies)
+
+    def versions(self):
+        return {}
+
+    def close(self):
+        pass
+
+
+@pytest.fixture
+def queue():
+    return InMemory()
+
+
+@pytest.fixture
+def worker(queue):
+    found = Worker(queue)
+    found.fill(2 * CHUNK)
+    return found
+
+
+def run_round(worker):
+    return worker.round(group=1, durable=True, count=CHUNK, limit_s=60)
+
+
+def test_every_store_of_ours_goes_through_a_contest_without_and_behind_a_backlog(tmp_path):
+    figures = tmp_path / "figures.json"
+    command = [sys.executable, "-m", "bench", "stores", "--tiny", "--dir", tmp_path / "data", "--json", figures]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout
+    names = {figure["name"]: figure["value"] for figure in json.loads(figures.read_text())["figures"]}
+    for store in ("sqlite", "filesystem", "hybrid"):
+        for group in (1, 32):
+            for where in ("no backlog, beside those behind 64", "behind a backlog of 64"):
+                for operation in OPERATIONS:
+                    assert names[f"{store}, groups of {group}, {where}: {operation}"] > 0
+            assert names[f"{store}, groups of {group}: behind 64"] > 0
+    assert list((tmp_path / "data").iterdir()) == []
+
+
+def test_a_round_leaves_the_backlog_as_it_was(worker, queue):
+    outcome = run_round(worker)
+    assert outcome["count"] == CHUNK
+    assert len(queue.bodies) == 2 * CHUNK
+    assert worker.check() == {"left": 2 * CHUNK}
+
+
+def test_a_message_that_is_delivered_twice_ends_the_run(worker, queue):
+    queue.bodies.insert(1, queue.bodies[0])
+    with pytest.raises(WrongMessages, match="twice"):
+        run_round(worker)
+
+
+def test_a_message_that_is_lost_is_found(worker, queue):
+    run_round(worker)
+    queue.bodies.pop()
+    with pytest.raises(WrongMessages, match="has 63 messages and should have 64"):
+        worker.check()
+
+
+def test_a_message_that_is_changed_ends_the_run(worker, queue):
+    queue.bodies[0] = queue.bodies[0][:-1]
+    with pytest.raises(WrongMessages, match="not what was published"):
+        run_round(worker)
+
+
+def test_a_message_that_was_never_published_ends_the_run():
+    ledger, other = Ledger(), Ledger()
+    with pytest.raises(WrongMessages, match="not what was published"):
+        ledger.settle(list(other.make(1)))
+
+
+def test_what_goes_wrong_in_a_queues_process_is_told(tmp_path):
+    process = QueueProcess(Path(sys.executable), "sqlite", tmp_path / "sqlite")
+    try:
+        with pytest.raises(RuntimeError, match="our stores are measured durable"):
+            process.ask("round", group=1, durable=False, count=CHUNK, limit_s=60)
+        assert process.ask("check") == {"left": 0}
+    finally:
+        process.close()
