@@ -14,7 +14,7 @@ import pytest
 SIBLINGS = {
     "common": set(),
     "client": set(),
-    "daemon": {"common"},
+    "daemon": {"client", "common"},
     "console": {"client", "common"},
     "pipeline": {"common"},
 }
@@ -119,6 +119,20 @@ def test_the_client_imports_its_own_modules_by_relative_imports_and_else_only_th
             for name in names:
                 top = name.split(".")[0]
                 assert top in sys.stdlib_module_names | python_2_only, f"{path}:{node.lineno} imports {name}"
+
+
+def test_the_daemon_knows_the_client_in_one_room_only_which_its_run_path_does_not_enter(root):
+    source = daemon_source(root)
+    users = {
+        room_of(path, source)
+        for path in modules(source)
+        for name, _ in imports(path, source)
+        if name.split(".")[0] == "postroom_client"
+    }
+    assert users == {"reach"}
+    run_path = {"service", "root", "broker", "attempt", "engine", "verbs", "fold", "journal", "stores", "mailbox"}
+    for path, importer, imported, line in daemon_imports(root):
+        assert importer not in run_path or imported != "reach", f"{path}:{line}: {importer} imports reach"
 
 
 @pytest.mark.parametrize("room", CLOSED_DOORS)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from postroom_common.errors import PostroomError
 
@@ -20,6 +18,7 @@ from .config import Config, Settings
 from .files import FULL_ERRNOS, Files
 from .ids import Ids
 from .journal import Journal, JournalRefused, JournalUnknown
+from .locks import RootBusy, lock_root
 from .policies import Policies
 from .quarantine import Quarantine
 from .recovery import Recovery
@@ -30,9 +29,6 @@ from .traffic import TrafficLog
 from .vitals import DaemonVitals
 
 log = logging.getLogger(__name__)
-
-LOCK_NAME = "postroomd.lock"
-
 
 class StartError(PostroomError):
     """The daemon cannot start; the text says why and what to do. ``full``: only space is lacking."""
@@ -83,9 +79,7 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
     files = sources.files
     with ExitStack() as locks:
         try:
-            # The journal is the truth: whoever holds it is alone, wherever its directory lies.
-            for directory in dict.fromkeys((config.root, config.settings.journal_root)):
-                locks.callback(os.close, _lock(directory, files))
+            locks.enter_context(lock_root(config, files))
             if rewrite_journal:
                 _journal(config, files).rewrite_last()
             if refold:
@@ -96,6 +90,8 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
             opened = _open_with_reserve(config, sources, reserve, locks)
             undo.pop_all()
             return opened
+        except RootBusy as error:
+            raise StartError(str(error)) from error
         except (OSError, StoreError, JournalRefused, JournalUnknown) as error:
             raise StartError(f"{config.root}: {error}", _lacks_space(error)) from error
 
@@ -120,18 +116,6 @@ def _lacks_space(error: BaseException) -> bool:
         case JournalRefused():
             return error.full
     return isinstance(error, StoreFull)
-
-
-def _lock(directory: Path, files: Files) -> int:
-    """The lock that makes this process the only one. It ends with the process; what the file holds does not matter."""
-    files.close(files.open_directory(directory))
-    fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise StartError(f"{directory}: another postroomd works on this root; stop it first") from None
-    return fd
 
 
 def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:

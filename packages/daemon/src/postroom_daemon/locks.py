@@ -1,0 +1,44 @@
+"""The locks that make one process the only one on a root."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from postroom_common.errors import PostroomError
+
+from .config import Config
+from .files import Files
+
+LOCK_NAME = "postroomd.lock"
+
+
+class RootBusy(PostroomError):
+    """Another process works on the root."""
+
+
+@contextmanager
+def lock_root(config: Config, files: Files) -> Iterator[None]:
+    """Be alone on a root. Its directories are made if they are missing.
+
+    The journal is the truth: whoever holds it is alone, wherever its directory lies. A lock ends with its process; what
+    the file holds does not matter. Raises ``RootBusy``, ``OSError``.
+    """
+    with ExitStack() as locks:
+        for directory in dict.fromkeys((config.root, config.settings.journal_root)):
+            locks.callback(os.close, _lock(directory, files))
+        yield
+
+
+def _lock(directory: Path, files: Files) -> int:
+    files.close(files.open_directory(directory))
+    fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(fd)
+        raise RootBusy(f"{directory}: another postroomd works on this root; stop it first") from None
+    return fd
