@@ -24,7 +24,9 @@ FACTORIES: dict[str, Callable[[Path], Store]] = {
     "filesystem": lambda directory: FilesystemStore(
         directory / "fs", Files(), Quarantine(directory / "quarantine", Files()), FOLDERS
     ),
-    "hybrid": lambda directory: HybridStore(directory / "store.db", Files(), directory / "payloads"),
+    "hybrid": lambda directory: HybridStore(
+        directory / "store.db", Files(), directory / "payloads", 0, Quarantine(directory / "quarantine", Files())
+    ),
     "memory": lambda directory: MemoryStore(),
     "sqlite": lambda directory: SqliteStore(directory / "store.db"),
 }

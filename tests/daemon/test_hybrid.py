@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,10 +61,39 @@ def test_bodies_and_each_directory_once_are_synced_before_the_journal_is_written
 
         return telling
 
-    for name in ("write", "fsync", "fdatasync"):
+    for name in ("write", "start_writing", "fsync", "fdatasync"):
         setattr(bench.files, name, told(name, getattr(bench.files, name)))
     bench.run(*(bench.make("publish", queue="q", message="body") for _ in range(3)))
-    assert done == ["write file"] * 3 + ["fsync file"] * 3 + ["fsync dir", "write journal", "fdatasync journal"]
+    written = ["write file", "start_writing file"] * 3
+    assert done == [*written, *["fsync file"] * 3, "fsync dir", "write journal", "fdatasync journal"]
+
+
+@pytest.mark.parametrize("fails", ["fsync", "write"])
+def test_a_large_group_is_synced_in_parts_and_leaves_no_file_open(fails: str, make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+    synced: list[int] = []
+    really_sync, really_write = bench.files.fsync, bench.files.write
+
+    def count_sync(fd: int) -> None:
+        synced.append(fd)
+        really_sync(fd)
+
+    bench.files.fsync = count_sync
+    before = os.listdir("/proc/self/fd")
+    bench.run(*(bench.make("publish", queue="q", message="body") for _ in range(300)))
+    assert len(synced) == 301 and len(set(synced)) < 140
+    assert len(payloads(bench)) == 301 and os.listdir("/proc/self/fd") == before
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.EIO, "no")
+
+    setattr(bench.files, fails, fail)
+    refused = [bench.make("publish", queue="q", message="body") for _ in range(5)]
+    bench.run(*refused)
+    assert {one.code for one in refused} == {"ERR_STORAGE_FAILED"}
+    bench.files.fsync, bench.files.write = really_sync, really_write
+    assert len(payloads(bench)) == 301 and os.listdir("/proc/self/fd") == before
 
 
 def test_a_new_directory_is_synced_in_its_parents(make_bench: MakeBench) -> None:
@@ -179,12 +210,21 @@ def damage(path: Path, how: str, other: Path) -> None:
         case "link":
             path.unlink()
             path.symlink_to(other)
+        case "NULs":
+            path.write_bytes(bytes(path.stat().st_size))
         case "directory":
             path.unlink()
             path.mkdir()
+        case "fifo":
+            path.unlink()
+            os.mkfifo(path)
+        case "socket":
+            path.unlink()
+            with socket.socket(socket.AF_UNIX) as made, contextlib.chdir(path.parent):
+                made.bind(path.name)
 
 
-DAMAGES = ("gone", "empty", "cut", "longer", "flipped", "foreign", "link", "directory")
+DAMAGES = ("gone", "empty", "cut", "longer", "flipped", "foreign", "link", "NULs", "directory", "fifo", "socket")
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -269,16 +309,71 @@ def test_an_error_of_the_machine_is_no_loss(make_bench: MakeBench) -> None:
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == key
 
 
-def test_without_the_directory_of_its_bodies_it_does_not_start(make_bench: MakeBench) -> None:
+def test_no_body_is_lost_while_its_whole_disk_is_gone(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    key = bench.publish()
+    really_read, really_sync = bench.files.read, bench.files.fsync
+
+    def fail(*arguments: Any) -> None:
+        raise OSError(errno.EIO, "the card was drawn")
+
+    bench.files.read = bench.files.fsync = fail
+    assert bench.send("consume_next", queue="q").code == "ERR_STORAGE_FAILED"
+    bench.files.read, bench.files.fsync = really_read, really_sync
+    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == key
+
+
+@pytest.mark.parametrize("mount_point", ["gone", "empty"])
+@pytest.mark.parametrize("database", ["there", "lost"])
+def test_without_the_directory_of_its_bodies_it_does_not_start(
+    mount_point: str, database: str, make_bench: MakeBench
+) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish("q", "mine")
+    bench.close()
+    root = bench.config.settings.hybrid_payload_root
+    root.rename(root.with_name("unmounted"))
+    if mount_point == "empty":
+        root.mkdir()
+    if database == "lost":
+        bench.lose_store()
+    for _ in range(2):
+        with pytest.raises(StartError, match="mount it"):
+            bench.open()
+    if root.exists():
+        root.rmdir()
+    root.with_name("unmounted").rename(root)
+    bench.open()
+    assert bench.do("consume_next", queue="q")["message"]["payload"] == "mine"
+
+
+def test_bodies_that_are_lost_for_good_do_not_hold_up_the_start_for_ever(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
     bench.close()
     root = bench.config.settings.hybrid_payload_root
-    root.rename(root.with_name("unmounted"))
-    with pytest.raises(StartError, match="mount it"):
-        bench.open()
-    root.with_name("unmounted").rename(root)
+    shutil.rmtree(root)
+    root.mkdir()
+    (root / "lost").touch()
     bench.open()
+    assert bench.do("consume_next", queue="q") == {"message": None}
+    assert bench.do("status", queue="q")["metrics"]["dlq"] == 1
+
+
+def test_a_directory_that_is_replaced_while_it_is_in_use_is_told_and_not_written_to(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+    root = bench.config.settings.hybrid_payload_root
+    root.rename(root.with_name("moved"))
+    root.mkdir()
+    check = bench.do("health")["checks"]["store"]
+    assert not check["ok"] and "was replaced" in check["error"]
+    bench.publish("q", "second")
+    assert payloads(bench) == []
+    root.rmdir()
+    root.with_name("moved").rename(root)
+    assert bench.do("health")["checks"]["store"]["ok"]
+    assert len(payloads(bench)) == 2
 
 
 def test_its_database_and_its_journal_are_refused_by_the_other_backends(make_bench: MakeBench) -> None:
@@ -300,8 +395,28 @@ def test_a_database_of_sqlite_is_taken_over(make_bench: MakeBench) -> None:
     sqlite.close()
     bench = make_bench("hybrid")
     shutil.copytree(sqlite.path, bench.path)
-    bench.ids, bench._requests = sqlite.ids, sqlite._requests
+    bench.ids = sqlite.ids
     bench.open()
-    bench.publish("q", "newer")
-    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == key
-    assert bench.do("consume_next", queue="q")["message"]["payload"] == "newer"
+    bench.publish("q", "newer", client="another")
+    assert bench.do("consume_next", queue="q", client="another")["message"]["messageKey"] == key
+    assert bench.do("consume_next", queue="q", client="another")["message"]["payload"] == "newer"
+
+
+@pytest.mark.parametrize("sizes", [("0", "100"), ("100", "0")])
+def test_the_size_from_which_bodies_lie_in_files_may_change(sizes: tuple[str, str], make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid", **{"hybrid.inlineBelowBytes": sizes[0]}).open()
+    keys = [bench.publish("q", "first"), bench.publish("q", "first" * 50)]
+    bench.stop()
+    bench.close()
+    changed = make_bench("hybrid", **{"hybrid.inlineBelowBytes": sizes[1]})
+    shutil.copytree(bench.path, changed.path)
+    changed.ids = bench.ids
+    changed.open()
+    keys.append(changed.publish("q", "second", client="another"))
+    for lost in (False, True):
+        changed.reopen(without_store=lost)
+        assert [b"first" in changed.store.envelope(key) for key in keys] == [True, True, False]
+    for _ in keys:
+        lease = changed.do("consume_next", queue="q", client="another")["lease"]
+        changed.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"], client="another")
+    assert payloads(changed) == []

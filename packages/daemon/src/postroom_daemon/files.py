@@ -15,7 +15,9 @@ from typing import Any
 #: Errors that mean a lack of space.
 FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 #: Errors of one file that cannot be read, not of the machine or of the whole disk.
-LOST_ERRNOS = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.EIO})
+LOST_ERRNOS = frozenset(
+    {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO, errno.EUCLEAN, errno.EBADMSG}
+)
 
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -37,6 +39,23 @@ def _find_syncfs() -> Any:
     return syncfs
 
 
+def _find_start_writing() -> Any:
+    """sync_file_range(2), which Python does not have, for the whole file and without waiting; else nothing."""
+    try:
+        call = ctypes.CDLL(None).sync_file_range
+    except (OSError, AttributeError):
+        return lambda fd: None
+    call.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
+    write = 2  # SYNC_FILE_RANGE_WRITE
+
+    def start_writing(fd: int) -> None:
+        """Let the kernel begin to write a file's bytes. It promises nothing: an error is told by the fsync that must
+        follow, and many files that were begun together are synced with few commits of the file system."""
+        call(fd, 0, 0, write)
+
+    return start_writing
+
+
 class Files:
     """The calls that the journal, the mailbox and the stores make."""
 
@@ -56,6 +75,9 @@ class Files:
         self.fdatasync: Any = os.fdatasync
         self.ftruncate: Any = os.ftruncate
         self.syncfs: Any = _find_syncfs()
+        self.statvfs: Any = os.statvfs
+        self.allocate: Any = os.posix_fallocate
+        self.start_writing: Any = _find_start_writing()
 
     def write_all(self, fd: int, data: bytes) -> None:
         """Write all of ``data``. Raises ``OSError``; some of the bytes may then be written."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import time
 from pathlib import Path
+from typing import Final
 
-from .files import Files
+from .files import CREATE_FLAGS, READ_FLAGS, Files
 
 log = logging.getLogger(__name__)
+
+_COPY_BYTES: Final = 2**20
 
 
 class Quarantine:
@@ -34,14 +38,39 @@ class Quarantine:
             self._files.close(directory)
         log.warning("quarantine: %d bytes of %s: %s", len(data), name, reason)
 
-    def keep_file(self, path: Path, reason: str) -> None:
-        """Move a whole file here, under its name and the time, if there is one. Raises ``OSError``."""
+    def keep_file(self, path: Path, reason: str, name: str = "") -> None:
+        """Move a whole file here, under ``name`` (by default its own) and the time, if there is one. Raises
+        ``OSError``: the file is then still there."""
+        kept = f"{name or path.name}.{time.time_ns()}"
         directory = self._files.open_directory(self.root)
         try:
-            self._files.rename(path, f"{path.name}.{time.time_ns()}", dst_dir_fd=directory)
-            self._files.fsync(directory)
+            try:
+                self._files.rename(path, kept, dst_dir_fd=directory)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                self._copy(path, directory, kept)
+                self._files.unlink(path)
+            else:
+                self._files.fsync(directory)
         except FileNotFoundError:
             return
         finally:
             self._files.close(directory)
         log.warning("quarantine: %s: %s", path, reason)
+
+    def _copy(self, path: Path, directory: int, name: str) -> None:
+        """Copy a file of another file system here, durably."""
+        source = self._files.open(path, READ_FLAGS)
+        try:
+            target = self._files.open(name + ".tmp", CREATE_FLAGS, 0o600, dir_fd=directory)
+            try:
+                while chunk := self._files.read(source, _COPY_BYTES):
+                    self._files.write_all(target, chunk)
+                self._files.fsync(target)
+            finally:
+                self._files.close(target)
+            self._files.rename(name + ".tmp", name, src_dir_fd=directory, dst_dir_fd=directory)
+            self._files.fsync(directory)
+        finally:
+            self._files.close(source)

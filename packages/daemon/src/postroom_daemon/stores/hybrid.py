@@ -6,18 +6,32 @@ whenever it is read. So what is delivered is what was published, or nothing.
 
 from __future__ import annotations
 
+import logging
+import sqlite3
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import orjson
 
-from postroom_common.protocol import State
+from postroom_common.protocol import State, message_key
 
 from ..files import FULL_ERRNOS, Files
+from ..quarantine import Quarantine
 from ..records import BodyReference, Entry
 from .base import BodyLost, StoreError, StoreFull
-from .payloads import Payloads, payload_path
+from .fs_names import queue_directory, queue_of_directory
+from .payload_audit import Finding, Kept, audit_payloads
+from .payloads import PayloadName, Payloads, payload_path
 from .sqlite import PAYLOADS_FACT, SqliteStore
+
+log = logging.getLogger(__name__)
+
+#: The fact that names the files that were about to be removed when the last transaction ended.
+LEAVING_FACT: Final = "payloads-leaving"
+#: Files that a group may leave behind at a crash. Where more are found, they come from elsewhere.
+CRASH_FILES_LIMIT: Final = 10_000
 
 
 class HybridStore(SqliteStore):
@@ -26,10 +40,16 @@ class HybridStore(SqliteStore):
     name: ClassVar[str] = "hybrid"
 
     def __init__(
-        self, path: Path, files: Files, payload_root: Path, inline_below_bytes: int = 0, **options: Any
+        self,
+        path: Path,
+        files: Files,
+        payload_root: Path,
+        inline_below_bytes: int,
+        quarantine: Quarantine,
+        **options: Any,
     ) -> None:
         super().__init__(path, **options)
-        self._payloads = Payloads(files, payload_root)
+        self._payloads = Payloads(files, payload_root, quarantine)
         self._inline_below = inline_below_bytes
         self._gone: list[str] = []
         self._read: tuple[str, bytes] = ("", b"")  # the body that was read last
@@ -41,22 +61,30 @@ class HybridStore(SqliteStore):
         try:
             self._open_payloads()
         except OSError as error:
-            self._db.close()
+            self.close()
             raise StoreError(f"{self._payloads.root}: {error}") from error
-        except StoreError:
+        except BaseException:
             self.close()
             raise
 
     def _open_payloads(self) -> None:
         self._get_body = f"SELECT value, value_type FROM {self._tables['kv']} WHERE key = ?"
-        root = self._payloads.root
-        if not root.exists() and self.fact(PAYLOADS_FACT) and self._has_payloads():
-            raise StoreError(f"{root}: the directory of the bodies is not there; mount it, or set hybrid.payloadRoot")
+        self._check_mounted()
         self._payloads.open()
         if not self.fact(PAYLOADS_FACT):
             super().begin()
             self.put_fact(PAYLOADS_FACT, True)
             super().commit()
+
+    def _check_mounted(self) -> None:
+        """Raise ``StoreError`` if there is no file at all, though messages refer to some: an empty mount point."""
+        root = self._payloads.root
+        if (root.is_dir() and any(root.iterdir())) or not self._has_payloads():
+            return
+        raise StoreError(
+            f"{root}: the directory of the bodies is not there, or empty: mount it, or set hybrid.payloadRoot. If the"
+            " bodies are lost, put any file into it: their messages become dead letters"
+        )
 
     def _has_payloads(self) -> bool:
         return self._row(f"SELECT 1 FROM {self._tables['kv']} WHERE value_type = 'payload' LIMIT 1") is not None
@@ -66,11 +94,16 @@ class HybridStore(SqliteStore):
         self._payloads.close()
 
     def commit(self) -> None:
+        if self._gone:
+            self.put_fact(LEAVING_FACT, self._gone)
         super().commit()
         self._payloads.keep()
-        for path in self._gone:
-            self._payloads.remove(path)
+        self._remove(self._gone)
         self._forget()
+
+    def _remove(self, paths: list[str]) -> None:
+        for path in paths:
+            self._payloads.remove(path)
 
     def rollback(self) -> None:
         self._payloads.take_back()
@@ -82,14 +115,40 @@ class HybridStore(SqliteStore):
         self._read = ("", b"")
 
     def checkpoint(self) -> int:
+        try:
+            self._payloads.sync()
+        except OSError as error:
+            raise _translated(error) from error
         folded = super().checkpoint()
         self._payloads.tidy()
         return folded
 
+    def caught_up(self, clean: bool) -> list[str]:
+        self._check_mounted()  # again: a database that is folded anew did not know before
+        if not clean:
+            # What a crash has left: bodies of messages that had ended, and of a group that was not kept.
+            self._remove(self.fact(LEAVING_FACT) or [])
+            try:
+                self._set_unborn_aside()
+            except OSError as error:
+                log.error("payloads: %s", error)
+        return super().caught_up(clean)
+
+    def _set_unborn_aside(self) -> None:
+        found = list(islice(self._payloads.newer_than(self.applied), CRASH_FILES_LIMIT + 1))
+        if len(found) > CRASH_FILES_LIMIT:
+            log.error("%s: many files are newer than event %d; they are left", self._payloads.root, self.applied)
+            return
+        for name in found:
+            self._payloads.set_aside(str(name), "of a group that was not kept")
+        self._payloads.tidy()
+
     def probe(self) -> None:
         super().probe()
-        if not self._payloads.root.is_dir():
-            raise StoreError(f"{self._payloads.root}: the directory of the bodies is not there")
+        try:
+            self._payloads.check()
+        except OSError as error:
+            raise _translated(error) from error
 
     # --- bodies -----------------------------------------------------------------------------------------------
 
@@ -138,6 +197,48 @@ class HybridStore(SqliteStore):
 
     def check_body(self, key: str) -> None:
         self.envelope(key)
+
+    # --- looking after the files ------------------------------------------------------------------------------
+
+    def audit(self, contents: bool = True) -> Iterator[Finding]:
+        """Compare the files with the index; see ``audit_payloads``. Nothing is changed. Raises ``StoreError``."""
+        return audit_payloads(self._payloads, self._kept(), contents)
+
+    def _kept(self) -> Iterator[Kept]:
+        """Every message whose body lies in a file, in the order of the files. SQLite sorts them, on disk if need be."""
+        self._db.create_function("payload_directory", 1, lambda queue: queue_directory(queue, ""), deterministic=True)
+        kv, msg = self._tables["kv"], self._tables["msg"]
+        try:
+            for _, seq, queue, key, value in self._db.execute(
+                f"SELECT payload_directory(m.queue) AS directory, m.seq, m.queue, k.key, k.value FROM {kv} k"
+                f" JOIN {msg} m ON m.message_key = k.key WHERE k.value_type = 'payload' ORDER BY directory, m.seq"
+            ):
+                name = PayloadName.read(payload_path(seq, queue, key))
+                yield Kept(name, key, BodyReference.from_json(orjson.loads(value)))
+        except sqlite3.Error as error:
+            raise StoreError(f"SQLite: {error}") from error
+
+    def set_orphan_aside(self, path: str) -> None:
+        """Move an orphan, or what else the audit has found that is no message's, to quarantine. ``path`` is relative to
+        the root of the payloads. Raises ``StoreError`` when a message refers to it, or when it cannot be moved."""
+        name = PayloadName.read(path)
+        if name.seq and self._refers(name):
+            raise StoreError(f"{path}: a message refers to it")
+        try:
+            self._payloads.set_aside(path, "no message refers to it")
+        except OSError as error:
+            raise _translated(error) from error
+
+    def _refers(self, name: PayloadName) -> bool:
+        """Whether the body of a message lies there."""
+        queue = queue_of_directory(name.directory)
+        kv, msg = self._tables["kv"], self._tables["msg"]
+        select = f"SELECT queue, key FROM {kv} JOIN {msg} ON message_key = key WHERE value_type = 'payload' AND seq = ?"
+        if queue is not None and not name.id.startswith("+"):  # else only its number can be looked for
+            rows = self._rows(f"{select} AND key = ?", (name.seq, message_key(queue, name.id)))
+        else:
+            rows = self._rows(select, (name.seq,))
+        return any(payload_path(name.seq, queue, key) == str(name) for queue, key in rows)
 
 
 def _translated(error: OSError) -> StoreError:

@@ -1,17 +1,21 @@
 """Payload files of the hybrid store: ``<queue>/<shard>/<seq>-<id>.json``, each one message's body.
 
-A file is written once, synced with its directory before the journal refers to it, and never moved. Only the root's
-descriptor stays open; all paths are relative to it.
+A file is written once, synced with its directory before the journal refers to it, and never moved or written over. Only
+the root's descriptor stays open; all paths are relative to it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
+import stat
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from ..files import LOST_ERRNOS, READ_FLAGS, Files
+from ..files import CREATE_FLAGS, DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files
+from ..quarantine import Quarantine
 from ..records import BodyReference
 from .fs_names import id_of, queue_directory
 
@@ -19,26 +23,70 @@ log = logging.getLogger(__name__)
 
 #: Publish numbers whose files share a directory.
 SHARD_SPAN: Final = 10_000
-_WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-_DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: Files of a group that stay open until they are synced; a larger group is synced in parts.
+_HELD_LIMIT: Final = 128
+#: Characters of a queue's directory that the name of a file in quarantine tells.
+_TOLD_LIMIT: Final = 120
+_SHARD: Final = re.compile(r"[0-9]{8,15}")
+_NAME: Final = re.compile(r"([0-9]{15,19})-([A-Za-z0-9+][A-Za-z0-9._-]{0,39})\.json")
+
+
+class PayloadName(NamedTuple):
+    """The path of a payload file, taken apart."""
+
+    directory: str
+    shard: str
+    name: str
+
+    @classmethod
+    def read(cls, path: str) -> PayloadName:
+        """Take a path apart, whether or not it is a payload file's."""
+        directory, _, rest = path.partition("/")
+        shard, _, name = rest.rpartition("/")
+        return cls(directory, shard, name)
+
+    @property
+    def seq(self) -> int:
+        """The publish number that the name tells; 0 when it is no payload file's."""
+        match = _NAME.fullmatch(self.name)
+        return int(match[1]) if match else 0
+
+    @property
+    def id(self) -> str:
+        """The id that the name tells, as ``fs_names.id_of`` writes it."""
+        match = _NAME.fullmatch(self.name)
+        return match[2] if match else ""
+
+    def __str__(self) -> str:
+        return f"{self.directory}/{self.shard}/{self.name}"
+
+
+def shard_of(seq: int) -> str:
+    """The directory below its queue's in which a message's file lies."""
+    return f"{seq // SHARD_SPAN:08d}"
 
 
 def payload_path(seq: int, queue: str, key: str) -> str:
     """Where the body of a message lies, from what its event says."""
-    return f"{queue_directory(queue, '')}/{seq // SHARD_SPAN:08d}/{seq:015d}-{id_of(key, queue)}.json"
+    return f"{queue_directory(queue, '')}/{shard_of(seq)}/{seq:015d}-{id_of(key, queue)}.json"
 
 
 class Payloads:
     """The files. Every call may raise ``OSError``."""
 
-    def __init__(self, files: Files, root: Path) -> None:
+    def __init__(self, files: Files, root: Path, quarantine: Quarantine) -> None:
         self.root = root
         self._files = files
+        self._quarantine = quarantine
         self._fd = -1
         self._known: set[str] = set()
         self._new: list[str] = []
+        self._held: list[int] = []  # files that are written and not synced
         self._unsynced: dict[str, None] = {}  # directories with new names in them
+        self._late = False  # something was kept without a sync
         self._emptied: set[str] = set()
+
+    # --- life -------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Open the root, which is made if it is missing."""
@@ -48,87 +96,83 @@ class Payloads:
         self._unsynced.clear()
 
     def close(self) -> None:
+        self._let_go()
         if self._fd >= 0:
             self._files.close(self._fd)
         self._fd = -1
 
+    def check(self) -> None:
+        """See that the root is still the directory of its name, and that its disk takes a sync."""
+        named, held = self._files.stat(self.root), self._files.fstat(self._fd)
+        if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
+            raise OSError(f"{self.root} was replaced while it was in use")
+        self._files.fsync(self._fd)
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
     def write(self, path: str, body: bytes) -> None:
-        """Write a body. It is not durable before ``sync``."""
+        """Write a body. It is not durable before ``sync``. A file that is there already goes to quarantine."""
         directory = path.rpartition("/")[0]
         self._make(directory)
-        self._new.append(path)
         self._unsynced[directory] = None
-        fd = self._files.open(path, _WRITE_FLAGS, 0o600, dir_fd=self._fd)
         try:
-            self._files.write_all(fd, body)
+            fd = self._files.open(path, CREATE_FLAGS, 0o600, dir_fd=self._fd)
+        except FileExistsError:
+            self.set_aside(path, "in the place of a new message's body")
+            fd = self._files.open(path, CREATE_FLAGS, 0o600, dir_fd=self._fd)
+        self._new.append(path)
+        self._held.append(fd)
+        self._files.write_all(fd, body)
+        # All of a group are begun before the first is waited for, and stay open: an error must not be forgotten.
+        self._files.start_writing(fd)
+        if len(self._held) >= _HELD_LIMIT:
+            self._sync_held()
+
+    def sync(self) -> None:
+        """Make durable what was written since the last ``sync`` or ``keep``: the files, then each directory once; and
+        what was kept without a sync."""
+        self._sync_held()
+        for directory in self._unsynced:
+            self._sync_directory(directory)
+        self._unsynced.clear()
+        if self._late:
+            self._files.syncfs(self._fd)
+            self._late = False
+
+    def _sync_held(self) -> None:
+        for fd in self._held:
+            self._files.fsync(fd)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        for fd in self._held:
+            self._files.close(fd)
+        self._held.clear()
+
+    def _sync_directory(self, path: str) -> None:
+        fd = self._files.open(path or ".", DIRECTORY_FLAGS, dir_fd=self._fd)
+        try:
+            self._files.fsync(fd)
         finally:
             self._files.close(fd)
 
-    def sync(self) -> None:
-        """Make durable what was written since the last ``sync``: the files, then each directory once."""
-        for path in self._new:
-            self._sync(path, READ_FLAGS)
-        for directory in self._unsynced:
-            self._sync(directory or ".", _DIRECTORY_FLAGS)
-        self._unsynced.clear()
-
     def keep(self) -> None:
         """What was written stays."""
+        if self._held or self._unsynced:
+            self._late = True
+        self._let_go()
         self._new.clear()
         self._unsynced.clear()
 
     def take_back(self) -> None:
         """Remove what was written since the last ``keep``. Nothing refers to it, so a file that cannot be removed is no
         harm."""
+        self._let_go()
         for path in self._new:
             self.remove(path)
         self._new.clear()
         self._unsynced.clear()
         self._known.clear()  # their names may never have been synced
-
-    def read(self, path: str, reference: BodyReference) -> bytes | None:
-        """A body; None when it is missing, or is not what was written."""
-        try:
-            fd = self._files.open(path, READ_FLAGS, dir_fd=self._fd)
-            try:
-                body = self._read_all(fd, reference.length)
-            finally:
-                self._files.close(fd)
-        except OSError as error:
-            if error.errno not in LOST_ERRNOS:
-                raise
-            log.error("%s: %s", self.root / path, error.strerror)
-            return None
-        return body if BodyReference.of(body) == reference else None
-
-    def _read_all(self, fd: int, expected: int) -> bytes:
-        chunks: list[bytes] = []
-        rest = expected + 1  # one byte more tells that the file is too long
-        while rest > 0 and (chunk := self._files.read(fd, rest)):
-            chunks.append(chunk)
-            rest -= len(chunk)
-        return b"".join(chunks)
-
-    def remove(self, path: str) -> None:
-        """Remove a file that no message refers to. One that stays is an orphan, which is no harm."""
-        try:
-            self._files.unlink(path, dir_fd=self._fd)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            log.error("%s: %s", self.root / path, error.strerror)
-            return
-        self._emptied.add(path.rpartition("/")[0])
-
-    def tidy(self) -> None:
-        """Remove the directories of shards that have become empty."""
-        for directory in self._emptied:
-            try:
-                self._files.rmdir(directory, dir_fd=self._fd)
-            except OSError:  # there are files in it
-                continue
-            self._known.discard(directory)
-        self._emptied.clear()
 
     def _make(self, directory: str) -> None:
         if directory in self._known:
@@ -143,9 +187,91 @@ class Payloads:
             self._unsynced[parent] = None
         self._known.add(directory)
 
-    def _sync(self, path: str, flags: int) -> None:
-        fd = self._files.open(path, flags, dir_fd=self._fd)
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def read(self, path: str, reference: BodyReference) -> bytes | None:
+        """A body; None when it is missing, or is not what was written."""
         try:
-            self._files.fsync(fd)
+            fd = self._files.open(path, READ_FLAGS, dir_fd=self._fd)
+            try:
+                body = self._read_all(fd, reference.length)
+            finally:
+                self._files.close(fd)
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
+            log.error("%s: %s", self.root / path, error.strerror)
+            self._files.fsync(self._fd)  # where the whole disk is gone, no single file is lost
+            return None
+        return body if BodyReference.of(body) == reference else None
+
+    def _read_all(self, fd: int, expected: int) -> bytes:
+        chunks: list[bytes] = []
+        rest = expected + 1  # one byte more tells that the file is too long
+        while rest > 0 and (chunk := self._files.read(fd, rest)):
+            chunks.append(chunk)
+            rest -= len(chunk)
+        return b"".join(chunks)
+
+    def names(self, *below: str) -> list[str]:
+        """What lies in the root, in a queue's directory or in a shard, in order. Nothing where there is none."""
+        try:
+            fd = self._files.open("/".join(below) or ".", DIRECTORY_FLAGS, dir_fd=self._fd)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        try:
+            return sorted(self._files.listdir(fd))
         finally:
             self._files.close(fd)
+
+    def status(self, path: str) -> os.stat_result:
+        """The facts of what lies at ``path`` itself: of a link, not of where it leads."""
+        found: os.stat_result = self._files.stat(path, dir_fd=self._fd, follow_symlinks=False)
+        return found
+
+    def is_directory(self, path: str) -> bool:
+        """Whether a directory lies at ``path``."""
+        return stat.S_ISDIR(self.status(path).st_mode)
+
+    def is_shard(self, path: str) -> bool:
+        """Whether the directory of a shard lies at ``path``."""
+        return _SHARD.fullmatch(path.rpartition("/")[2]) is not None and self.is_directory(path)
+
+    def newer_than(self, seq: int) -> Iterator[PayloadName]:
+        """The files whose publish number is above ``seq``."""
+        for directory in self.names():
+            for shard in self.names(directory):
+                if _SHARD.fullmatch(shard) and int(shard) >= seq // SHARD_SPAN:
+                    found = (PayloadName(directory, shard, name) for name in self.names(directory, shard))
+                    yield from (one for one in found if one.seq > seq)
+
+    # --- removing ---------------------------------------------------------------------------------------------
+
+    def remove(self, path: str) -> None:
+        """Remove a file that no message refers to. One that stays is an orphan, which is no harm."""
+        try:
+            self._files.unlink(path, dir_fd=self._fd)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            log.error("%s: %s", self.root / path, error.strerror)
+            return
+        self._emptied.add(path.rpartition("/")[0])
+
+    def set_aside(self, path: str, reason: str) -> None:
+        """Move what lies at ``path`` to quarantine, under a name that tells its queue."""
+        directory, _, name = path.rpartition("/")
+        queue = directory.partition("/")[0]
+        self._quarantine.keep_file(self.root / path, reason, f"{queue[:_TOLD_LIMIT]}~{name}" if queue else name)
+        if directory:
+            self._emptied.add(directory)
+
+    def tidy(self) -> None:
+        """Remove the directories of shards that have become empty."""
+        for directory in self._emptied:
+            try:
+                self._files.rmdir(directory, dir_fd=self._fd)
+            except OSError:  # there are files in it
+                continue
+            self._known.discard(directory)
+        self._emptied.clear()

@@ -1,0 +1,304 @@
+"""The tree of payload files: what a crash leaves in it, and what an audit finds."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom_daemon.files import Files
+from postroom_daemon.stores import hybrid, payloads
+from postroom_daemon.stores.base import StoreError
+from postroom_daemon.stores.hybrid import HybridStore
+from tests.conformance.bench import Bench
+from tests.daemon.test_filesystem import Killed
+from tests.daemon.test_hybrid import payloads as files_of
+
+MakeBench = Callable[..., Bench]
+LONG = "ü" * 120  # its directory is hashed
+
+
+def hybrid_of(bench: Bench) -> HybridStore:
+    assert isinstance(bench.store, HybridStore)
+    return bench.store
+
+
+def found(bench: Bench, contents: bool = True) -> list[tuple[str, str]]:
+    return [(one.kind, one.path) for one in hybrid_of(bench).audit(contents)]
+
+
+def relative(bench: Bench, path: Path) -> str:
+    return str(path.relative_to(bench.config.settings.hybrid_payload_root))
+
+
+def tree(bench: Bench) -> dict[str, Any]:
+    """All that lies in a root, with its bytes and times."""
+    paths = sorted(bench.path.rglob("*"))
+    return {str(path): (path.is_file() and path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+
+
+def acknowledge(bench: Bench, queue: str = "q") -> None:
+    lease = bench.do("consume_next", queue=queue)["lease"]
+    bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+
+
+def die(*arguments: Any, **options: Any) -> None:
+    raise Killed
+
+
+# --- after a crash ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("store", ["with its store", "without its store"])
+def test_a_crash_between_the_end_of_a_message_and_the_removal_of_its_body_leaves_no_orphan(
+    store: str, make_bench: MakeBench
+) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish("q", "done")
+    bench.publish("q", "stays")
+    bench.files.unlink = die
+    with pytest.raises(Killed):
+        acknowledge(bench)
+    assert len(files_of(bench)) == 2
+    bench.close()
+    bench.files = Files()
+    bench.reopen(without_store=store == "without its store")
+    (left,) = files_of(bench)
+    assert b"stays" in left.read_bytes() and found(bench) == [] and bench.quarantined() == {}
+
+
+def test_bodies_of_a_group_that_was_not_kept_are_set_aside_at_the_next_start(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish("q", "kept")
+    (kept,) = files_of(bench)
+    (segment,) = bench.segments()
+    before = segment.read_bytes()
+    bench.files.fdatasync = die
+    with pytest.raises(Killed):
+        bench.run(*(bench.make("publish", queue=queue, message="unborn") for queue in ("q", LONG)))
+    bench.close()
+    bench.files = Files()
+    segment.write_bytes(before)  # what was written and not synced is lost with the power
+    bench.open()
+    assert files_of(bench) == [kept] and found(bench) == []
+    aside = [data for name, data in bench.quarantined().items() if ".json." in name]
+    assert len(aside) == 2 and all(b"unborn" in data for data in aside)
+    bench.publish("q", "again")
+    assert len(files_of(bench)) == 2
+
+
+def test_many_files_that_no_crash_has_left_stay_where_they_are(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Journal and database are new, the card with the bodies is the old one."""
+    monkeypatch.setattr(hybrid, "CRASH_FILES_LIMIT", 3)
+    bench = make_bench("hybrid").open()
+    for _ in range(9):
+        bench.publish()
+    bench.close()
+    shutil.rmtree(bench.journal_root)
+    bench.lose_store()
+    bench.ids = itertools.count(100)
+    bench.open()
+    assert len(files_of(bench)) == 9
+    assert [kind for kind, _ in found(bench)] == ["orphan"] * 9
+    bench.publish()
+    assert len(files_of(bench)) == 10
+
+
+def test_the_tree_is_not_looked_through_after_a_stop_in_order(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+    bench.stop()
+    bench.close()
+    listed: list[str] = []
+    really = bench.files.listdir
+
+    def telling(place: Any) -> list[str]:
+        listed.append(os.readlink(f"/proc/self/fd/{place}") if isinstance(place, int) else str(place))
+        return list(really(place))
+
+    bench.files.listdir = telling
+    bench.open()
+    assert not any("payloads" in place for place in listed)
+
+
+def test_a_full_quarantine_does_not_hold_up_the_start(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+    (body,) = files_of(bench)
+    stray = body.with_name("000000000000099-orphan.json")
+    shutil.copy(body, stray)
+    bench.close()
+
+    def full(*arguments: Any, **options: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    bench.files.rename = full
+    bench.open()
+    assert files_of(bench) == [body, stray]
+
+
+def test_a_file_in_the_place_of_a_new_body_is_set_aside_and_not_written_over(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+    (body,) = files_of(bench)
+    number, message = int(body.name[:15]), 2
+    there = body.with_name(f"{number + 1:015d}-message-{message}.json")
+    there.write_bytes(b"somebody's")
+    key = bench.publish("q", "new")
+    assert b"new" in there.read_bytes() and b"new" in bench.store.envelope(key)
+    assert list(bench.quarantined().values()) == [b"somebody's"]
+
+
+def test_bodies_that_were_kept_without_a_sync_are_durable_with_the_next_checkpoint(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid", **{"journal.durability": "interval"}).open()
+    done: list[str] = []
+
+    def told(name: str, call: Callable[[int], None]) -> Callable[[int], None]:
+        def telling(fd: int) -> None:
+            done.append(name)
+            call(fd)
+
+        return telling
+
+    for name in ("fsync", "syncfs"):
+        setattr(bench.files, name, told(name, getattr(bench.files, name)))
+    bench.publish()
+    assert done == []
+    for _ in range(2):
+        bench.store.checkpoint()
+        assert done == ["syncfs"]
+
+
+# --- the audit --------------------------------------------------------------------------------------------------------
+
+
+def test_an_audit_finds_what_is_wrong_and_changes_nothing(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid", **{"hybrid.inlineBelowBytes": "60"}).open()
+    root = bench.config.settings.hybrid_payload_root
+    for queue in ("q", LONG, ".hidden"):
+        for number in range(4):
+            bench.publish(queue, f"{number}" * 80)
+        bench.publish(queue, "inline")
+    assert found(bench) == []
+    by_queue = [list(files) for _, files in itertools.groupby(files_of(bench), key=lambda path: path.parent)]
+    gone, cut, flipped, sound = by_queue[0]
+    gone.unlink()
+    cut.write_bytes(cut.read_bytes()[:-1])
+    flipped.write_bytes(flipped.read_bytes().replace(b"2", b"3", 1))
+    orphan = sound.with_name("000000000000001-orphan.json")
+    shutil.copy(sound, orphan)
+    misplaced = root / "q" / "00000007" / orphan.name
+    misplaced.parent.mkdir()
+    shutil.copy(sound, misplaced)
+    strays = [root / "notes.txt", root / "q" / "notes.txt", sound.with_name("notes.txt"), root / "q" / "7"]
+    for stray in strays[:3]:
+        stray.write_text("left by a technician")
+    strays[3].mkdir()
+    moved = by_queue[1][0]
+    moved.rename(root / "other")
+    shutil.rmtree(by_queue[2][0].parent)
+    expected = [
+        ("missing", gone),
+        ("wrong", cut),
+        ("wrong", flipped),
+        ("orphan", orphan),
+        ("misplaced", misplaced),
+        *(("stray", stray) for stray in strays),
+        ("missing", moved),
+        ("stray", root / "other"),
+        *(("missing", path) for path in by_queue[2]),
+    ]
+    before = tree(bench)
+    assert sorted(found(bench)) == sorted((kind, relative(bench, path)) for kind, path in expected)
+    without = sorted(found(bench, contents=False))
+    assert without == sorted((kind, relative(bench, path)) for kind, path in expected if path != flipped)
+    assert tree(bench) == before
+
+
+def test_an_audit_tells_the_message_whose_body_is_wrong(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    key = bench.publish()
+    (body,) = files_of(bench)
+    body.unlink()
+    (missing,) = hybrid_of(bench).audit()
+    assert (missing.key, missing.kind) == (key, "missing")
+    body.mkdir()
+    (wrong,) = hybrid_of(bench).audit()
+    assert (wrong.key, wrong.kind) == (key, "wrong") and "no regular file" in wrong.text
+
+
+def test_an_audit_goes_shard_by_shard_through_all_queues(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(payloads, "SHARD_SPAN", 3)
+    bench = make_bench("hybrid").open()
+    for number in range(30):
+        bench.publish(("b", "B", "ü", "a/b", LONG)[number % 5], str(number))
+    for _ in range(3):
+        acknowledge(bench, "b")
+    assert found(bench) == []
+    for path in files_of(bench)[::2]:
+        path.unlink()
+    bench.store.checkpoint()
+    assert len(found(bench)) == 14 and {kind for kind, _ in found(bench)} == {"missing"}
+
+
+def test_a_directory_that_cannot_be_read_is_told_and_its_bodies_are_not_called_missing(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish("a")
+    bench.publish("b")
+    really = bench.files.listdir
+
+    def unreadable(fd: int) -> list[str]:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith("a/00000000"):
+            raise OSError(errno.EIO, "no")
+        return list(really(fd))
+
+    bench.files.listdir = unreadable
+    assert found(bench) == [("unreadable", "a/00000000")]
+
+
+def test_what_is_no_messages_goes_to_quarantine_and_a_message_body_does_not(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    root = bench.config.settings.hybrid_payload_root
+    for queue in ("q", LONG):
+        bench.publish(queue, "body of " + queue)
+        body = files_of(bench)[-1]
+        orphan = body.with_name(body.name.replace("message", "orphan"))
+        shutil.copy(body, orphan)
+        with pytest.raises(StoreError, match="a message refers to it"):
+            hybrid_of(bench).set_orphan_aside(relative(bench, body))
+    (root / "stray").write_text("left by a technician")
+    before = {path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for finding in list(hybrid_of(bench).audit()):
+        assert finding.kind in ("orphan", "stray")
+        hybrid_of(bench).set_orphan_aside(finding.path)
+    assert found(bench) == [] and len(files_of(bench)) == 2
+    assert set(bench.quarantined().values()) == before and len(bench.quarantined()) == 3
+
+
+def test_quarantine_may_lie_on_another_file_system(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    bench.publish()
+    (body,) = files_of(bench)
+    orphan = body.with_name(body.name.replace("message", "orphan"))
+    shutil.copy(body, orphan)
+    really = bench.files.rename
+
+    def across(source: Any, target: Any, **options: Any) -> None:
+        if "src_dir_fd" not in options:
+            raise OSError(errno.EXDEV, "another file system")
+        really(source, target, **options)
+
+    bench.files.rename = across
+    hybrid_of(bench).set_orphan_aside(relative(bench, orphan))
+    assert files_of(bench) == [body]
+    assert list(bench.quarantined().values()) == [body.read_bytes()]
