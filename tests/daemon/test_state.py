@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,9 +12,10 @@ from typing import Any
 import orjson
 import pytest
 
+from postroom_common.events import decode_line, encode_line
 from postroom_daemon.backends import make_store
 from postroom_daemon.quarantine import Quarantine
-from postroom_daemon.state import Ask, State, StateError, bodies_in, capture, load, steady
+from postroom_daemon.state import Ask, State, StateError, bodies_in, capture, load, read_state, steady, write_state
 from tests.conformance.bench import Bench
 
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
@@ -133,3 +135,44 @@ def test_events_that_the_journal_lacks_are_told(bench: Bench, tmp_path: Path) ->
     elsewhere.mkdir()
     with pytest.raises(StateError, match="not all there"), capture(ask, elsewhere, lambda *_: None, tmp_path):
         pass
+
+
+def test_a_state_comes_back_from_a_file(bench: Bench) -> None:
+    random = Random(3)
+    for _ in range(100):
+        work(bench, random)
+    expected = plain(steady(quietly(bench)))
+    file = BytesIO()
+    totals = write_state(steady(quietly(bench)), file)
+    assert (totals.queues, totals.messages) == (len(expected["queues"]), len(expected["messages"]))
+    assert totals.size == len(file.getvalue())
+    file.seek(0)
+    assert plain(read_state(file, "state")) == expected
+
+
+def test_a_file_that_is_cut_damaged_or_put_together_anew_is_refused_with_the_place(bench: Bench) -> None:
+    for number in range(5):
+        bench.publish(message=f"body {number}")
+    file = BytesIO()
+    write_state(steady(quietly(bench)), file)
+    whole = file.getvalue()
+    lines = whole.splitlines(True)
+    assert len(lines) == 8  # head, queue, five messages, end
+    for cut in (0, 10, len(lines[0]), len(whole) - len(lines[-1]), len(whole) - 3):
+        with pytest.raises(StateError, match=r"^state, line \d+: "):
+            plain(read_state(BytesIO(whole[:cut]), "state"))
+    for at in range(0, len(whole), 7):
+        with pytest.raises(StateError):
+            plain(read_state(BytesIO(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :]), "state"))
+    head, queue, one, two, *rest = lines
+    for changed in (
+        [head, queue, two, *rest],
+        [head, queue, two, one, *rest],
+        lines[1:],
+        [head, queue, one, *lines[2:]],
+    ):
+        with pytest.raises(StateError):
+            plain(read_state(BytesIO(b"".join(changed)), "state"))
+    newer = encode_line(decode_line(lines[0]) | {"format": 2})
+    with pytest.raises(StateError, match="newer"):
+        read_state(BytesIO(newer + b"".join(lines[1:])), "state")

@@ -2,9 +2,23 @@
 store; written to a file and read back. Backup, restore, migration, export and verification stand on it."""
 
 from .changes import bodies_in
+from .lines import Totals, read_state, write_state
 from .load import load
 from .model import Head, State, StateError, message_json
 from .moment import capture
 from .pages import Ask, steady
 
-__all__ = ["Ask", "Head", "State", "StateError", "bodies_in", "capture", "load", "message_json", "steady"]
+__all__ = [
+    "Ask",
+    "Head",
+    "State",
+    "StateError",
+    "Totals",
+    "bodies_in",
+    "capture",
+    "load",
+    "message_json",
+    "read_state",
+    "steady",
+    "write_state",
+]

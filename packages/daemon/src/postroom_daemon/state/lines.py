@@ -1,0 +1,120 @@
+"""A state as a file: lines of JSON, each closed by a checksum as in the journal.
+
+``head``, then ``queue`` and ``message`` lines, then ``end`` with their numbers and a digest (BLAKE2b, 32 bytes, hex) of
+all bytes before it. docs/backup.md describes the fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from hashlib import blake2b
+from typing import IO, Any, Final, NamedTuple
+
+from postroom_common.errors import DamagedRecord
+from postroom_common.events import decode_line, encode_line
+
+from ..records import QueueRecord
+from .model import Head, Message, State, StateError
+
+STATE_FORMAT: Final = 1
+
+
+class Totals(NamedTuple):
+    """What a file holds."""
+
+    queues: int
+    messages: int
+    size: int
+    digest: str
+
+
+def write_state(state: State, file: IO[bytes]) -> Totals:
+    """Write a state, going through its messages once. Raises ``OSError``, and what reading the state raises."""
+    writer = _Writer(file)
+    writer.add({"kind": "head", "format": STATE_FORMAT, **state.head.to_json()})
+    for record in state.queues:
+        writer.add({"kind": "queue", **record.to_json()})
+    messages = 0
+    for message in state.messages:
+        writer.add({"kind": "message", **message})
+        messages += 1
+    totals = Totals(len(state.queues), messages, writer.size, writer.digest.hexdigest())
+    writer.add({"kind": "end", "queues": totals.queues, "messages": messages, "digest": totals.digest})
+    return totals._replace(size=writer.size)
+
+
+class _Writer:
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size = 0
+        self.digest = blake2b(digest_size=32)
+
+    def add(self, fields: dict[str, Any]) -> None:
+        line = encode_line(fields)
+        self._file.write(line)
+        self.size += len(line)
+        self.digest.update(line)
+
+
+def read_state(file: IO[bytes], name: str) -> State:
+    """The state in a file, from its present position on; ``name`` is for error texts.
+
+    Head and queues are read at once, the messages as they are asked for. Raises ``StateError`` for what is no such
+    file, of a newer format, damaged or cut short: for the messages, when that place is reached. Who needs to know first
+    goes through all of them before.
+    """
+    reader = _Reader(file, name)
+    head = reader.next()
+    if head["kind"] != "head":
+        raise StateError(f"{name} is no state of a root: it does not begin with a head")
+    if head["format"] > STATE_FORMAT:
+        raise StateError(f"{name} has format {head['format']}, newer than this postroomd knows: upgrade it")
+    queues: list[QueueRecord] = []
+    line = reader.next()
+    while line["kind"] == "queue":
+        queues.append(QueueRecord.from_json(line))
+        line = reader.next()
+    return State(Head.from_json(head), queues, _messages(reader, line, len(queues)))
+
+
+def _messages(reader: _Reader, line: dict[str, Any], queues: int) -> Iterator[Message]:
+    count = 0
+    while line["kind"] == "message":
+        del line["kind"], line["crc"]
+        yield line
+        count += 1
+        line = reader.next()
+    if (line["kind"], line.get("queues"), line.get("messages")) != ("end", queues, count):
+        raise StateError(f"{reader.place}: {queues} queues and {count} messages came before, which it does not confirm")
+    if line["digest"] != reader.digest_before:
+        raise StateError(f"{reader.place}: the digest of the file does not hold")
+
+
+class _Reader:
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._file = file
+        self._name = name
+        self._number = 0
+        self._digest = blake2b(digest_size=32)
+        self.digest_before = ""
+
+    @property
+    def place(self) -> str:
+        """Where the line is that was read last."""
+        return f"{self._name}, line {self._number}"
+
+    def next(self) -> dict[str, Any]:
+        line = self._file.readline()
+        self._number += 1
+        if not line:
+            raise StateError(f"{self.place}: the file is cut short")
+        try:
+            fields = decode_line(line)
+        except DamagedRecord as error:
+            raise StateError(f"{self.place}: {error}") from None
+        if type(fields.get("kind")) is not str:
+            raise StateError(f"{self.place} is no line of a state")
+        if fields["kind"] == "end":
+            self.digest_before = self._digest.hexdigest()
+        self._digest.update(line)
+        return fields
