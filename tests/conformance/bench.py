@@ -91,7 +91,8 @@ class Bench:
         self.files = Files()
         self.ids = itertools.count(1)
         self.requests = itertools.count(1)
-        config = load(root, None, {}, {"backend": backend, "traffic.enabled": "false", **flags})
+        lean = {"traffic.enabled": "false", "storage.reserveBytes": "0"}
+        config = load(root, None, {}, {"backend": backend, **lean, **flags})
         self.config = replace(config, settings=replace(config.settings, journal_segment_bytes=segment_bytes))
         self.root: OpenRoot | None = None
 

@@ -21,6 +21,7 @@ from .journal import Journal
 from .policies import Policies
 from .repeats import Repeats
 from .replies import reply_to
+from .reserve import Reserve
 from .stores.base import BodyLost, Store
 from .vitals import DaemonVitals
 from .waiters import Waiters
@@ -45,6 +46,7 @@ class Parts:
     policies: Policies
     vitals: DaemonVitals
     repeats: Repeats
+    reserve: Reserve
     root_id: str
     epoch: int
     daemon_uid: int

@@ -8,7 +8,9 @@ becomes of a group when something fails; ``attempt`` says what a group does.
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import time
 from typing import Final
 
@@ -19,6 +21,7 @@ from postroom_common.protocol import Command, ErrorCode
 from .attempt import Attempt, Parts
 from .calls import Answer, Call
 from .engine import QUESTIONS
+from .group import Group
 from .journal import JournalRefused, JournalUnknown
 from .records import FACT_LOSSES
 from .stores.base import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
@@ -29,6 +32,10 @@ log = logging.getLogger(__name__)
 MARK_EVERY_MS: Final = 3600 * 1000
 #: After housekeeping has failed, engine milliseconds before it is tried again.
 HOUSEKEEPING_PAUSE_MS: Final = 1000
+#: Bytes that must be free for a group, and for each of its events beside its line: pages that SQLite writes anew,
+#: blocks of files and directories.
+GROUP_BYTES: Final = 128 * 1024
+EVENT_BYTES: Final = 32 * 1024
 
 
 class MustRecover(PostroomError):
@@ -49,6 +56,7 @@ class Broker:
         self.waiters = parts.waiters
         self._parts = parts
         self._vitals = parts.vitals
+        self._reserve = parts.reserve
         self._sync_each_group = sync_each_group
         self._pending: list[Call] = []
         self._marked_at = -MARK_EVERY_MS
@@ -81,16 +89,24 @@ class Broker:
 
         Raises as ``run_group``.
         """
+        while not self._mark_the_end():
+            if not self._reserve.give():
+                log.error("stopping without a mark")
+                break
+        if self.journal.unsynced:
+            self.journal.sync()
+
+    def _mark_the_end(self) -> bool:
         attempt = Attempt(self._parts, self.clock.now())
         self.store.begin()
         try:
             attempt.mark(clean=True)
             self._make_durable(attempt)
         except (JournalRefused, StoreFull) as error:
-            log.error("%s; stopping without a mark", error)
+            log.error("%s", error)
             self._give_up(attempt)
-        if self.journal.unsynced:
-            self.journal.sync()
+            return False
+        return True
 
     def accept_losses(self) -> list[list[int]]:
         """Record that an operator has taken note of the events that the store has never seen. Their ranges.
@@ -151,7 +167,9 @@ class Broker:
                 self.journal.roll()
             if self._sync_each_group:
                 self.store.sync_bodies()
-            places = self.journal.append(group.encode(), group.last_id)
+            lines = group.encode()
+            self._make_room(group, sum(map(len, lines)))
+            places = self.journal.append(lines, group.last_id)
             if self._sync_each_group:
                 self.journal.sync()
         try:
@@ -160,11 +178,19 @@ class Broker:
             raise
         except StoreError as error:
             if group.events:
+                if isinstance(error, StoreFull):
+                    self._reserve.give()
                 raise MustRecover(f"{error}; the journal has the group") from error
             raise
         if group.count("clock_marked"):
             self._marked_at = attempt.now.engine
         return places
+
+    def _make_room(self, group: Group, journal_bytes: int) -> None:
+        """See that the store will have room for what the journal is about to say. Raises ``JournalRefused``."""
+        needed = GROUP_BYTES + EVENT_BYTES * len(group.events) + 2 * journal_bytes
+        if not self._reserve.make_room(needed, give=not group.count(EventType.PUBLISHED)):
+            raise JournalRefused(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
 
     def _give_up(self, attempt: Attempt) -> None:
         try:
@@ -178,12 +204,17 @@ class Broker:
 
     def _refuse(self, calls: list[Call], housekeeping: bool, why: Exception, full: bool) -> None:
         """The disk took nothing of the group. Questions need no disk; where only space is lacking, what is no publish
-        may fit into the reserve."""
+        may fit without the rest, or into the reserve, or else by itself."""
         log.error("%s", why)
         code = ErrorCode.STORAGE_FULL if full else ErrorCode.STORAGE_FAILED
         rest = [call for call in calls if call.command in QUESTIONS or (full and call.command is not Command.PUBLISH)]
-        if len(rest) == len(calls) and not housekeeping:
-            rest = []  # that was the second try
+        nothing_left_out = len(rest) == len(calls) and not housekeeping
+        if nothing_left_out and not (full and self._reserve.give()):
+            if full and len(calls) > 1:
+                for call in calls:
+                    self._run([call], housekeeping=False)
+                return
+            rest = []
         for call in calls:
             if call not in rest:
                 self._answer(call, Answer(error=CommandError(code, f"nothing was changed: {why}")))
@@ -195,7 +226,7 @@ class Broker:
         if len(calls) == 1 and not housekeeping:
             call = calls[0]
             log.error("request %s of %s failed", call.request.request_id, call.who.client_id, exc_info=error)
-            stored = isinstance(error, StoreError) and not isinstance(error, NotStored)
+            stored = isinstance(error, StoreError | OSError) and not isinstance(error, NotStored)
             code = ErrorCode.STORAGE_FAILED if stored else ErrorCode.INTERNAL_ERROR
             self._answer(call, Answer(error=CommandError(code, f"nothing was changed: {error}")))
             return

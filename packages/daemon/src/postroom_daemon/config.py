@@ -229,6 +229,13 @@ class Settings:
     storage_min_free_bytes: int = setting(
         "storage.minFreeBytes", 33554432, "free space below which publishes are refused", low=0, high=_BYTES_CEILING
     )
+    storage_reserve_bytes: int = setting(
+        "storage.reserveBytes",
+        4194304,
+        "space held back in journal.root, so that all but publishing goes on when the disk is full; 0: none",
+        low=0,
+        high=_BYTES_CEILING,
+    )
     log_level: str = setting(
         "log.level", "info", "least severe records to log", choices=("debug", "info", "warning", "error")
     )

@@ -30,6 +30,7 @@ from .vitals import DaemonVitals
 
 log = logging.getLogger(__name__)
 
+
 class StartError(PostroomError):
     """The daemon cannot start; the text says why and what to do. ``full``: only space is lacking."""
 
@@ -85,11 +86,8 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
             if refold:
                 _set_store_aside(config, files)
             reserve = _reserve(config, files)
-            undo = locks.enter_context(ExitStack())
-            undo.callback(reserve.close)
-            opened = _open_with_reserve(config, sources, reserve, locks)
-            undo.pop_all()
-            return opened
+            locks.callback(reserve.close)
+            return _open_with_reserve(config, sources, reserve, locks)
         except RootBusy as error:
             raise StartError(str(error)) from error
         except (OSError, StoreError, JournalRefused, JournalUnknown) as error:

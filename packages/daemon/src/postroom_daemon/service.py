@@ -17,12 +17,13 @@ from typing import Any, Final
 
 from .broker import MustRecover
 from .config import Config
+from .files import FULL_ERRNOS
 from .journal import JournalUnknown
 from .mailbox import Mailbox
 from .notify import notify
 from .repeats import REPEATS_MS
 from .root import OpenRoot, Sources, StartError, open_root
-from .stores.base import StoreDamaged, StoreError
+from .stores.base import StoreDamaged, StoreError, StoreFull
 
 __all__ = ["StartError", "serve"]
 
@@ -60,7 +61,7 @@ def serve(config: Config) -> int:
                 _run_once(config, sources, stop, doubt)
                 return 0
             except StartError as error:
-                if not doubt.failures:
+                if not (doubt.failures or error.full):
                     raise
                 log.critical("%s", error)
             except (MustRecover, JournalUnknown, StoreError) as error:
@@ -90,9 +91,9 @@ def _run_once(config: Config, sources: Sources, stop: _StopSignal, doubt: _Doubt
     doubt.rewrite_journal = doubt.refold = False
     try:
         try:
-            mailbox = Mailbox(config.settings, sources.files, root.vitals.count_unanswered)
+            mailbox = Mailbox(config.settings, sources.files, root.vitals.count_unanswered, root.reserve.give)
         except OSError as error:
-            raise StartError(str(error)) from error
+            raise StartError(str(error), error.errno in FULL_ERRNOS) from error
         try:
             _Loop(config, root, mailbox, stop).run()
         finally:
@@ -196,8 +197,10 @@ class _Loop:
             self._mailbox.care(self._root.clock.now())
         except OSError as error:
             log.error("mailbox: %s", error)
+        self._root.reserve.care()
         rolled = self._root.journal.segment != self._segment
-        if rolled or time.monotonic() >= self._next_checkpoint:
+        # On a full disk the store's own log must not grow as well.
+        if rolled or not self._root.vitals.room_to_publish() or time.monotonic() >= self._next_checkpoint:
             self._segment = self._root.journal.segment
             self._next_checkpoint = time.monotonic() + CHECKPOINT_S
             self._checkpoint()
@@ -211,6 +214,8 @@ class _Loop:
             removed = journal.drop_segments(folded, old, settings.journal_max_bytes, recent)
         except (OSError, StoreError) as error:
             log.error("checkpoint: %s", error)
+            if isinstance(error, StoreFull):
+                self._root.reserve.spare()
             return
         if removed:
             log.info("journal: removed %d segments, up to %s", len(removed), removed[-1])

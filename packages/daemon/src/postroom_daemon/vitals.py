@@ -20,6 +20,7 @@ from .group import Group
 from .histogram import Histogram
 from .journal import Journal
 from .records import FACT_LOSSES, LOSSES_LIMIT
+from .reserve import Reserve
 from .stores.base import Store, StoreError
 from .traffic import TrafficLog
 
@@ -52,11 +53,17 @@ class DaemonVitals:
     """
 
     def __init__(
-        self, journal: Journal, traffic: TrafficLog | None, settings: Settings, missing: list[tuple[int, int]]
+        self,
+        journal: Journal,
+        traffic: TrafficLog | None,
+        reserve: Reserve,
+        settings: Settings,
+        missing: list[tuple[int, int]],
     ) -> None:
         self.mailbox_figures: Callable[[], dict[str, int]] = dict
         self._journal = journal
         self._traffic = traffic
+        self._reserve = reserve
         self._settings = settings
         self._min_free_bytes = settings.storage_min_free_bytes
         self._missing = missing
@@ -168,7 +175,12 @@ class DaemonVitals:
 
     def _check_disk(self) -> dict[str, Any]:
         free = self._disk_free()
-        check = {"ok": free >= self._min_free_bytes, "freeBytes": free, "reserveBytes": self._min_free_bytes}
+        check = {
+            "ok": free >= self._min_free_bytes,
+            "freeBytes": free,
+            "reserveBytes": self._min_free_bytes,
+            "heldBackBytes": self._reserve.held,
+        }
         return check if check["ok"] else check | {"error": "less is free than the reserve: publishes are refused"}
 
     def metrics(self, store: Store, now: Now) -> dict[str, Any]:

@@ -39,15 +39,27 @@ _PASSING: Final = FULL_ERRNOS | {errno.EMFILE, errno.ENFILE, errno.EIO, errno.ER
 LOCK_NAME: Final = "daemon.lock"
 
 
+def _nothing_to_give() -> bool:
+    return False
+
+
 class Mailbox:
     """The directories below ``ipc.root``, opened once and used by descriptor. ``on_set_aside`` is told why a request
-    was set aside unanswered. Raises ``OSError``."""
+    was set aside unanswered; ``make_room`` is asked for space when the disk is full, and says whether there is some
+    more. Raises ``OSError``."""
 
-    def __init__(self, settings: Settings, files: Files, on_set_aside: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        files: Files,
+        on_set_aside: Callable[[str], None],
+        make_room: Callable[[], bool] = _nothing_to_give,
+    ) -> None:
         root: Path = settings.ipc_root
         self._settings = settings
         self._files = files
         self._on_set_aside = on_set_aside
+        self._make_room = make_room
         files.close(files.open_directory(root))
         self._dead = DeadBox(
             root / settings.ipc_dead_dir, files, settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
@@ -124,7 +136,7 @@ class Mailbox:
             if box_uid is None:
                 if taken.uid != os.geteuid():
                     raise NoBox(f"its client has no box: make responses/{request.client_id}, mode 0770")
-                self._boxes.make(request.client_id)
+                self._with_room(self._boxes.make, request.client_id)
             elif not may_use_box(taken.uid, box_uid):
                 # It cannot be answered: what is put into that box, its owner reads.
                 raise NoBox(f"client id {request.client_id} belongs to another user: use one of your own")
@@ -145,6 +157,15 @@ class Mailbox:
             bytes=len(taken.data),
         )
 
+    def _with_room(self, write: Callable[..., None], *arguments: str | bytes) -> None:
+        while True:
+            try:
+                write(*arguments)
+                return
+            except OSError as error:
+                if error.errno not in FULL_ERRNOS or not self._make_room():
+                    raise
+
     def _reject(self, taken: Taken, reason: str) -> None:
         self._intake.set_aside(taken.name, reason)
         self._on_set_aside(reason)
@@ -154,7 +175,7 @@ class Mailbox:
         response = answer.encode(request.request_id)
         del self._calls[name]
         try:
-            self._boxes.put(request.client_id, request.request_id, response)
+            self._with_room(self._boxes.put, request.client_id, request.request_id, response)
         except OSError as error:
             # The request is done: when it is looked at again, it is a repeat and gets its answer.
             if error.errno in _PASSING:

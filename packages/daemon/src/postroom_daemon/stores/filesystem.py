@@ -17,11 +17,11 @@ from typing import Any, ClassVar
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
-from ..files import LOST_ERRNOS, Files
+from ..files import FULL_ERRNOS, LOST_ERRNOS, Files
 from ..quarantine import Quarantine
 from ..records import HISTORY, Entry, QueueRecord, with_failure
 from . import fs_content
-from .base import BodyLost, Store, StoreError
+from .base import BodyLost, Store, StoreError, StoreFull
 from .book import QueueBook
 from .fs_checkpoint import Checkpoint, Checkpoints
 from .fs_index import Index
@@ -85,7 +85,7 @@ class FilesystemStore(Store):
             self._scan = scan(self._tree, self._index, self._meta, self._durable, self._quarantine)
         except OSError as error:
             self._tree.close()
-            raise StoreError(f"{self._tree.root}: {error}") from error
+            raise _translated(error, self._tree.root) from error
         self._directories |= self._scan.directories
         self._strays |= self._scan.queues
         self._done = [(done.directory, done.place) for done in self._scan.done.values()]
@@ -110,7 +110,7 @@ class FilesystemStore(Store):
         try:
             self._tree.probe()
         except OSError as error:
-            raise StoreError(f"{self._tree.root}: {error}") from error
+            raise _translated(error, self._tree.root) from error
 
     def begin(self) -> None:
         self._applied_before = self.applied
@@ -121,7 +121,7 @@ class FilesystemStore(Store):
                 self._commit_one(key, entry)
         except OSError as error:
             self._failed = True
-            raise StoreError(f"{self._tree.root}: {error}") from error
+            raise _translated(error, self._tree.root) from error
         self._applied_before = self.applied
         self._book.commit()
         self._end()
@@ -162,7 +162,7 @@ class FilesystemStore(Store):
             self._done.clear()
             self._tree.tidy()
         except OSError as error:
-            raise StoreError(f"{self._tree.root}: {error}") from error
+            raise _translated(error, self._tree.root) from error
         return self._durable
 
     # --- folding the journal after opening --------------------------------------------------------------------
@@ -211,7 +211,7 @@ class FilesystemStore(Store):
             moved = [self._entry(key) for key in found.misplaced if not self._settle_misplaced(key, clean)]
             return [entry.key for entry in sorted(moved, key=lambda entry: (entry.dead_at, entry.seq))]
         except OSError as error:
-            raise StoreError(f"{self._tree.root}: {error}") from error
+            raise _translated(error, self._tree.root) from error
         finally:
             self._end()
 
@@ -278,7 +278,7 @@ class FilesystemStore(Store):
                 self._read = (key, self._tree.read(directory, place))
             except OSError as error:
                 if error.errno not in LOST_ERRNOS:
-                    raise StoreError(f"{self._tree.root}: {error}") from error
+                    raise _translated(error, self._tree.root) from error
                 log.error("%s: %s", self._tree.path(directory, place), error.strerror)
                 self._read = (key, b"")
         return self._read[1]
@@ -467,3 +467,7 @@ class FilesystemStore(Store):
 
     def _directory_of(self, key: str) -> str:
         return self._directory(self._queue_of(key))
+
+
+def _translated(error: OSError, root: Path) -> StoreError:
+    return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"{root}: {error}")
