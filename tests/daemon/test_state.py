@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -109,6 +110,54 @@ def test_a_state_that_is_put_into_another_store_is_the_same(
     found = plain(steady(quietly(other)))
     assert (found["queues"], found["messages"]) == (expected["queues"], expected["messages"])
     assert other.store.applied == other.live.journal.last_id
+
+
+class Interrupted(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("backend", ("sqlite", "filesystem", "hybrid"))
+@pytest.mark.parametrize("checkpoint_every", (1, 3))
+def test_a_load_that_was_interrupted_goes_on(
+    make_bench: Callable[..., Bench],
+    tmp_path: Path,
+    backend: str,
+    checkpoint_every: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("postroom_daemon.state.loading.BATCH", 3)
+    monkeypatch.setattr("postroom_daemon.state.loading.CHECKPOINT_EVERY", checkpoint_every)
+    bench, random = make_bench("memory").open(), Random(5)
+    for _ in range(150):
+        work(bench, random)
+    keys = [message["key"] for message in steady(quietly(bench)).messages]
+    settings = make_bench(backend).config.settings
+    quarantine = Quarantine(tmp_path / "quarantine", bench.files)
+
+    def cut_short(state: State, number: int) -> State:
+        def messages() -> Iterator[dict[str, Any]]:
+            yield from islice(state.messages, number)
+            raise Interrupted
+
+        return replace(state, messages=messages())
+
+    for number in range(0, len(keys), 4):
+        store = make_store(settings, bench.files, quarantine)
+        store.open()
+        with pytest.raises(Interrupted):
+            load(cut_short(steady(quietly(bench)), number), store)
+        store.close()
+    store = make_store(settings, bench.files, quarantine)
+    store.open()
+    load(steady(quietly(bench)), store)
+    assert [entry.key for entry in store.entries("", 1000)] == keys
+    assert [store.get(key) for key in keys] == [bench.store.get(key) for key in keys]
+    assert [store.envelope(key) for key in keys] == [bench.store.envelope(key) for key in keys]
+    queues = bench.store.queue_names("", 100)
+    assert [store.queue(name) for name in queues] == [bench.store.queue(name) for name in queues]
+    with pytest.raises(StateError, match="not empty"):
+        load(steady(quietly(bench)), store)
+    store.close()
 
 
 def test_a_root_that_somebody_works_on_is_not_steady(bench: Bench) -> None:

@@ -3,7 +3,7 @@ store; written to a file and read back. Backup, restore, migration, export and v
 
 from .changes import bodies_in
 from .lines import Totals, read_state, write_state
-from .load import load
+from .loading import load
 from .model import Head, State, StateError, message_json
 from .moment import capture
 from .pages import Ask, steady
