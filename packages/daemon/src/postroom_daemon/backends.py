@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from .config import Settings
@@ -38,3 +40,26 @@ def make_store(settings: Settings, files: Files, quarantine: Quarantine) -> Stor
         apart, inline_below = settings.hybrid_payload_root, settings.hybrid_inline_below_bytes
         return HybridStore(settings.sqlite_db_path, files, apart, inline_below, quarantine, **options)
     return SqliteStore(settings.sqlite_db_path, **options)
+
+
+def places(settings: Settings) -> list[Path]:
+    """What the store of ``settings.backend`` lies in, missing files too. The last ones are those that make it a store."""
+    if settings.backend == FilesystemStore.name:
+        return [settings.filesystem_root]
+    database = settings.sqlite_db_path
+    files = [database.with_name(database.name + suffix) for suffix in ("-wal", "-shm", "")]
+    return [settings.hybrid_payload_root, *files] if settings.backend == HybridStore.name else files
+
+
+def beside(settings: Settings, suffix: str) -> Settings:
+    """The settings of a store beside that of ``settings``: the names of its places end in ``suffix``."""
+
+    def moved(path: Path) -> Path:
+        return path.with_name(path.name + suffix)
+
+    return replace(
+        settings,
+        filesystem_root=moved(settings.filesystem_root),
+        sqlite_db_path=moved(settings.sqlite_db_path),
+        hybrid_payload_root=moved(settings.hybrid_payload_root),
+    )

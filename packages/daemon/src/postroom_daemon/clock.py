@@ -59,6 +59,12 @@ class Clock:
         self.boot_id = read_boot_id() if boot_id is None else boot_id
         self._offset = -boot_ms()  # a fresh root starts at engine time 0
 
+    @classmethod
+    def still(cls) -> Clock:
+        """A clock that stands still at this moment: while it does, nothing becomes due."""
+        boot, wall = _boot_ms(), _wall_ms()
+        return cls(lambda: boot, lambda: wall)
+
     def resume(self, mark: Mark | None, last: Now) -> None:
         """Continue from the journal: ``mark`` is its last clock mark, ``last`` the time of its last event."""
         boot, wall = self._boot_ms(), self._wall_ms()

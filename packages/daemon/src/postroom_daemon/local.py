@@ -12,6 +12,7 @@ from postroom_common.codec import Request
 
 from .access import Principal
 from .calls import Answer, Call
+from .clock import Clock
 from .config import Config
 from .repeats import request_key
 from .root import OpenRoot, Sources, StartError, open_root
@@ -46,18 +47,29 @@ class LocalSession:
             raise answers[0].error
         return answers[0].data or {}
 
+    def settle(self) -> None:
+        """Do all that is due."""
+        while (due := self._root.broker.next_due()) is not None and due <= self._root.clock.now().engine:
+            self._root.broker.run_group()
+
     def accept_losses(self) -> list[list[int]]:
         """See ``Broker.accept_losses``."""
         return self._root.broker.accept_losses()
 
 
 @contextmanager
-def open_local(config: Config) -> Iterator[LocalSession]:
-    """A session on a root that no daemon serves. Raises ``StartError``."""
+def open_local(config: Config, still: bool = False) -> Iterator[LocalSession]:
+    """A session on a root that no daemon serves. ``still``: time does not pass in it, and what was due is done.
+
+    Raises ``StartError``.
+    """
     os.umask(0o022)
-    root = open_root(config, Sources())
+    root = open_root(config, Sources(clock=Clock.still) if still else Sources())
     try:
-        yield LocalSession(root)
+        session = LocalSession(root)
+        if still:
+            session.settle()
+        yield session
         root.broker.stop()
     finally:
         root.close()

@@ -36,13 +36,13 @@ class Reached:
 
 @contextmanager
 def reach(config: Config) -> Iterator[Reached]:
-    """A way to ask a root. A stopped root is brought up to its journal, and stays locked meanwhile.
+    """A way to ask a root. A stopped root is brought up to its journal, and stays locked and unchanged meanwhile.
 
     Raises ``StartError`` when it cannot be opened; ``ask`` raises ``NotReached``, and ``CommandError`` when a
     stopped root refuses.
     """
     if not is_running(config):
-        with open_local(config) as session:
+        with open_local(config, still=True) as session:
             yield Reached(session.call, running=False)
         return
     with postroom_client.Client(str(config.settings.ipc_root), timeout=TIMEOUT_S) as client:
