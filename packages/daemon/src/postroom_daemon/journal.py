@@ -12,19 +12,27 @@ from postroom_common.errors import PostroomError
 from postroom_common.events import Event
 
 from .files import FULL_ERRNOS, Files
+from .journal_order import MOVED_SUFFIX, Owner, bring_into_order
 from .quarantine import Quarantine
 from .segments import (
+    UNREADABLE_ERRNOS,
     OnDamage,
     PlacedRequest,
+    Tail,
+    begun_at,
     examine_tail,
     find_event,
-    first_engine_ms,
     list_segments,
     place_of,
+    read_bytes,
     read_requests,
     segment_name,
 )
 
+#: No event is shorter: what cannot be read has had at most so many ids.
+_SHORTEST_EVENT: Final = 100
+#: A last segment without an intact event is a first group that a crash has torn, unless it is longer.
+_TORN_BYTES: Final = 4096
 _APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -44,12 +52,13 @@ class JournalUnknown(PostroomError):
 class Journal:
     """The writer. Not thread-safe; one process has it open (the caller sees to that).
 
-    ``mode`` is that of new segments. After ``open``, ``last_id`` is the id of the last event.
+    ``mode`` is that of new segments. After ``open``, ``last_id`` is the id of the last event, and ``last_given`` the
+    highest that may ever have been given out: it is higher where the last segment is damaged beyond reading.
     """
 
     def __init__(self, root: Path, files: Files, quarantine: Quarantine, segment_bytes: int, mode: int = 0o600) -> None:
         self.root = root
-        self.last_id = 0
+        self.last_id = self.last_given = 0
         self.unsynced = False
         self._files = files
         self._quarantine = quarantine
@@ -60,11 +69,16 @@ class Journal:
         self._size = 0
         self.segment: Path | None = None
 
-    def open(self) -> None:
-        """Find the end, cutting off what a crash left unfinished (its bytes go to quarantine). Raises ``OSError``."""
+    def open(self, owner: Owner | None = None) -> None:
+        """Bring the files into order and find the end, cutting off what a crash left unfinished. What is not kept goes
+        to quarantine. ``owner`` is whose events the store has folded. Raises ``OSError``, ``Foreign``."""
+        self.last_id = self.last_given = 0
         self._directory = self._files.open_directory(self.root)
+        bring_into_order(self.root, self._directory, owner, self._files, self._quarantine)
         for first_id, path in reversed(list_segments(self.root)):
-            tail = examine_tail(path)
+            tail = self._examine(path)
+            if not tail.last_id and tail.size > _TORN_BYTES:
+                self.last_given = max(self.last_given, first_id - 1 + tail.size // _SHORTEST_EVENT)
             if tail.keep_bytes < tail.size:
                 self._cut_tail(path, tail.keep_bytes)
             self.last_id = max(tail.last_id, first_id - 1)
@@ -72,12 +86,28 @@ class Journal:
                 self._continue(path, tail.keep_bytes)
                 return
             # Made, but nothing of it survived: what comes next would get the same name, so it must make room.
-            self._files.unlink(path.name, dir_fd=self._directory)
+            if path.exists():
+                self._files.unlink(path.name, dir_fd=self._directory)
+
+    def _examine(self, path: Path) -> Tail:
+        """The end of what may be the last segment; one that cannot be read at all is set aside."""
+        try:
+            return examine_tail(path)
+        except OSError as error:
+            if error.errno not in UNREADABLE_ERRNOS:
+                raise
+            size = path.stat().st_size
+            self._quarantine.keep_file(path, f"the end of the journal, which cannot be read: {error.strerror}")
+            return Tail(0, size, size)
 
     def _cut_tail(self, path: Path, keep_bytes: int) -> None:
-        with path.open("rb") as file:
-            file.seek(keep_bytes)
-            data = file.read()
+        try:
+            data = read_bytes(path, keep_bytes)
+        except OSError as error:
+            if error.errno not in UNREADABLE_ERRNOS:
+                raise
+            self._write_anew(path, keep_bytes)
+            return
         self._quarantine.keep(f"{path.name}.{keep_bytes}", data, "unfinished at the end of the journal")
         fd = self._files.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -85,6 +115,16 @@ class Journal:
             self._files.fsync(fd)
         finally:
             self._files.close(fd)
+
+    def _write_anew(self, path: Path, keep_bytes: int) -> None:
+        """Keep the beginning of a segment whose end the disk does not give: what cannot be copied is not cut, but set
+        aside with the file."""
+        data = read_bytes(path, length=keep_bytes)
+        moved = path.name + MOVED_SUFFIX
+        self._files.put(self._directory, moved, data, self._mode, durable=True)
+        self._quarantine.keep_file(path, "the end of the journal, of which a part cannot be read")
+        self._files.rename(moved, path.name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        self._files.fsync(self._directory)
 
     def _continue(self, path: Path, size: int) -> None:
         self._fd = self._files.open(path, _APPEND_FLAGS, self._mode)
@@ -208,7 +248,7 @@ class Journal:
         total = sum(sizes)
         removed = []
         for (_, path), (next_first, following), size in zip(segments, segments[1:], sizes, strict=False):
-            begun = first_engine_ms(following)
+            begun = begun_at(following)
             old = begun is not None and begun < older_than
             too_much = total > max_bytes and (begun is None or begun < recent)
             if next_first - 1 > folded_id or not (old or too_much):

@@ -7,9 +7,8 @@ If the store is ahead (its events were lost with a segment), numbering continues
 from __future__ import annotations
 
 import logging
-from itertools import islice
 
-from postroom_common.events import JOURNAL_FORMAT, Event, EventType
+from postroom_common.events import Event, EventType
 
 from .clock import Clock, Mark, Now
 from .context import Draft
@@ -21,19 +20,15 @@ from .lifecycle import IllegalTransition
 from .quarantine import Quarantine
 from .records import FACT_CLOCK, FACT_EPOCH
 from .repeats import REMEMBERED_AFTER_RESTART, Repeats, key_of_event
-from .segments import Damage, PlacedRequest, list_segments, read_lines
-from .stores.base import NotStored, Store, StoreError
+from .segments import Damage, PlacedRequest
+from .stores.base import NotStored, Store
 
 log = logging.getLogger(__name__)
 
 #: Requests that a replay folds in one store transaction.
 REPLAY_BATCH = 1000
-#: Lines of a segment among which its clock mark stands.
-_HEAD_LINES = 4
-
-
-class Foreign(StoreError):
-    """The journal is not one that this version, or this store, can go on with."""
+#: Damaged bytes that are held in memory before they are copied.
+_STRETCH_BYTES = 2**20
 
 
 class Recovery:
@@ -53,32 +48,17 @@ class Recovery:
         self._repeats = repeats
         self._ids = ids
         self._folded = 0
+        self._had_store = store.applied > 0  # it knows how far the numbers have come
         self._clean = False  # the last event says that the daemon stopped in order
         self._moved: list[str] = []
-        self._damage: list[Damage] = []
+        self._stretch: Damage | None = None  # damage that may go on
 
     def run(self, clock: Clock) -> None:
-        """Do it all. Raises ``OSError``, ``StoreError`` (``Foreign``), and what the journal raises."""
-        self._check_heads()
+        """Do it all. Raises ``OSError``, ``StoreError``, and what the journal raises."""
         self._replay()
-        self._quarantine_damage()
+        self._quarantine_stretch()
         self._resume(clock)
         self._settle(clock)
-
-    def _check_heads(self) -> None:
-        """See that every segment's format is known, and that journal and store are of one root."""
-        known = self._store.fact(FACT_EPOCH)
-        for _, path in list_segments(self._journal.root):
-            for line in islice(read_lines(path), _HEAD_LINES):
-                event = line.event or {}
-                if event.get("format", JOURNAL_FORMAT) > JOURNAL_FORMAT:
-                    raise Foreign(f"{path} has format {event['format']}, newer than this postroomd knows: upgrade it")
-                root = event.get("root")
-                if known and root and event["id"] <= self._store.applied and root != known["root"]:
-                    raise Foreign(
-                        f"{path} is of root {root}, the store of root {known['root']}: put back the journal or the"
-                        " store that belongs here"
-                    )
 
     def _replay(self) -> None:
         store, journal = self._store, self._journal
@@ -86,7 +66,7 @@ class Recovery:
         expected = store.applied + 1  # what was before, retention may have taken
         current = store.applied == journal.last_id
         store.begin()
-        for request in journal.requests_from(begin, self._damage.append):
+        for request in journal.requests_from(begin, self._note_damage):
             expected = self._note(request, expected)
             if request.events[-1]["id"] > store.applied:
                 self._fold(request.events)
@@ -122,17 +102,23 @@ class Recovery:
                 self._store.applied = event["id"]
         self._folded += 1
 
-    def _quarantine_damage(self) -> None:
-        """Copy what is damaged, each stretch as one file. It stays in the journal: a full disk is no reason not to
-        start."""
-        stretches: list[Damage] = []
-        for damage in self._damage:
-            last = stretches[-1] if stretches else None
-            if last and last.segment == damage.segment and last.offset + len(last.data) == damage.offset:
-                stretches[-1] = last._replace(data=last.data + damage.data)
-            else:
-                stretches.append(damage)
-        for stretch in stretches:
+    def _note_damage(self, damage: Damage) -> None:
+        """Copy what is damaged, each stretch as one file (a long one as several)."""
+        last = self._stretch
+        if not damage.data:
+            log.error("%s: %s", damage.segment, damage.reason)
+        elif last and last.segment == damage.segment and last.offset + len(last.data) == damage.offset:
+            self._stretch = last._replace(data=last.data + damage.data)
+        else:
+            self._quarantine_stretch()
+            self._stretch = damage
+        if self._stretch and len(self._stretch.data) >= _STRETCH_BYTES:
+            self._quarantine_stretch()
+
+    def _quarantine_stretch(self) -> None:
+        """It stays in the journal: a full disk is no reason not to start."""
+        stretch, self._stretch = self._stretch, None
+        if stretch:
             try:
                 self._quarantine.keep(f"{stretch.segment.name}.{stretch.offset}", stretch.data, stretch.reason)
             except OSError as error:
@@ -151,12 +137,13 @@ class Recovery:
         """Write what a new root, or a store that is ahead, has to say first."""
         store, journal = self._store, self._journal
         drafts: list[Draft] = []
-        if store.applied > journal.last_id:
-            log.error("the store is at event %d, the journal ends at %d: going on", store.applied, journal.last_id)
-            drafts.append({"type": EventType.GAP, "after": journal.last_id, "next": store.applied + 1})
-            journal.last_id = store.applied
-            journal.roll()
         known = store.fact(FACT_EPOCH)
+        given = max(store.applied, 0 if self._had_store else journal.last_given)
+        if given > journal.last_id:
+            log.error("event %d has been given out, the journal ends at %d: going on", given, journal.last_id)
+            drafts.append({"type": EventType.GAP, "after": journal.last_id, "next": given + 1})
+            journal.last_id = given
+            journal.roll()
         if known:
             self.root_id, self.epoch = known["root"], known["epoch"]
         else:

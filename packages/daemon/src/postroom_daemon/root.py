@@ -18,9 +18,11 @@ from .config import Config, Settings
 from .files import FULL_ERRNOS, Files
 from .ids import Ids
 from .journal import Journal, JournalRefused, JournalUnknown
+from .journal_order import Owner
 from .locks import RootBusy, lock_root
 from .policies import Policies
 from .quarantine import Quarantine
+from .records import FACT_EPOCH
 from .recovery import Recovery
 from .repeats import Repeats
 from .reserve import Reserve
@@ -119,12 +121,12 @@ def _lacks_space(error: BaseException) -> bool:
 def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
     settings, files = config.settings, sources.files
     with ExitStack() as opened:
-        journal = _journal(config, files)
-        opened.callback(journal.close)
-        journal.open()
         store = make_store(config.settings, files, _quarantine(config, files))
         store.open()
         opened.callback(store.close)
+        journal = _journal(config, files)
+        opened.callback(journal.close)
+        journal.open(_owner(store))
         clock, repeats = sources.clock(), Repeats()
         recovery = Recovery(store, journal, _quarantine(config, files), repeats, sources.ids)
         recovery.run(clock)
@@ -168,6 +170,11 @@ def _quarantine(config: Config, files: Files) -> Quarantine:
 def _journal(config: Config, files: Files) -> Journal:
     settings = config.settings
     return Journal(settings.journal_root, files, _quarantine(config, files), settings.journal_segment_bytes)
+
+
+def _owner(store: Store) -> Owner | None:
+    known = store.fact(FACT_EPOCH)
+    return Owner(known["root"], known["epoch"], store.applied) if known else None
 
 
 def _set_store_aside(config: Config, files: Files) -> None:

@@ -5,16 +5,26 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import Event, decode_event
 from postroom_common.protocol import REQUEST_BYTES_CEILING
 
+from .files import LOST_ERRNOS, READ_FLAGS
+
+#: Errors of one segment that cannot be read, not of the machine: the others are read all the same.
+UNREADABLE_ERRNOS: Final = LOST_ERRNOS | {errno.EACCES, errno.EPERM}
+#: Errors of a part of a file. Bytes of so many are given up at once.
+_BAD_BLOCK_ERRNOS: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+_BLOCK_BYTES: Final = 4096
+_BUFFER_BYTES: Final = 2**16
 #: No event is longer: it holds the body of one request, and some words about it.
 LINE_LIMIT: Final = REQUEST_BYTES_CEILING + 2**16
 #: An offset fits: a segment ends with the first group beyond ``journal.segmentBytes``, at most 2 GiB.
@@ -71,15 +81,59 @@ def list_segments(root: Path) -> list[tuple[int, Path]]:
     return sorted(found)
 
 
+class _Bytes(io.RawIOBase):
+    """The bytes of a segment. Unless ``strict``, a block that the disk does not give is read as NULs, so that what
+    stands behind it can be read."""
+
+    def __init__(self, path: Path, start: int, strict: bool = False) -> None:
+        super().__init__()
+        self._strict = strict
+        self._fd = os.open(path, READ_FLAGS)
+        self._size = os.fstat(self._fd).st_size
+        self._at = start
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        try:
+            count = os.preadv(self._fd, [view], self._at)
+        except OSError as error:
+            if self._strict or error.errno not in _BAD_BLOCK_ERRNOS or self._at >= self._size:
+                raise
+            count = self._read_block(view)
+        self._at += count
+        return count
+
+    def _read_block(self, view: memoryview) -> int:
+        length = min(_BLOCK_BYTES - self._at % _BLOCK_BYTES, self._size - self._at, len(view))
+        try:
+            return os.preadv(self._fd, [view[:length]], self._at)
+        except OSError:
+            view[:length] = bytes(length)
+            return length
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
+
+
+def read_bytes(path: Path, start: int = 0, length: int = -1) -> bytes:
+    """Bytes of a segment as they are, to its end unless a length is given. Raises ``OSError``."""
+    with io.BufferedReader(_Bytes(path, start, strict=True), _BUFFER_BYTES) as file:
+        return file.read(length)
+
+
 def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
     """The lines of a segment from a byte offset on, damaged ones included.
 
-    What is longer than any event comes in pieces. A line without an end is the last one, also when the daemon writes
-    on. Raises ``OSError``.
+    What is longer than any event comes in pieces, and blocks that cannot be read as NULs. A line without an end is the
+    last one, also when the daemon writes on. Raises ``OSError``.
     """
     offset = start
-    with path.open("rb") as file:
-        file.seek(start)
+    with io.BufferedReader(_Bytes(path, start), _BUFFER_BYTES) as file:
         while data := file.readline(LINE_LIMIT):
             event = None
             ended = data.endswith(b"\n")
@@ -175,13 +229,19 @@ class PlacedRequest(NamedTuple):
 def read_requests(root: Path, from_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
     """All intact requests that end at ``from_id`` or later, in order.
 
-    Damaged lines, and the rest of a request that has lost one, go to ``on_damage``. Raises ``OSError``.
+    Damaged lines, and the rest of a request that has lost one, go to ``on_damage``; so does a segment that cannot be
+    read, without its bytes. Raises ``OSError`` for faults of the machine.
     """
     segments = list_segments(root)
     for index, (_, path) in enumerate(segments):
         if index + 1 < len(segments) and segments[index + 1][0] <= from_id:
             continue
-        pending: list[Line] = []
+        yield from _read_segment(path, from_id, on_damage)
+
+
+def _read_segment(path: Path, from_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
+    pending: list[Line] = []
+    try:
         for line in read_lines(path):
             event = line.event
             if event is None:
@@ -200,7 +260,11 @@ def read_requests(root: Path, from_id: int, on_damage: OnDamage) -> Iterator[Pla
                     events = [pended.event for pended in pending if pended.event is not None]
                     yield PlacedRequest(events, place_of(event["id"], line.offset))
                 pending = []
-        _report(path, pending, "its request is incomplete", on_damage)
+    except OSError as error:
+        if error.errno not in UNREADABLE_ERRNOS:
+            raise
+        on_damage(Damage(path, 0, b"", f"cannot be read: {error.strerror}"))
+    _report(path, pending, "its request is incomplete", on_damage)
 
 
 def _id(line: Line) -> int:
@@ -227,16 +291,43 @@ def find_event(root: Path, place: int) -> Event | None:
     holding = [path for first, path in list_segments(root) if first <= event_id]
     if not holding:
         return None
-    with holding[-1].open("rb") as file:
-        file.seek(offset)
-        try:
-            event = decode_event(file.readline())
-        except DamagedRecord:
-            return None
-    return event if event["id"] == event_id else None
+    try:
+        line = next(read_lines(holding[-1], offset), None)
+    except OSError as error:
+        if error.errno not in UNREADABLE_ERRNOS:
+            raise
+        return None
+    return line.event if line and line.event and line.event["id"] == event_id else None
 
 
-def first_engine_ms(path: Path) -> int | None:
-    """The engine time at which a segment begins; None when its first line is damaged. Raises ``OSError``."""
-    first = next(read_lines(path), None)
-    return int(first.event["engineMs"]) if first and first.event else None
+class Span(NamedTuple):
+    """The ids of a segment's first and last intact event, and whether nothing stands before the first."""
+
+    first: int
+    last: int
+    whole_from_start: bool
+
+
+def read_span(path: Path) -> Span | None:
+    """What a segment holds, from its two ends; None when no event of it is intact. Raises ``OSError``."""
+    head = next((line for line in read_lines(path) if line.event), None)
+    if head is None or head.event is None:
+        return None
+    first, size, tail = head.event, path.stat().st_size, _BUFFER_BYTES
+    last, start = first, size
+    while last is first and start > head.offset:
+        start = max(head.offset, size - tail)
+        for line in read_lines(path, start):
+            last = line.event or last
+        tail *= 16
+    return Span(first["id"], last["id"], head.offset == 0)
+
+
+def begun_at(path: Path) -> int | None:
+    """The engine time of a segment's first intact event; None when there is none. Raises ``OSError``."""
+    try:
+        return next((int(line.event["engineMs"]) for line in read_lines(path) if line.event), None)
+    except OSError as error:
+        if error.errno not in UNREADABLE_ERRNOS:
+            raise
+        return None
