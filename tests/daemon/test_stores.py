@@ -15,8 +15,8 @@ from postroom_daemon.records import Entry, QueueRecord
 from postroom_daemon.stores.base import StoreDamaged, StoreError
 from postroom_daemon.stores.sqlite import SqliteStore
 
-HOT = ("_get", "_pick", "_expired", "_delayed", "_first_delayed", "_first_lease", "_dead", "_next_priority",
-       "_next_target", "_promote", "_update", "_delete", "_get_value", "_delete_value", "_queue_keys")  # fmt: skip
+HOT = ("_get", "_page", "_pick", "_expired", "_delayed", "_first_delayed", "_first_lease", "_dead", "_next_priority",
+       "_next_target", "_update", "_delete", "_get_value", "_delete_value", "_queue_keys")  # fmt: skip
 
 
 @pytest.fixture

@@ -198,6 +198,7 @@ class _Loop:
         except OSError as error:
             log.error("mailbox: %s", error)
         self._root.reserve.care()
+        self._root.store.tidy()
         rolled = self._root.journal.segment != self._segment
         # On a full disk the store's own log must not grow as well.
         if rolled or not self._root.vitals.room_to_publish() or time.monotonic() >= self._next_checkpoint:

@@ -87,9 +87,14 @@ class Store(ABC):
     def checkpoint(self) -> int:
         """Make all that is committed survive a power cut. The id of the last event that does."""
 
+    def tidy(self) -> None:
+        """Take one small step, of a few milliseconds, towards giving back the space of messages that are gone. Called
+        every second, outside of a transaction. Raises ``StoreDamaged`` only: else it can wait."""
+        return
+
     def reflects(self, event: Event) -> bool:
-        """Whether the message of an event behind ``applied`` already shows it. Only while the journal is folded into a
-        store whose messages may be further than ``applied``."""
+        """Whether the message of an event behind ``applied`` already shows it: asked of every event that is about to be
+        folded. True only while the journal is folded into a store whose messages may be further than ``applied``."""
         return False
 
     def caught_up(self, clean: bool) -> list[str]:

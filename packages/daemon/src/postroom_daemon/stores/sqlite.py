@@ -1,11 +1,13 @@
 """The SQLite store: WAL, synchronous=NORMAL, one writer. What a power cut takes back, the journal redoes.
 
 Every hot question is one index probe. Bodies lie in ``kv`` under ``msg:{queue}:{id}``, states in ``msg_index``; queue
-records and single facts are ``kv`` rows of their own types.
+records and single facts are ``kv`` rows of their own types. Each row is closed by a checksum: a body that has changed
+is lost, any other row that has changed is a damaged store.
 """
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,17 +15,19 @@ from typing import Any, ClassVar, Final
 
 import orjson
 
+from postroom_common.events import Event
 from postroom_common.protocol import State
 
 from ..records import Entry, QueueRecord
-from . import sqlite_schema
-from .base import Store, StoreBusy, StoreDamaged, StoreError, StoreFull
+from . import sqlite_file, sqlite_schema
+from .base import BodyLost, Store, StoreBusy, StoreDamaged, StoreError
 from .book import QueueBook
+from .sqlite_errors import translated
+from .sqlite_rows import CHANGING, COLUMNS, Row, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
 
-_COLUMNS = (
-    "message_key, queue, state, priority, seq, created_at, created_engine, target_consumer_id, attempt, available_at,"
-    " lease_id, consumer_id, lease_until, leased_at, dlq_at, failures, phase"
-)
+log = logging.getLogger(__name__)
+
+_COLUMNS = ", ".join((*COLUMNS, "crc"))
 #: Prefixes of the ``kv`` keys that are no messages.
 _QUEUE_KEY = "queue:"
 _FACT_KEY = "fact:"
@@ -49,6 +53,8 @@ class SqliteStore(Store):
         self._group: dict[str, Entry] = {}  # entries that this transaction has seen: no second SELECT for them
         self._due_hint: int | None = None  # no delayed message or lease is due before this
         self._applied_before = 0
+        self._event = 0  # that is being folded: what the rows it changes will show
+        self._read: tuple[str, bytes] = ("", b"")  # the body that was read last
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -56,25 +62,23 @@ class SqliteStore(Store):
         return [self._path.with_name(self._path.name + suffix) for suffix in ("", "-wal", "-shm")]
 
     def open(self) -> None:
+        self._book = QueueBook()
+        self._forget_group()
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         try:
-            self._db = sqlite3.connect(
-                self._path, timeout=self._busy_ms / 1000, isolation_level=None, cached_statements=64
-            )
+            self._db = sqlite_file.connect(self._path, self._synchronous, self._busy_ms)
         except sqlite3.Error as error:
-            raise _translated(error, self._path) from error
+            raise translated(error, self._path) from error
         try:
             self._set_up()
         except sqlite3.Error as error:
             self._db.close()
-            raise _translated(error, self._path) from error
+            raise translated(error, self._path) from error
         except StoreError:
             self._db.close()
             raise
 
     def _set_up(self) -> None:
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute(f"PRAGMA synchronous = {self._synchronous}")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version > sqlite_schema.VERSION:
             raise StoreError(
@@ -82,8 +86,14 @@ class SqliteStore(Store):
                 f" ({sqlite_schema.VERSION}): upgrade postroomd"
             )
         if version == 0 and self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreError(f"{self._path}: a database of another program or of the C++ system; name a new file")
+            raise StoreError(
+                f"{self._path}: a database of another program, which is left as it is: let sqlite.dbPath name a new"
+                " file"
+            )
         self._db.execute("BEGIN IMMEDIATE")
+        for step in range(version or sqlite_schema.VERSION, sqlite_schema.VERSION):
+            for statement in sqlite_schema.STEPS[step]:
+                self._db.execute(statement.format(**self._tables))
         for statement in sqlite_schema.STATEMENTS:
             self._db.execute(statement.format(**self._tables))
         self._db.execute(f"PRAGMA user_version = {sqlite_schema.VERSION}")
@@ -98,42 +108,36 @@ class SqliteStore(Store):
         try:
             self._db.execute(sql, parameters)
         except sqlite3.Error as error:
-            raise _translated(error) from error
+            raise translated(error, self._path) from error
 
     def _row(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         try:
             return self._db.execute(sql, parameters).fetchone()
         except sqlite3.Error as error:
-            raise _translated(error) from error
+            raise translated(error, self._path) from error
 
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
         try:
             return self._db.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
-            raise _translated(error) from error
+            raise translated(error, self._path) from error
 
     def _prepare(self) -> None:
         kv, msg = self._tables["kv"], self._tables["msg"]
         select = f"SELECT {_COLUMNS} FROM {msg}"
-        marks = ", ".join("?" * 17)
+        marks = ", ".join("?" * (len(COLUMNS) + 1))
         self._get = f"{select} WHERE message_key = ?"
         self._page = f"{select} WHERE message_key > ? ORDER BY message_key LIMIT ?"
         self._insert = f"INSERT INTO {msg} ({_COLUMNS}) VALUES ({marks})"
-        self._update = (
-            f"UPDATE {msg} SET state = ?, attempt = ?, available_at = ?, lease_id = ?, consumer_id = ?,"
-            " lease_until = ?, leased_at = ?, dlq_at = ?, failures = ?, phase = ? WHERE message_key = ?"
-        )
+        changes = ", ".join(f"{name} = ?" for name in CHANGING)
+        self._update = f"UPDATE {msg} SET {changes} WHERE message_key = ?"
         self._delete = f"DELETE FROM {msg} WHERE message_key = ?"
         self._pick = (
             f"{select} WHERE state = 'ready' AND queue = ? AND target_consumer_id = ?"
             " ORDER BY priority DESC, seq LIMIT 1"
         )
         self._expired = f"{select} WHERE state = 'inflight' AND lease_until <= ? ORDER BY lease_until, rowid LIMIT ?"
-        self._delayed = (
-            f"SELECT message_key, queue FROM {msg} WHERE state = 'delayed' AND available_at <= ?"
-            " ORDER BY available_at, rowid LIMIT ?"
-        )
-        self._promote = f"UPDATE {msg} SET state = 'ready' WHERE message_key = ?"
+        self._delayed = f"{select} WHERE state = 'delayed' AND available_at <= ? ORDER BY available_at, rowid LIMIT ?"
         self._dead = (
             f"{select} WHERE state = 'dead' AND queue = ? AND (dlq_at, seq) > (?, ?) ORDER BY dlq_at, seq LIMIT ?"
         )
@@ -147,12 +151,14 @@ class SqliteStore(Store):
             f"{select} WHERE state = 'ready' AND queue = ? AND target_consumer_id > ?"
             " ORDER BY target_consumer_id, priority DESC, seq LIMIT 1"
         )
-        self._get_value = f"SELECT value FROM {kv} WHERE key = ?"
-        self._put_value = (
-            f"INSERT INTO {kv} (key, value, value_type, created_at, updated_at) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at"
+        self._get_value = f"SELECT value, value_type, crc FROM {kv} WHERE key = ?"
+        self._add_value = (
+            f"INSERT INTO {kv} (key, value, value_type, created_at, updated_at, crc) VALUES (?, ?, ?, ?, ?, ?)"
         )
-        self._add_value = f"INSERT INTO {kv} (key, value, value_type, created_at, updated_at) VALUES (?, ?, ?, ?, ?)"
+        self._put_value = self._add_value + (
+            " ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at,"
+            " crc = excluded.crc"
+        )
         self._delete_value = f"DELETE FROM {kv} WHERE key = ?"
         self._queue_keys = f"SELECT key FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"
 
@@ -171,22 +177,60 @@ class SqliteStore(Store):
         self._execute("COMMIT")
         self._applied_before = self.applied
         self._book.commit()
-        self._group.clear()
+        self._forget_group()
 
     def rollback(self) -> None:
-        if self._db.in_transaction:  # after some errors SQLite has rolled back already
-            self._execute("ROLLBACK")
+        try:
+            if self._db.in_transaction:  # after some errors SQLite has rolled back already
+                self._db.execute("ROLLBACK")
+        except sqlite3.Error as error:
+            if self._db.in_transaction:
+                raise translated(error, self._path) from error
         self._book.rollback()
-        self._group.clear()
+        self._forget_group()
         self.applied = self._applied_before
-        self._due_hint = self._first_due()
+        self._due_hint = 0  # unknown: whoever asks next looks
+
+    def _forget_group(self) -> None:
+        self._group.clear()
+        self._read = ("", b"")
+
+    def reflects(self, event: Event) -> bool:
+        self._event = event["id"]
+        return False
 
     def checkpoint(self) -> int:
-        busy, _, _ = self._row("PRAGMA wal_checkpoint(TRUNCATE)")
-        return 0 if busy else self.applied
+        if sqlite_file.is_alone(self._db):
+            busy, _, _ = self._row("PRAGMA wal_checkpoint(TRUNCATE)")
+            return 0 if busy else self.applied
+        _, pages, folded = self._row("PRAGMA wal_checkpoint(PASSIVE)")  # waits for nobody
+        self._try_alone()
+        return self.applied if pages == folded else 0
+
+    def _try_alone(self) -> None:
+        """Open the database anew: whoever held it may have let go."""
+        self._db.close()
+        try:
+            self._db = sqlite_file.connect(self._path, self._synchronous, self._busy_ms)
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
+
+    def tidy(self) -> None:
+        try:
+            sqlite_file.give_back(self._db)
+        except sqlite3.Error as error:
+            failure = translated(error, self._path)
+            if isinstance(failure, StoreDamaged):
+                raise failure from error
+            log.warning("space is not given back: %s", failure)
 
     def probe(self) -> None:
         self.fact("applied")
+        size = sqlite_file.wal_bytes(self._path)
+        if size > sqlite_file.WAL_ALARM_BYTES:
+            raise StoreBusy(
+                f"{self._path}-wal has grown to {size} bytes: another process reads in the database; end it"
+            )
 
     # --- messages ---------------------------------------------------------------------------------------------
 
@@ -200,21 +244,36 @@ class SqliteStore(Store):
         row = self._row(sql, parameters)
         return self._remember(row) if row else None
 
-    def _remember(self, row: Sequence[Any]) -> Entry:
+    def _remember(self, row: Row) -> Entry:
         known = self._group.get(row[0])
         if known is None:
-            known = Entry(
-                row[0], row[1], State(row[2]), row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10],
-                row[11], row[12] or 0, row[13], row[14] or 0, row[15], row[16],
-            )  # fmt: skip
-            self._group[row[0]] = known
+            known = self._group[row[0]] = self._entry(row)
         return known
 
+    def _entry(self, row: Row) -> Entry:
+        try:
+            if row_holds(row):
+                return entry_of(row)
+        except (TypeError, ValueError):
+            pass
+        raise StoreDamaged(f"{self._path}: the row of {str(row[0])[:300]} has changed on the disk")
+
     def envelope(self, key: str) -> bytes:
+        if self._read[0] == key:
+            return self._read[1]
         row = self._row(self._get_value, (key,))
         if row is None:
-            raise StoreError(f"no body for {key}")
-        return str(row[0]).encode()
+            if self.get(key) is None:
+                raise StoreError(f"no body for {key}")
+            raise BodyLost(key, f"it is not in {self._path}")
+        if not value_holds(key, *row):
+            raise BodyLost(key, f"it has changed in {self._path}")
+        body = str(row[0]).encode()
+        self._read = (key, body)
+        return body
+
+    def check_body(self, key: str) -> None:
+        self.envelope(key)
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._add(entry, envelope.decode(), "message")
@@ -222,36 +281,25 @@ class SqliteStore(Store):
     def _add(self, entry: Entry, value: str, value_type: str) -> None:
         e = entry
         self._count(e.queue, None, e.state)  # first: it may refuse
-        self._execute(self._add_value, (e.key, value, value_type, e.created_wall, e.created_wall))
-        self._execute(
-            self._insert,
-            (
-                e.key, e.queue, e.state, e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due,
-                e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at,
-                e.dead_at if e.state is State.DEAD else None, e.failures, e.phase,
-            ),
-        )  # fmt: skip
+        crc = value_crc(e.key, value, value_type)
+        self._execute(self._add_value, (e.key, value, value_type, e.created_wall, e.created_wall, crc))
+        self._execute(self._insert, row_of(e, self._event))
         self._group[e.key] = e
         self._hint(e)
 
     def update(self, entry: Entry, before: State) -> None:
-        e = entry
-        self._execute(
-            self._update,
-            (
-                e.state, e.attempt, e.due, e.lease_id, e.consumer_id, e.lease_until or None, e.leased_at,
-                e.dead_at if e.state is State.DEAD else None, e.failures, e.phase, e.key,
-            ),
-        )  # fmt: skip
-        self._count(e.queue, before, e.state)
-        self._group[e.key] = e
-        self._hint(e)
+        self._execute(self._update, [*changes_of(row_of(entry, self._event)), entry.key])
+        self._count(entry.queue, before, entry.state)
+        self._group[entry.key] = entry
+        self._hint(entry)
 
     def delete(self, entry: Entry, before: State) -> None:
         self._execute(self._delete, (entry.key,))
         self._execute(self._delete_value, (entry.key,))
         self._count(entry.queue, before, None)
         self._group.pop(entry.key, None)
+        if self._read[0] == entry.key:
+            self._read = ("", b"")
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         record = self.queue(queue)
@@ -267,13 +315,12 @@ class SqliteStore(Store):
         if self._due_hint is None or now < self._due_hint:
             return []
         rows = self._rows(self._delayed, (now, limit))
-        for key, queue in rows:
-            self._execute(self._promote, (key,))
-            self._count(queue, State.DELAYED, State.READY)
-            known = self._group.get(key)
-            if known:
-                known.state = State.READY
-        return [queue for _, queue in rows]
+        for row in rows:
+            entry = self._remember(row)
+            entry.state = State.READY
+            self._execute(self._update, [*changes_of(row_of(entry, row[-2])), entry.key])  # no event: as of the same
+            self._count(entry.queue, State.DELAYED, State.READY)
+        return [row[1] for row in rows]
 
     def expired(self, now: int, limit: int) -> list[Entry]:
         if self._due_hint is None or now < self._due_hint:
@@ -328,9 +375,9 @@ class SqliteStore(Store):
     def queue(self, name: str) -> QueueRecord | None:
         record = self._book.records.get(name)
         if record is None:
-            row = self._row(self._get_value, (_QUEUE_KEY + name,))
-            if row:
-                record = self._book.records[name] = QueueRecord.from_json(orjson.loads(row[0]))
+            value = self._value(_QUEUE_KEY + name)
+            if value is not None:
+                record = self._book.records[name] = QueueRecord.from_json(orjson.loads(value))
         return record
 
     def add_queue(self, record: QueueRecord) -> None:
@@ -352,8 +399,17 @@ class SqliteStore(Store):
         return [row[0][len(_QUEUE_KEY) :] for row in rows]
 
     def fact(self, name: str) -> Any:
-        row = self._row(self._get_value, (_FACT_KEY + name,))
-        return orjson.loads(row[0]) if row else None
+        value = self._value(_FACT_KEY + name)
+        return None if value is None else orjson.loads(value)
+
+    def _value(self, key: str) -> str | None:
+        """The value of a row that is no message. Raises ``StoreDamaged`` when it is not what was written."""
+        row = self._row(self._get_value, (key,))
+        if row is None:
+            return None
+        if not value_holds(key, *row):
+            raise StoreDamaged(f"{self._path}: the row {key[:300]} has changed on the disk")
+        return str(row[0])
 
     def put_fact(self, name: str, value: Any) -> None:
         if value is None:
@@ -362,15 +418,4 @@ class SqliteStore(Store):
         self._put(_FACT_KEY + name, orjson.dumps(value).decode(), "fact")
 
     def _put(self, key: str, value: str, kind: str) -> None:
-        self._execute(self._put_value, (key, value, kind, 0, 0))
-
-
-def _translated(error: sqlite3.Error, name: object = "SQLite") -> StoreError:
-    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    kinds = {
-        sqlite3.SQLITE_FULL: StoreFull,
-        sqlite3.SQLITE_BUSY: StoreBusy,
-        sqlite3.SQLITE_CORRUPT: StoreDamaged,
-        sqlite3.SQLITE_NOTADB: StoreDamaged,
-    }
-    return kinds.get(code, StoreError)(f"{name}: {error}")
+        self._execute(self._put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))

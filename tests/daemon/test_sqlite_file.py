@@ -1,0 +1,342 @@
+"""The database file itself: flipped bits, formats, the space that it gives back, its log, the disk's errors."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from postroom_common.protocol import State
+from postroom_daemon.records import Entry, QueueRecord
+from postroom_daemon.stores import sqlite_file, sqlite_schema
+from postroom_daemon.stores.base import StoreBusy, StoreDamaged, StoreError, StoreFull
+from postroom_daemon.stores.sqlite import SqliteStore
+from tests.conformance.bench import Bench
+
+MakeBench = Callable[..., Bench]
+
+#: The schema as format 1 had it.
+FORMAT_1 = """
+CREATE TABLE kv (key TEXT PRIMARY KEY, value TEXT NOT NULL, value_type TEXT NOT NULL, created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL, expires_at INTEGER);
+CREATE TABLE msg_index (queue TEXT NOT NULL, state TEXT NOT NULL, priority INTEGER DEFAULT 0,
+    available_at INTEGER NOT NULL, lease_until INTEGER, attempt INTEGER NOT NULL DEFAULT 0, dlq_reason TEXT,
+    dlq_at INTEGER, target_consumer_id TEXT NOT NULL DEFAULT '', message_key TEXT NOT NULL PRIMARY KEY,
+    seq INTEGER NOT NULL, created_at INTEGER NOT NULL, created_engine INTEGER NOT NULL,
+    lease_id TEXT NOT NULL DEFAULT '', consumer_id TEXT NOT NULL DEFAULT '', leased_at INTEGER NOT NULL DEFAULT 0,
+    failures INTEGER NOT NULL DEFAULT 0, phase TEXT NOT NULL DEFAULT '');
+CREATE INDEX msg_index_pick ON msg_index (queue, target_consumer_id, priority DESC, seq) WHERE state = 'ready';
+CREATE INDEX msg_index_lease ON msg_index (lease_until) WHERE state = 'inflight';
+CREATE INDEX msg_index_delayed ON msg_index (available_at) WHERE state = 'delayed';
+CREATE INDEX msg_index_dead ON msg_index (queue, dlq_at, seq) WHERE state = 'dead';
+CREATE INDEX kv_queues ON kv (key) WHERE value_type = 'queue';
+PRAGMA user_version = 1;
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqliteStore]:
+    made = SqliteStore(tmp_path / "store.db")
+    made.open()
+    made.begin()
+    made.add_queue(QueueRecord("q"))
+    made.commit()
+    yield made
+    made.close()
+
+
+def ready(number: int) -> Entry:
+    return Entry(f"msg:q:{number:06}", "q", State.READY, 0, number, 1, 1)
+
+
+def insert(store: SqliteStore, numbers: range, body_bytes: int = 900) -> None:
+    """Keep messages, 500 in a transaction."""
+    for begin in range(numbers.start, numbers.stop, 500):
+        store.begin()
+        for number in range(begin, min(begin + 500, numbers.stop)):
+            store.insert(ready(number), b'"%b"' % (b"x" * body_bytes))
+        store.commit()
+
+
+def drain(store: SqliteStore, numbers: range) -> None:
+    for begin in range(numbers.start, numbers.stop, 500):
+        store.begin()
+        for number in range(begin, min(begin + 500, numbers.stop)):
+            entry = store.get(f"msg:q:{number:06}")
+            assert entry is not None
+            store.delete(entry, entry.state)
+        store.commit()
+
+
+def overwrite(path: Path, before: bytes, after: bytes) -> None:
+    """Change bytes of a closed database in place, wherever they stand."""
+    data = path.read_bytes()
+    assert before in data and len(before) == len(after)
+    path.write_bytes(data.replace(before, after))
+
+
+# --- a flipped bit ----------------------------------------------------------------------------------------------------
+
+
+def test_a_body_in_which_a_bit_has_flipped_is_a_dead_letter_and_no_other_message_suffers(make_bench: MakeBench) -> None:
+    bench = make_bench().open()
+    keys = [bench.publish(message=f"message {number}") for number in range(10)]
+    bench.store.checkpoint()
+    bench.close()
+    overwrite(bench.config.settings.sqlite_db_path, b'{"parts":[{"text":"message 4', b'{"parts":[{"text":"massage 4')
+    bench.open()
+    found = []
+    while message := bench.do("consume_next", queue="q")["message"]:
+        found.append(message["payload"])
+    assert found == [f"message {number}" for number in range(10) if number != 4]
+    (letter,) = bench.do("list_dlq", queue="q")["messages"]
+    assert (letter["messageKey"], letter["reasonCode"], letter["bodyLost"]) == (keys[4], "BODY_LOST", True)
+
+
+def test_a_body_without_its_row_is_lost_and_holds_nobody_up(make_bench: MakeBench) -> None:
+    bench = make_bench().open()
+    key, _ = bench.publish(message="one"), bench.publish(message="two")
+    bench.close()
+    db = sqlite3.connect(bench.config.settings.sqlite_db_path)
+    db.execute("DELETE FROM kv WHERE key = ?", (key,))
+    db.commit()
+    db.close()
+    bench.open()
+    assert bench.do("consume_next", queue="q")["message"]["payload"] == "two"
+    assert [letter["messageKey"] for letter in bench.do("list_dlq", queue="q")["messages"]] == [key]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(b"qready", b"qreedy"), (b"someone", b"somfone"), (b'"publishPaused":false', b'"publishPaused":farse')],
+)
+def test_any_other_row_in_which_a_bit_has_flipped_is_a_damaged_store(
+    store: SqliteStore, tmp_path: Path, before: bytes, after: bytes
+) -> None:
+    store.begin()
+    entry = ready(1)
+    entry.consumer_id = "someone"
+    store.insert(entry, b"{}")
+    store.commit()
+    store.close()
+    overwrite(tmp_path / "store.db", before, after)
+    with pytest.raises(StoreDamaged):
+        store.open()
+        store.get(entry.key)
+        store.queue("q")
+
+
+# --- formats ----------------------------------------------------------------------------------------------------------
+
+
+def format_1(path: Path, count: int) -> None:
+    """A database as format 1 was written."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.executescript(FORMAT_1)
+    db.execute("BEGIN")
+    record = QueueRecord("q")
+    for number in range(count):
+        key, state = f"msg:q:{number:06}", list(State)[number % len(State)]
+        record.counts[state] += 1
+        db.execute("INSERT INTO kv VALUES (?, ?, 'message', 7, 7, NULL)", (key, f'"{number}"'))
+        db.execute(
+            "INSERT INTO msg_index (queue, state, available_at, lease_until, attempt, dlq_at, message_key, seq,"
+            " created_at, created_engine, leased_at) VALUES ('q', ?, ?, ?, 2, ?, ?, ?, 7, 8, 9)",
+            (state, 10 + number, 20 + number, 30 + number if state == "dead" else None, key, number),
+        )
+    db.execute("INSERT INTO kv VALUES ('queue:q', ?, 'queue', 0, 0, NULL)", (json.dumps(record.to_json()),))
+    db.execute("INSERT INTO kv VALUES ('fact:applied', '41', 'fact', 0, 0, NULL)")
+    db.execute("COMMIT")
+    db.close()
+
+
+def test_a_database_of_format_1_is_opened_with_all_that_is_in_it_and_sums_what_it_writes(tmp_path: Path) -> None:
+    format_1(tmp_path / "store.db", 8)
+    store = SqliteStore(tmp_path / "store.db")
+    store.open()
+    assert store.applied == 41
+    entries = [store.get(f"msg:q:{number:06}") for number in range(8)]
+    assert [entry.state for entry in entries if entry] == list(State) * 2
+    assert store.envelope("msg:q:000003") == b'"3"'
+    store.begin()
+    entry = store.get("msg:q:000000")
+    assert entry is not None
+    entry.attempt = 3
+    store.update(entry, entry.state)
+    store.commit()
+    store.close()
+    store.open()
+    assert store.get("msg:q:000000") == entry
+    db = store._db
+    assert db.execute("PRAGMA user_version").fetchone()[0] == sqlite_schema.VERSION
+    assert db.execute("SELECT count(*) FROM msg_index WHERE crc IS NOT NULL").fetchone() == (1,)
+    store.close()
+
+
+# --- space ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_drained_database_shrinks_in_small_steps_while_it_is_open(store: SqliteStore, tmp_path: Path) -> None:
+    insert(store, range(10_000))
+    drain(store, range(10_000))
+    store.checkpoint()
+    full = (tmp_path / "store.db").stat().st_size
+    assert full > 10_000_000
+    steps = 0
+    while given := sqlite_file.give_back(store._db):
+        assert given <= 256
+        steps += 1
+    store.checkpoint()
+    assert steps > 5
+    assert (tmp_path / "store.db").stat().st_size < 5_000_000
+    insert(store, range(3))
+    assert store._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_space_that_is_needed_again_soon_is_not_given_back(store: SqliteStore) -> None:
+    insert(store, range(2000))
+    drain(store, range(500))
+    assert sqlite_file.give_back(store._db) == 0
+
+
+def test_a_database_of_format_1_gives_back_its_space_once_it_is_nearly_empty(tmp_path: Path) -> None:
+    format_1(tmp_path / "store.db", 0)
+    store = SqliteStore(tmp_path / "store.db")
+    store.open()
+    insert(store, range(12_000))
+    drain(store, range(4000))
+    store.tidy()
+    assert store._db.execute("PRAGMA auto_vacuum").fetchone() == (0,), "too large to be written anew in passing"
+    drain(store, range(4000, 11_990))
+    store.tidy()
+    store.checkpoint()
+    assert (tmp_path / "store.db").stat().st_size < 200_000
+    assert store._db.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+    assert store.get("msg:q:011995") is not None
+    store.close()
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+READER = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=0)
+db.execute("BEGIN")
+try:
+    print(db.execute("SELECT count(*) FROM msg_index").fetchone()[0], flush=True)
+except sqlite3.OperationalError as error:
+    print(error, flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def reader(path: Path) -> Iterator[str]:
+    """Another process in a transaction that reads; what it has read."""
+    with subprocess.Popen(
+        [sys.executable, "-c", READER, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.communicate("")
+
+
+def test_no_other_process_can_keep_the_log_from_being_folded(store: SqliteStore, tmp_path: Path) -> None:
+    with reader(tmp_path / "store.db") as told:
+        assert told == "database is locked"
+        insert(store, range(20_000))
+        assert sqlite_file.wal_bytes(tmp_path / "store.db") <= 2 * sqlite_file.WAL_BYTES
+    assert not (tmp_path / "store.db-shm").exists()
+
+
+def test_where_somebody_reads_already_the_log_grows_with_an_alarm_and_is_cut_back_when_he_has_gone(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "store.db"
+    insert(store, range(5))
+    store.close()
+    with reader(path) as told:
+        assert told == "5"
+        store.open()
+        insert(store, range(5, 40_000))
+        assert sqlite_file.wal_bytes(path) > sqlite_file.WAL_ALARM_BYTES
+        with pytest.raises(StoreBusy, match="another process reads"):
+            store.probe()
+        assert store.checkpoint() == 0
+    store.checkpoint()
+    assert sqlite_file.wal_bytes(path) < 100_000
+    store.probe()
+    assert sqlite_file.is_alone(store._db)
+    with reader(path) as told:
+        assert told == "database is locked"
+
+
+# --- errors -----------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def file_size_limit(limit: int) -> Iterator[None]:
+    """No file of this process may become longer: an error that SQLite takes for one of the disk, as of a quota."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_commit_that_a_quota_refuses_is_a_lack_of_space_and_leaves_the_log_sound(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    insert(store, range(10))
+    store.checkpoint()
+    store.begin()
+    store.applied = 5
+    for number in range(10, 200):
+        store.insert(ready(number), b'"%b"' % (b"x" * 900))
+    with file_size_limit(32 * 1024):
+        with pytest.raises(StoreFull, match="SQLITE_IOERR_WRITE"):
+            store.commit()
+        store.rollback()
+    assert store.applied == 0 and store.get("msg:q:000010") is None
+    insert(store, range(10, 20))
+    store.close()
+    store.open()
+    assert store.get("msg:q:000019") is not None and store.get("msg:q:000020") is None
+    assert store._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_nothing_else(
+    store: SqliteStore,
+) -> None:
+    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+    store._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+    store.begin()
+    with pytest.raises(StoreFull, match="SQLITE_FULL"):
+        for number in range(100):
+            store.insert(ready(number), b'"%b"' % (b"x" * 900))
+    store.rollback()
+    store.begin()
+    store.commit()
+    assert store.get("msg:q:000000") is None
+
+
+def test_a_rollback_after_sqlite_has_rolled_back_by_itself_is_no_error(store: SqliteStore) -> None:
+    store.begin()
+    store.put_fact("x", 1)
+    store._db.execute("ROLLBACK")
+    store.rollback()
+    assert store.fact("x") is None
+
+
+def test_a_path_that_cannot_be_opened_says_what_to_look_at(tmp_path: Path) -> None:
+    (tmp_path / "store.db").mkdir()
+    with pytest.raises(StoreError, match="owner, mode and mount"):
+        SqliteStore(tmp_path / "store.db").open()
