@@ -88,7 +88,8 @@ class Floor:
         self._overwrite = overwrite
         self._offset = 0
         if overwrite:
-            os.write(self._fd, bytes(_FLOOR_FILE_BYTES))
+            for _ in range(0, _FLOOR_FILE_BYTES, 4096):  # of larger pieces the kernel would count all at each change
+                os.write(self._fd, bytes(4096))
             os.fsync(self._fd)
         self._bodies: deque[str] = deque()
         self._taken = 0
