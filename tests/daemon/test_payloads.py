@@ -6,8 +6,10 @@ import errno
 import itertools
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from postroom_daemon.files import Files
 from postroom_daemon.stores import hybrid, payloads
 from postroom_daemon.stores.base import StoreError
 from postroom_daemon.stores.hybrid import HybridStore
+from postroom_daemon.stores.parallel_sync import THREADS, ParallelSync
 from tests.conformance.bench import Bench
 from tests.daemon.test_filesystem import Killed
 from tests.daemon.test_hybrid import payloads as files_of
@@ -175,6 +178,33 @@ def test_bodies_that_were_kept_without_a_sync_are_durable_with_the_next_checkpoi
     for _ in range(2):
         bench.store.checkpoint()
         assert done == ["syncfs"]
+
+
+def test_many_files_are_synced_at_once_and_none_is_in_use_after_one_has_failed() -> None:
+    files, failed, synced = Files(), threading.Event(), set()
+
+    def fsync(fd: int) -> None:
+        if fd == 0:
+            failed.set()
+            raise OSError(errno.EIO, "no")
+        failed.wait()
+        synced.add(fd)
+
+    files.fsync = fsync
+    parallel = ParallelSync(files)
+    with pytest.raises(OSError, match="no"):
+        parallel.sync(range(40))
+    assert synced == set(range(40)) - set(range(0, 40, THREADS))
+    parallel.sync([5])
+    parallel.close()
+
+
+def test_a_disk_that_became_read_only_is_told(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = make_bench("hybrid").open()
+    really = os.fstatvfs
+    read_only = SimpleNamespace(f_flag=really(0).f_flag | os.ST_RDONLY)
+    monkeypatch.setattr(os, "fstatvfs", lambda fd: read_only)
+    assert "read-only" in bench.do("health")["checks"]["store"]["error"]
 
 
 # --- the audit --------------------------------------------------------------------------------------------------------

@@ -21,9 +21,9 @@ from ..files import FULL_ERRNOS, Files
 from ..quarantine import Quarantine
 from ..records import BodyReference, Entry
 from .base import BodyLost, StoreError, StoreFull
-from .fs_names import queue_directory, queue_of_directory
+from .fs_names import queue_of_directory
 from .payload_audit import Finding, Kept, audit_payloads
-from .payloads import PayloadName, Payloads, payload_path
+from .payloads import PayloadName, Payloads, directory_of, payload_path
 from .sqlite import PAYLOADS_FACT, SqliteStore
 
 log = logging.getLogger(__name__)
@@ -171,9 +171,10 @@ class HybridStore(SqliteStore):
         self._add(entry, orjson.dumps(reference.to_json()).decode(), "payload")
 
     def delete(self, entry: Entry, before: State) -> None:
-        row = self._row(self._get_body, (entry.key,))
+        # Where no small bodies are kept inline, to find no file costs less than to ask.
+        row = self._row(self._get_body, (entry.key,)) if self._inline_below else None
         super().delete(entry, before)
-        if row and row[1] == "payload":
+        if row is None or row[1] == "payload":
             self._gone.append(payload_path(entry.seq, entry.queue, entry.key))
 
     def envelope(self, key: str) -> bytes:
@@ -206,7 +207,7 @@ class HybridStore(SqliteStore):
 
     def _kept(self) -> Iterator[Kept]:
         """Every message whose body lies in a file, in the order of the files. SQLite sorts them, on disk if need be."""
-        self._db.create_function("payload_directory", 1, lambda queue: queue_directory(queue, ""), deterministic=True)
+        self._db.create_function("payload_directory", 1, directory_of, deterministic=True)
         kv, msg = self._tables["kv"], self._tables["msg"]
         try:
             for _, seq, queue, key, value in self._db.execute(

@@ -6,11 +6,13 @@ the root's descriptor stays open; all paths are relative to it.
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import re
 import stat
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,6 +20,7 @@ from ..files import CREATE_FLAGS, DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, File
 from ..quarantine import Quarantine
 from ..records import BodyReference
 from .fs_names import id_of, queue_directory
+from .parallel_sync import ParallelSync
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +64,12 @@ class PayloadName(NamedTuple):
         return f"{self.directory}/{self.shard}/{self.name}"
 
 
+@lru_cache(maxsize=1024)
+def directory_of(queue: str) -> str:
+    """The directory below the root in which a queue's bodies lie."""
+    return queue_directory(queue, "")
+
+
 def shard_of(seq: int) -> str:
     """The directory below its queue's in which a message's file lies."""
     return f"{seq // SHARD_SPAN:08d}"
@@ -68,7 +77,7 @@ def shard_of(seq: int) -> str:
 
 def payload_path(seq: int, queue: str, key: str) -> str:
     """Where the body of a message lies, from what its event says."""
-    return f"{queue_directory(queue, '')}/{shard_of(seq)}/{seq:015d}-{id_of(key, queue)}.json"
+    return f"{directory_of(queue)}/{shard_of(seq)}/{seq:015d}-{id_of(key, queue)}.json"
 
 
 class Payloads:
@@ -78,6 +87,7 @@ class Payloads:
         self.root = root
         self._files = files
         self._quarantine = quarantine
+        self._parallel = ParallelSync(files)
         self._fd = -1
         self._known: set[str] = set()
         self._new: list[str] = []
@@ -97,6 +107,7 @@ class Payloads:
 
     def close(self) -> None:
         self._let_go()
+        self._parallel.close()
         if self._fd >= 0:
             self._files.close(self._fd)
         self._fd = -1
@@ -106,6 +117,8 @@ class Payloads:
         named, held = self._files.stat(self.root), self._files.fstat(self._fd)
         if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
             raise OSError(f"{self.root} was replaced while it was in use")
+        if os.fstatvfs(self._fd).f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, f"{self.root} is mounted read-only")
         self._files.fsync(self._fd)
 
     # --- writing ----------------------------------------------------------------------------------------------
@@ -140,8 +153,7 @@ class Payloads:
             self._late = False
 
     def _sync_held(self) -> None:
-        for fd in self._held:
-            self._files.fsync(fd)
+        self._parallel.sync(self._held)
         self._let_go()
 
     def _let_go(self) -> None:
