@@ -19,6 +19,7 @@ from postroom_common.policy import Policy
 from postroom_common.protocol import PROTOCOL_VERSION
 
 from .cli_local import LOCAL_COMMANDS, json_option
+from .cli_migrate import migrate
 from .cli_options import Source, configured, root_option
 from .config import SETTINGS, Config
 from .config_file import CONFIG_NAME
@@ -193,6 +194,9 @@ def accept_loss(source: Source, as_json: bool) -> None:
     for first, last in losses:
         click.echo(f"events {first} to {last} are lost")
     click.echo("taken note of" if losses else "nothing is lost")
+
+
+main.add_command(migrate)
 
 
 class LineFormatter(logging.Formatter):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,8 @@ from postroom_common.errors import ConfigurationError
 from postroom_common.policy import POLICY_KEYS, Layer, Policy, dlq_name, read_layer
 from postroom_common.protocol import queue_name_problem
 from postroom_common.settings import Setting, flatten, shown
+
+from .files import Files
 
 CONFIG_NAME: Final = "config.json"
 
@@ -170,3 +173,20 @@ def _refuse_strangers(entry: Mapping[str, Any], known: tuple[str, ...], where: s
     for name in entry:
         if name not in known:
             raise ConfigurationError(f"{where}.{name}: unknown key; known here: {', '.join(sorted(known))}")
+
+
+def write_backend(path: Path, backend: str, files: Files) -> None:
+    """Have the configuration file say which backend counts, durably; all else that it says stays. It is made if it is
+    missing. Raises ``OSError``."""
+    tree: dict[str, Any] = {}
+    mode = 0o600
+    if path.exists():
+        tree, mode = strict_loads(path.read_bytes()), stat.S_IMODE(path.stat().st_mode)
+    tree["backend"] = backend
+    directory = files.open_directory(path.parent)
+    try:
+        files.put(
+            directory, path.name, json.dumps(tree, indent=2, ensure_ascii=False).encode() + b"\n", mode, durable=True
+        )
+    finally:
+        files.close(directory)

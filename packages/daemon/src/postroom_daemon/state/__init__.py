@@ -3,10 +3,10 @@ store; written to a file and read back. Backup, restore, migration, export and v
 
 from .changes import bodies_in
 from .lines import Totals, read_state, write_state
-from .loading import load
+from .loading import can_go_on, load
 from .model import Head, State, StateError, message_json
 from .moment import capture
-from .pages import Ask, steady
+from .pages import Ask, of_store, steady
 
 __all__ = [
     "Ask",
@@ -15,9 +15,11 @@ __all__ = [
     "StateError",
     "Totals",
     "bodies_in",
+    "can_go_on",
     "capture",
     "load",
     "message_json",
+    "of_store",
     "read_state",
     "steady",
     "write_state",

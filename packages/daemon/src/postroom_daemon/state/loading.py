@@ -47,15 +47,21 @@ def load(state: State, store: Store) -> list[str]:
     return lost
 
 
-def _begin(state: State, store: Store) -> str:
-    """Prepare the store, if that was not done before. The key behind which the messages are to be put."""
+def can_go_on(store: Store, head: Head) -> bool:
+    """Whether a store is empty, or half filled with the state of ``head``."""
     known: dict[str, Any] | None = store.fact(FACT_LOADING)
     if known:
-        if known != _loading(state.head, known["after"]):
-            raise StateError(f"the store is half filled with event {known['event']} of root {known['root']}")
+        return known == _loading(head, known["after"])
+    return not (store.applied or store.queue_names("", 1))
+
+
+def _begin(state: State, store: Store) -> str:
+    """Prepare the store, if that was not done before. The key behind which the messages are to be put."""
+    if not can_go_on(store, state.head):
+        raise StateError("the store is not empty, and holds something else")
+    known: dict[str, Any] | None = store.fact(FACT_LOADING)
+    if known:
         return str(known["after"])
-    if store.applied or store.queue_names("", 1):
-        raise StateError("the store is not empty")
     store.begin()
     store.applied = state.head.event
     store.put_fact(FACT_LOADING, _loading(state.head, ""))
@@ -84,8 +90,9 @@ def _put_message(message: Message, store: Store) -> bool:
     if "bodyLost" in message:
         return False
     entry, body = entry_from_json(message), body_of(message)
-    if store.get(entry.key):  # put there before an interruption, behind the last checkpoint
-        return True
+    known = store.get(entry.key)
+    if known:  # put there before an interruption, behind the last checkpoint: it may be torn
+        store.delete(known, known.state)
     reference = store.keep_body(entry.seq, entry.queue, entry.key, body)
     if reference:
         store.insert_kept(entry, reference)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ..records import QueueRecord
+from ..clock import Now
+from ..records import FACT_EPOCH, QueueRecord
+from ..stores.base import Store
+from ..verbs.state import read_page
 from .model import Head, Message, State, StateError
 
 #: Entries of a page.
@@ -52,3 +55,22 @@ def steady(ask: Ask) -> State:
             yield from page.items
 
     return State(head, [QueueRecord.from_json(item) for item in items("queues")], items("messages"))
+
+
+def of_store(store: Store, now: Now) -> State:
+    """The state that a store holds. It must be open, without a transaction, and nobody else may work on it meanwhile.
+
+    Raises ``StateError`` when it was never used; going through it raises ``StoreError``.
+    """
+    if not store.fact(FACT_EPOCH):
+        raise StateError("the store is empty")
+
+    def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        store.begin()  # a page is one transaction: what it has read is forgotten at its end
+        try:
+            page = read_page(store, payload["part"], payload.get("after", ""), payload.get("limit", 1))
+        finally:
+            store.rollback()
+        return page | {"engineMs": now.engine, "wallMs": now.wall}
+
+    return steady(ask)

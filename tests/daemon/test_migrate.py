@@ -1,0 +1,152 @@
+"""postroomd migrate: the same messages in another store, whenever it is stopped."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from postroom_daemon.backends import places
+from postroom_daemon.config import Config, load
+from postroom_daemon.files import Files
+from postroom_daemon.local import open_local
+from postroom_daemon.migrate import migrate
+from postroom_daemon.state import StateError, steady
+from tests.conformance.bench import Bench
+from tests.daemon.test_state import plain, work
+
+BACKENDS = ("sqlite", "filesystem", "hybrid")
+PAIRS = list(itertools.permutations(BACKENDS, 2))
+
+
+class Killed(BaseException):
+    pass
+
+
+class KillingFiles(Files):
+    """Kills at the n-th call that changes something."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.left = at
+        self.fsync = self.syncfs = lambda fd: None  # no power is cut here
+        for name in ("rename", "unlink", "mkdir", "fsync", "write", "syncfs"):
+            setattr(self, name, self.counted(getattr(self, name)))
+
+    def counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def killing(*arguments: Any, **options: Any) -> Any:
+            self.left -= 1
+            if self.left < 0:
+                raise Killed
+            return call(*arguments, **options)
+
+        return killing
+
+
+def make_root(path: Path, backend: str, count: int = 80) -> Config:
+    """A root with a history, whose configuration file names the backend."""
+    path.mkdir()
+    (path / "config.json").write_text(json.dumps({"nodeId": "press", "backend": backend}))
+    bench, random = Bench(path, backend, **{"sqlite.synchronous": "OFF"}), Random(11)
+    bench.files.fdatasync = bench.files.fsync = bench.files.syncfs = lambda fd: None  # no power is cut here
+    bench.open()
+    for _ in range(count):
+        work(bench, random)
+    bench.stop()
+    bench.store.checkpoint()
+    bench.close()
+    return load(path, None, {}, {})
+
+
+def state_of(path: Path) -> dict[str, Any]:
+    """All that a root holds, as its configuration file says."""
+    with open_local(load(path, None, {}, {}), still=True) as session:
+        found = plain(steady(session.call))
+    return {"queues": found["queues"], "messages": found["messages"]}
+
+
+def quiet(text: str) -> None:
+    return
+
+
+@pytest.mark.parametrize(("old", "new"), PAIRS)
+def test_every_message_is_in_the_new_store_and_the_old_one_is_kept(tmp_path: Path, old: str, new: str) -> None:
+    config = make_root(tmp_path / "root", old)
+    before = state_of(config.root)
+    assert len(before["messages"]) > 10
+    done = migrate(config, new, quiet)
+    after = load(config.root, None, {}, {})
+    assert (after.settings.backend, after.settings.node_id) == (new, "press")
+    assert state_of(config.root) == before
+    assert done.messages == len(before["messages"])
+    assert done.kept
+    assert all(path.exists() for path in done.kept)
+    left = {path for path in places(config.settings) if path.exists()} - set(places(after.settings))
+    assert not left
+    migrate(after, old, quiet)
+    assert state_of(config.root) == before
+
+
+@pytest.mark.parametrize(("old", "new"), PAIRS)
+def test_whenever_it_is_killed_the_root_works_and_it_goes_on(tmp_path: Path, old: str, new: str) -> None:
+    for at in itertools.chain(range(4), itertools.count(4, 7)):
+        config = make_root(tmp_path / f"root{at}", old, count=25)
+        before = state_of(config.root)
+        try:
+            migrate(config, new, quiet, KillingFiles(at))
+        except Killed:
+            assert state_of(config.root) == before
+            again = load(config.root, None, {}, {})
+            if again.settings.backend != new:
+                migrate(again, new, quiet)
+            assert state_of(config.root) == before
+            assert load(config.root, None, {}, {}).settings.backend == new
+            continue
+        break
+    assert at > 3
+
+
+def test_a_configuration_that_it_could_not_change_is_told(tmp_path: Path) -> None:
+    config = make_root(tmp_path / "root", "sqlite", 5)
+    with pytest.raises(StateError, match="is sqlite already"):
+        migrate(config, "sqlite", quiet)
+    by_flag = load(config.root, None, {}, {"backend": "sqlite"})
+    with pytest.raises(StateError, match="set by flag --backend"):
+        migrate(by_flag, "hybrid", quiet)
+    by_environment = load(config.root, None, {"POSTROOM_BACKEND": "sqlite"}, {})
+    with pytest.raises(StateError, match="set by environment POSTROOM_BACKEND"):
+        migrate(by_environment, "hybrid", quiet)
+
+
+def test_a_root_without_a_configuration_file_gets_one(tmp_path: Path) -> None:
+    config = make_root(tmp_path / "root", "sqlite", 20)
+    (config.root / "config.json").unlink()
+    before = state_of(config.root)
+    migrate(load(config.root, None, {}, {}), "fs", quiet)
+    assert json.loads((config.root / "config.json").read_text()) == {"backend": "filesystem"}
+    assert state_of(config.root) == before
+
+
+def test_what_another_state_was_put_into_is_thrown_away(tmp_path: Path) -> None:
+    config = make_root(tmp_path / "root", "sqlite", 20)
+    with pytest.raises(Killed):
+        migrate(config, "filesystem", quiet, KillingFiles(30))
+    with open_local(config) as session:
+        session.call("publish", {"queue": "a", "message": "in between"})
+    before = state_of(config.root)
+    migrate(config, "filesystem", quiet)
+    assert state_of(config.root) == before
+    assert not list(config.root.rglob("*.migrating"))
+
+
+def test_the_files_mode_stays(tmp_path: Path) -> None:
+    config = make_root(tmp_path / "root", "sqlite", 5)
+    os.chmod(config.root / "config.json", 0o640)
+    migrate(config, "hybrid", quiet)
+    assert (config.root / "config.json").stat().st_mode & 0o777 == 0o640
