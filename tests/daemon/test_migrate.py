@@ -11,8 +11,10 @@ from random import Random
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from postroom_daemon.backends import places
+from postroom_daemon.cli import main
 from postroom_daemon.config import Config, load
 from postroom_daemon.files import Files
 from postroom_daemon.local import open_local
@@ -150,3 +152,18 @@ def test_the_files_mode_stays(tmp_path: Path) -> None:
     os.chmod(config.root / "config.json", 0o640)
     migrate(config, "hybrid", quiet)
     assert (config.root / "config.json").stat().st_mode & 0o777 == 0o640
+
+
+def test_the_command_tells_what_it_did_and_what_it_kept(tmp_path: Path) -> None:
+    config = make_root(tmp_path / "root", "sqlite", 20)
+    count = len(state_of(config.root)["messages"])
+    done = CliRunner().invoke(main, ["migrate", "--root", str(config.root), "--to", "fs"])
+    assert done.exit_code == 0
+    assert f"{count} messages moved from sqlite to filesystem" in done.stdout
+    assert "kept: " in done.stdout
+    again = CliRunner().invoke(main, ["migrate", "--root", str(config.root), "--to", "filesystem"])
+    assert (again.exit_code, "filesystem already" in again.stderr) == (1, True)
+    back = CliRunner().invoke(main, ["migrate", "--root", str(config.root), "--to", "sqlite", "--json"])
+    shown = json.loads(back.stdout)
+    assert (shown["ok"], shown["from"], shown["to"], shown["messages"]) == (True, "filesystem", "sqlite", count)
+    assert all(Path(path).exists() for path in shown["kept"])

@@ -16,10 +16,10 @@ _CHOICES = sorted(name for name, backend in BACKENDS.items() if backend != Memor
 
 
 @click.command()
-@click.option("--to", "backend", type=click.Choice(_CHOICES), required=True, help="Backend to migrate to.")
+@click.option("--to", "target", type=click.Choice(_CHOICES), required=True, help="Backend to migrate to.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @configured
-def migrate(source: Source, backend: str, as_json: bool) -> None:
+def migrate(source: Source, target: str, as_json: bool) -> None:
     """Move all messages of DIR to another backend, while no daemon runs there.
 
     The new store is filled beside its place, compared with the old one message by message, and only then put in place;
@@ -31,7 +31,7 @@ def migrate(source: Source, backend: str, as_json: bool) -> None:
     config = source.load()
     if not config.root.is_dir():
         raise PostroomError(f"{config.root} does not exist: there is nothing to migrate")
-    done = carry_out(config, backend, lambda text: click.echo(text, err=True))
+    done = carry_out(config, target, lambda text: click.echo(text, err=True))
     if as_json:
         kept = [str(path) for path in done.kept]
         click.echo(json.dumps({
