@@ -27,6 +27,7 @@ from .recovery import Recovery
 from .repeats import Repeats
 from .reserve import Reserve
 from .stores.base import Store, StoreDamaged, StoreError, StoreFull
+from .takeover import take_over
 from .traffic import TrafficLog
 from .vitals import DaemonVitals
 
@@ -121,6 +122,7 @@ def _lacks_space(error: BaseException) -> bool:
 def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
     settings, files = config.settings, sources.files
     with ExitStack() as opened:
+        take_over(config, files, sources.clock(), sources.ids, _quarantine(config, files))
         store = make_store(config.settings, files, _quarantine(config, files))
         store.open()
         opened.callback(store.close)

@@ -1,0 +1,307 @@
+"""A database of the C++ system is taken over whole or not at all, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from postroom_common.protocol import State
+from postroom_daemon.files import Files
+from postroom_daemon.records import history_fact
+from postroom_daemon.root import StartError
+from tests.conformance.bench import Bench, picture
+from tests.daemon.cpp_database import MAKES, CppDatabase
+from tests.daemon.test_filesystem import FewerCalls, Killed
+
+MakeBench = Callable[..., Bench]
+MINUTE = 60_000
+
+
+def database(bench: Bench, make: str = "as shipped") -> CppDatabase:
+    """A database of the C++ system where the bench's store will be."""
+    bench.path.mkdir(parents=True, exist_ok=True)
+    return CppDatabase(bench.config.settings.sqlite_db_path, bench.hands.wall_ms, make)
+
+
+def before(bench: Bench) -> Path:
+    path = bench.config.settings.sqlite_db_path
+    return path.with_name(path.name + ".before-migration")
+
+
+def rows_aside(bench: Bench) -> list[dict[str, Any]]:
+    return [
+        orjson.loads(line)
+        for name, data in sorted(bench.quarantined().items())
+        if ".rows." in name
+        for line in data.splitlines()
+    ]
+
+
+def every_state(old: CppDatabase) -> dict[str, str]:
+    """A message in each state that there is. Their keys by what they are."""
+    now = old.now
+    return {
+        "first": old.message("A1", created=now - 50 * MINUTE, priority=2, attributes='{"k":"v"}', payload="text"),
+        "ready": old.message("A2", created=now - 40 * MINUTE),
+        "requeued": old.message("A3", created=now - 30 * MINUTE, attempt=3),
+        "delayed": old.message("A4", "delayed", created=now, available=now + 5 * MINUTE),
+        "due": old.message("A5", "delayed", created=now - 20 * MINUTE, available=now - MINUTE),
+        "retried": old.message("A6", "delayed", created=now - 10 * MINUTE, available=now + 7 * MINUTE, attempt=2),
+        "leased": old.message("A7", "inflight", created=now - 9 * MINUTE, until=now + 20_000, attempt=1),
+        "over": old.message("A8", "inflight", created=now - 8 * MINUTE, until=now - 5_000, attempt=1),
+        "dead": old.message("A9", "dlq", created=now - 70 * MINUTE, attempt=5, died=now - MINUTE,
+                            reason="retry limit exceeded (attempt 5)"),
+        "nacked": old.message("A10", "dlq", created=now - 60 * MINUTE, attempt=1, queue="other"),
+        "targeted": old.message("A11", created=now - 5 * MINUTE, target="worker-7", queue="other"),
+    }  # fmt: skip
+
+
+def test_every_message_is_there_in_its_state_with_its_body_and_its_age(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench)
+    keys = every_state(old)
+    old.close()
+    bench.open()
+    now = bench.live.clock.now()
+    entries = {name: bench.store.get(key) for name, key in keys.items()}
+    states = {name: entry.state for name, entry in entries.items() if entry}
+    assert states == {
+        "first": State.READY, "ready": State.READY, "requeued": State.READY, "delayed": State.DELAYED,
+        "due": State.READY, "retried": State.DELAYED, "leased": State.INFLIGHT, "over": State.INFLIGHT,
+        "dead": State.DEAD, "nacked": State.DEAD, "targeted": State.READY,
+    }  # fmt: skip
+    for name, entry in entries.items():
+        assert entry is not None
+        assert now.engine - entry.created == now.wall - entry.created_wall, name
+    of = {name: entry for name, entry in entries.items() if entry}
+    assert of["first"].created_wall == bench.hands.wall_ms - 50 * MINUTE and of["first"].priority == 2
+    assert orjson.loads(bench.store.envelope(keys["first"])) == {
+        "parts": [{"text": "text"}],
+        "attributes": {"text": '{"k":"v"}'},
+    }
+    assert of["requeued"].attempt == 3 and of["retried"].attempt == 2
+    assert of["delayed"].due == now.engine + 5 * MINUTE and of["retried"].due == now.engine + 7 * MINUTE
+    assert of["leased"].lease_until == now.engine + 20_000 and of["over"].lease_until == now.engine
+    assert of["targeted"].target == "worker-7"
+    (letter,) = bench.do("list_dlq", queue="telemetry")["messages"]
+    assert (letter["reason"], letter["reasonCode"], letter["attempt"], letter["dlqAt"]) == (
+        "retry limit exceeded (attempt 5)", "RETRY_LIMIT", 5, bench.hands.wall_ms - MINUTE,
+    )  # fmt: skip
+    (letter,) = bench.do("list_dlq", queue="other")["messages"]
+    assert (letter["reason"], letter["reasonCode"]) == ("", "REJECTED")
+    assert bench.do("status", queue="telemetry")["metrics"] == {"ready": 4, "inflight": 1, "delayed": 3, "dlq": 1}
+    assert bench.do("status", queue="telemetry")["oldestReadyAgeMs"] == 50 * MINUTE
+
+
+def test_messages_come_in_the_order_in_which_they_were_published_there(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench)
+    for age, name in ((5, "C"), (9, "A"), (7, "B"), (5, "D")):
+        old.message(name, created=old.now - age * MINUTE, payload=name)
+    old.message("E", priority=9, payload="E")
+    old.close()
+    bench.open()
+    taken = [bench.do("consume_next", queue="telemetry")["message"]["payload"] for _ in range(5)]
+    assert taken == ["E", "A", "B", "C", "D"]
+
+
+def test_a_lease_of_then_holds_until_its_end_and_then_counts_as_failed(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench)
+    key = old.message("A", "inflight", until=old.now + 20_000, attempt=1)
+    old.close()
+    bench.open()
+    assert bench.do("consume_next", queue="telemetry")["message"] is None
+    assert bench.send("ack", messageKey=key).code == "ERR_LEASE_MISMATCH"
+    bench.hands.pass_ms(20_001)
+    bench.run()
+    entry = bench.store.get(key)
+    assert entry is not None and (entry.state, entry.attempt) == (State.DELAYED, 1)
+    assert bench.store.fact(history_fact(key))[0]["reasonCode"] == "LEASE_EXPIRED"
+
+
+def test_what_was_taken_over_is_in_the_journal_and_comes_back_from_it(make_bench: MakeBench) -> None:
+    bench = make_bench(segment_bytes=2000)
+    old = database(bench)
+    keys = list(every_state(old).values())
+    old.policy("telemetry", visibilityTimeoutSec=7)
+    old.close()
+    bench.open()
+    assert len(bench.segments()) > 1 and bench.events()[0]["type"] == "epoch_started"
+    assert [event["id"] for event in bench.events()] == list(range(1, len(bench.events()) + 1))
+    there = picture(bench.store, keys)
+    bench.reopen(without_store=True)
+    assert picture(bench.store, keys) == there
+    bench.publish("telemetry")
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_each_make_of_its_tables_is_taken_over(make_bench: MakeBench, make: str) -> None:
+    bench = make_bench()
+    old = database(bench, make)
+    key = old.message("A", payload="body")
+    old.close()
+    bench.open()
+    assert bench.do("consume_next", queue="telemetry")["message"]["messageKey"] == key
+
+
+def test_a_stored_policy_counts_where_the_configuration_says_something_else(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench)
+    old.policy(
+        "telemetry", visibilityTimeoutSec=30, retry={"limit": 9, "backoff": "fixed", "initialDelaySec": 1},
+        dlq={"enabled": True, "queue": "alarms", "retentionDays": 14},
+    )  # fmt: skip
+    old.policy("unchanged", visibilityTimeoutSec=30)
+    old.message("A", queue="alarms")
+    old.close()
+    bench.open()
+    policy = bench.do("get_policy", queue="telemetry")
+    assert policy["override"] == {"retry": {"limit": 9, "backoff": "fixed"}}
+    assert bench.send("get_policy", queue="unchanged").code == "ERR_QUEUE_NOT_FOUND"
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "its body is missing": {"body": False},
+    "its value is no JSON object": {"value": '{"payload": "x'},
+    "its payload or its attributes are no text": {"value": '{"payload": 5}'},
+    "its body's file": {"value": '{"payloadPath": "./data/payloads/telemetry/active/X.json"}'},
+    "unknown state": {"state": "archive"},
+    "the key of a message must begin with msg:": {"key": "telemetry/X"},
+    "attempt is no integer": {"attempt": "many"},
+    "queue: must not contain control characters": {"queue": "a\nb"},
+}
+
+
+@pytest.mark.parametrize("reason", ODD)
+def test_a_row_of_which_nothing_can_be_made_is_set_aside_with_the_reason(make_bench: MakeBench, reason: str) -> None:
+    bench = make_bench()
+    old = database(bench)
+    old.message("X", **ODD[reason])
+    old.message("sound")
+    old.close()
+    bench.open()
+    (row,) = [row for row in rows_aside(bench) if row["reason"].startswith(reason)]
+    assert "X" in str(row["row"])
+    assert bench.do("consume_next", queue="telemetry")["message"]["messageId"] == "sound"
+
+
+def test_a_second_row_of_a_message_a_stray_body_and_a_cut_reason_lose_nothing(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench, "without a primary key")
+    key = old.message("A", created=1)
+    old.message("A", "dlq", created=1)
+    dead = old.message("B", "dlq", attempt=1, reason="x")
+    old.db.execute("UPDATE msg_index SET dlq_reason = CAST(x'c3a96bc3' AS TEXT) WHERE message_key = ?", (dead,))
+    old.db.execute("INSERT INTO kv VALUES ('msg:telemetry:C', '{}', 'message', 1, 1, NULL)")
+    old.db.execute("INSERT INTO kv VALUES ('policy:telemetry', '{\"wrong\": 1}', 'policy', 1, 1, NULL)")
+    old.close()
+    bench.open()
+    entry = bench.store.get(key)
+    assert entry is not None and entry.state is State.READY
+    assert [row["reason"] for row in rows_aside(bench)][:2] == [
+        "another row of the same message stands before it",
+        "a body without a row in the index",
+    ]
+    assert len(rows_aside(bench)) == 3
+    assert bench.do("list_dlq", queue="telemetry")["messages"][0]["reason"] == "ék\ufffd"
+
+
+def test_bodies_of_its_hybrid_backend_are_read_from_their_files(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid")
+    old = database(bench)
+    folder = bench.path / "data/payloads/telemetry/dlq"
+    folder.mkdir(parents=True)
+    (folder / "A.json").write_text('{"payload": "in a file", "attributes": "{}"}')
+    old.message("A", value='{"messageId": "A", "payloadPath": "./data/payloads/telemetry/active/A.json"}')
+    old.close()
+    bench.open()
+    assert bench.do("consume_next", queue="telemetry")["message"]["payload"] == "in a file"
+
+
+def test_the_old_database_stays_as_it_was_under_another_name(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench)
+    old.message("A", payload="body")
+    dump = list(old.db.iterdump())
+    old.close()
+    bench.open()
+    again = sqlite3.connect(before(bench))
+    assert list(again.iterdump()) == dump
+    again.close()
+
+
+def test_killed_at_any_file_operation_it_is_taken_over_whole_at_the_next_start(make_bench: MakeBench) -> None:
+    clean = make_bench(segment_bytes=1500)
+    old = database(clean)
+    keys = list(every_state(old).values())
+    old.close()
+    counting = FewerCalls(10**9)
+    clean.files = counting
+    clean.open()
+    there = picture(clean.store, keys)["entries"].keys()
+    for calls in range(0, 10**9 - counting.left, 3):
+        bench = make_bench(segment_bytes=1500)
+        old = database(bench)
+        every_state(old)
+        old.close()
+        bench.files = FewerCalls(calls)
+        try:
+            bench.open()
+        except (Killed, StartError):
+            pass
+        bench.close()
+        bench.files = Files()
+        bench.open()
+        assert picture(bench.store, keys)["entries"].keys() == there, calls
+        assert before(bench).exists() and not list(bench.journal_root.glob("ta*"))
+        bench.close()
+
+
+def test_a_full_disk_leaves_the_old_database_as_it_was(make_bench: MakeBench) -> None:
+    bench = make_bench(**{"storage.reserveBytes": "0"})
+    old = database(bench)
+    old.message("A", payload="body")
+    old.close()
+    really = bench.files.write
+
+    def full(fd: int, data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    bench.files.write = full
+    with pytest.raises(StartError, match="No space left"):
+        bench.open()
+    assert not before(bench).exists() and not bench.segments()
+    bench.files.write = really
+    bench.open()
+    assert bench.do("consume_next", queue="telemetry")["message"]["payload"] == "body"
+
+
+def test_it_is_refused_while_the_old_daemon_has_it_open(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench)
+    old.message("A")
+    old.db.execute("SELECT count(*) FROM kv").fetchone()
+    with pytest.raises(StartError, match=r"stop the C\+\+ daemon"):
+        bench.open()
+    assert not before(bench).exists()
+    old.close()
+    bench.open()
+
+
+def test_it_is_refused_where_the_journal_has_other_messages(make_bench: MakeBench) -> None:
+    bench = make_bench().open()
+    bench.publish()
+    bench.close()
+    bench.lose_store()
+    old = database(bench)
+    old.message("A")
+    old.close()
+    with pytest.raises(StartError, match="use a new root for the old one"):
+        bench.open()
+    assert not before(bench).exists()
