@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroom_common.events import Event
+from postroom_daemon.stores.hybrid import HybridStore
+from tests.wire.daemon import Daemon
 
 #: Events that put a message back, and so explain that it is delivered again.
 EXPLANATIONS = ("retried", "released", "reprocessed")
@@ -54,6 +56,13 @@ def audit(events: list[Event]) -> Ledger:
             rule(event, ledger)
             ledger.totals[event["queue"], event["type"]] += 1
     return ledger
+
+
+def audit_bodies(daemon: Daemon) -> None:
+    """What a store keeps in files agrees with its index. The daemon must have ended, however."""
+    with daemon.opened() as store:
+        if isinstance(store, HybridStore):
+            assert list(store.audit()) == []
 
 
 def _check_frames(events: list[Event]) -> None:

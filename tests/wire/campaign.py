@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.wire.audit import audit
-from tests.wire.chaos import run_chaos
+from tests.wire.audit import audit, audit_bodies
+from tests.wire.chaos import Outcome, run_chaos
 from tests.wire.daemon import Daemon
 from tests.wire.flood import flood_before_start, flood_while_running
 
@@ -24,14 +24,18 @@ PATIENCE_S = 1800
 def chaos(options: argparse.Namespace) -> None:
     """Eight clients publish and consume while the daemon is killed."""
     print(f"chaos: {options.messages} messages, {options.kills} kills, seed {options.seed}")
-    on_fresh_root(lambda daemon: run_chaos(daemon, options.messages, options.kills, options.seed, PATIENCE_S))
+
+    def run(daemon: Daemon) -> Outcome:
+        return run_chaos(daemon, options.messages, options.kills, options.seed, PATIENCE_S)
+
+    on_fresh_root(run, options.backend)
 
 
 def flood(options: argparse.Namespace) -> None:
     """Very many request files at once."""
     print(f"flood: {options.files} files before the start; then as many while the daemon is stopped")
-    on_fresh_root(lambda daemon: flood_before_start(daemon, options.files))
-    on_fresh_root(lambda daemon: flood_while_running(daemon, options.files))
+    on_fresh_root(lambda daemon: flood_before_start(daemon, options.files), options.backend)
+    on_fresh_root(lambda daemon: flood_while_running(daemon, options.files), options.backend)
 
 
 def bits(options: argparse.Namespace) -> None:
@@ -45,19 +49,20 @@ def bits(options: argparse.Namespace) -> None:
         flip_bits(daemon, options.rounds, options.seed)
         return f"{options.rounds} starts, no wrong payload, at most the hit message missing"
 
-    on_fresh_root(run, audited=False)
+    on_fresh_root(run, options.backend, audited=False)
 
 
-def on_fresh_root(run: Callable[[Daemon], object], audited: bool = True) -> None:
+def on_fresh_root(run: Callable[[Daemon], object], backend: str, audited: bool = True) -> None:
     """Run on a daemon of its own and print the outcome; what it left is kept if it fails."""
     folder = Path(tempfile.mkdtemp(prefix="postroom-campaign-"))
-    daemon = Daemon(folder / "root")
+    daemon = Daemon(folder / "root", backend=backend)
     began = time.monotonic()
     try:
         print(run(daemon))
         daemon.kill()
         if audited:
             audit(daemon.events())
+            audit_bodies(daemon)
             assert "Traceback" not in daemon.log(), daemon.log()
     except BaseException:
         daemon.kill()
@@ -79,6 +84,7 @@ def main() -> None:
         command = commands.add_parser(run.__name__, help=run.__doc__)
         for name, default in options.items():
             command.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+        command.add_argument("--backend", default="", help="the store; default: what POSTROOM_BACKEND says, or sqlite")
         command.set_defaults(run=run)
     chosen = parser.parse_args()
     print(

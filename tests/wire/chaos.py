@@ -161,8 +161,9 @@ def judge(
     told = defaultdict(list)
     for note in notes:
         told[note[0]].append(note[1:])
-    _judge_publishes(events, told, messages)
-    _judge_deliveries(events, told, outcome)
+    uids = _uids(events, told)
+    _judge_publishes(uids, told, messages)
+    _judge_deliveries(events, uids, told, outcome)
     for _, _, _, code in told["refused"]:
         assert code in ("ERR_LEASE_EXPIRED", "ERR_LEASE_MISMATCH", "ERR_MESSAGE_NOT_FOUND"), code
         outcome.refused[code] += 1
@@ -175,28 +176,40 @@ def judge(
         assert ledger.counts(queue) == shown, queue
 
 
-def _judge_publishes(events: list[Event], told: dict[str, Notes], messages: int) -> None:
-    """Nothing acknowledged is lost, nothing is published twice."""
-    journaled = defaultdict(list)
+def _uids(events: list[Event], told: dict[str, Notes]) -> dict[str, str]:
+    """What was published under which key, by the requests that the clients noted down: a body may lie in a file."""
+    of_request = {request: uid for uid, request in told["attempt"]}
+    assert len(of_request) == len(told["attempt"])
+    uids = {}
     for event in events:
         if event["type"] == "published":
-            journaled[event["message"]["parts"][0]["json"]["uid"]].append(event)
+            uids[event["key"]] = uid = of_request[event["by"]["request"]]
+            if "message" in event:
+                assert event["message"]["parts"][0]["json"]["uid"] == uid, event
+    return uids
+
+
+def _judge_publishes(uids: dict[str, str], told: dict[str, Notes], messages: int) -> None:
+    """Nothing acknowledged is lost, nothing is published twice."""
+    keys = defaultdict(list)
+    for key, uid in uids.items():
+        keys[uid].append(key)
     acknowledged = dict(told["published"])
-    attempted = dict(told["attempt"])
     assert len(told["published"]) == len(acknowledged) == messages
     for uid, key in acknowledged.items():
-        assert [event["key"] for event in journaled[uid]] == [key], f"acknowledged {uid} as {key}: {journaled[uid]}"
-    for uid, found in journaled.items():
+        assert keys[uid] == [key], f"acknowledged {uid} as {key}: {keys[uid]}"
+    for uid, found in keys.items():
         assert len(found) == 1, f"{uid} is published {len(found)} times"
-        assert found[0]["by"]["request"] == attempted[uid]
 
 
-def _judge_deliveries(events: list[Event], told: dict[str, Notes], outcome: Outcome) -> None:
-    """Every delivery that a client saw is in the journal, every settlement too, and every redelivery has its reason."""
+def _judge_deliveries(events: list[Event], uids: dict[str, str], told: dict[str, Notes], outcome: Outcome) -> None:
+    """Every delivery that a client saw is in the journal, and of what was published under that key; every settlement is
+    there too, and every redelivery has its reason."""
     leases = {event["lease"]: event for event in events if event["type"] == "leased"}
     for uid, key, lease, attempt, consumer in told["delivered"]:
         event = leases[lease]
         assert (event["key"], event["attempt"], event["consumer"]) == (key, attempt, consumer), uid
+        assert uids[key] == uid, f"{key} was published as {uids[key]} and delivered as {uid}"
     names = {"ack": ["acked"], "release": ["released"], "extend_lease": ["lease_extended"], "nack": ["retried", "died"]}
     settled = {(event["lease"], event["type"]) for event in events if "by" in event and "lease" in event}
     for command, key, lease in told["settled"]:

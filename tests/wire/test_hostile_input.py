@@ -337,8 +337,8 @@ def test_a_burst_of_large_requests_keeps_its_order_over_the_byte_limit_of_a_grou
         )
     daemon.thaw()
     daemon.wait(lambda: not list(daemon.requests.iterdir()), "all are gone")
-    published = [event["message"]["parts"][0]["text"][:2] for event in daemon.events("published")]
-    assert published == [f"{number:02d}" for number in range(14)]
+    published = [event["by"]["request"] for event in daemon.events("published")]
+    assert published == [f"r{number}" for number in range(14)]
 
 
 def test_names_in_dead_are_never_overwritten(daemon: Daemon) -> None:

@@ -25,8 +25,8 @@ def test_requests_that_wait_together_are_taken_in_the_order_of_their_renames(dae
     daemon.thaw()
     for one in sent:
         assert daemon.answer(one)["ok"]
-    published = [event["message"]["parts"][0]["text"] for event in daemon.events("published")]
-    assert published == [f"{number}" for number in range(600)]
+    published = [event["by"]["request"] for event in daemon.events("published")]
+    assert published == [one.request_id for one in sent]
 
 
 def test_a_message_that_is_tried_again_keeps_its_place(daemon: Daemon) -> None:
