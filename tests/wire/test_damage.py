@@ -17,6 +17,7 @@ from tests.wire.daemon import Daemon
 
 COUNT = 30
 
+
 @pytest.fixture
 def damaged(make_daemon: MakeDaemon) -> Daemon:
     """A daemon that was killed with 30 messages in its queue, and is about to be damaged."""
