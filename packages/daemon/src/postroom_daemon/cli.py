@@ -18,6 +18,7 @@ from postroom_common.errors import ConfigurationError, PostroomError
 from postroom_common.policy import Policy
 from postroom_common.protocol import PROTOCOL_VERSION
 
+from .cli_backup import backup_command, restore
 from .cli_local import LOCAL_COMMANDS, json_option
 from .cli_migrate import migrate
 from .cli_options import Source, configured, root_option
@@ -197,6 +198,8 @@ def accept_loss(source: Source, as_json: bool) -> None:
 
 
 main.add_command(migrate)
+main.add_command(backup_command(versions))
+main.add_command(restore)
 
 
 class LineFormatter(logging.Formatter):

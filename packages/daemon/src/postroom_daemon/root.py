@@ -13,6 +13,7 @@ from postroom_common.errors import PostroomError
 from .attempt import Parts
 from .backends import make_store
 from .broker import Broker
+from .changeover import interruption
 from .clock import Clock
 from .config import Config, Settings
 from .files import FULL_ERRNOS, Files
@@ -84,6 +85,8 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
     with ExitStack() as locks:
         try:
             locks.enter_context(lock_root(config, files))
+            if interrupted := interruption(config.root):
+                raise StartError(interrupted)
             if rewrite_journal:
                 _journal(config, files).rewrite_last()
             if refold:

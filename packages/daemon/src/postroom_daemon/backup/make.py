@@ -1,0 +1,99 @@
+"""Write a backup of a root, whose daemon works on meanwhile, or which is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..config import Config
+from ..reach import Reached, reach
+from ..segments import list_segments
+from ..state import Head, State, Totals, bodies_in, capture, steady, write_state
+from ..state.model import Message
+from .form import CONFIG_NAME, JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, BackupError, Manifest
+from .history import content, event_at, segments_until
+from .sink import Sink, open_sink
+
+
+def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str, str]) -> Manifest:
+    """Write all that a root holds at one event to ``to``: a new folder, a new tar by the ending of its name, or ``-``.
+
+    ``versions`` are told in the manifest. Raises ``BackupError``, ``StartError``, ``StateError``, ``OSError``, and
+    ``NotReached`` when the daemon does not answer. There is then nothing at ``to``.
+    """
+    journal = config.settings.journal_root
+    if not journal.is_dir() or not list_segments(journal):
+        raise BackupError(f"{config.root}: there is no journal, and so nothing to back up")
+    with open_sink(to, config.root) as sink, reach(config) as reached:
+        with _state(config, reached, sink.workspace) as state:
+            counted = _Counted()
+            with sink.file(STATE_NAME) as file:
+                totals = write_state(replace(state, messages=counted.through(state.messages)), file)
+        manifest = _manifest(config, state.head, totals, counted.lost, versions)
+        if with_journal:
+            _add_journal(journal, state.head.event, sink)
+        if config.file:
+            with sink.file(CONFIG_NAME) as file:
+                file.write(config.file.read_bytes())
+        manifest = replace(manifest, files=dict(sink.files))
+        with sink.file(MANIFEST_NAME) as file:  # last: who finds it finds all
+            file.write(manifest.encode())
+    return manifest
+
+
+def _state(config: Config, reached: Reached, workspace: Path) -> AbstractContextManager[State]:
+    if not reached.running:
+        return nullcontext(steady(reached.ask))
+    settings = config.settings
+    return capture(reached.ask, settings.journal_root, bodies_in(settings.hybrid_payload_root), workspace)
+
+
+@dataclass(slots=True)
+class _Counted:
+    """Counts the messages whose bodies are lost."""
+
+    lost: int = 0
+
+    def through(self, messages: Iterable[Message]) -> Iterator[Message]:
+        for message in messages:
+            self.lost += "bodyLost" in message
+            yield message
+
+
+def _manifest(config: Config, head: Head, totals: Totals, bodies_lost: int, versions: dict[str, str]) -> Manifest:
+    event = event_at(config.settings.journal_root, head.event) or {}
+    return Manifest(
+        root=head.root,
+        epoch=head.epoch,
+        event=head.event,
+        event_wall_ms=event.get("wallMs", head.wall_ms),
+        event_crc=event.get("crc", ""),
+        engine_ms=head.engine_ms,
+        wall_ms=head.wall_ms,
+        backend=head.backend,
+        node=config.settings.node_id,
+        queues=totals.queues,
+        messages=totals.messages,
+        bodies_lost=bodies_lost,
+        versions=versions,
+        files={},
+    )
+
+
+def _add_journal(journal: Path, event_id: int, sink: Sink) -> None:
+    """The events up to ``event_id`` that the journal still has.
+
+    The newest segments come first: the daemon removes the oldest ones meanwhile, and what is copied must have no hole.
+    """
+    segments = segments_until(journal, event_id)
+    for index in reversed(range(len(segments))):
+        chunks = content(segments, index, event_id)
+        try:
+            first = next(chunks, b"")
+        except FileNotFoundError:
+            return
+        with sink.file(f"{JOURNAL_NAME}/{segments[index].name}") as file:
+            file.write(first)
+            file.writelines(chunks)

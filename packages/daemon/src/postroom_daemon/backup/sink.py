@@ -1,0 +1,199 @@
+"""Where a backup is written: a folder or a tar beside its place, which gets its name when it is whole and synced."""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import io
+import os
+import shutil
+import sys
+import tarfile
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Final
+
+from ..files import CREATE_FLAGS, DIRECTORY_FLAGS, READ_FLAGS
+from .form import TAR_FOLDER, BackupError, FileFacts
+
+#: What stands for a tar on standard output.
+STDOUT: Final = "-"
+#: Ends the name of a backup that is not whole.
+UNFINISHED: Final = ".unfinished"
+_BUFFER_BYTES: Final = 2**20
+#: Compression that is as strong as it is worth the time.
+_LEVEL: Final = 6
+_PACKED: Final = (".tar.gz", ".tgz")
+
+
+class Sink(ABC):
+    """Takes a backup's files. ``workspace`` is a directory with room for them, ``files`` are those taken so far."""
+
+    def __init__(self, workspace: Path) -> None:
+        self.workspace = workspace
+        self.files: dict[str, FileFacts] = {}
+
+    @contextmanager
+    def file(self, name: str) -> Iterator[IO[bytes]]:
+        """A file to be written, which is taken when the block ends. Raises ``OSError``."""
+        with self._place(name) as file:
+            hashed = _Hashed(file)
+            with io.BufferedWriter(hashed, _BUFFER_BYTES) as writer:
+                yield writer
+        self.files[name] = hashed.facts()
+
+    @abstractmethod
+    def _place(self, name: str) -> AbstractContextManager[IO[bytes]]:
+        """An empty file, which is kept under ``name`` when the block ends."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """All files are taken: make them durable. Raises ``OSError``."""
+
+
+class _Hashed(io.RawIOBase):
+    """Knows the length and the digest of what is written through it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        super().__init__()
+        self._file = file
+        self._size = 0
+        self._digest = hashlib.sha256()
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self._file.write(data)
+        self._size += len(data)
+        self._digest.update(data)
+        return len(data)
+
+    def facts(self) -> FileFacts:
+        return FileFacts(self._size, self._digest.hexdigest())
+
+
+class FolderSink(Sink):
+    """Into a directory that is there and empty."""
+
+    @contextmanager
+    def _place(self, name: str) -> Iterator[IO[bytes]]:
+        path = self.workspace / name
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        with open(os.open(path, CREATE_FLAGS, 0o600), "wb", buffering=0) as file:
+            yield file
+            os.fsync(file.fileno())
+
+    def finish(self) -> None:
+        for directory in {(self.workspace / name).parent for name in self.files}:
+            _sync(directory)
+
+
+class TarSink(Sink):
+    """Into a tar that is written from its beginning to its end. Each file is first written to the workspace, since a
+    tar tells lengths beforehand."""
+
+    def __init__(self, target: IO[bytes], packed: bool, workspace: Path) -> None:
+        super().__init__(workspace)
+        self._packed = gzip.GzipFile(fileobj=target, mode="wb", compresslevel=_LEVEL) if packed else None
+        self._tar = tarfile.open(fileobj=self._packed or target, mode="w|")  # noqa: SIM115 - closed by finish
+
+    @contextmanager
+    def _place(self, name: str) -> Iterator[IO[bytes]]:
+        with TemporaryFile(dir=self.workspace, prefix="backup-") as file:
+            yield file
+            member = tarfile.TarInfo(f"{TAR_FOLDER}/{name}")
+            member.size, member.mode, member.mtime = file.tell(), 0o600, int(time.time())
+            file.seek(0)
+            self._tar.addfile(member, file)
+
+    def finish(self) -> None:
+        self._tar.close()
+        if self._packed:
+            self._packed.close()
+
+
+@contextmanager
+def open_sink(to: str, workspace: Path) -> Iterator[Sink]:
+    """Where a backup named ``to`` goes. When the block ends it is there, whole and durable; when it fails, it is not.
+
+    ``workspace`` is used for a tar on standard output: there, the reader has to look whether the tar is whole. Raises
+    ``BackupError`` when there is something of that name, ``OSError``.
+    """
+    if to == STDOUT:
+        sink: Sink = TarSink(sys.stdout.buffer, False, workspace)
+        yield sink
+        sink.finish()
+        sys.stdout.buffer.flush()
+        return
+    path = Path(os.path.abspath(to))
+    if os.path.lexists(path):
+        raise BackupError(f"{path} exists already: name a new place")
+    beside = path.with_name(path.name + UNFINISHED)
+    with ExitStack() as opened:
+        if path.name.endswith((".tar", *_PACKED)):
+            file = opened.enter_context(open(_make_alone(beside, folder=False, held=opened), "wb", closefd=False))
+            sink = TarSink(file, path.name.endswith(_PACKED), path.parent)
+        else:
+            file = None
+            _make_alone(beside, folder=True, held=opened)
+            sink = FolderSink(beside)
+        try:
+            yield sink
+            sink.finish()
+            if file:
+                file.flush()
+            _sync(beside)
+            if os.path.lexists(path):
+                raise BackupError(f"{path} was made by somebody else meanwhile")
+            beside.rename(path)
+        except BaseException:
+            _remove(beside)
+            raise
+        _sync(path.parent)
+
+
+def _make_alone(path: Path, folder: bool, held: ExitStack) -> int:
+    """Make what is not whole yet, and hold its lock; what a backup that was killed has left is removed before. Its
+    descriptor."""
+    if os.path.lexists(path):
+        with ExitStack() as other:
+            _lock(path, other)
+            _remove(path)
+    if folder:
+        path.mkdir(mode=0o700)
+        return _lock(path, held)
+    fd = os.open(path, CREATE_FLAGS, 0o600)
+    held.callback(os.close, fd)
+    fcntl.flock(fd, fcntl.LOCK_EX)
+    return fd
+
+
+def _lock(path: Path, held: ExitStack) -> int:
+    fd = os.open(path, READ_FLAGS)
+    held.callback(os.close, fd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise BackupError(f"{path}: another backup is being written there") from None
+    return fd
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, DIRECTORY_FLAGS if path.is_dir() else READ_FLAGS)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,93 @@
+"""A root put in place of another, as one change: a file in it lists every rename, and is there until all are done.
+
+While it is there, the root is neither the old one nor the new one: nobody may open it, and whoever began goes on where
+he was interrupted.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.errors import PostroomError
+
+from .files import Files
+
+MARKER_NAME: Final = "restore.json"
+
+
+class ChangeoverError(PostroomError):
+    """It can neither be finished nor undone by the program: somebody has taken away a part of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changeover:
+    """All renames, each from one path to another: what goes aside, then what comes into place.
+
+    ``asked`` tells one wish from another, ``result`` is what to say when it is done.
+    """
+
+    asked: str
+    aside: list[tuple[str, str]]
+    into_place: list[tuple[str, str]]
+    result: dict[str, Any]
+
+
+def interruption(root: Path) -> str | None:
+    """Why a root must not be opened, when its changeover was interrupted."""
+    if not (root / MARKER_NAME).exists():
+        return None
+    return f"{root}: its restore was interrupted: give the same postroomd restore again, which finishes it"
+
+
+def read_changeover(root: Path) -> Changeover | None:
+    """The changeover that was interrupted, if there is one. Raises ``OSError``."""
+    try:
+        data = orjson.loads((root / MARKER_NAME).read_bytes())
+    except FileNotFoundError:
+        return None
+    return Changeover(**data)
+
+
+def carry_out(changeover: Changeover, root: Path, files: Files) -> None:
+    """Do it from the beginning, or from where it was interrupted; it is durable in the end.
+
+    Raises ``OSError``, ``ChangeoverError``: then it is to be done again.
+    """
+    directory = files.open_directory(root)
+    try:
+        if not (root / MARKER_NAME).exists():
+            files.put(directory, MARKER_NAME, orjson.dumps(asdict(changeover)), durable=True)
+        # Where something is aside already, what is in its place now is new.
+        _rename([(source, target) for source, target in changeover.aside if not os.path.lexists(target)], files)
+        _sync(changeover.aside, files)
+        _rename(changeover.into_place, files)
+        _sync(changeover.into_place, files)
+        files.unlink(MARKER_NAME, dir_fd=directory)
+        files.fsync(directory)
+    finally:
+        files.close(directory)
+
+
+def _rename(pairs: list[tuple[str, str]], files: Files) -> None:
+    for source, target in pairs:
+        if os.path.lexists(source):
+            parent = Path(target).parent
+            if not parent.is_dir():
+                files.close(files.open_directory(parent))
+            files.rename(source, target)
+        elif not os.path.lexists(target):
+            raise ChangeoverError(f"neither {source} nor {target} is there: put back the one that you have moved")
+
+
+def _sync(pairs: list[tuple[str, str]], files: Files) -> None:
+    for parent in dict.fromkeys(os.path.dirname(path) for pair in pairs for path in pair):
+        fd = files.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            files.fsync(fd)
+        finally:
+            files.close(fd)

@@ -1,0 +1,98 @@
+"""The places where a root lies: what is there now, what a restore prepares beside it, and where the old goes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import NamedTuple
+
+from ..backends import beside, places
+from ..config import Config, Settings
+from ..config_file import CONFIG_NAME, write_backend
+from ..files import Files
+from ..journal_order import MOVED_SUFFIX
+from ..segments import is_segment_name
+from ..stores.filesystem import FilesystemStore
+from ..stores.hybrid import HybridStore
+from .staging import SUFFIX
+from .target import RestoreError
+
+
+class Move(NamedTuple):
+    """Something that goes aside, into a directory that says when it was replaced."""
+
+    directory: Path
+    source: Path
+    target: Path
+
+
+def _all_places(settings: Settings) -> Iterator[Path]:
+    """Where any store may lie."""
+    for backend in (HybridStore.name, FilesystemStore.name):
+        yield from places(replace(settings, backend=backend))
+
+
+class Ground:
+    """Those of one configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._settings = config.settings
+        self._configuration = config.file or config.root / CONFIG_NAME
+
+    def occupied(self) -> dict[Path, str]:
+        """The journal's files and what stores have left, each with the name that it gets aside. Raises ``OSError``."""
+        journal = self._settings.journal_root
+        names = sorted(os.listdir(journal)) if journal.is_dir() else []
+        found = {
+            journal / name: f"journal/{name}" for name in names if is_segment_name(name.removesuffix(MOVED_SUFFIX))
+        }
+        called = {self._settings.hybrid_payload_root: "payloads", self._settings.filesystem_root: "filesystem"}
+        for place in _all_places(self._settings):
+            empty = place.is_dir() and not any(place.iterdir())
+            if os.path.lexists(place) and not empty:
+                found[place] = called.get(place, place.name)
+        return found
+
+    def check_movable(self) -> None:
+        """Raise ``RestoreError`` for a directory that cannot be renamed."""
+        for place in (self._settings.filesystem_root, self._settings.hybrid_payload_root):
+            if os.path.ismount(place):
+                raise RestoreError(f"{place} is a mount point, which cannot be renamed: use a directory below it")
+
+    def aside(self, wall_ms: int, with_configuration: bool) -> list[Move]:
+        """Where everything goes: into the root, or beside its place, where that is on another file system."""
+        there = self.occupied()
+        if with_configuration and self._configuration.exists():
+            there[self._configuration] = CONFIG_NAME
+        root = self._config.root
+        homes = {path: root if path.lstat().st_dev == root.stat().st_dev else path.parent for path in there}
+        name = f"replaced-{datetime.fromtimestamp(wall_ms // 1000, UTC):%Y%m%dT%H%M%SZ}"
+        names = (f"{name}-{number}" if number else name for number in count())
+        free = next(name for name in names if not any((home / name).exists() for home in homes.values()))
+        return [Move(homes[path] / free, path, homes[path] / free / called) for path, called in there.items()]
+
+    def stage_configuration(self, files: Files) -> tuple[str, str]:
+        """Prepare a configuration file that names the backend: the rename that puts it in place. Raises ``OSError``."""
+        staged = self._configuration.with_name(self._configuration.name + SUFFIX)
+        if self._configuration.exists():
+            shutil.copy(self._configuration, staged)
+        write_backend(staged, self._settings.backend, files)
+        return str(staged), str(self._configuration)
+
+    def clear(self) -> None:
+        """Remove what a restore has prepared that did not come to its end. Raises ``OSError``."""
+        found = [*_all_places(beside(self._settings, SUFFIX)), self._config.root / ("backup" + SUFFIX)]
+        found.append(self._configuration.with_name(self._configuration.name + SUFFIX))
+        if self._settings.journal_root.is_dir():
+            found += self._settings.journal_root.glob("*.jsonl" + SUFFIX)
+        for path in found:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
