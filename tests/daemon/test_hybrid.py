@@ -7,6 +7,7 @@ import errno
 import os
 import shutil
 import socket
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from postroom_daemon.files import Files
 from postroom_daemon.root import StartError
 from postroom_daemon.stores.base import BodyLost
+from postroom_daemon.stores.hybrid import HybridStore
 from tests.conformance.bench import Bench
 from tests.daemon.test_filesystem import FewerCalls, Killed, seen_in, work
 
@@ -420,3 +422,22 @@ def test_the_size_from_which_bodies_lie_in_files_may_change(sizes: tuple[str, st
         lease = changed.do("consume_next", queue="q", client="another")["lease"]
         changed.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"], client="another")
     assert payloads(changed) == []
+
+
+@pytest.mark.parametrize("value", ["{}", "[]", "no JSON", '{"bytes":1,"blake2b":"00"}'])
+@pytest.mark.parametrize("crc", ["crc", "NULL"])
+def test_a_reference_that_has_changed_in_the_database_is_a_lost_body(
+    value: str, crc: str, make_bench: MakeBench
+) -> None:
+    bench = make_bench("hybrid").open()
+    lost, sound = bench.publish("q", "mine"), bench.publish("q", "other")
+    bench.close()
+    with contextlib.closing(sqlite3.connect(bench.config.settings.sqlite_db_path)) as db, db:
+        db.execute(f"UPDATE kv SET value = ?, crc = {crc} WHERE key = ?", (value, lost))
+    bench.open()
+    assert isinstance(bench.store, HybridStore)
+    assert [(one.kind, one.key) for one in bench.store.audit()] == [("wrong", lost)]
+    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == sound
+    (letter,) = bench.do("list_dlq", queue="q")["messages"]
+    assert (letter["messageKey"], letter["reasonCode"]) == (lost, "BODY_LOST")
+    assert len(payloads(bench)) == 2

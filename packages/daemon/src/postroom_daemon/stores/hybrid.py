@@ -25,9 +25,13 @@ from .fs_names import queue_of_directory
 from .payload_audit import Finding, Kept, audit_payloads
 from .payloads import PayloadName, Payloads, directory_of, payload_path
 from .sqlite import PAYLOADS_FACT, SqliteStore
+from .sqlite_errors import translated
+from .sqlite_rows import value_holds
 
 log = logging.getLogger(__name__)
 
+#: The ``value_type`` of a row that refers to a body.
+_PAYLOAD: Final = "payload"
 #: The fact that names the files that were about to be removed when the last transaction ended.
 LEAVING_FACT: Final = "payloads-leaving"
 #: Files that a group may leave behind at a crash. Where more are found, they come from elsewhere.
@@ -52,7 +56,6 @@ class HybridStore(SqliteStore):
         self._payloads = Payloads(files, payload_root, quarantine)
         self._inline_below = inline_below_bytes
         self._gone: list[str] = []
-        self._read: tuple[str, bytes] = ("", b"")  # the body that was read last
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -68,7 +71,6 @@ class HybridStore(SqliteStore):
             raise
 
     def _open_payloads(self) -> None:
-        self._get_body = f"SELECT value, value_type FROM {self._tables['kv']} WHERE key = ?"
         self._check_mounted()
         self._payloads.open()
         if not self.fact(PAYLOADS_FACT):
@@ -87,7 +89,7 @@ class HybridStore(SqliteStore):
         )
 
     def _has_payloads(self) -> bool:
-        return self._row(f"SELECT 1 FROM {self._tables['kv']} WHERE value_type = 'payload' LIMIT 1") is not None
+        return self._row(f"SELECT 1 FROM {self._tables['kv']} WHERE value_type = '{_PAYLOAD}' LIMIT 1") is not None
 
     def close(self) -> None:
         super().close()
@@ -99,7 +101,7 @@ class HybridStore(SqliteStore):
         super().commit()
         self._payloads.keep()
         self._remove(self._gone)
-        self._forget()
+        self._gone.clear()
 
     def _remove(self, paths: list[str]) -> None:
         for path in paths:
@@ -107,12 +109,8 @@ class HybridStore(SqliteStore):
 
     def rollback(self) -> None:
         self._payloads.take_back()
-        self._forget()
-        super().rollback()
-
-    def _forget(self) -> None:
         self._gone.clear()
-        self._read = ("", b"")
+        super().rollback()
 
     def checkpoint(self) -> int:
         try:
@@ -168,36 +166,36 @@ class HybridStore(SqliteStore):
             raise _translated(error) from error
 
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
-        self._add(entry, orjson.dumps(reference.to_json()).decode(), "payload")
+        self._add(entry, orjson.dumps(reference.to_json()).decode(), _PAYLOAD)
 
     def delete(self, entry: Entry, before: State) -> None:
         # Where no small bodies are kept inline, to find no file costs less than to ask.
-        row = self._row(self._get_body, (entry.key,)) if self._inline_below else None
+        row = self._row(self._get_value, (entry.key,)) if self._inline_below else None
         super().delete(entry, before)
-        if row is None or row[1] == "payload":
+        if row is None or row[1] == _PAYLOAD:
             self._gone.append(payload_path(entry.seq, entry.queue, entry.key))
 
     def envelope(self, key: str) -> bytes:
         if self._read[0] == key:
             return self._read[1]
-        row = self._row(self._get_body, (key,))
-        if row is None or row[1] != "payload":
+        row = self._row(self._get_value, (key,))
+        if row is None or row[1] != _PAYLOAD:
             return super().envelope(key)
         entry = self.get(key)
         if entry is None:
             raise StoreError(f"no index of {key}")
+        reference = _reference(key, *row)
+        if reference is None:
+            raise BodyLost(key, f"what refers to it has changed in {self._path}")
         path = payload_path(entry.seq, entry.queue, key)
         try:
-            body = self._payloads.read(path, BodyReference.from_json(orjson.loads(row[0])))
+            body = self._payloads.read(path, reference)
         except OSError as error:
             raise _translated(error) from error
         if body is None:
             raise BodyLost(key, f"{self._payloads.root / path} is missing, damaged or another message's")
         self._read = (key, body)
         return body
-
-    def check_body(self, key: str) -> None:
-        self.envelope(key)
 
     # --- looking after the files ------------------------------------------------------------------------------
 
@@ -210,14 +208,13 @@ class HybridStore(SqliteStore):
         self._db.create_function("payload_directory", 1, directory_of, deterministic=True)
         kv, msg = self._tables["kv"], self._tables["msg"]
         try:
-            for _, seq, queue, key, value in self._db.execute(
-                f"SELECT payload_directory(m.queue) AS directory, m.seq, m.queue, k.key, k.value FROM {kv} k"
-                f" JOIN {msg} m ON m.message_key = k.key WHERE k.value_type = 'payload' ORDER BY directory, m.seq"
+            for _, seq, queue, key, *row in self._db.execute(
+                "SELECT payload_directory(queue) AS directory, seq, queue, key, value, value_type, k.crc"
+                f" FROM {kv} k JOIN {msg} ON message_key = key WHERE value_type = '{_PAYLOAD}' ORDER BY directory, seq"
             ):
-                name = PayloadName.read(payload_path(seq, queue, key))
-                yield Kept(name, key, BodyReference.from_json(orjson.loads(value)))
+                yield Kept(PayloadName.read(payload_path(seq, queue, key)), key, _reference(key, *row))
         except sqlite3.Error as error:
-            raise StoreError(f"SQLite: {error}") from error
+            raise translated(error, self._path) from error
 
     def set_orphan_aside(self, path: str) -> None:
         """Move an orphan, or what else the audit has found that is no message's, to quarantine. ``path`` is relative to
@@ -234,12 +231,22 @@ class HybridStore(SqliteStore):
         """Whether the body of a message lies there."""
         queue = queue_of_directory(name.directory)
         kv, msg = self._tables["kv"], self._tables["msg"]
-        select = f"SELECT queue, key FROM {kv} JOIN {msg} ON message_key = key WHERE value_type = 'payload' AND seq = ?"
+        select = (
+            f"SELECT queue, key FROM {kv} JOIN {msg} ON message_key = key WHERE value_type = '{_PAYLOAD}' AND seq = ?"
+        )
         if queue is not None and not name.id.startswith("+"):  # else only its number can be looked for
             rows = self._rows(f"{select} AND key = ?", (name.seq, message_key(queue, name.id)))
         else:
             rows = self._rows(select, (name.seq,))
         return any(payload_path(name.seq, queue, key) == str(name) for queue, key in rows)
+
+
+def _reference(key: str, value: str, kind: str, crc: int | None) -> BodyReference | None:
+    """What a row says of the body that it refers to; None when the row has changed on the disk."""
+    try:
+        return BodyReference.from_json(orjson.loads(value)) if value_holds(key, value, kind, crc) else None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 def _translated(error: OSError) -> StoreError:

@@ -40,11 +40,11 @@ class Finding(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """A message of the index whose body lies in a file."""
+    """A message of the index whose body lies in a file. Without a ``reference`` nobody knows what it was."""
 
     name: PayloadName
     key: str
-    reference: BodyReference
+    reference: BodyReference | None
 
 
 def audit_payloads(payloads: Payloads, kept: Iterable[Kept], contents: bool = True) -> Iterator[Finding]:
@@ -122,6 +122,8 @@ def _shard(
 def _problem(payloads: Payloads, message: Kept, contents: bool) -> str:
     """What is wrong with a message's file; nothing if it is sound."""
     path, reference = str(message.name), message.reference
+    if reference is None:
+        return "cannot be checked: what the index says of it has changed on the disk"
     try:
         status = payloads.status(path)
         if not stat.S_ISREG(status.st_mode):
