@@ -12,6 +12,7 @@ import os
 import selectors
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -147,6 +148,7 @@ class _Loop:
         self._next_scan = 0.0
         self._stalled = False
         self._next_checkpoint = time.monotonic() + CHECKPOINT_S
+        self._checkpointing = False
         self._next_sync = 0.0
         self._segment = root.journal.segment
         root.vitals.mailbox_figures = lambda: mailbox.figures() | {"parked": root.broker.waiters.count}
@@ -164,7 +166,7 @@ class _Loop:
                 scan = self._wait()
             notify("STOPPING=1")
             self._broker.stop()
-            self._checkpoint()
+            self._checkpoint(self._root.store.checkpoint)
             log.info("stopped")
         finally:
             self._selector.close()
@@ -204,12 +206,20 @@ class _Loop:
         if rolled or not self._root.vitals.room_to_publish() or time.monotonic() >= self._next_checkpoint:
             self._segment = self._root.journal.segment
             self._next_checkpoint = time.monotonic() + CHECKPOINT_S
-            self._checkpoint()
+            self._checkpointing = True
+        if self._checkpointing:
+            self._checkpoint(self._root.store.checkpoint_step)
 
-    def _checkpoint(self) -> None:
+    def _checkpoint(self, checkpoint: Callable[[], int | None]) -> None:
+        """Make the store durable, and drop what the journal need not keep any longer. Called again while the store is
+        at it."""
         settings, journal = self._settings, self._root.journal
         try:
-            folded = self._root.store.checkpoint()
+            self._checkpointing = False
+            folded = checkpoint()
+            if folded is None:
+                self._checkpointing = True
+                return
             old = self._root.clock.now().engine - settings.journal_retention_hours * 3600 * 1000
             recent = self._root.clock.now().engine - REPEATS_MS
             removed = journal.drop_segments(folded, old, settings.journal_max_bytes, recent)

@@ -87,6 +87,11 @@ class Store(ABC):
     def checkpoint(self) -> int:
         """Make all that is committed survive a power cut. The id of the last event that does."""
 
+    def checkpoint_step(self) -> int | None:
+        """As ``checkpoint``, outside of a transaction, for a store whose checkpoints take time: begin one, or look how
+        it fares. None while it is under way: call it again."""
+        return self.checkpoint()
+
     def tidy(self) -> None:
         """Take one small step, of a few milliseconds, towards giving back the space of messages that are gone. Called
         every second, outside of a transaction. Raises ``StoreDamaged`` only: else it can wait."""

@@ -9,29 +9,30 @@ from __future__ import annotations
 
 import logging
 from bisect import bisect_right, insort
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, ClassVar
 
-from postroom_common.events import Event, EventType, raw_json
+from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ..files import FULL_ERRNOS, LOST_ERRNOS, Files
+from ..files import FULL_ERRNOS, Files
 from ..quarantine import Quarantine
-from ..records import HISTORY, Entry, QueueRecord, with_failure
-from . import fs_content
+from ..records import HISTORY, Entry, QueueRecord
 from .base import BodyLost, Store, StoreError, StoreFull
 from .book import QueueBook
-from .fs_checkpoint import Checkpoint, Checkpoints
+from .fs_checkpoint import Checkpoint, Checkpoints, CheckpointTask
+from .fs_files import MessageFiles
+from .fs_hands import Hands
 from .fs_index import Index
-from .fs_names import DONE, LETTERS, READY, done_name, id_of, queue_directory, read_entry, read_name, write_name
-from .fs_scan import Scan, scan
+from .fs_names import LETTERS, READY
+from .fs_replay import Replay
+from .fs_scan import Scan
 from .fs_tree import Tree
 
 log = logging.getLogger(__name__)
-
-_Facts = tuple[int, dict[str, Any]]  # the line inside a file, by its event, and what it holds
 
 
 class FilesystemStore(Store):
@@ -44,84 +45,111 @@ class FilesystemStore(Store):
     ) -> None:
         self._quarantine = quarantine
         self._meta = meta
+        self._ready_folder = folders[READY]
         self._tree = Tree(files, root, folders)
         self._checkpoints = Checkpoints(files, root / meta)
         self._reset()
 
     def _reset(self) -> None:
+        self._index = Index(self._ready_folder)
+        self._files = MessageFiles(self._tree, self._index, self._quarantine, self._meta)
         self._book = QueueBook()
         self._queues: list[str] = []
         self._facts: dict[str, Any] = {}
-        self._index = Index()
-        self._listed: list[str] = []  # keys, for the pages of ``entries``
-        self._directories: dict[str, str] = {}
-        self._strays: dict[str, str] = {}  # queues of the messages whose key does not tell it
         self._durable = 0  # the event of the last checkpoint
-        self._scan: Scan | None = None  # while the journal is folded after opening
-        self._done: list[tuple[str, str]] = []  # files of messages that are done, until the next checkpoint
+        self._task: CheckpointTask | None = None
+        self._replay: Replay | None = None  # while the journal is folded after opening
+        self.applied = self._applied_before = 0
         self._failed = False
+        # What the open transaction has changed and looked at:
         self._changed: dict[str, Entry | None] = {}
         self._seen: dict[str, Entry] = {}
         self._bodies: dict[str, bytes] = {}  # of new messages, and of those to be written anew
-        self._read = ("", b"")  # the file that was read last: its message and content
-        self._inside: dict[str, _Facts] = {}
         self._histories: dict[str, list[Any] | None] = {}
         self._facts_before: dict[str, Any] = {}
         self._new_queues: list[str] = []
-        self.applied = self._applied_before = 0
 
     # --- life -------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         self._reset()
         try:
-            self._tree.open()
-            checkpoint, damaged = self._checkpoints.read()
-            for path in damaged:
-                log.error("%s is damaged; the journal is folded from an earlier one", path)
-                self._quarantine.keep_file(path, "a checkpoint that cannot be read")
-            self.applied = self._applied_before = self._durable = checkpoint.applied
-            self._facts = checkpoint.facts
-            self._scan = scan(self._tree, self._index, self._meta, self._durable, self._quarantine)
-        except OSError as error:
+            with self._translated():
+                self._tree.open()
+                checkpoint = self._read_checkpoint()
+                hands = Hands(self._tree, self._quarantine, self._meta)
+                self._index, found = hands.settle(
+                    lambda: Index(self._ready_folder), checkpoint.applied, checkpoint.messages()
+                )
+        except StoreError:
             self._tree.close()
-            raise _translated(error, self._tree.root) from error
-        self._directories |= self._scan.directories
-        self._strays |= self._scan.queues
-        self._done = [(done.directory, done.place) for done in self._scan.done.values()]
+            raise
+        self._start_from(checkpoint, found)
+
+    def _read_checkpoint(self) -> Checkpoint:
+        checkpoint, damaged = self._checkpoints.read()
+        for path in damaged:
+            log.error("%s is damaged; the journal is folded from an earlier one", path)
+            self._quarantine.keep_file(path, "a checkpoint that cannot be read")
+        return checkpoint
+
+    def _start_from(self, checkpoint: Checkpoint, found: Scan) -> None:
+        self._files = files = MessageFiles(self._tree, self._index, self._quarantine, self._meta)
+        self.applied = self._applied_before = self._durable = files.durable = checkpoint.applied
+        self._facts = checkpoint.facts
+        self._replay = Replay(found, files, self._index, self._quarantine)
+        files.directories |= found.directories
+        files.strays |= found.queues
+        files.done = [(done.directory, done.place) for done in found.done.values()]
         for record in checkpoint.queues:
             self._know(record)
         self._book.commit()
 
     def _know(self, record: QueueRecord) -> None:
         """Take a queue's record into the book, its counters as the files are."""
-        if self._scan:
-            record.counts.update(dict.fromkeys(record.counts, 0) | self._scan.counts.get(record.name, {}))
+        if self._replay:
+            record.counts.update(dict.fromkeys(record.counts, 0) | self._replay.found.counts.get(record.name, {}))
         self._book.put(record)
         insort(self._queues, record.name)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Errors of the operating system as those of the contract."""
+        try:
+            yield
+        except OSError as error:
+            raise self._error(error) from error
+
+    def _error(self, error: OSError) -> StoreError:
+        return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"{self._tree.root}: {error}")
 
     def files(self) -> list[Path]:
         return [self._tree.root]
 
     def close(self) -> None:
+        if self._task:
+            self._task.wait()
+            self._task = None
         self._tree.close()
 
     def probe(self) -> None:
-        try:
+        with self._translated():
             self._tree.probe()
-        except OSError as error:
-            raise _translated(error, self._tree.root) from error
 
     def begin(self) -> None:
         self._applied_before = self.applied
 
     def commit(self) -> None:
+        self._failed = True
         try:
             for key, entry in self._changed.items():
-                self._commit_one(key, entry)
+                if entry is None:
+                    self._files.finish(key, self.applied)
+                else:
+                    self._files.write(entry, self.applied, self._history(key), self._bodies.get(key))
         except OSError as error:
-            self._failed = True
-            raise _translated(error, self._tree.root) from error
+            raise self._error(error) from error
+        self._failed = False
         self._applied_before = self.applied
         self._book.commit()
         self._end()
@@ -144,149 +172,109 @@ class FilesystemStore(Store):
         self._end()
 
     def _end(self) -> None:
-        for kept in (self._changed, self._seen, self._bodies, self._inside, self._histories, self._facts_before):
+        for kept in (self._changed, self._seen, self._bodies, self._histories, self._facts_before):
             kept.clear()
-        self._read = ("", b"")
         self._new_queues.clear()
+        self._files.end()
+
+    # --- checkpoints ------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> int:
-        if self.applied == self._durable:
-            return self._durable
-        queues = [self._book.records[name] for name in self._queues]
-        try:
-            self._tree.sync()
-            self._checkpoints.write(Checkpoint(self.applied, self._facts, queues))
-            self._durable = self.applied
-            for directory, place in self._done:
-                self._tree.remove(directory, place)
-            self._done.clear()
-            self._tree.tidy()
-        except OSError as error:
-            raise _translated(error, self._tree.root) from error
+        while self._durable < self.applied:
+            self._begin_checkpoint().run()
+            self._settle_checkpoint()
         return self._durable
+
+    def checkpoint_step(self) -> int | None:
+        if self._task is None and self._durable < self.applied:
+            self._begin_checkpoint().start()
+        if self._task and self._task.is_over:
+            self._settle_checkpoint()
+        return None if self._task else self._durable
+
+    def _begin_checkpoint(self) -> CheckpointTask:
+        if self._task:
+            self._task.wait()
+            return self._task
+        queues = [self._book.records[name] for name in self._queues]
+        line = Checkpoint(self.applied, self._facts, queues).encode()
+        done, self._files.done = self._files.done, []
+        self._task = CheckpointTask(self._tree, self._checkpoints, self.applied, line, done)
+        # From here on the end of a message that this checkpoint knows must be seen.
+        self._files.durable = self.applied
+        return self._task
+
+    def _settle_checkpoint(self) -> None:
+        task, self._task = self._task, None
+        assert task is not None
+        self._files.done += task.left
+        for directory, place in task.removed:
+            self._tree.forget(directory, place)
+        with self._translated():
+            if task.error:
+                raise task.error
+            self._durable = task.applied
+            self._tree.tidy()
 
     # --- folding the journal after opening --------------------------------------------------------------------
 
     def reflects(self, event: Event) -> bool:
-        if self._scan is None or event["id"] > self._scan.newest or "key" not in event:
+        if self._replay is None:
             return False
-        key = event["key"]
-        if event["id"] <= self._scan.version_of(key, self._index):
-            if key in self._index.places:
-                self._heal(key, event)
-            return True
-        return False
-
-    def _heal(self, key: str, event: Event) -> None:
-        """A file whose name survived a power cut, but not all of what was written into it, gets that from the events.
-        It is written when all of them were seen."""
-        found = self._scan
-        assert found is not None
-        if event["type"] == EventType.PUBLISHED:
-            envelope = raw_json(event["message"])
-            if fs_content.envelope_of(self._content(key), key) != envelope:
-                log.warning("%s: its file is damaged; it is written anew from the journal", key)
-                found.bodies[key] = envelope
-                found.healed[key] = self._entry(key)
-        elif key in found.lacking and event["id"] > found.lacking[key]:
-            entry = found.healed[key] = self._entry(key)
-            if entry.state is State.INFLIGHT and event["type"] == EventType.LEASED:
-                entry.lease_id, entry.consumer_id = event["lease"], event["consumer"]
-            if "failure" in event:
-                found.histories[key] = with_failure(self._history(key) or [], event)
+        with self._translated():
+            return self._replay.reflects(event)
 
     def caught_up(self, clean: bool) -> list[str]:
-        found = self._scan
-        if found is None:
+        replay = self._replay
+        if replay is None:
             return []
+        found = replay.found
         self.applied = self._applied_before = max(self.applied, found.newest)
         for name in sorted(found.counts.keys() - self._book.records.keys()):
             log.error("queue %r has messages and no record: it gets a new one", name)
             self._know(QueueRecord(name))
-        for entry in list(found.healed.values()):
+        for entry in list(replay.healed.values()):
             self._note(entry)
         self.commit()
-        self._scan = None
-        try:
-            moved = [self._entry(key) for key in found.misplaced if not self._settle_misplaced(key, clean)]
-            return [entry.key for entry in sorted(moved, key=lambda entry: (entry.dead_at, entry.seq))]
-        except OSError as error:
-            raise _translated(error, self._tree.root) from error
-        finally:
-            self._end()
-
-    def _settle_misplaced(self, key: str, clean: bool) -> bool:
-        """A file lies in another folder than its name says. It is put back, unless that is to become true."""
-        place = self._index.places.get(key, "")
-        name = place.rpartition("/")[2]
-        letter = self._tree.letter_of(place)
-        if not place or name[0] == letter:
-            return True  # what was folded has brought it where it belongs
-        if clean and letter == READY and name[0] == LETTERS[State.DEAD]:
-            return False
-        directory = self._directory_of(key)
-        log.error("%s/%s does not belong there, and is put back", directory, place)
-        self._index.places[key] = self._tree.rename(directory, place, name[0], name)
-        return True
+        self._replay = None
+        hands = Hands(self._tree, self._quarantine, self._meta)
+        with self._translated():
+            moved = [key for key in found.misplaced if not hands.put_back(key, self._index, self._files, clean)]
+            entries = sorted((self._files.entry(key) for key in moved), key=lambda entry: (entry.dead_at, entry.seq))
+        self._end()
+        return [entry.key for entry in entries]
 
     # --- messages ---------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
         known = self._seen.get(key)
-        if known is not None or key in self._changed:
-            return known
-        if key not in self._index.places:
-            return None
-        return self._entry(key)
-
-    def _entry(self, key: str) -> Entry:
-        """The entry of a message that has a file."""
-        known = self._seen.get(key)
-        if known is None:
-            name = read_name(self._index.places[key].rpartition("/")[2])
-            assert name is not None  # it was read at the start, or written by us
-            if name.inside:
-                line, found = fs_content.facts_of(self._content(key), name.inside)
-                if line != name.inside:  # an older line: the lease in it is not the one that the name tells of
-                    found = {fact: text for fact, text in found.items() if fact in ("history", "phase", "target")}
-                self._inside[key] = (line, found)
-            facts = self._inside.get(key, (0, {}))[1]
-            healed = self._scan.healed.get(key) if self._scan else None
-            known = self._seen[key] = healed or read_entry(name, key, self._queue_of(key), facts)
+        if known is None and key not in self._changed and key in self._index.places:
+            known = self._seen[key] = self._entry(key)
         return known
 
+    def _entry(self, key: str) -> Entry:
+        try:
+            return self._replay.entry(key) if self._replay else self._files.entry(key)
+        except OSError as error:
+            raise self._error(error) from error
+
     def envelope(self, key: str) -> bytes:
-        new = self._bodies.get(key) or (self._scan and self._scan.bodies.get(key))
+        new = self._bodies.get(key) or (self._replay and self._replay.bodies.get(key))
         if new:
             return new
         if self._changed.get(key, ...) is None or key not in self._index.places:
             raise StoreError(f"no body for {key}")
-        envelope = fs_content.envelope_of(self._content(key), key)
-        if envelope is None:
-            path = self._tree.path(self._directory_of(key), self._index.places[key])
-            raise BodyLost(key, f"{path} is missing, damaged or another message's")
-        return envelope
+        try:
+            return self._files.envelope(key)
+        except OSError as error:
+            raise self._error(error) from error
 
     def check_body(self, key: str) -> None:
         self.envelope(key)
 
-    def _content(self, key: str) -> bytes:
-        """What a message's file holds; nothing when it cannot be read."""
-        if self._read[0] != key:
-            directory, place = self._directory_of(key), self._index.places[key]
-            try:
-                self._read = (key, self._tree.read(directory, place))
-            except OSError as error:
-                if error.errno not in LOST_ERRNOS:
-                    raise _translated(error, self._tree.root) from error
-                log.error("%s: %s", self._tree.path(directory, place), error.strerror)
-                self._read = (key, b"")
-        return self._read[1]
-
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._book.move(entry.queue, None, entry.state)
-        if id_of(entry.key, entry.queue)[0] == "+":
-            self._strays[entry.key] = entry.queue
+        self._files.born(entry)
         self._bodies[entry.key] = envelope
         self._note(entry)
 
@@ -301,22 +289,25 @@ class FilesystemStore(Store):
         self._changed[entry.key] = None
         self._seen.pop(entry.key, None)
         self._bodies.pop(entry.key, None)
+        if self._replay:
+            self._replay.healed.pop(entry.key, None)
 
     def _note(self, entry: Entry) -> None:
-        if self._scan and self._scan.healed.pop(entry.key, None):
+        replay = self._replay
+        if replay and replay.healed.pop(entry.key, None):
             try:
                 self._bodies[entry.key] = self.envelope(entry.key)  # what is torn is written anew, not added to
             except BodyLost as error:
                 log.error("%s", error)
-            self._scan.bodies.pop(entry.key, None)
-            if entry.key in self._scan.histories:
-                self._histories.setdefault(entry.key, self._scan.histories.pop(entry.key))
+            replay.bodies.pop(entry.key, None)
+            if entry.key in replay.histories:
+                self._histories.setdefault(entry.key, replay.histories.pop(entry.key))
         self._changed[entry.key] = self._seen[entry.key] = entry
         self._index.add(entry)
 
     def _take(self, entry: Entry, before: State) -> None:
         if before is State.READY:
-            self._index.lane(entry.queue, entry.target).take(entry.priority, entry.key)
+            self._index.take(entry)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         return self._index.next_ready(queue, consumer, self.get)
@@ -339,74 +330,43 @@ class FilesystemStore(Store):
         return self._index.dead(queue, after, limit, self.get)
 
     def entries(self, after: str, limit: int) -> list[Entry]:
-        if not after:
-            self._listed = sorted(self._index.places)
         found: list[Entry] = []
-        at = bisect_right(self._listed, after)
-        while at < len(self._listed) and len(found) < limit:
-            entry = self.get(self._listed[at])
-            if entry:
-                found.append(entry)
-            at += 1
+        for key in self._index.keys(after) if limit > 0 else ():
+            known = self._seen.get(key)
+            if known is None and key not in self._changed and key in self._index.places:
+                known = self._entry(key)  # not remembered: there may be very many
+            if known:
+                found.append(known)
+            if len(found) == limit:
+                break
         return found
 
     def oldest_ready(self, queue: str) -> Entry | None:
         return self._index.oldest_ready(queue, self.get)
 
-    # --- files of a commit ------------------------------------------------------------------------------------
+    # --- looking after the files, before the journal is folded ------------------------------------------------
 
-    def _commit_one(self, key: str, entry: Entry | None) -> None:
-        place = self._index.places.get(key)
-        if entry is None:
-            if place is not None:
-                self._remove(key, place)
-            return
-        directory, letter = self._directory(entry.queue), LETTERS[entry.state]
-        old = read_name(place.rpartition("/")[2]) if place else None
-        version = max(self.applied, old.version if old else entry.seq)
-        line, facts_before = self._inside.get(key, (0, {}))
-        history = self._history(key)
-        name, facts = write_name(entry, version, line, history)
-        if facts and facts != facts_before:
-            line = version
-            name, facts = write_name(entry, version, line, history)
-            added = fs_content.fact_line(line, facts)
-        else:
-            added = b""
-        if key in self._bodies or (added and facts_before and self._is_worn(key)):
-            data = fs_content.first_line(entry, self.envelope(key))
-            if facts:
-                data += fs_content.fact_line(line, facts)
-            if place is None:
-                place = self._tree.create(directory, letter, name, data)
-            else:
-                place = self._tree.replace(directory, place, letter, name, data)
-        else:
-            assert place is not None
-            if added:
-                self._tree.append(directory, place, added)
-            place = self._tree.rename(directory, place, letter, name)
-        self._index.places[key] = place
+    def newest(self) -> int:
+        """The last event that any file shows."""
+        return self._replay.found.newest if self._replay else self.applied
 
-    def _is_worn(self, key: str) -> bool:
-        """Whether a file has so many lines of facts that it is better written anew; not without its message."""
-        content = self._content(key)
-        head = content.find(b"\n") + 1
-        return len(content) - head > fs_content.FACT_BYTES_LIMIT and bool(fs_content.envelope_of(content, key))
+    def strangers(self) -> list[str]:
+        """Files and directories that are no messages, relative to the root."""
+        findings = self._replay.found.findings if self._replay else []
+        return [finding.path for finding in findings if finding.kind == "stranger"]
 
-    def _remove(self, key: str, place: str) -> None:
-        """The end of a message. One that the last checkpoint does not know can go: the journal tells its whole life
-        again. Any other must be seen to be done, until a checkpoint has its end."""
-        name = read_name(place.rpartition("/")[2])
-        assert name is not None
-        directory = self._directory_of(key)
-        if name.seq > self._durable:
-            self._tree.remove(directory, place)
-        else:
-            done = done_name(name, max(self.applied, name.version))
-            self._done.append((directory, self._tree.rename(directory, place, DONE, done)))
-        del self._index.places[key]
-        self._strays.pop(key, None)
+    def misplaced(self) -> Iterator[tuple[str, Path, bool]]:
+        """Messages whose file lies in another folder or queue than it says: the key, the file, and whether it is a dead
+        letter among the ready ones."""
+        for finding in self._replay.found.findings if self._replay else []:
+            if finding.kind == "misplaced":
+                name = finding.place.rpartition("/")[2]
+                to_ready = (name[0], self._tree.letter_of(finding.place)) == (LETTERS[State.DEAD], READY)
+                yield finding.key, self._tree.root / finding.path, to_ready and not finding.queue
+
+    def file_of(self, key: str) -> Path:
+        """The file of a message that is there."""
+        return Path(self._files.path(key))
 
     # --- queues and single facts ------------------------------------------------------------------------------
 
@@ -449,25 +409,6 @@ class FilesystemStore(Store):
     def _history(self, key: str) -> list[Any] | None:
         if key in self._histories:
             return self._histories[key]
-        if self._scan and key in self._scan.histories:
-            return self._scan.histories[key]
-        if self.get(key) is None:
-            return None
-        history: list[Any] | None = self._inside.get(key, (0, {}))[1].get("history")
-        return history
-
-    def _directory(self, queue: str) -> str:
-        directory = self._directories.get(queue)
-        if directory is None:
-            directory = self._directories[queue] = queue_directory(queue, self._meta)
-        return directory
-
-    def _queue_of(self, key: str) -> str:
-        return self._strays.get(key) or key.partition(":")[2].rpartition(":")[0]
-
-    def _directory_of(self, key: str) -> str:
-        return self._directory(self._queue_of(key))
-
-
-def _translated(error: OSError, root: Path) -> StoreError:
-    return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"{root}: {error}")
+        if self._replay and key in self._replay.histories:
+            return self._replay.histories[key]
+        return self._files.history(key) if self.get(key) else None

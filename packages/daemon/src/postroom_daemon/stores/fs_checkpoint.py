@@ -6,18 +6,21 @@ journal is folded from the older one on.
 
 from __future__ import annotations
 
+import errno
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
 
-from ..files import READ_FLAGS, Files
+from ..files import LOST_ERRNOS, Files
 from ..records import QueueRecord
 from .base import StoreError
 from .fs_content import FORMAT
+from .fs_tree import Tree
 
 KEPT: Final = 2
 _NAME: Final = re.compile(r"checkpoint-([0-9]{20})\.json")
@@ -30,6 +33,21 @@ class Checkpoint:
     applied: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
     queues: list[QueueRecord] = field(default_factory=list)
+
+    def messages(self) -> dict[str, int]:
+        """How many messages each queue had."""
+        return {record.name: sum(record.counts.values()) for record in self.queues}
+
+    def encode(self) -> bytes:
+        """The checkpoint as a file holds it."""
+        return encode_line(
+            {
+                "id": self.applied,
+                "format": FORMAT,
+                "facts": self.facts,
+                "queues": [record.to_json() for record in self.queues],
+            }
+        )
 
 
 class Checkpoints:
@@ -49,30 +67,19 @@ class Checkpoints:
             path = self._directory / name
             try:
                 return _decode(path.read_bytes(), path), damaged
-            except (DamagedRecord, KeyError, TypeError):
+            except (DamagedRecord, KeyError, TypeError, AttributeError):
+                damaged.append(path)
+            except OSError as error:
+                if error.errno not in LOST_ERRNOS | {errno.EACCES}:
+                    raise
                 damaged.append(path)
         return Checkpoint(), damaged
 
-    def write(self, checkpoint: Checkpoint) -> None:
+    def write(self, applied: int, line: bytes) -> None:
         """Make one durable, and remove those before the last two. Raises ``OSError``."""
-        line = encode_line(
-            {
-                "id": checkpoint.applied,
-                "format": FORMAT,
-                "facts": checkpoint.facts,
-                "queues": [record.to_json() for record in checkpoint.queues],
-            }
-        )
-        name = f"checkpoint-{checkpoint.applied:020d}.json"
         directory = self._files.open_directory(self._directory)
         try:
-            self._files.put(directory, name, line)
-            fd = self._files.open(name, READ_FLAGS, dir_fd=directory)
-            try:
-                self._files.fsync(fd)
-            finally:
-                self._files.close(fd)
-            self._files.fsync(directory)
+            self._files.put(directory, f"checkpoint-{applied:020d}.json", line, durable=True)
             for old in self._names()[:-KEPT]:
                 self._files.unlink(old, dir_fd=directory)
         finally:
@@ -81,9 +88,55 @@ class Checkpoints:
     def _names(self) -> list[str]:
         try:
             found = self._files.listdir(self._directory)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         return sorted(name for name in found if _NAME.fullmatch(name))
+
+
+class CheckpointTask:
+    """The part of a checkpoint that takes time, in a thread, or not: files synced, checkpoint written, and the files of
+    messages that it knows to be done removed.
+
+    What it syncs may be further than ``applied`` by then: each file says for itself how far. When it ``is_over``,
+    ``removed`` and ``left`` tell what became of the files, and ``error`` what went wrong.
+    """
+
+    def __init__(
+        self, tree: Tree, checkpoints: Checkpoints, applied: int, line: bytes, done: list[tuple[str, str]]
+    ) -> None:
+        self.applied = applied
+        self.removed: list[tuple[str, str]] = []
+        self.left = done
+        self.error: OSError | None = None
+        self.is_over = False
+        self._tree = tree
+        self._checkpoints = checkpoints
+        self._line = line
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Run in a thread."""
+        self._thread = Thread(target=self.run, name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until it is over."""
+        if self._thread:
+            self._thread.join()
+
+    def run(self) -> None:
+        """Do it, if it was not done."""
+        if self.is_over:
+            return
+        try:
+            self._tree.sync()
+            self._checkpoints.write(self.applied, self._line)
+            while self.left:
+                self._tree.unlink(*self.left[-1])
+                self.removed.append(self.left.pop())
+        except OSError as error:
+            self.error = error
+        self.is_over = True
 
 
 def _decode(line: bytes, path: Path) -> Checkpoint:

@@ -66,6 +66,12 @@ def facts_of(content: bytes, up_to: int) -> tuple[int, dict[str, Any]]:
             found = decode_line(line) if line else {}
         except DamagedRecord:
             continue
-        if found and found["id"] <= up_to and type(found.get("facts")) is dict:
+        if type(found.get("facts")) is dict and found.get("id", up_to + 1) <= up_to:
             return found["id"], found["facts"]
     return 0, {}
+
+
+def target_of(content: bytes, facts: dict[str, Any]) -> str:
+    """The target that a name had no room for: that of the facts, or where these are lost, of the message's line."""
+    target = facts.get("target") or (head_of(content) or {}).get("target", "")
+    return target if type(target) is str else ""

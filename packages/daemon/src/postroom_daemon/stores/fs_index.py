@@ -1,54 +1,92 @@
 """What the filesystem store keeps in memory: where each message's file is, and which message comes next.
 
-No message's body or facts: these are read from the file's name, and from the file, when they are asked for. The heaps
-hold hints: one that no longer fits its message is passed over, and dropped.
+No message's body or facts: these are read from the file's name, and from the file, when they are asked for. The hints
+of what comes next may no longer fit their message: such a one is passed over, and dropped.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import dropwhile, islice
 
 from postroom_common.protocol import State
 
 from ..records import Entry
+from .fs_places import Places, Short, key_of
 
 Look = Callable[[str], Entry | None]
 _Hint = tuple[int, int, str]  # time, seq, key
 _LAST = "\U0010ffff"  # sorts behind every key
 
 
-class Lane:
-    """The ready messages of one queue for one target: a heap in publish order for each priority."""
+class _Line:
+    """The ready messages of one priority: in the line those that came in the order of publishing, which is nearly all;
+    beside it a heap of those that came back."""
 
     def __init__(self) -> None:
+        self.line: deque[Short] = deque()
+        self.last = -1  # the seq of the line's end
+        self.back: list[tuple[int, str]] = []
+        self.runs: list[tuple[array[int], list[Short]]] = []  # what the start has found, until it is sorted
+
+
+class Lane:
+    """The ready messages of one queue for one target. ``prefix`` precedes the ids of most of them."""
+
+    def __init__(self, prefix: str, places: Places) -> None:
+        self._prefix = prefix
+        self._places = places
         self._priorities: list[int] = []
-        self._heaps: dict[int, list[tuple[int, str]]] = {}
+        self._lines: dict[int, _Line] = {}
 
     def add(self, priority: int, seq: int, key: str) -> None:
-        heappush(self._heap(priority), (seq, key))
+        line = self._line(priority)
+        prefix, _, id_ = key.rpartition(":")
+        if seq > line.last and prefix == self._prefix:
+            line.line.append(self._places.short(id_))
+            line.last = seq
+        else:
+            heappush(line.back, (seq, key))
 
     def add_unsorted(self, priority: int, seq: int, key: str) -> None:
         """As ``add``, before ``sort``."""
-        self._heap(priority).append((seq, key))
+        self._line(priority).back.append((seq, key))
+
+    def add_run(self, priority: int, seqs: array[int], shorts: list[Short]) -> None:
+        """Add what the start has found in one folder, in the order of publishing; ``sort`` must follow."""
+        self._line(priority).runs.append((seqs, shorts))
 
     def sort(self) -> None:
-        for heap in self._heaps.values():
-            heapify(heap)
+        """Put in order what was found at the start: runs one behind the other, and what overlaps beside them."""
+        for line in self._lines.values():
+            for seqs, shorts in sorted(line.runs, key=lambda run: run[0][0]):
+                at = bisect_right(seqs, line.last)
+                line.back += [(seq, key_of(self._prefix, short)) for seq, short in zip(seqs[:at], shorts, strict=False)]
+                line.line.extend(islice(shorts, at, None))
+                line.last = max(line.last, seqs[-1])
+            line.runs.clear()
+            heapify(line.back)
 
-    def _heap(self, priority: int) -> list[tuple[int, str]]:
-        heap = self._heaps.get(priority)
-        if heap is None:
-            heap = self._heaps[priority] = []
+    def _line(self, priority: int) -> _Line:
+        line = self._lines.get(priority)
+        if line is None:
+            line = self._lines[priority] = _Line()
             insort(self._priorities, priority)
-        return heap
+        return line
 
     def take(self, priority: int, key: str) -> None:
         """Drop a message that is no longer ready, if it is the next one: what lies deeper is passed over later."""
-        heap = self._heaps.get(priority)
-        if heap and heap[0][1] == key:
-            heappop(heap)
+        line = self._lines.get(priority)
+        if line is None:
+            return
+        if line.line and key_of(self._prefix, line.line[0]) == key:
+            line.line.popleft()
+        if line.back and line.back[0][1] == key:
+            heappop(line.back)
 
     def head(self, look: Look) -> Entry | None:
         """The message to deliver next."""
@@ -56,7 +94,7 @@ class Lane:
             found = self._first(self._priorities[-1], look)
             if found:
                 return found
-            del self._heaps[self._priorities.pop()]
+            del self._lines[self._priorities.pop()]
         return None
 
     def oldest(self, look: Look) -> Entry | None:
@@ -65,32 +103,58 @@ class Lane:
         return min((head for head in heads if head), key=lambda e: e.seq, default=None)
 
     def _first(self, priority: int, look: Look) -> Entry | None:
-        heap = self._heaps[priority]
-        while heap:
-            entry = look(heap[0][1])
-            if entry and entry.state is State.READY:
+        line = self._lines[priority]
+        first = None
+        while line.line and not first:
+            first = _ready(look(key_of(self._prefix, line.line[0])))
+            if not first:
+                line.line.popleft()
+        while line.back and not (first and first.seq < line.back[0][0]):
+            entry = _ready(look(line.back[0][1]))
+            if entry:
                 return entry
-            heappop(heap)
-        return None
+            heappop(line.back)
+        return first
+
+
+def _ready(entry: Entry | None) -> Entry | None:
+    return entry if entry and entry.state is State.READY else None
 
 
 class Index:
     """``places`` has each message's file: its path inside its queue's directory."""
 
-    def __init__(self) -> None:
-        self.places: dict[str, str] = {}
+    def __init__(self, ready_folder: str) -> None:
+        self.places = Places(ready_folder)
         self.due: list[_Hint] = []
         self.leases: list[_Hint] = []
         self._lanes: dict[str, dict[str, Lane]] = {}
         self._dead: dict[str, list[_Hint]] = {}
+        self._listed: tuple[str, Iterator[str]] = ("", iter(()))  # the key that was listed last, and those behind it
 
     def lane(self, queue: str, target: str) -> Lane:
         """The lane of a queue's messages for a target ('' for anyone's), made if it is missing."""
         lanes = self._lanes.setdefault(queue, {})
         lane = lanes.get(target)
         if lane is None:
-            lane = lanes[target] = Lane()
+            lane = lanes[target] = Lane(f"msg:{queue}", self.places)
         return lane
+
+    def take(self, entry: Entry) -> None:
+        """A message is no longer ready."""
+        lane = self._lanes.get(entry.queue, {}).get(entry.target)
+        if lane:
+            lane.take(entry.priority, entry.key)
+
+    def keys(self, after: str) -> Iterator[str]:
+        """All keys behind ``after`` in order, as they stood when their first page was asked for: to go on behind the
+        last one that was read costs nothing."""
+        if not after or self._listed[0] != after:
+            self._listed = (after, dropwhile(lambda key: key <= after, self.places.all_keys()))
+        for key in self._listed[1]:
+            self._listed = (key, self._listed[1])
+            yield key
+        self._listed = ("", iter(()))
 
     def next_ready(self, queue: str, consumer: str, look: Look) -> Entry | None:
         """The message to deliver next to a consumer."""

@@ -30,11 +30,14 @@ READY, DELAYED, INFLIGHT, DEAD, DONE = "pduxa"
 LETTERS: Final = {State.READY: READY, State.DELAYED: DELAYED, State.INFLIGHT: INFLIGHT, State.DEAD: DEAD}
 STATES: Final = {letter: state for state, letter in LETTERS.items()}
 
+#: Strict: what a hand has written that no version of this program writes is no message's name.
 NAME: Final = re.compile(
-    r"([pduxa])([0-9a-f]{8}|[0-9]{15,19})-([0-9]{15,19})-([A-Za-z0-9+][A-Za-z0-9._-]{0,39})"
-    r"~v([0-9]{1,19})((?:~[a-zA-Z][A-Za-z0-9._%-]*)*)\.json"
+    r"(?=p[0-9a-f]{8}-|[duxa][0-9]{15})([pduxa])([0-9a-f]{8}|[0-9]{15,19})"
+    r"-([0-9]{15,19})-([A-Za-z0-9+][A-Za-z0-9._-]{0,39})"
+    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnf]-?[0-9]{1,19}|[kct][A-Za-z0-9._%-]+|T))*)\.json"
 )
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_HIGHEST_ID: Final = 2**63 - 1
 _HIGHEST_PRIORITY: Final = 2**31 - 1
 #: Numbers and texts of an entry by their tags. What is 0 or empty has no tag.
 _NUMBERS: Final = {
@@ -101,6 +104,13 @@ def read_name(name: str) -> FileName | None:
     if match is None:
         return None
     letter, order, seq, id_, version, tags = match.groups()
+    if int(version) > _HIGHEST_ID:  # all events would be numbered behind it
+        return None
+    if "%" in tags:
+        try:
+            unquote(tags, errors="surrogatepass")
+        except UnicodeDecodeError:
+            return None
     return FileName(letter, order, int(seq), id_, int(version), {tag[0]: tag[1:] for tag in tags.split("~")[1:]})
 
 

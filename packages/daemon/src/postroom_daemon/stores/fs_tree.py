@@ -6,16 +6,19 @@ itself, further ones go to numbered directories in it. A *place* is a file's pat
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..files import READ_FLAGS, Files
+from ..files import DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files
 from .fs_names import TEMPORARY_SUFFIX
 
 FOLDER_LIMIT: Final = 10_000
+#: Bytes of a file that are read at once; most have no more.
+FIRST_READ: Final = 16384
 _SHARD_DIGITS: Final = 5
 _WRITE_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,9 +35,9 @@ class Tree:
         self._known: set[str] = set()
         self._filled: dict[str, dict[str, int]] = {}  # by folder: files in each shard, "" the folder itself
 
-    def open(self) -> None:
-        """Open the root, which is made if it is missing."""
-        self._fd = self._files.open_directory(self.root)
+    def open(self, make: bool = True) -> None:
+        """Open the root. ``make`` it if it is missing."""
+        self._fd = self._files.open_directory(self.root) if make else self._files.open(self.root, DIRECTORY_FLAGS)
         self._known.clear()
         self._filled.clear()
 
@@ -51,39 +54,60 @@ class Tree:
         self._files.listdir(self.root)
 
     def sync(self) -> None:
-        """Make everything durable that was done so far."""
+        """Make everything durable that was done so far. May run beside other calls, in a thread."""
         self._files.syncfs(self._fd)
+
+    def unlink(self, directory: str, place: str) -> None:
+        """Remove a file that nothing else needs; one that is gone already is no error. May run in a thread, as
+        ``sync``: what was removed is to be counted by ``forget``."""
+        try:
+            self._files.unlink(f"{directory}/{place}", dir_fd=self._fd)
+        except FileNotFoundError:
+            pass
 
     # --- looking ----------------------------------------------------------------------------------------------
 
-    def queue_directories(self) -> list[str]:
-        """The directories in the root, in order."""
-        return sorted(name for name in self._list(".") if self._is_directory(name))
+    def inside(self, directory: str = ".") -> list[tuple[str, bool]]:
+        """What lies in a directory, in order, and whether each is a directory; by default in the root."""
+        prefix = "" if directory == "." else f"{directory}/"
+        return [(name, self._is_directory(prefix + name)) for name in sorted(self._list(directory))]
 
-    def names(self, directory: str, letter: str) -> Iterator[tuple[str, list[str]]]:
-        """The names in the folder of a letter: first of the folder itself, then of each shard, each with the place that
-        precedes them. They are taken for message files, until ``forget`` says otherwise."""
+    def is_folder(self, name: str) -> bool:
+        """Whether a queue's directory has a folder of this name."""
+        return name in self._folders.values()
+
+    def names(self, directory: str, letter: str) -> Iterator[tuple[int, str, list[str] | None]]:
+        """The names in the folder of a letter, in order: first of the folder itself, then of each shard, with the
+        shard's number (0: none) and the place that precedes them. They are taken for message files, until ``forget``
+        says otherwise. None for what is no directory, or so damaged that it cannot be listed."""
         folder = self._folders[letter]
         path = f"{directory}/{folder}"
         try:
             found = self._list(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return
-        shards = sorted(n for n in found if _is_shard(n) and self._is_directory(f"{path}/{n}"))
-        own = [name for name in found if not _is_shard(name)] if shards else found
+        except OSError as error:
+            _raise_unless_lost(error)
+            yield 0, f"{folder}/", None
+            return
+        shards = {name for name in found if _is_shard(name) and self._is_directory(f"{path}/{name}")}
+        own = sorted(name for name in found if name not in shards)
         filled = self._filled[path] = {"": len(own)}
+        for name in filter(_is_shard, own):
+            filled[name] = FOLDER_LIMIT  # something else has the name of a shard: nothing goes there
         self._known.update((directory, path))
-        yield f"{folder}/", own
-        for shard in shards:
-            self._known.add(f"{path}/{shard}")
-            inside = self._list(f"{path}/{shard}")
+        yield 0, f"{folder}/", own
+        for shard in sorted(shards):
+            filled[shard] = FOLDER_LIMIT
+            try:
+                inside = sorted(self._list(f"{path}/{shard}"))
+            except OSError as error:
+                _raise_unless_lost(error)
+                yield int(shard), f"{folder}/{shard}/", None
+                continue
             filled[shard] = len(inside)
-            yield f"{folder}/{shard}/", inside
-
-    def remove_temporary(self, directory: str, place: str) -> None:
-        """Remove a file that a crash left unfinished: its message is in the journal."""
-        self._files.unlink(f"{directory}/{place}", dir_fd=self._fd)
-        self._count(directory, place, -1)
+            self._known.add(f"{path}/{shard}")
+            yield int(shard), f"{folder}/{shard}/", inside
 
     def _list(self, path: str) -> list[str]:
         fd = self._files.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
@@ -98,16 +122,23 @@ class Tree:
 
     def read(self, directory: str, place: str) -> bytes:
         """All of a file."""
-        fd = self._files.open(f"{directory}/{place}", READ_FLAGS, dir_fd=self._fd)
+        path = f"{directory}/{place}"
         try:
-            rest = self._files.fstat(fd).st_size + 1
-            chunks: list[bytes] = []
-            while chunk := self._files.read(fd, rest):
-                chunks.append(chunk)
-                rest = max(1, rest - len(chunk))
+            fd = self._files.open(path, READ_FLAGS, dir_fd=self._fd)
+        except PermissionError as error:
+            # A directory that must not be searched is the machine's fault; a file that must not be read is the file's.
+            self._files.stat(path, dir_fd=self._fd, follow_symlinks=False)
+            raise OSError(errno.EIO, f"must not be read: {error.strerror}") from error
+        try:
+            data: bytes = self._files.read(fd, FIRST_READ)
+            if len(data) == FIRST_READ:
+                chunks = [data]
+                while chunk := self._files.read(fd, FIRST_READ * 16):
+                    chunks.append(chunk)
+                data = b"".join(chunks)
         finally:
             self._files.close(fd)
-        return b"".join(chunks)
+        return data
 
     def letter_of(self, place: str) -> str | None:
         """The letter of the folder that a place lies in."""
@@ -159,13 +190,24 @@ class Tree:
             self._count(directory, target, 1)
         return target
 
+    def move(self, directory: str, place: str, to: str, letter: str) -> bool:
+        """Give a file to another queue's directory, under its name. False, and nothing, if there is such a file."""
+        target = self._choose(to, letter, place.rpartition("/")[2])
+        try:
+            self._files.stat(f"{to}/{target}", dir_fd=self._fd, follow_symlinks=False)
+        except FileNotFoundError:
+            self._files.rename(f"{directory}/{place}", f"{to}/{target}", src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            return True
+        return False
+
     def remove(self, directory: str, place: str) -> None:
         """Remove a file; one that is gone already is no error."""
-        try:
-            self._files.unlink(f"{directory}/{place}", dir_fd=self._fd)
-        except FileNotFoundError:
-            pass
+        self.unlink(directory, place)
         self._count(directory, place, -1)
+
+    def rename_directory(self, name: str, target: str) -> None:
+        """Give a queue's directory another name; before anything in it was looked at."""
+        self._files.rename(name, target, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def forget(self, directory: str, place: str) -> None:
         """A name that was listed is no message file, or was taken away by others."""
@@ -218,6 +260,11 @@ class Tree:
         shard = rest.partition("/")[0] if "/" in rest else ""
         filled: dict[str, Any] = self._filled.setdefault(f"{directory}/{folder}", {})
         filled[shard] = filled.get(shard, 0) + change
+
+
+def _raise_unless_lost(error: OSError) -> None:
+    if error.errno not in LOST_ERRNOS:
+        raise error
 
 
 def _is_shard(name: str) -> bool:

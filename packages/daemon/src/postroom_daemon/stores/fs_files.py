@@ -1,0 +1,178 @@
+"""Messages in files: an entry and its body as a file's name and content, each change of them as one file operation.
+
+The files alone are known here; what an open transaction has changed stands in ``filesystem``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from ..files import LOST_ERRNOS
+from ..quarantine import Quarantine
+from ..records import Entry
+from . import fs_content
+from .base import BodyLost
+from .fs_index import Index
+from .fs_names import DONE, LETTERS, done_name, id_of, queue_directory, read_entry, read_name, write_name
+from .fs_tree import Tree
+
+log = logging.getLogger(__name__)
+
+_Facts = tuple[int, dict[str, Any]]  # the line inside a file, by its event, and what it holds
+
+
+class MessageFiles:
+    """``durable`` is the event up to which the checkpoint that was written last, or is being written, knows messages;
+    ``done`` the files of messages that have ended since. Calls may raise ``OSError``."""
+
+    def __init__(self, tree: Tree, index: Index, quarantine: Quarantine, meta: str) -> None:
+        self.durable = 0
+        self.done: list[tuple[str, str]] = []
+        self.directories: dict[str, str] = {}
+        self.strays: dict[str, str] = {}  # queues of the messages whose key does not tell it
+        self._tree = tree
+        self._index = index
+        self._quarantine = quarantine
+        self._meta = meta
+        self._read = ("", b"")  # the file that was read last: its message and content
+        self._inside: dict[str, _Facts] = {}
+
+    def end(self) -> None:
+        """Forget what was read: the transaction is over."""
+        self._read = ("", b"")
+        self._inside.clear()
+        self._index.places.end()
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def entry(self, key: str) -> Entry:
+        """The entry of a message that has a file, as that tells it."""
+        name = read_name(self._index.places[key].rpartition("/")[2])
+        assert name is not None  # it was read at the start, or written by us
+        if name.inside:
+            content = self.content(key)
+            line, facts = fs_content.facts_of(content, name.inside)
+            if line != name.inside:  # an older line: the lease in it is not the one that the name tells of
+                facts = {fact: text for fact, text in facts.items() if fact in ("history", "phase")}
+            if name.target_is_inside:
+                facts["target"] = fs_content.target_of(content, facts)
+            self._inside[key] = (line, facts)
+        return read_entry(name, key, self.queue_of(key), self._facts(key))
+
+    def history(self, key: str) -> list[Any] | None:
+        """The failed attempts of a message whose entry was read."""
+        history: list[Any] | None = self._facts(key).get("history")
+        return history
+
+    def _facts(self, key: str) -> dict[str, Any]:
+        return self._inside.get(key, (0, {}))[1]
+
+    def envelope(self, key: str) -> bytes:
+        """The body of a message that has a file. Raises ``BodyLost``."""
+        envelope = fs_content.envelope_of(self.content(key), key)
+        if envelope is None:
+            raise BodyLost(key, f"{self.path(key)} is missing, damaged or another message's")
+        return envelope
+
+    def content(self, key: str) -> bytes:
+        """What a message's file holds; nothing when it cannot be read."""
+        if self._read[0] != key:
+            directory, place = self.directory_of(key), self._index.places[key]
+            try:
+                self._read = (key, self._tree.read(directory, place))
+            except OSError as error:
+                if error.errno not in LOST_ERRNOS:
+                    raise
+                log.error("%s: %s", self._tree.path(directory, place), error.strerror)
+                self._read = (key, b"")
+        return self._read[1]
+
+    def path(self, key: str) -> str:
+        """Where a message's file is, to be shown."""
+        return str(self._tree.path(self.directory_of(key), self._index.places[key]))
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def write(self, entry: Entry, applied: int, history: list[Any] | None, body: bytes | None) -> None:
+        """Bring a message's file to its entry. ``applied`` is the last event; ``body`` is given for a new message, and
+        for one that is to be written anew."""
+        key, directory, letter = entry.key, self.directory(entry.queue), LETTERS[entry.state]
+        place = self._index.places.get(key)
+        old = read_name(place.rpartition("/")[2]) if place else None
+        version = max(applied, old.version if old else entry.seq)
+        line, facts_before = self._inside.get(key, (0, {}))
+        name, facts = write_name(entry, version, line, history)
+        added = b""
+        if facts and facts != facts_before:
+            line = version
+            name, facts = write_name(entry, version, line, history)
+            added = fs_content.fact_line(line, facts)
+        if body is None and added and facts_before and self._is_worn(key):
+            body = self.envelope(key)
+        if body is not None:
+            data = fs_content.first_line(entry, body) + (fs_content.fact_line(line, facts) if facts else b"")
+            if place is None:
+                place = self._tree.create(directory, letter, name, data)
+            else:
+                place = self._tree.replace(directory, place, letter, name, data)
+        else:
+            assert place is not None
+            if added:
+                self._tree.append(directory, place, added)
+            place = self._tree.rename(directory, place, letter, name)
+        self._index.places[key] = place
+
+    def _is_worn(self, key: str) -> bool:
+        """Whether a file has so many lines of facts that it is better written anew; not without its message."""
+        content = self.content(key)
+        head = content.find(b"\n") + 1
+        return len(content) - head > fs_content.FACT_BYTES_LIMIT and bool(fs_content.envelope_of(content, key))
+
+    def finish(self, key: str, applied: int) -> None:
+        """The end of a message. One that the last checkpoint does not know can go: the journal tells its whole life
+        again. Any other must be seen to be done, until a checkpoint has its end."""
+        place = self._index.places.get(key)
+        if place is None:
+            return
+        name = read_name(place.rpartition("/")[2])
+        assert name is not None
+        directory = self.directory_of(key)
+        if name.seq > self.durable:
+            try:
+                self._tree.remove(directory, place)
+            except (IsADirectoryError, PermissionError) as error:
+                log.error("%s: %s", self.path(key), error.strerror)
+                self.set_aside(directory, place, "where a message's file was")
+        else:
+            done = done_name(name, max(applied, name.version))
+            self.done.append((directory, self._tree.rename(directory, place, DONE, done)))
+        self._index.places.pop(key)
+        self.strays.pop(key, None)
+
+    def set_aside(self, directory: str, place: str, reason: str) -> None:
+        """Move something that is none of ours, or no longer, into quarantine."""
+        self._quarantine.keep_file(self._tree.path(directory, place), reason)
+        self._tree.forget(directory, place)
+
+    # --- where ------------------------------------------------------------------------------------------------
+
+    def born(self, entry: Entry) -> None:
+        """A new message: its queue is remembered, if its key does not tell it."""
+        if id_of(entry.key, entry.queue)[0] == "+":
+            self.strays[entry.key] = entry.queue
+
+    def directory(self, queue: str) -> str:
+        """The directory of a queue."""
+        directory = self.directories.get(queue)
+        if directory is None:
+            directory = self.directories[queue] = queue_directory(queue, self._meta)
+        return directory
+
+    def queue_of(self, key: str) -> str:
+        """The queue of a message."""
+        return self.strays.get(key) or key.partition(":")[2].rpartition(":")[0]
+
+    def directory_of(self, key: str) -> str:
+        """The directory of a message's queue."""
+        return self.directory(self.queue_of(key))

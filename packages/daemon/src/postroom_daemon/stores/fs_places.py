@@ -1,0 +1,142 @@
+"""Where each message's file is, for a million of them in little memory.
+
+A message id that is a UUID is kept as a number, and the place of a message that is plainly ready (which is what a
+backlog is made of) as the few numbers that its name consists of. All others are kept as they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+from heapq import merge
+from struct import Struct
+from typing import Final
+
+#: A message id as it is kept.
+Short = int | str
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_NUMBER: Final = r"([1-9][0-9]{0,13})"
+_PLAIN: Final = re.compile(
+    r"(?:([0-9]{5})/)?p([0-9a-f]{8})-([0-9]{15})-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
+    rf"~v{_NUMBER}~w{_NUMBER}~b{_NUMBER}\.json"
+)
+#: Shard (0: none), order, versions behind the seq; then seq, created_wall and created, of six bytes each.
+_PACKED: Final = Struct(">HIHHIHIHI")
+_HALF: Final = 0xFFFFFFFF
+_SIX_BYTES: Final = 2**48
+
+
+class Places:
+    """A mapping from message keys to places; ``folder`` is that of the ready ones."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = f"{folder}/"
+        self._by_prefix: dict[str, dict[Short, bytes | str]] = {}
+        self._shorts: dict[str, Short] = {}
+        self._last = ("", "")  # the place that was asked for last, with its key
+
+    def short(self, id_: str) -> Short:
+        """What a message id is kept as: the same object, until ``end``."""
+        short = self._shorts.get(id_)
+        if short is None:
+            short = self._shorts[id_] = int(id_.replace("-", ""), 16) if _UUID.fullmatch(id_) else id_
+        return short
+
+    def end(self) -> None:
+        """The transaction that used the ids is over."""
+        self._shorts.clear()
+
+    def get(self, key: str) -> str | None:
+        """The place of a message's file."""
+        if self._last[0] == key:
+            return self._last[1]
+        prefix, _, id_ = key.rpartition(":")
+        held = self._by_prefix.get(prefix, {}).get(self.short(id_))
+        if held is None:
+            return None
+        place = held if isinstance(held, str) else self._unpacked(held, id_)
+        self._last = (key, place)
+        return place
+
+    def __getitem__(self, key: str) -> str:
+        place = self.get(key)
+        if place is None:
+            raise KeyError(key)
+        return place
+
+    def __contains__(self, key: str) -> bool:
+        prefix, _, id_ = key.rpartition(":")
+        return self.short(id_) in self._by_prefix.get(prefix, {})
+
+    def __setitem__(self, key: str, place: str) -> None:
+        self._last = (key, place)
+        prefix, _, id_ = key.rpartition(":")
+        held: bytes | str = place
+        if place.startswith(self._folder):
+            plain = _PLAIN.fullmatch(place, len(self._folder))
+            if plain and plain[4] == id_:
+                held = _packed(plain) or place
+        self._by_prefix.setdefault(prefix, {})[self.short(id_)] = held
+
+    def pop(self, key: str) -> None:
+        """Forget a message, if it is known."""
+        self._last = ("", "")
+        prefix, _, id_ = key.rpartition(":")
+        self._by_prefix.get(prefix, {}).pop(self.short(id_), None)
+
+    def all_keys(self) -> Iterator[str]:
+        """The keys of all messages as they stand now, in order."""
+        streams = []
+        for prefix, places in self._by_prefix.items():
+            for kind in (int, str):
+                shorts = sorted(short for short in places if type(short) is kind)
+                streams.append(map(partial(key_of, prefix), shorts))
+        return merge(*streams)
+
+    def take_plain(
+        self, queue: str, shard: int, names: list[str]
+    ) -> tuple[list[tuple[int, int, int, Short]], list[str]]:
+        """Take the files of a folder that are plainly ready, and not known yet: each with its order, seq and version.
+        The names of the others."""
+        places = self._by_prefix.setdefault(f"msg:{queue}", {})
+        taken: list[tuple[int, int, int, Short]] = []
+        others = []
+        for name in names:
+            plain = _PLAIN.fullmatch(name)
+            if plain is not None and plain[1] is None:
+                short = int(plain[4].replace("-", ""), 16)
+                packed = None if short in places else _packed(plain, shard)
+                if packed:
+                    places[short] = packed
+                    taken.append((int(plain[2], 16), int(plain[3]), int(plain[5]), short))
+                    continue
+            others.append(name)
+        return taken, others
+
+    def _unpacked(self, held: bytes, id_: str) -> str:
+        shard, order, behind, *parts = _PACKED.unpack(held)
+        seq, wall, created = (parts[n] << 32 | parts[n + 1] for n in (0, 2, 4))
+        folder = f"{self._folder}{shard:05d}/" if shard else self._folder
+        return f"{folder}p{order:08x}-{seq:015d}-{id_}~v{seq + behind}~w{wall}~b{created}.json"
+
+
+def key_of(prefix: str, short: Short) -> str:
+    """The key of a message whose id is kept as ``short``; ``prefix`` is what precedes it, without the colon."""
+    if type(short) is str:
+        return f"{prefix}:{short}"
+    digits = f"{short:032x}"
+    return f"{prefix}:{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def _packed(plain: re.Match[str], shard: int = 0) -> bytes | None:
+    """The numbers of a plain name; None when one of them is out of the ordinary."""
+    own, order, seq_, _, version, wall_, created_ = plain.groups()
+    seq, wall, created = int(seq_), int(wall_), int(created_)
+    shard, behind = int(own or shard), int(version) - seq
+    if shard > 0xFFFF or not 0 <= behind <= 0xFFFF or max(seq, wall, created) >= _SIX_BYTES:
+        return None
+    return _PACKED.pack(
+        shard, int(order, 16), behind, seq >> 32, seq & _HALF, wall >> 32, wall & _HALF, created >> 32, created & _HALF
+    )

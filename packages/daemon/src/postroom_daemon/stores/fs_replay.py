@@ -1,0 +1,79 @@
+"""From the files as a crash has left them to the state that the journal tells.
+
+Each file says by its name up to which event it has come, so that the journal is folded into those only that lack an
+event. What a power cut has taken out of a file that has come far enough is put back from the events that pass by.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from postroom_common.events import Event, EventType, raw_json
+from postroom_common.protocol import State
+
+from ..quarantine import Quarantine
+from ..records import Entry, with_failure
+from . import fs_content
+from .fs_files import MessageFiles
+from .fs_index import Index
+from .fs_scan import Scan
+
+log = logging.getLogger(__name__)
+
+
+class Replay:
+    """From the opening of the store until the journal's end is folded. What is put back waits in ``healed``, ``bodies``
+    and ``histories``, so that all of a file is written at once."""
+
+    def __init__(self, found: Scan, files: MessageFiles, index: Index, quarantine: Quarantine) -> None:
+        self.found = found
+        self.healed: dict[str, Entry] = {}
+        self.bodies: dict[str, bytes] = {}
+        self.histories: dict[str, list[Any]] = {}
+        self._files = files
+        self._index = index
+        self._quarantine = quarantine
+
+    def reflects(self, event: Event) -> bool:
+        """Whether a message's file already shows an event, or did before a power cut: it is then put back."""
+        if event["id"] > self.found.newest or "key" not in event:
+            return False
+        key = event["key"]
+        if event["id"] > self.found.version_of(key, self._index):
+            return False
+        if key in self._index.places:
+            self._heal(key, event)
+        return True
+
+    def entry(self, key: str) -> Entry:
+        """The entry of a message that has a file, with what was put back."""
+        return self.healed.get(key) or self._files.entry(key)
+
+    def _heal(self, key: str, event: Event) -> None:
+        if event["type"] == EventType.PUBLISHED:
+            envelope = raw_json(event["message"])
+            content = self._files.content(key)
+            if fs_content.envelope_of(content, key) != envelope:
+                entry = self.entry(key)
+                if self._is_kept(key, content, fs_content.first_line(entry, envelope)):
+                    log.warning("%s: its file is damaged; it is written anew from the journal", key)
+                    self.bodies[key], self.healed[key] = envelope, entry
+        elif key in self.found.lacking and event["id"] > self.found.lacking[key]:
+            entry = self.healed[key] = self.entry(key)
+            if entry.state is State.INFLIGHT and event["type"] == EventType.LEASED:
+                entry.lease_id, entry.consumer_id = event["lease"], event["consumer"]
+            if "failure" in event:
+                self.histories[key] = with_failure(self.histories.get(key) or self._files.history(key) or [], event)
+
+    def _is_kept(self, key: str, content: bytes, expected: bytes) -> bool:
+        """Whether nothing is lost with a file that is written over: it is the beginning of what it should be, as a
+        power cut leaves it, or is kept in quarantine."""
+        if expected.startswith(content.rstrip(b"\0")):
+            return True
+        try:
+            self._quarantine.keep(key.replace("/", "%2F")[:100], content, "the damaged file of a message")
+        except OSError as error:
+            log.error("quarantine: %s: %s", self._files.path(key), error)
+            return False
+        return True
