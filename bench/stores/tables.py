@@ -51,7 +51,7 @@ def print_rates(report: Report, where: str, rows: Sequence[Row], rounds: Rounds)
     """Operations per second: the median of the rounds, and the best round."""
     report.section(f"Messages per second, {where}: median of {_counts(rows, rounds)}, best round in brackets")
     heads = "".join(f"{name + '/s':>18}" for name in OPERATIONS)
-    print(f"  {'':<42}{heads}{'bytes written':>15}{'upkeep ms':>11}")
+    print(f"  {'':<42}{heads}{'bytes written':>15}{'bytes read':>12}{'upkeep ms':>11}")
     for row in rows:
         found = rounds[row.name]
         cells = ""
@@ -59,11 +59,14 @@ def print_rates(report: Report, where: str, rows: Sequence[Row], rounds: Rounds)
             rates = [1 / one[name] for one in found]
             report.keep(f"{row.name}, {where}: {name}", rates, "/s", row.note)
             cells += f"{f'{number(statistics.median(rates))} ({number(max(rates))})':>18}"
-        written = report.keep(f"{row.name}, {where}: bytes written a message", _all(found, "bytes"), "bytes")
+        written = report.keep(f"{row.name}, {where}: bytes written a message", _all(found, "written"), "bytes")
+        read = report.keep(f"{row.name}, {where}: bytes read a message", _all(found, "read"), "bytes")
         upkeep = report.keep(f"{row.name}, {where}: upkeep", [s * 1000 for s in _all(found, "tidy")], "ms")
         few = f"  only {found[0]['count']} a round" if found[0]["count"] < _most(rounds) else ""
         note = "  not durable" if not row.durable else ""
-        print(f"  {row.name:<42}{cells}{number(written):>15}{number(upkeep):>11}{note}{few}", flush=True)
+        print(
+            f"  {row.name:<42}{cells}{number(written):>15}{number(read):>12}{number(upkeep):>11}{note}{few}", flush=True
+        )
 
 
 def print_ratios(report: Report, where: str, rows: Sequence[Row], rounds: Rounds) -> None:

@@ -50,18 +50,21 @@ class Worker:
         bytes of one message."""
         self._queue.prepare(durable)
         spent = {"publish": 0.0, "consume": 0.0, "ack": 0.0}
-        done, written, until = 0, _written_bytes(), time.monotonic() + limit_s
+        done, before, until = 0, _disk_bytes(), time.monotonic() + limit_s
         while done < count and (done == 0 or time.monotonic() < until):
             self._chunk(group, spent)
             done += CHUNK
         started = time.monotonic()
         self._queue.tidy()
         tidy_s = time.monotonic() - started
-        bytes_each = (_written_bytes() - written) / done
+        moved = {
+            name: (late - early) / done
+            for (name, late), early in zip(_disk_bytes().items(), before.values(), strict=True)
+        }
         return {name: seconds / done for name, seconds in spent.items()} | {
             "count": done,
             "tidy": tidy_s,
-            "bytes": bytes_each,
+            **moved,
         }
 
     def _chunk(self, group: int, spent: dict[str, float]) -> None:
@@ -91,10 +94,11 @@ class Worker:
         return self._queue.versions() | {"python": platform.python_version()}
 
 
-def _written_bytes() -> int:
-    """Bytes that this process has made the kernel send to disks: pages it has soiled, each time they were clean."""
-    lines = Path("/proc/self/io").read_text().splitlines()
-    return int(dict(line.split(": ") for line in lines)["write_bytes"])
+def _disk_bytes() -> dict[str, int]:
+    """Bytes that this process has made the kernel fetch from disks and send to them: the latter are pages that it has
+    soiled, each time they were clean."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return {"read": int(counts["read_bytes"]), "written": int(counts["write_bytes"])}
 
 
 def main() -> int:
