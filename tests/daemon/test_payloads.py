@@ -10,11 +10,13 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from postroom_daemon.files import Files
+from postroom_daemon.mailbox import Mailbox
+from postroom_daemon.service import _Loop
 from postroom_daemon.stores import hybrid, payloads
 from postroom_daemon.stores.base import StoreError
 from postroom_daemon.stores.hybrid import HybridStore
@@ -160,8 +162,8 @@ def test_a_file_in_the_place_of_a_new_body_is_set_aside_and_not_written_over(mak
     assert list(bench.quarantined().values()) == [b"somebody's"]
 
 
-def test_bodies_that_were_kept_without_a_sync_are_durable_with_the_next_checkpoint(make_bench: MakeBench) -> None:
-    bench = make_bench("hybrid", **{"journal.durability": "interval"}).open()
+def calls_of(bench: Bench, *names: str) -> list[str]:
+    """The calls of these names that the bench makes from now on."""
     done: list[str] = []
 
     def told(name: str, call: Callable[[int], None]) -> Callable[[int], None]:
@@ -171,13 +173,34 @@ def test_bodies_that_were_kept_without_a_sync_are_durable_with_the_next_checkpoi
 
         return telling
 
-    for name in ("fsync", "syncfs"):
+    for name in names:
         setattr(bench.files, name, told(name, getattr(bench.files, name)))
+    return done
+
+
+def test_bodies_that_were_kept_without_a_sync_are_durable_with_the_next_checkpoint(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid", **{"journal.durability": "none"}).open()
+    done = calls_of(bench, "fsync", "fdatasync", "syncfs")
     bench.publish()
     assert done == []
     for _ in range(2):
         bench.store.checkpoint()
         assert done == ["syncfs"]
+
+
+def test_with_durability_interval_bodies_are_synced_before_their_events(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid", **{"journal.durability": "interval"}).open()
+    mailbox = Mailbox(bench.config.settings, Files(), lambda reason: None, lambda: False)
+    read_fd, write_fd = os.pipe()
+    loop = _Loop(bench.config, bench.live, mailbox, cast(Any, SimpleNamespace(read_fd=read_fd, stopped=False)))
+    done = calls_of(bench, "fdatasync", "syncfs")
+    bench.publish()
+    assert done == []
+    loop._turn(scan=False)
+    assert done == ["syncfs", "fdatasync"]
+    mailbox.close()
+    os.close(read_fd)
+    os.close(write_fd)
 
 
 def test_many_files_are_synced_at_once_and_none_is_in_use_after_one_has_failed() -> None:
