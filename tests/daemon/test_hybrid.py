@@ -113,14 +113,14 @@ def test_a_new_directory_is_synced_in_its_parents(make_bench: MakeBench) -> None
     assert {str(root), str(root / "new"), str(root / "new" / "00000000")} <= set(synced)
 
 
-def test_a_body_goes_with_its_message_and_an_empty_directory_with_the_next_checkpoint(make_bench: MakeBench) -> None:
+def test_a_body_goes_with_its_message_and_empty_directories_with_the_next_checkpoint(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
     lease = bench.do("consume_next", queue="q")["lease"]
     bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
     assert payloads(bench) == []
     bench.store.checkpoint()
-    assert [path.name for path in bench.config.settings.hybrid_payload_root.rglob("*")] == ["q"]
+    assert list(bench.config.settings.hybrid_payload_root.rglob("*")) == []
     bench.publish()
     assert len(payloads(bench)) == 1
 

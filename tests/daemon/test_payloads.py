@@ -98,6 +98,20 @@ def test_bodies_of_a_group_that_was_not_kept_are_set_aside_at_the_next_start(mak
     assert len(files_of(bench)) == 2
 
 
+def test_directories_that_were_empty_at_a_crash_go_at_the_next_start(make_bench: MakeBench) -> None:
+    bench = make_bench("hybrid").open()
+    for queue in ("reply-1", "reply-2", "q"):
+        bench.publish(queue)
+    for queue in ("reply-1", "reply-2"):
+        acknowledge(bench, queue)
+    root = bench.config.settings.hybrid_payload_root
+    assert len(list(root.iterdir())) == 3
+    bench.reopen()
+    assert [path.name for path in root.iterdir()] == ["q"]
+    bench.publish("reply-1")
+    assert len(files_of(bench)) == 2
+
+
 def test_many_files_that_no_crash_has_left_stay_where_they_are(
     make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -352,6 +366,16 @@ def test_quarantine_may_lie_on_another_file_system(make_bench: MakeBench) -> Non
         really(source, target, **options)
 
     bench.files.rename = across
+    really_write = bench.files.write
+
+    def full(*arguments: Any) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    bench.files.write = full
+    with pytest.raises(StoreError):
+        hybrid_of(bench).set_orphan_aside(relative(bench, orphan))
+    assert files_of(bench) == [body, orphan] and bench.quarantined() == {}
+    bench.files.write = really_write
     hybrid_of(bench).set_orphan_aside(relative(bench, orphan))
     assert files_of(bench) == [body]
     assert list(bench.quarantined().values()) == [body.read_bytes()]

@@ -61,16 +61,21 @@ class Quarantine:
 
     def _copy(self, path: Path, directory: int, name: str) -> None:
         """Copy a file of another file system here, durably."""
+        temporary = name + ".tmp"
         source = self._files.open(path, READ_FLAGS)
         try:
-            target = self._files.open(name + ".tmp", CREATE_FLAGS, 0o600, dir_fd=directory)
+            target = self._files.open(temporary, CREATE_FLAGS, 0o600, dir_fd=directory)
             try:
-                while chunk := self._files.read(source, _COPY_BYTES):
-                    self._files.write_all(target, chunk)
-                self._files.fsync(target)
-            finally:
-                self._files.close(target)
-            self._files.rename(name + ".tmp", name, src_dir_fd=directory, dst_dir_fd=directory)
+                try:
+                    while chunk := self._files.read(source, _COPY_BYTES):
+                        self._files.write_all(target, chunk)
+                    self._files.fsync(target)
+                finally:
+                    self._files.close(target)
+                self._files.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            except OSError:
+                self._files.unlink(temporary, dir_fd=directory)  # on a full disk it would take what space is left
+                raise
             self._files.fsync(directory)
         finally:
             self._files.close(source)

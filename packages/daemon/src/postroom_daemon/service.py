@@ -256,5 +256,9 @@ class _Loop:
 
     def _sync_in_time(self) -> None:
         if self._root.journal.unsynced and time.monotonic() >= self._next_sync:
+            try:
+                self._root.store.sync_bodies()
+            except StoreError as error:  # what is lost of them will be noticed, and is promised by no answer
+                log.error("store: %s", error)
             self._root.journal.sync()
             self._next_sync = time.monotonic() + self._settings.journal_interval_ms / 1000

@@ -128,6 +128,7 @@ class HybridStore(SqliteStore):
             self._remove(self.fact(LEAVING_FACT) or [])
             try:
                 self._set_unborn_aside()
+                self._payloads.tidy_all()
             except OSError as error:
                 log.error("payloads: %s", error)
         return super().caught_up(clean)
@@ -139,7 +140,6 @@ class HybridStore(SqliteStore):
             return
         for name in found:
             self._payloads.set_aside(str(name), "of a group that was not kept")
-        self._payloads.tidy()
 
     def probe(self) -> None:
         super().probe()

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 SHARD_SPAN: Final = 10_000
 #: Files of a group that stay open until they are synced; a larger group is synced in parts.
 _HELD_LIMIT: Final = 128
+#: Directories that are known to be there and durable.
+_KNOWN_LIMIT: Final = 10_000
 #: Characters of a queue's directory that the name of a file in quarantine tells.
 _TOLD_LIMIT: Final = 120
 _SHARD: Final = re.compile(r"[0-9]{8,15}")
@@ -189,6 +191,8 @@ class Payloads:
     def _make(self, directory: str) -> None:
         if directory in self._known:
             return
+        if len(self._known) >= _KNOWN_LIMIT:
+            self._known.clear()
         queue = directory.partition("/")[0]
         for path, parent in ((queue, ""), (directory, queue)):
             try:
@@ -279,11 +283,22 @@ class Payloads:
             self._emptied.add(directory)
 
     def tidy(self) -> None:
-        """Remove the directories of shards that have become empty."""
+        """Remove the directories of shards, and then of queues, that have become empty."""
         for directory in self._emptied:
-            try:
-                self._files.rmdir(directory, dir_fd=self._fd)
-            except OSError:  # there are files in it
-                continue
-            self._known.discard(directory)
+            if self._remove_empty(directory):
+                self._known.discard(directory)
+                self._remove_empty(directory.partition("/")[0])
         self._emptied.clear()
+
+    def tidy_all(self) -> None:
+        """Look at every directory, and remove those that are empty: a crash has forgotten which had become so."""
+        for directory in self.names():
+            self._emptied.update(f"{directory}/{shard}" for shard in self.names(directory) if _SHARD.fullmatch(shard))
+        self.tidy()
+
+    def _remove_empty(self, directory: str) -> bool:
+        try:
+            self._files.rmdir(directory, dir_fd=self._fd)
+        except OSError:  # there are files in it
+            return False
+        return True
