@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -14,6 +16,7 @@ from .config import Config
 from .files import Files
 
 LOCK_NAME = "postroomd.lock"
+_LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RootBusy(PostroomError):
@@ -35,7 +38,15 @@ def lock_root(config: Config, files: Files) -> Iterator[None]:
 
 def _lock(directory: Path, files: Files) -> int:
     files.close(files.open_directory(directory))
-    fd = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    path = directory / LOCK_NAME
+    try:
+        fd = os.open(path, _LOCK_FLAGS, 0o600)
+    except OSError as error:
+        if error.errno not in (errno.EISDIR, errno.ELOOP):
+            raise
+        # A directory or link, which nobody can have locked: it makes room.
+        files.rename(path, path.with_name(f"{LOCK_NAME}.{time.time_ns()}"))
+        fd = os.open(path, _LOCK_FLAGS, 0o600)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

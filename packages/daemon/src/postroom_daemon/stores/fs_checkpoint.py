@@ -10,19 +10,21 @@ import errno
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from stat import S_ISREG
 from threading import Thread
 from typing import Any, Final
 
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
 
-from ..files import LOST_ERRNOS, Files
+from ..files import LOST_ERRNOS, READ_FLAGS, Files
 from ..records import QueueRecord
 from .base import StoreError
 from .fs_content import FORMAT
 from .fs_tree import Tree
 
 KEPT: Final = 2
+_READ_BYTES: Final = 2**20
 _NAME: Final = re.compile(r"checkpoint-([0-9]{20})\.json")
 
 
@@ -66,7 +68,7 @@ class Checkpoints:
         for name in reversed(self._names()):
             path = self._directory / name
             try:
-                return _decode(path.read_bytes(), path), damaged
+                return _decode(self._content(path), path), damaged
             except (DamagedRecord, KeyError, TypeError, AttributeError):
                 damaged.append(path)
             except OSError as error:
@@ -74,6 +76,19 @@ class Checkpoints:
                     raise
                 damaged.append(path)
         return Checkpoint(), damaged
+
+    def _content(self, path: Path) -> bytes:
+        """All of a file. Raises ``DamagedRecord`` for a directory or a pipe, which nobody would end; ``OSError``."""
+        fd = self._files.open(path, READ_FLAGS)
+        try:
+            if not S_ISREG(self._files.fstat(fd).st_mode):
+                raise DamagedRecord("no file")
+            content = b""
+            while chunk := self._files.read(fd, _READ_BYTES):
+                content += chunk
+            return content
+        finally:
+            self._files.close(fd)
 
     def write(self, applied: int, line: bytes) -> None:
         """Make one durable, and remove those before the last two. Raises ``OSError``."""
