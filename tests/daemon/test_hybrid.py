@@ -356,7 +356,7 @@ def test_bodies_that_are_lost_for_good_do_not_hold_up_the_start_for_ever(make_be
     root = bench.config.settings.hybrid_payload_root
     shutil.rmtree(root)
     root.mkdir()
-    (root / "lost").touch()
+    (root / ".lost").touch()
     bench.open()
     assert bench.do("consume_next", queue="q") == {"message": None}
     assert bench.do("status", queue="q")["metrics"]["dlq"] == 1

@@ -85,7 +85,7 @@ class HybridStore(SqliteStore):
             return
         raise StoreError(
             f"{root}: the directory of the bodies is not there, or empty: mount it, or set hybrid.payloadRoot. If the"
-            " bodies are lost, put any file into it: their messages become dead letters"
+            " bodies are lost, put an empty file named .lost into it: their messages become dead letters"
         )
 
     def _has_payloads(self) -> bool:

@@ -6,10 +6,14 @@ import stat
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import groupby
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..records import BodyReference
 from .payloads import PayloadName, Payloads, shard_of
+
+
+#: What may lie in the root, named as no queue's directory is: of a file system, and of an operator who knows of the loss.
+_ALLOWED: Final = frozenset({"lost+found", ".lost"})
 
 
 class FindingKind(StrEnum):
@@ -77,6 +81,8 @@ def _missing(kept: Iterable[Kept]) -> Iterator[Finding]:
 def _shards(payloads: Payloads) -> Iterator[tuple[str, str, Finding | None]]:
     """Every queue's directory and shard in order; or what is none."""
     for directory in payloads.names():
+        if directory in _ALLOWED:
+            continue
         try:
             shards = payloads.names(directory) if payloads.is_directory(directory) else None
         except OSError as error:
