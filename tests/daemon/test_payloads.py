@@ -254,8 +254,6 @@ def test_an_audit_finds_what_is_wrong_and_changes_nothing(make_bench: MakeBench)
         for number in range(4):
             bench.publish(queue, f"{number}" * 80)
         bench.publish(queue, "inline")
-    (root / "lost+found").mkdir()
-    (root / ".lost").touch()
     assert found(bench) == []
     by_queue = [list(files) for _, files in itertools.groupby(files_of(bench), key=lambda path: path.parent)]
     gone, cut, flipped, sound = by_queue[0]
@@ -271,6 +269,8 @@ def test_an_audit_finds_what_is_wrong_and_changes_nothing(make_bench: MakeBench)
     for stray in strays[:3]:
         stray.write_text("left by a technician")
     strays[3].mkdir()
+    (root / "lost+found").mkdir()
+    (root / ".lost").touch()
     moved = by_queue[1][0]
     moved.rename(root / "other")
     shutil.rmtree(by_queue[2][0].parent)

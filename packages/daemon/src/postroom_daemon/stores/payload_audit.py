@@ -11,8 +11,7 @@ from typing import Final, NamedTuple
 from ..records import BodyReference
 from .payloads import PayloadName, Payloads, shard_of
 
-
-#: What may lie in the root, named as no queue's directory is: of a file system, and of an operator who knows of the loss.
+#: What may lie in the root, named as no queue's directory is: a file system's own, and what says that bodies are lost.
 _ALLOWED: Final = frozenset({"lost+found", ".lost"})
 
 
