@@ -224,7 +224,7 @@ class Payloads:
     def _read_all(self, fd: int, expected: int) -> bytes:
         chunks: list[bytes] = []
         rest = expected + 1  # one byte more tells that the file is too long
-        while rest > 0 and (chunk := self._files.read(fd, rest)):
+        while rest > 1 and (chunk := self._files.read(fd, rest)):
             chunks.append(chunk)
             rest -= len(chunk)
         return b"".join(chunks)
