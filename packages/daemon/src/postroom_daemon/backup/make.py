@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..config import Config
-from ..reach import Reached, reach
+from ..reach import reach
 from ..segments import list_segments
-from ..state import Head, State, Totals, bodies_in, capture, steady, write_state
+from ..state import Head, Totals, write_state
 from ..state.model import Message
 from .form import CONFIG_NAME, JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, BackupError, Manifest
 from .history import content, event_at, segments_until
@@ -27,7 +26,7 @@ def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str,
     if not journal.is_dir() or not list_segments(journal):
         raise BackupError(f"{config.root}: there is no journal, and so nothing to back up")
     with open_sink(to, config.root) as sink, reach(config) as reached:
-        with _state(config, reached, sink.workspace) as state:
+        with reached.state(config, sink.workspace) as state:
             counted = _Counted()
             with sink.file(STATE_NAME) as file:
                 totals = write_state(replace(state, messages=counted.through(state.messages)), file)
@@ -41,13 +40,6 @@ def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str,
         with sink.file(MANIFEST_NAME) as file:  # last: who finds it finds all
             file.write(manifest.encode())
     return manifest
-
-
-def _state(config: Config, reached: Reached, workspace: Path) -> AbstractContextManager[State]:
-    if not reached.running:
-        return nullcontext(steady(reached.ask))
-    settings = config.settings
-    return capture(reached.ask, settings.journal_root, bodies_in(settings.hybrid_payload_root), workspace)
 
 
 @dataclass(slots=True)

@@ -69,7 +69,7 @@ def find_target(manifest: Manifest, journal: Path, wish: Wish) -> Target:
         if wish.ends_before(last):
             return target
         target = Target(last["id"], last["engineMs"], last["wallMs"])
-        if target.event == end["id"]:
+        if target.event in (end["id"], wish.event):
             return target
     raise RestoreError(
         f"{journal}: event {target.event + 1} is missing: from this backup, the latest that can be restored is event"

@@ -1,0 +1,146 @@
+"""Roots with a past: work that is done on a bench, backups of it, and what a state should be by the journal alone."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+
+from postroom_common.events import Event
+from postroom_common.protocol import State
+from postroom_daemon.backends import make_store
+from postroom_daemon.backup import Manifest, make_backup
+from postroom_daemon.clock import Now
+from postroom_daemon.config import Settings
+from postroom_daemon.files import Files
+from postroom_daemon.fold import apply
+from postroom_daemon.quarantine import Quarantine
+from postroom_daemon.records import BodyReference, Entry
+from postroom_daemon.restore import Request, Restored, Wish, restore
+from postroom_daemon.root import Sources
+from postroom_daemon.state import of_store
+from postroom_daemon.stores.memory import MemoryStore
+from tests.conformance.bench import Bench
+
+DAY_MS = 24 * 3600 * 1000
+THE_BACKUP = Wish()
+
+
+@dataclass
+class Past:
+    """A bench whose clocks are ahead of the machine's, so that no time passes in it when a tool opens its root."""
+
+    bench: Bench
+    random: Random
+    bodies: dict[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def begin(cls, bench: Bench, seed: int = 1) -> Past:
+        bench.hands.wall_ms = time.time_ns() // 1_000_000 + DAY_MS
+        return cls(bench.open(), Random(seed))
+
+    @property
+    def settings(self) -> Settings:
+        return self.bench.config.settings
+
+    def publish(self, queue: str = "q", message: Any = "body", **payload: Any) -> str:
+        key = self.bench.publish(queue, message, **payload)
+        self.remember()
+        return key
+
+    def work(self, groups: int) -> None:
+        """Groups of whatever changes the state."""
+        for _ in range(groups):
+            self._some_work()
+            self.remember()
+
+    def _some_work(self) -> None:
+        bench, random = self.bench, self.random
+        bench.hands.pass_ms(random.choice([1, 500, 40_000]))
+        queue = random.choice(["a", "b"])
+        match random.randrange(8):
+            case 0 | 1 | 2:
+                delay = random.choice([0, 900])
+                bench.publish(queue, random.randbytes(9).hex(), priority=random.randrange(3), delayMs=delay)
+            case 3 | 4:
+                bench.send("consume_next", queue=queue)
+            case 5 | 6:
+                held = [entry for entry in bench.store.entries("", 1000) if entry.lease_id]
+                for entry in held[:1]:
+                    name = random.choice(["ack", "release", "nack"])
+                    more = {"requeue": random.random() < 0.6, "reason": "told"} if name == "nack" else {}
+                    bench.send(name, messageKey=entry.key, leaseId=entry.lease_id, **more)
+            case 7:
+                bench.send("set_policy", queue=queue, policy={"retry": {"limit": random.randrange(1, 4)}})
+
+    def remember(self) -> None:
+        """The bodies that lie in files now: the journal has only their digests."""
+        for path in self.settings.hybrid_payload_root.rglob("*.json"):
+            body = path.read_bytes()
+            self.bodies[BodyReference.of(body).digest] = body
+
+    def end(self) -> list[Event]:
+        """Close it as a killed process does. All events."""
+        self.bench.close()
+        return self.bench.events()
+
+    def back_up(self, to: Path, with_journal: bool = True) -> Manifest:
+        """Close it, and back up the stopped root."""
+        self.bench.close()
+        return make_backup(self.bench.config, str(to), with_journal, {"postroomd": "test"})
+
+    def told(self, events: list[Event], event_id: int) -> dict[str, Any]:
+        """The state at an event, by the journal alone."""
+        store = _Reference(self.bodies)
+        for event in events:
+            if event["id"] <= event_id:
+                apply(event, store)
+        store.commit()
+        return shown(store)
+
+
+class _Reference(MemoryStore):
+    def __init__(self, bodies: dict[str, bytes]) -> None:
+        super().__init__()
+        self._known = bodies
+
+    def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
+        self.insert(entry, self._known[reference.digest])
+
+
+def held(settings: Settings) -> dict[str, Any]:
+    """The state that a stopped root's store holds."""
+    store = make_store(settings, Files(), Quarantine(settings.journal_root.parent / "quarantine", Files()))
+    store.open()
+    try:
+        return shown(store)
+    finally:
+        store.close()
+
+
+def shown(store: Any) -> dict[str, Any]:
+    """All that a store says of queues and messages; a message that waits is ready or delayed, as nobody tells when it
+    became due."""
+    state = of_store(store, Now(0, 0))
+    messages = [orjson.loads(orjson.dumps(message)) for message in state.messages]
+    for message in messages:
+        if message["state"] == State.DELAYED:
+            message["state"] = State.READY.value
+    queues = [record.to_json() for record in state.queues]
+    for queue in queues:
+        queue["counts"] |= {"ready": queue["counts"]["ready"] + queue["counts"]["delayed"], "delayed": 0}
+    return {"queues": queues, "messages": messages}
+
+
+def restored(bench: Bench, backup: Path, wish: Wish = THE_BACKUP, files: Files | None = None, **how: Any) -> Restored:
+    """Restore the bench's root, which is closed."""
+    sources = Sources(files=files or Files(), clock=bench.hands.clock)
+    return restore(bench.config, Request(backup, wish, **how), sources)
+
+
+MakeBench = Callable[..., Bench]
