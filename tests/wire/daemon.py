@@ -96,6 +96,11 @@ class Daemon:
             self.ask("health")
         return self
 
+    def tool(self, command: str, *arguments: str | Path, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        """Another command of ``postroomd`` on its root."""
+        words = [sys.executable, "-m", "postroom_daemon", command, "--root", self.root, *arguments]
+        return subprocess.run(list(map(str, words)), input=data, capture_output=True, env=self.environment, check=False)
+
     def wait(self, condition: Callable[[], T], what: str, patience_s: float = PATIENCE_S) -> T:
         """As ``wait_until``; fails at once when the daemon has ended."""
 

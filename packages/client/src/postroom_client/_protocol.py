@@ -29,6 +29,7 @@ COMMANDS = (
     "set_policy",
     "get_policy",
     "read_state",
+    "import_state",
 )
 
 # code: (what it means, what to do about it)
@@ -547,6 +548,40 @@ FIELDS = {
             "most entries to return",
             False,
             100,
+        ),
+    ),
+    "import_state": (
+        (
+            "engineMs",
+            "engine_ms",
+            "integer",
+            "engine time there when the state was read",
+            True,
+            None,
+        ),
+        (
+            "wallMs",
+            "wall_ms",
+            "integer",
+            "Unix time when the state was read",
+            True,
+            None,
+        ),
+        (
+            "queues",
+            "queues",
+            "any value",
+            "array of queues as read_state shows them",
+            False,
+            None,
+        ),
+        (
+            "messages",
+            "messages",
+            "any value",
+            "array of messages as read_state shows them, in the order of publishing",
+            False,
+            None,
         ),
     ),
 }

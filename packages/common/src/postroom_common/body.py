@@ -46,6 +46,23 @@ def part_from_wire(message: Any, encoding: str, content_type: str) -> Part:
     return part
 
 
+def check_part(part: Any) -> str | None:
+    """What is wrong with a part that comes from outside, or None."""
+    if type(part) is not dict or set(part) - {"text", "json", "base64", "contentType", "name"}:
+        return "a part must be an object with text, json or base64"
+    kinds = [kind for kind in ("text", "json", "base64") if kind in part]
+    if len(kinds) != 1:
+        return "a part must have just one of text, json and base64"
+    if any(type(part.get(name, "")) is not str for name in ("text", "base64", "contentType", "name")):
+        return "text, base64, contentType and name of a part must be strings"
+    if "base64" in part:
+        try:
+            binascii.a2b_base64(part["base64"], strict_mode=True)
+        except ValueError as error:
+            return f"base64 of a part: {error}"
+    return None
+
+
 def part_to_wire(part: Part, as_value: bool) -> dict[str, Any]:
     """The reply fields that show a part: ``payload``, and ``encoding`` and ``contentType`` where they apply."""
     shown: dict[str, Any]

@@ -47,6 +47,7 @@ class EventType(StrEnum):
     DIED = "died"
     DROPPED = "dropped"
     REPROCESSED = "reprocessed"
+    IMPORTED = "imported"
 
 
 def encode_line(fields: dict[str, Any]) -> bytes:

@@ -64,6 +64,7 @@ class Command(StrEnum):
     SET_POLICY = "set_policy"
     GET_POLICY = "get_policy"
     READ_STATE = "read_state"
+    IMPORT_STATE = "import_state"
 
 
 #: Other spellings that are accepted, all compared without regard to case.
@@ -242,7 +243,7 @@ _OPERATION = Field("operation", Kind.TEXT, "what is meant: consume or publish", 
 _LIMIT = Field("limit", Kind.INTEGER, "most entries to return", default=100, low=1, high=PAGE_LIMIT)
 
 #: Commands that only the daemon's own user and root may give.
-OPERATOR_COMMANDS: Final = frozenset({Command.READ_STATE})
+OPERATOR_COMMANDS: Final = frozenset({Command.READ_STATE, Command.IMPORT_STATE})
 
 #: Every command's payload fields: feeds the daemon's checks, the client's options, the documents.
 FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
@@ -306,6 +307,12 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field("part", Kind.TEXT, "what to read: head, queues or messages", default="head"),
         Field("after", Kind.TEXT, "continue behind this: the previous page's next", default=""),
         _LIMIT,
+    ),
+    Command.IMPORT_STATE: (
+        Field("engineMs", Kind.INTEGER, "engine time there when the state was read", required=True, low=0, high=2**53),
+        Field("wallMs", Kind.INTEGER, "Unix time when the state was read", required=True, low=0, high=2**53),
+        Field("queues", Kind.VALUE, "array of queues as read_state shows them"),
+        Field("messages", Kind.VALUE, "array of messages as read_state shows them, in the order of publishing"),
     ),
 }
 

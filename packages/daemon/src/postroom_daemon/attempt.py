@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -85,6 +86,12 @@ class Attempt:
         draft = self._parts.clock.mark(self.now, self._parts.root_id)
         self.group.record([draft | {"clean": True} if clean else draft])
 
+    def bury(self, keys: Iterable[str]) -> None:
+        """Let messages die whose bodies are lost."""
+        context = self._context(Principal("", self._parts.daemon_uid))
+        for key in keys:
+            self.group.record([decide_lost(context, key)])
+
     def take(self, call: Call) -> None:
         """Decide one call: it is answered, or parked."""
         call.engine = self.now.engine
@@ -139,7 +146,8 @@ class Attempt:
         event = self.group.record(drafts, by, call.key)
         answer = Answer(reply_to(event, self._parts.store, self._parts.policies, self.now))
         if call.command is not Command.CONSUME_NEXT and self._parts.waiters.count:
-            self._serve(event["queue"])
+            for queue in dict.fromkeys(draft["queue"] for draft in drafts if "queue" in draft):
+                self._serve(queue)
         return answer
 
     # --- repeats ----------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from .cli_backup import backup_command, restore
 from .cli_local import LOCAL_COMMANDS, json_option
 from .cli_migrate import migrate
 from .cli_options import Source, configured, root_option
+from .cli_transfer import export_command, import_command
 from .config import SETTINGS, Config
 from .config_file import CONFIG_NAME
 
@@ -198,6 +199,8 @@ def accept_loss(source: Source, as_json: bool) -> None:
 
 
 main.add_command(migrate)
+main.add_command(export_command)
+main.add_command(import_command)
 main.add_command(backup_command(versions))
 main.add_command(restore)
 

@@ -13,7 +13,7 @@ from postroom_common.protocol import Command
 
 from .context import Context, Decision, Draft
 from .fields import Fields, read_fields
-from .verbs import consume, deadletters, publish, queues, settle, state
+from .verbs import consume, deadletters, imports, publish, queues, settle, state
 
 #: Leases that one group ends; the rest follows in the next.
 EXPIRY_LIMIT: Final = 500
@@ -36,6 +36,7 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.SET_POLICY: queues.set_policy,
     Command.GET_POLICY: queues.get_policy,
     Command.READ_STATE: state.read_state,
+    Command.IMPORT_STATE: imports.import_state,
 }
 #: Commands that change nothing.
 QUESTIONS: Final = frozenset(

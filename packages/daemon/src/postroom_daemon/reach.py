@@ -6,8 +6,9 @@ The one place in the daemon's package that speaks through the client: a tool bes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 import postroom_client
 from postroom_common.errors import PostroomError
@@ -16,7 +17,7 @@ from .config import Config
 from .files import Files
 from .local import open_local
 from .locks import RootBusy, lock_root
-from .state import Ask
+from .state import Ask, State, bodies_in, capture, steady
 
 #: A request of a tool waits so long (s) for its answer: a page of a large root may queue behind other work.
 TIMEOUT_S = 60.0
@@ -32,6 +33,16 @@ class Reached:
 
     ask: Ask
     running: bool
+
+    def state(self, config: Config, workspace: Path) -> AbstractContextManager[State]:
+        """All that the root holds, at one event. ``workspace`` is a directory with room for it.
+
+        Raises ``StateError``, ``OSError``, and what ``ask`` raises.
+        """
+        if not self.running:
+            return nullcontext(steady(self.ask))
+        settings = config.settings
+        return capture(self.ask, settings.journal_root, bodies_in(settings.hybrid_payload_root), workspace)
 
 
 @contextmanager

@@ -133,6 +133,10 @@ def _policy_set(event: Event, store: Store, policies: Policies, now: Now) -> dic
     }
 
 
+def _imported(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {name: event[name] for name in ("queues", "messages", "skipped")}
+
+
 _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.PUBLISHED: _published,
     EventType.LEASED: _leased,
@@ -146,4 +150,5 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.PAUSED: _paused,
     EventType.RESUMED: _paused,
     EventType.POLICY_SET: _policy_set,
+    EventType.IMPORTED: _imported,
 }

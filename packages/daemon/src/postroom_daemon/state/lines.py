@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, Protocol
 
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
@@ -56,7 +56,13 @@ class _Writer:
         self.digest.update(line)
 
 
-def read_state(file: IO[bytes], name: str) -> State:
+class Lines(Protocol):
+    """A file, as far as it is read here."""
+
+    def readline(self) -> bytes: ...
+
+
+def read_state(file: Lines, name: str) -> State:
     """The state in a file, from its present position on; ``name`` is for error texts.
 
     Head and queues are read at once, the messages as they are asked for. Raises ``StateError`` for what is no such
@@ -91,7 +97,7 @@ def _messages(reader: _Reader, line: dict[str, Any], queues: int) -> Iterator[Me
 
 
 class _Reader:
-    def __init__(self, file: IO[bytes], name: str) -> None:
+    def __init__(self, file: Lines, name: str) -> None:
         self._file = file
         self._name = name
         self._number = 0

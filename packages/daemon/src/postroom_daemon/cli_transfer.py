@@ -1,0 +1,109 @@
+"""``postroomd export`` and ``postroomd import``."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryFile, gettempdir
+from typing import IO, Final
+
+import click
+
+from postroom_common.errors import PostroomError
+
+from .cli_options import Source, configured
+
+#: Ends the name of a file that is not whole.
+_UNFINISHED: Final = ".unfinished"
+
+
+@click.command("export")
+@click.option("--to", default="-", metavar="FILE", help="New file; - for standard output (default).")
+@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only this queue; may be given several times.")
+@configured
+def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
+    """Write queues and messages of DIR as lines of JSON, for `postroomd import`.
+
+    With ids, attempts, delays, leases, dead letters with their history, and policies, all as of one event. The daemon
+    may run, and goes on working meanwhile. FILE is there in the end, whole, or it is not.
+    """
+    from .transfer import export_state
+
+    config = source.load()
+    if not config.root.is_dir():
+        raise PostroomError(f"{config.root} does not exist: there is nothing to export")
+    if to == "-":
+        if sys.stdout.isatty():
+            raise click.UsageError("standard output is a terminal: send it to a file or a program, or name one by --to")
+        totals = export_state(config, sys.stdout.buffer, frozenset(queues), Path(gettempdir()))
+    else:
+        path = Path(os.path.abspath(to))
+        with _new_file(path) as file:
+            totals = export_state(config, file, frozenset(queues), path.parent)
+    click.echo(f"{totals.messages} messages of {totals.queues} queues", err=True)
+
+
+@contextmanager
+def _new_file(path: Path) -> Iterator[IO[bytes]]:
+    """A file that gets its name when it is whole and synced."""
+    if path.exists():
+        raise PostroomError(f"{path} exists already; it is left as it is")
+    unfinished = path.with_name(path.name + _UNFINISHED)
+    try:
+        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+    except OSError as error:
+        raise PostroomError(f"{path}: {error.strerror or error}") from None
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+@click.command("import")
+@click.argument("file", default="-", metavar="FILE")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@configured
+def import_command(source: Source, file: str, as_json: bool) -> None:
+    """Take over the queues and messages of FILE, which `postroomd export` wrote; - is standard input.
+
+    The file is checked as a whole first. Messages keep id, attempts, delay, priority, history and body, and their
+    order; one that was leased is ready. What is there already is left as it is: a queue keeps its policy, a message its
+    state. So the same file may be imported again after an interruption, unless messages were consumed in between.
+    """
+    from .transfer import import_state
+
+    config = source.load()
+    with _readable(file) as opened:
+        done = import_state(config, opened, "standard input" if file == "-" else file)
+    if as_json:
+        shown = {"queues": done.queues, "messages": done.messages, "skipped": done.skipped, "lost": done.lost}
+        click.echo(json.dumps({"ok": True, "root": done.head.root, "event": done.head.event, **shown}))
+        return
+    click.echo(f"{done.messages} messages and {done.queues} queues imported; {done.skipped} were there already")
+    if done.lost:
+        click.echo(f"{done.lost} messages came without their body, and were passed over")
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[IO[bytes]]:
+    """A file that can be read from any place: standard input is kept in a temporary one."""
+    with ExitStack() as stack:
+        if name != "-":
+            try:
+                opened: IO[bytes] = stack.enter_context(open(name, "rb"))
+            except OSError as error:
+                raise PostroomError(f"{name} cannot be read: {error.strerror}") from None
+        elif sys.stdin.isatty():
+            raise click.UsageError("standard input is a terminal: name a file")
+        else:
+            opened = stack.enter_context(TemporaryFile())
+            shutil.copyfileobj(sys.stdin.buffer, opened)
+            opened.seek(0)
+        yield opened

@@ -1,0 +1,169 @@
+"""import_state: queues and messages of another root, with their ids, attempts, delays, dead letters and policies.
+
+What was there becomes a story that leads to it: the message is published when it was published there, its failed
+attempts fail again, and so on. So the journal needs no new kind of fact, and whoever reads it no new rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.protocol import ErrorCode, ReasonCode, State
+
+from ..context import Context, Decision, Draft
+from ..fields import Fields
+from ..records import Entry, QueueRecord
+from .creation import queue_created
+from .exported import Exported, exported_message, exported_queue
+
+#: Stands for the failure of a dead letter that came without its history.
+_UNTOLD: Final = {
+    "reasonCode": ReasonCode.REJECTED,
+    "reasonMessage": "its history was not exported",
+    "consumerId": "",
+    "failedAtMs": 0,
+    "attempt": 0,
+}
+
+
+def import_state(context: Context, fields: Fields) -> Decision:
+    """Take over queues and messages as ``read_state`` shows them. What is there already is left as it is, and counted.
+
+    A queue that is there keeps its policy and its pauses. A message that was leased is ready: the lease was another
+    root's. Raises ``CommandError``: ERR_STORAGE_FULL, ERR_INVALID_REQUEST for what is no queue or message.
+    """
+    if not context.vitals.room_to_publish():
+        raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take other messages")
+    teller = _Teller(context, fields["engineMs"], fields["wallMs"])
+    for queue in _list(fields, "queues"):
+        teller.tell_queue(exported_queue(queue))
+    for message in _list(fields, "messages"):
+        teller.tell_message(exported_message(message))
+    done = {"queues": teller.queues, "messages": teller.messages, "skipped": teller.skipped}
+    return Decision([*teller.drafts, {"type": EventType.IMPORTED, **done}])
+
+
+def _list(fields: Fields, name: str) -> list[Any]:
+    value = fields[name]
+    if value is None:
+        return []
+    if type(value) is not list:
+        raise CommandError(ErrorCode.PARSE_ERROR, f"{name} must be an array")
+    return value
+
+
+class _Teller:
+    """Collects the events. ``engine`` and ``wall`` are the times there when the state was read."""
+
+    def __init__(self, context: Context, engine: int, wall: int) -> None:
+        self.drafts: list[Draft] = []
+        self.queues = self.messages = self.skipped = 0
+        self._context = context
+        now = context.now
+        #: What makes an engine time there one of here: both clocks tell the same wall time.
+        self._shift = now.engine - now.wall + wall - engine
+        self._made: set[str] = set()
+
+    def tell_queue(self, record: QueueRecord) -> None:
+        """A queue that is not there, with its policy and its pauses."""
+        name, context = record.name, self._context
+        if name in self._made or context.store.queue(name):
+            self.skipped += 1
+            return
+        self._make(name)
+        self.queues += 1
+        if record.override:
+            policy = context.policies.resulting(name, record.override).to_wire()
+            self._add(EventType.POLICY_SET, name, override=record.override, policy=policy)
+        paused = {"publish": False, "consume": False}
+        for operation in [o for o, is_paused in zip(paused, _pauses(record), strict=True) if is_paused]:
+            paused = paused | {operation: True}
+            self._add(EventType.PAUSED, name, operation=operation, paused=paused)
+
+    def tell_message(self, message: Exported) -> None:
+        """A message that is not there, and all that happened to it."""
+        entry = message.entry
+        if entry.key in self._made or self._context.store.get(entry.key):
+            self.skipped += 1
+            return
+        if entry.queue not in self._made and not self._context.store.queue(entry.queue):
+            self._make(entry.queue)
+            self.queues += 1
+        self._made.add(entry.key)
+        self.messages += 1
+        self._publish(message)
+        failures = message.history or ([_UNTOLD] if entry.state is State.DEAD else [])
+        for failure in failures[:-1]:
+            self._fail(entry, failure, EventType.RETRIED)
+        if failures:
+            self._last_failure(entry, failures[-1])
+        if entry.state is not State.DEAD and entry.attempt > (failures[-1]["attempt"] if failures else 0):
+            at = self._here(entry.leased_at)
+            lease = self._lease(entry, entry.attempt + 1, entry.consumer_id, at)  # given back, it does not count
+            self._about(EventType.RELEASED, entry, engineMs=at, lease=lease, attempt=entry.attempt)
+
+    def _publish(self, message: Exported) -> None:
+        entry, now = message.entry, self._context.now
+        facts: Draft = {"engineMs": self._here(entry.created), "wallMs": entry.created_wall}
+        if entry.priority:
+            facts["priority"] = entry.priority
+        due = self._here(entry.due)
+        if entry.state is State.DELAYED and not message.history and due > now.engine:
+            facts["dueEngineMs"] = due
+        if entry.target:
+            facts["target"] = entry.target
+        self._about(EventType.PUBLISHED, entry, **facts, message=orjson.Fragment(message.body))
+
+    def _last_failure(self, entry: Entry, failure: dict[str, Any]) -> None:
+        if entry.state is State.DEAD:
+            self._fail(entry, failure, EventType.DIED)
+        elif entry.attempt < failure["attempt"]:  # it was dead, and was reprocessed
+            self._fail(entry, failure, EventType.DIED)
+            self._about(EventType.REPROCESSED, entry)
+        else:
+            self._fail(entry, failure, EventType.RETRIED)
+
+    def _fail(self, entry: Entry, failure: dict[str, Any], type_: EventType) -> None:
+        """A delivery, and how it failed. The last one may still wait for its retry."""
+        told = {name: failure[name] for name in failure if name != "failedAtMs"}
+        wall = failure["failedAtMs"]
+        at = self._here(entry.dead_at) if type_ is EventType.DIED and entry.dead_at else self._here_of_wall(wall)
+        lease = self._lease(entry, max(1, failure["attempt"]), failure["consumerId"], at)
+        facts: Draft = {"engineMs": at, "wallMs": wall, "lease": lease, "failure": told}
+        if type_ is EventType.RETRIED:
+            facts["dueEngineMs"] = max(at, self._here(entry.due)) if entry.state is State.DELAYED else at
+        self._about(type_, entry, **facts)
+
+    def _lease(self, entry: Entry, attempt: int, consumer: str, at: int) -> str:
+        """A delivery, which the event behind it ends. Its lease."""
+        lease = self._context.ids.lease()
+        holder = consumer or entry.target or self._context.who.client_id
+        facts: Draft = {"lease": lease, "consumer": holder, "untilEngineMs": at + 1, "attempt": attempt}
+        self._about(EventType.LEASED, entry, engineMs=at, **facts)
+        return lease
+
+    def _here(self, engine: int) -> int:
+        """An engine time there, as one of here; what was before the beginning is the beginning."""
+        return max(0, engine + self._shift)
+
+    def _here_of_wall(self, wall: int) -> int:
+        now = self._context.now
+        return min(max(0, now.engine - now.wall + wall), now.engine)
+
+    def _make(self, queue: str) -> None:
+        self._made.add(queue)
+        self.drafts.append(queue_created(self._context, queue))
+
+    def _about(self, type_: EventType, entry: Entry, **facts: Any) -> None:
+        self._add(type_, entry.queue, key=entry.key, **facts)
+
+    def _add(self, type_: EventType, queue: str, **facts: Any) -> None:
+        self.drafts.append({"type": type_, "queue": queue, **facts})
+
+
+def _pauses(record: QueueRecord) -> tuple[bool, bool]:
+    return record.publish_paused, record.consume_paused

@@ -1,0 +1,74 @@
+"""postroomd export and import, beside daemons that work on."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.wire.conftest import MakeDaemon, on_every_store
+from tests.wire.daemon import Fields
+
+
+def lines(exported: bytes) -> list[Fields]:
+    return [json.loads(line) for line in exported.splitlines()]
+
+
+@on_every_store
+def test_what_a_working_daemon_exports_another_imports_and_delivers(make_daemon: MakeDaemon) -> None:
+    source, target = make_daemon().start(), make_daemon().start()
+    keys = [source.publish("jobs", f"body {number}", priority=number % 2) for number in range(20)]
+    source.settle("nack", source.consume("jobs"), reason="jammed")
+    source.publish("later", "x", delayMs=3_600_000)
+    source.ask("set_policy", queue="jobs", policy={"retry": {"limit": 9}})
+    stop = threading.Event()
+    busy = threading.Thread(target=lambda: [source.publish("busy", "x") for _ in iter(stop.is_set, True)])
+    busy.start()
+    try:
+        exported = source.tool("export")
+    finally:
+        stop.set()
+        busy.join()
+    assert exported.returncode == 0, exported.stderr
+    done = target.tool("import", "--json", data=exported.stdout)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["messages"] == len(lines(exported.stdout)) - 2 - 3
+    assert target.counts("jobs") == source.counts("jobs")
+    assert target.counts("later")["delayed"] == 1
+    assert target.ask("get_policy", queue="jobs")["policy"]["retry"]["limit"] == 9
+    (letter,) = target.ask("list_dlq", queue="jobs")["messages"]
+    assert (letter["reason"], letter["attempt"]) == ("jammed", 1)
+    order = [source.consume("jobs")["message"]["messageKey"] for _ in range(19)]
+    assert [target.consume("jobs")["message"]["messageKey"] for _ in range(19)] == order
+    assert set(order) | {letter["messageKey"]} == set(keys)
+
+
+def test_a_stopped_root_is_exported_and_imported_too(make_daemon: MakeDaemon, tmp_path: Path) -> None:
+    source, other = make_daemon().start(), make_daemon()
+    for number in range(5):
+        source.publish(f"queue{number % 2}", f"body {number}")
+    source.stop()
+    file = tmp_path / "all.jsonl"
+    assert source.tool("export", "--to", file).returncode == 0
+    assert source.tool("export", "--to", file).returncode == 1  # it is there already
+    done = other.tool("import", file)
+    assert done.stdout == b"5 messages and 2 queues imported; 0 were there already\n"
+    again = other.tool("import", file)
+    assert again.stdout == b"0 messages and 0 queues imported; 7 were there already\n"
+    one = other.tool("export", "--queue", "queue1")
+    assert [line["queue"] for line in lines(one.stdout) if line["kind"] == "message"] == ["queue1", "queue1"]
+    none = other.tool("export", "--queue", "nobody")
+    assert (none.returncode, b"there is no queue 'nobody'" in none.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("cut", [0, 100, -3])
+def test_a_file_that_is_not_whole_changes_nothing(make_daemon: MakeDaemon, cut: int) -> None:
+    daemon, other = make_daemon().start(), make_daemon()
+    daemon.publish("q")
+    exported = daemon.tool("export").stdout
+    done = other.tool("import", data=exported[:cut])
+    assert done.returncode == 1
+    assert b"standard input, line " in done.stderr
+    assert not (other.root / "journal").exists()
