@@ -1,0 +1,216 @@
+"""postroomd backup of a stopped root; of one that is served, see tests/wire."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import stat
+import tarfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom_common.events import decode_event
+from postroom_daemon.backup import BackupError, make, make_backup, open_backup, sink
+from postroom_daemon.backup.form import Manifest
+from postroom_daemon.root import StartError
+from postroom_daemon.state import State
+from tests.daemon.pasts import MakeBench, Past
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_its_files_are_as_the_manifest_says_and_only_for_their_owner(make_bench: MakeBench, tmp_path: Path) -> None:
+    past = Past.begin(make_bench(segment_bytes=2000))
+    (past.bench.path / "config.json").write_text('{"nodeId": "here"}')
+    past.bench.config = replace(past.bench.config, file=past.bench.path / "config.json")
+    past.work(40)
+    manifest = past.back_up(tmp_path / "backup")
+    found = contents(tmp_path / "backup")
+    assert Manifest.decode(found.pop("manifest.json"), "").files == {
+        name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in found.items()
+    }
+    assert found["config.json"] == b'{"nodeId": "here"}'
+    assert len([name for name in found if name.startswith("journal/")]) > 2
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "backup").rglob("*")} == {0o600, 0o700}
+    assert stat.S_IMODE((tmp_path / "backup").stat().st_mode) == 0o700
+    lines = b"".join(found[name] for name in sorted(found) if name.startswith("journal/")).splitlines(True)
+    events = [decode_event(line) for line in lines]
+    assert [event["id"] for event in events] == list(range(1, manifest.event + 1))
+    assert (events[-1]["crc"], events[-1]["wallMs"]) == (manifest.event_crc, manifest.event_wall_ms)
+
+
+@pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tgz"])
+def test_a_tar_holds_the_same_files(make_bench: MakeBench, tmp_path: Path, ending: str) -> None:
+    past = Past.begin(make_bench())
+    past.work(30)
+    path = tmp_path / f"backup{ending}"
+    manifest = past.back_up(path)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert (path.read_bytes()[:2] == b"\x1f\x8b") == (ending != ".tar")
+    with tarfile.open(path) as tar:
+        assert {name.partition("/")[0] for name in tar.getnames()} == {"postroom-backup"}
+    with open_backup(path, tmp_path / "unpacked") as backup:
+        backup.check()
+        assert backup.manifest == manifest
+        assert set(contents(backup.folder)) == {*manifest.files, "manifest.json"}
+    assert not (tmp_path / "unpacked").exists()
+
+
+def test_a_tar_goes_to_standard_output(make_bench: MakeBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    past = Past.begin(make_bench())
+    past.publish()
+    past.bench.close()
+
+    class Output:
+        buffer = io.BytesIO()
+
+    monkeypatch.setattr("sys.stdout", Output)
+    make_backup(past.bench.config, "-", True, {})
+    (tmp_path / "piped").write_bytes(Output.buffer.getvalue())
+    with open_backup(tmp_path / "piped", tmp_path / "unpacked") as backup:
+        backup.check()
+        assert backup.manifest.messages == 1
+
+
+def test_the_journal_can_be_left_out(make_bench: MakeBench, tmp_path: Path) -> None:
+    past = Past.begin(make_bench())
+    past.publish()
+    past.back_up(tmp_path / "backup", with_journal=False)
+    assert set(contents(tmp_path / "backup")) == {"state.jsonl", "manifest.json"}
+
+
+def test_a_place_that_is_taken_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
+    past = Past.begin(make_bench())
+    for name in ("folder", "file.tar"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(BackupError, match="exists already"):
+            past.back_up(tmp_path / name)
+    (tmp_path / "link").symlink_to("nowhere")
+    with pytest.raises(BackupError, match="exists already"):
+        past.back_up(tmp_path / "link")
+
+
+@pytest.mark.parametrize("name", ["backup", "backup.tar", "backup.tar.gz"])
+def test_a_backup_that_fails_leaves_nothing(
+    make_bench: MakeBench, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = Past.begin(make_bench())
+    past.work(20)
+    (tmp_path / "to").mkdir()
+
+    def failing(state: State, file: Any) -> Any:
+        file.write(b"the beginning")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(make, "write_state", failing)
+    with pytest.raises(OSError, match="No space left"):
+        past.back_up(tmp_path / "to" / name)
+    assert list((tmp_path / "to").iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["backup", "backup.tar"])
+def test_what_a_killed_backup_has_left_is_replaced_unless_that_is_still_at_work(
+    make_bench: MakeBench, tmp_path: Path, name: str
+) -> None:
+    past = Past.begin(make_bench())
+    past.publish()
+    left = tmp_path / (name + ".unfinished")
+    if name == "backup":
+        left.mkdir()
+        (left / "state.jsonl").write_text("half")
+    else:
+        left.write_text("half")
+    past.back_up(tmp_path / name)
+    assert not left.exists()
+    with (
+        sink.open_sink(str(tmp_path / f"other-{name}"), tmp_path),
+        pytest.raises(BackupError, match="another backup is being written"),
+    ):
+        past.back_up(tmp_path / f"other-{name}")
+
+
+def test_a_directory_without_a_journal_is_no_root(make_bench: MakeBench, tmp_path: Path) -> None:
+    bench = make_bench()
+    bench.path.mkdir()
+    with pytest.raises(BackupError, match="nothing to back up"):
+        make_backup(bench.config, str(tmp_path / "backup"), True, {})
+    assert list(bench.path.iterdir()) == []
+
+
+def test_files_of_the_journal_that_go_meanwhile_make_its_copy_begin_later(
+    make_bench: MakeBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = Past.begin(make_bench(segment_bytes=2000))
+    past.work(60)
+    oldest = past.bench.segments()[:2]
+    files = sink.FolderSink.file
+
+    @contextmanager
+    def losing(self: sink.Sink, name: str) -> Iterator[Any]:
+        with files(self, name) as file:
+            yield file
+        if name.startswith("journal/"):
+            for path in oldest:
+                path.unlink(missing_ok=True)
+
+    monkeypatch.setattr(sink.FolderSink, "file", losing)
+    manifest = past.back_up(tmp_path / "backup")
+    kept = sorted(name for name in manifest.files if name.startswith("journal/"))
+    assert kept[0] == f"journal/{past.bench.segments()[0].name}"
+    assert len(kept) == len([path for path in past.bench.segments() if path.name <= kept[-1].partition("/")[2]])
+
+
+def test_bodies_that_are_lost_are_counted(make_bench: MakeBench, tmp_path: Path) -> None:
+    past = Past.begin(make_bench("hybrid"))
+    past.publish(message="kept")
+    past.publish(message="lost")
+    for path in past.settings.hybrid_payload_root.rglob("*.json"):
+        if b"lost" in path.read_bytes():
+            path.unlink()
+    assert past.back_up(tmp_path / "backup").bodies_lost == 1
+
+
+def test_a_root_whose_restore_was_interrupted_is_not_backed_up(make_bench: MakeBench, tmp_path: Path) -> None:
+    past = Past.begin(make_bench())
+    (past.bench.path / "restore.json").write_text("{}")
+    with pytest.raises(StartError, match="interrupted"):
+        past.back_up(tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+
+
+def test_what_else_is_in_a_tar_is_left_out(make_bench: MakeBench, tmp_path: Path) -> None:
+    past = Past.begin(make_bench())
+    past.publish()
+    past.back_up(tmp_path / "backup")
+    with tarfile.open(tmp_path / "packed.tar", "w") as tar:
+        tar.add(tmp_path / "backup", ".")
+        for name, kind in (
+            ("journal/00000000000000000009.jsonl", tarfile.SYMTYPE),
+            ("../../stranger", tarfile.REGTYPE),
+        ):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            tar.addfile(member)
+    with open_backup(tmp_path / "packed.tar", tmp_path / "unpacked") as backup:
+        backup.check()
+        assert set(contents(backup.folder)) == set(contents(tmp_path / "backup"))
+    assert not list(tmp_path.rglob("stranger"))
+
+
+@pytest.mark.parametrize("data", [b"", b"no tar at all", bytes(10240)])
+def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
+    (tmp_path / "file").write_bytes(data)
+    for name in ("file", "missing", "."):
+        with (
+            pytest.raises(BackupError, match=r"no tar|no backup|no manifest"),
+            open_backup(tmp_path / name, tmp_path / "unpacked"),
+        ):
+            pass
+    assert not (tmp_path / "unpacked").exists()
