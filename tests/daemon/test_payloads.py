@@ -78,6 +78,18 @@ def test_a_crash_between_the_end_of_a_message_and_the_removal_of_its_body_leaves
     assert b"stays" in left.read_bytes() and found(bench) == [] and bench.quarantined() == {}
 
 
+def test_a_body_that_a_message_refers_to_is_never_taken_for_one_that_was_leaving(make_bench: MakeBench) -> None:
+    """A mended database may have rows of different moments."""
+    bench = make_bench("hybrid").open()
+    for queue in ("q", LONG):
+        bench.publish(queue)
+    bench.store.begin()
+    bench.store.put_fact(hybrid.LEAVING_FACT, [relative(bench, path) for path in files_of(bench)])
+    bench.store.commit()
+    bench.reopen()
+    assert len(files_of(bench)) == 2 and found(bench) == []
+
+
 def test_bodies_of_a_group_that_was_not_kept_are_set_aside_at_the_next_start(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish("q", "kept")

@@ -123,15 +123,17 @@ class HybridStore(SqliteStore):
 
     def caught_up(self, clean: bool) -> list[str]:
         self._check_mounted()  # again: a database that is folded anew did not know before
+        moved = super().caught_up(clean)  # first: salvaged rows may be further than the journal
         if not clean:
             # What a crash has left: bodies of messages that had ended, and of a group that was not kept.
-            self._remove(self.fact(LEAVING_FACT) or [])
+            leaving = self.fact(LEAVING_FACT) or []
+            self._remove([path for path in leaving if not self._refers(PayloadName.read(path))])
             try:
                 self._set_unborn_aside()
                 self._payloads.tidy_all()
             except OSError as error:
                 log.error("payloads: %s", error)
-        return super().caught_up(clean)
+        return moved
 
     def _set_unborn_aside(self) -> None:
         found = list(islice(self._payloads.newer_than(self.applied), CRASH_FILES_LIMIT + 1))
