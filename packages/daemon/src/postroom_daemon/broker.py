@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import time
+from collections.abc import Callable
 from typing import Final
 
 from postroom_common.errors import CommandError, PostroomError
@@ -115,15 +116,31 @@ class Broker:
         """
         losses: list[list[int]] = self.store.fact(FACT_LOSSES) or []
         if losses:
-            attempt = Attempt(self._parts, self.clock.now())
-            self.store.begin()
-            attempt.group.record([{"type": EventType.LOSS_ACCEPTED, "ranges": losses}])
-            try:
-                self._make_durable(attempt)
-            except (JournalRefused, StoreFull):
-                self._give_up(attempt)
-                raise
+            note = {"type": EventType.LOSS_ACCEPTED, "ranges": losses}
+            self._do_alone(lambda attempt: attempt.group.record([note]))
         return losses
+
+    def note_missing(self, ranges: list[list[int]]) -> None:
+        """Record that an operator has taken note of events that the journal lacks, while the store has folded them. What
+        the store has never seen must be accepted first. Raises as ``accept_losses``."""
+        note = {"type": EventType.LOSS_ACCEPTED, "ranges": ranges, "folded": True}
+        self._do_alone(lambda attempt: attempt.group.record([note]))
+
+    def bury(self, keys: list[str]) -> None:
+        """Let messages die whose bodies are lost, without waiting until they are to be delivered. Raises as
+        ``accept_losses``."""
+        self._do_alone(lambda attempt: attempt.bury(keys))
+
+    def _do_alone(self, work: Callable[[Attempt], object]) -> None:
+        """A group that no client asked for."""
+        attempt = Attempt(self._parts, self.clock.now())
+        self.store.begin()
+        work(attempt)
+        try:
+            self._make_durable(attempt)
+        except (JournalRefused, StoreFull):
+            self._give_up(attempt)
+            raise
 
     # --- a group, and what becomes of it ----------------------------------------------------------------------
 

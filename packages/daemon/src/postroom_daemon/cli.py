@@ -23,6 +23,7 @@ from .cli_local import LOCAL_COMMANDS, json_option
 from .cli_migrate import migrate
 from .cli_options import Source, configured, root_option
 from .cli_transfer import export_command, import_command
+from .cli_verify import repair, verify
 from .config import SETTINGS, Config
 from .config_file import CONFIG_NAME
 
@@ -199,6 +200,8 @@ def accept_loss(source: Source, as_json: bool) -> None:
 
 
 main.add_command(migrate)
+main.add_command(verify)
+main.add_command(repair)
 main.add_command(export_command)
 main.add_command(import_command)
 main.add_command(backup_command(versions))

@@ -1,0 +1,243 @@
+"""verify: a root looked at without a change, stopped or running, and all that is wrong with it told.
+
+Memory does not grow with the number of messages: the journal is folded into a database in the workspace, and compared
+with the store page by page. (The filesystem store itself keeps an index of its names, as it does in the daemon.)
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from postroom_common.errors import CommandError, PostroomError
+
+from ..clock import Clock
+from ..config import Config
+from ..files import LOST_ERRNOS, Files
+from ..locks import RootBusy, lock_root
+from ..reach import NotReached, reach
+from ..records import FACT_EPOCH, FACT_LOSSES
+from ..state import State, StateError, bodies_in, capture
+from ..stores.base import Store, StoreDamaged, StoreError
+from ..stores.memory import MemoryStore
+from .comparing import Comparison
+from .expected import Expected, lies_in
+from .facing import MALFORMED, Facing, shown_by
+from .findings import Finding, Kind
+from .journal import JournalCheck
+from .looking import Look, copied, is_there, look
+from .report import OnFinding, Report
+from .trees import file_findings, rows_beside
+
+
+class NotVerified(PostroomError):
+    """The root could not be looked at."""
+
+
+class Verification:
+    """One look at a root. Each finding goes to ``on_finding`` as it is found.
+
+    ``deep``: SQLite checks its pages as well. ``workspace`` is a directory with room for what is needed meanwhile: the
+    store, and an index of the journal.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        workspace: Path | None = None,
+        deep: bool = False,
+        on_finding: OnFinding = lambda finding: None,
+        clock: Callable[[], Clock] = Clock,
+    ) -> None:
+        self._config = config
+        self._settings = config.settings
+        self._workspace = workspace or default_workspace()
+        self._deep = deep
+        self._on_finding = on_finding
+        self._clock = clock
+        self._missing: list[tuple[int, int]] = []
+        self._report = Report(str(config.root), config.settings.backend, running=False)
+
+    def run(self) -> Report:
+        """Look at everything. Raises ``NotVerified``."""
+        if not self._config.root.is_dir():
+            raise NotVerified(f"{self._config.root} does not exist: there is nothing to verify")
+        try:
+            with tempfile.TemporaryDirectory(prefix="postroom-verify-", dir=self._workspace) as directory:
+                self._run(Path(directory))
+        except (OSError, StateError, CommandError, NotReached) as error:
+            raise NotVerified(f"{self._config.root} could not be verified: {error}") from error
+        for first, last in self._missing:  # nothing is known of them
+            self._add(Kind.EVENTS_MISSING, f"{first}-{last}", f"{last - first + 1} events are not in the journal")
+        self._report.quarantine = _quarantine(self._config.root / "quarantine")
+        return self._report
+
+    def _run(self, workspace: Path) -> None:
+        if not self._settings.journal_root.is_dir():  # locking would make it, and no daemon can work without it
+            self._stopped(workspace)
+            return
+        try:
+            with lock_root(self._config, Files()):
+                self._stopped(workspace)
+        except RootBusy:
+            self._report.running = True
+            self._beside_daemon(workspace)
+
+    def _add(self, kind: Kind, where: str, text: str) -> None:
+        self._take(Finding(kind, where, text))
+
+    def _take(self, finding: Finding) -> None:
+        self._report.add(finding)
+        self._on_finding(finding)
+
+    def _look_at_journal(self, running: bool) -> bool:
+        root = self._settings.journal_root
+        check = JournalCheck(root, running)
+        if root.is_dir():
+            for finding in check.findings():
+                self._take(finding)
+        self._report.journal = check.figures()
+        self._missing = check.missing
+        return check.in_order
+
+    # --- beside a running daemon ------------------------------------------------------------------------------
+
+    def _beside_daemon(self, workspace: Path) -> None:
+        in_order = self._look_at_journal(running=True)
+        bodies = bodies_in(self._settings.hybrid_payload_root)
+        with reach(self._config) as reached:
+            check = reached.ask("health", {})["checks"]["journal"]
+            if not check["ok"]:
+                self._lost(check.get("missingEvents", []))
+            with capture(reached.ask, self._settings.journal_root, bodies, workspace) as state:
+                head = state.head
+                self._report.as_of_event = self._report.applied = head.event
+                if not in_order:
+                    self._not_compared()
+                elif expected := self._fold(workspace, head.event, head.event):
+                    with closing(expected):
+                        self._tell_missing(expected, [])
+                        comparison = Comparison(
+                            state, expected, head.event, head.event, head.engine_ms, [], shifting=True
+                        )
+                        self._compare(comparison, state)
+
+    # --- a stopped root ---------------------------------------------------------------------------------------
+
+    def _stopped(self, workspace: Path) -> None:
+        in_order = self._look_at_journal(running=False)
+        last = self._report.as_of_event = self._report.journal["lastEvent"]
+        if self._settings.backend == MemoryStore.name:
+            return  # it keeps nothing while it does not run
+        if not is_there(self._settings):
+            if last:
+                self._add(Kind.STORE_MISSING, self._settings.backend, f"the journal has events up to {last}")
+            return
+        try:
+            settings = copied(self._settings, workspace)
+            for finding in rows_beside(settings, self._deep):
+                self._take(finding)
+            with look(self._config.root, settings) as seen:
+                self._store(seen, workspace, in_order)
+        except StoreDamaged as error:
+            self._add(Kind.STORE_DAMAGED, self._settings.backend, str(error))
+        except StoreError as error:
+            self._add(Kind.STORE_REFUSED, self._settings.backend, str(error))
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
+            self._add(Kind.STORE_DAMAGED, self._settings.backend, str(error))
+        except MALFORMED as error:
+            self._add(Kind.STORE_DAMAGED, self._settings.backend, f"not of the form that it should have: {error!r}")
+
+    def _store(self, seen: Look, workspace: Path, in_order: bool) -> None:
+        store, journal = seen.store, self._report.journal
+        self._report.applied = store.applied
+        known = store.fact(FACT_EPOCH)
+        if known and known["epoch"] == journal["epoch"] and known["root"] != journal["root"] != "":
+            text = f"the store is of root {known['root']}, the journal of root {journal['root']}"
+            self._add(Kind.STORE_FOREIGN, self._settings.backend, text)
+        elif not in_order:
+            self._not_compared()
+        elif expected := self._fold(workspace, 2**63, store.applied):
+            with closing(expected):
+                self._told_of_ends(expected, store)
+                if known:  # else it is empty, and everything will be folded
+                    self._face(store, expected)
+                clean = expected.clean and not expected.behind
+                for finding in file_findings(seen, expected.last, clean):
+                    self._take(finding)
+
+    def _told_of_ends(self, expected: Expected, store: Store) -> None:
+        """How far store and journal have come, and what neither of them has."""
+        applied, shown = store.applied, shown_by(store)
+        losses: list[list[int]] = store.fact(FACT_LOSSES) or []
+        if applied < expected.first - 1:
+            losses = [*losses, [applied + 1, expected.first - 1]]
+        losses += [[first, last] for first, last in expected.missing if first > applied]
+        self._lost(losses)
+        self._tell_missing(expected, [(first, last) for first, last in losses])
+        if expected.behind:
+            text = f"{expected.behind} events will be folded at the next start"
+            self._add(Kind.STORE_BEHIND, f"{applied + 1}-{expected.last}", text)
+        if shown > expected.last:
+            text = "the journal has lost them: the next start goes on behind them"
+            self._add(Kind.STORE_AHEAD, f"{expected.last + 1}-{shown}", text)
+
+    def _face(self, store: Store, expected: Expected) -> None:
+        facing = Facing(store, expected, self._clock())
+        self._compare(facing.comparison, facing.state)
+        for difference in facing.facts():
+            self._take(difference.finding)
+
+    # --- what both have in common -----------------------------------------------------------------------------
+
+    def _fold(self, workspace: Path, up_to: int, at: int) -> Expected | None:
+        expected = Expected(workspace / "expected.db", at)
+        expected.open()
+        try:
+            expected.read(self._settings.journal_root, up_to)
+        except MALFORMED as error:
+            expected.close()
+            self._add(Kind.JOURNAL_FORMAT, "journal", f"an event is not of the form that it should have: {error!r}")
+            return None
+        return expected
+
+    def _compare(self, comparison: Comparison, state: State) -> None:
+        for difference in comparison.run():
+            self._take(difference.finding)
+        self._report.messages, self._report.only_in_store = comparison.messages, comparison.only_in_store
+        self._report.queues = len(state.queues)
+
+    def _tell_missing(self, expected: Expected, lost: list[tuple[int, int]]) -> None:
+        """Tell of the events that the journal lacks, but for those that were told as lost."""
+        missing, self._missing = self._missing, []
+        for span in missing:
+            if not lies_in(span, lost):
+                kind = Kind.EVENTS_NOTED if expected.is_noted(span) else Kind.EVENTS_MISSING
+                text = f"{span[1] - span[0] + 1} events are not in the journal"
+                self._add(kind, f"{span[0]}-{span[1]}", text)
+
+    def _not_compared(self) -> None:
+        self._add(Kind.NOT_COMPARED, "journal", "the journal must be brought into order first")
+
+    def _lost(self, ranges: list[list[int]]) -> None:
+        for first, last in ranges:
+            self._add(
+                Kind.EVENTS_LOST, f"{first}-{last}", f"{last - first + 1} events are in neither journal nor store"
+            )
+
+
+def default_workspace() -> Path:
+    """Where room is for what verification needs meanwhile: ``TMPDIR``, else ``/var/tmp``, which is on a disk."""
+    large = Path("/var/tmp")
+    return large if not os.environ.get("TMPDIR") and os.access(large, os.W_OK) else Path(tempfile.gettempdir())
+
+
+def _quarantine(directory: Path) -> dict[str, int]:
+    """How much lies in quarantine."""
+    sizes = [path.stat().st_size for path in directory.rglob("*") if path.is_file()] if directory.is_dir() else []
+    return {"files": len(sizes), "bytes": sum(sizes)}

@@ -1,0 +1,189 @@
+"""What can be wrong with a root: a closed list, with what each finding means and what repair does about it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
+
+
+class Kind(StrEnum):
+    """A finding's kind. The names are stable: scripts may rely on them."""
+
+    JOURNAL_DAMAGED = "journal-damaged"
+    JOURNAL_INCOMPLETE = "journal-incomplete-request"
+    JOURNAL_DISORDER = "journal-disorder"
+    JOURNAL_MISNAMED = "journal-misnamed"
+    JOURNAL_NOT_A_FILE = "journal-not-a-file"
+    JOURNAL_FOREIGN = "journal-foreign"
+    JOURNAL_UNREADABLE = "journal-unreadable"
+    JOURNAL_EPOCH = "journal-epoch"
+    JOURNAL_FORMAT = "journal-format"
+    JOURNAL_UNFINISHED = "journal-unfinished"
+    EVENTS_LOST = "events-lost"
+    EVENTS_MISSING = "events-missing"
+    EVENTS_NOTED = "events-noted"
+    STORE_MISSING = "store-missing"
+    STORE_DAMAGED = "store-damaged"
+    STORE_REFUSED = "store-refused"
+    STORE_FOREIGN = "store-foreign"
+    STORE_BEHIND = "store-behind"
+    STORE_AHEAD = "store-ahead"
+    NOT_COMPARED = "not-compared"
+    MESSAGE_MISSING = "message-missing"
+    MESSAGE_LOST = "message-lost"
+    MESSAGE_LEFT = "message-left"
+    MESSAGE_WRONG = "message-wrong"
+    MESSAGE_UNCERTAIN = "message-uncertain"
+    BODY_LOST = "body-lost"
+    BODY_WRONG = "body-wrong"
+    BODY_BURIED = "body-buried"
+    QUEUE_MISSING = "queue-missing"
+    QUEUE_COUNTS = "queue-counts"
+    QUEUE_WRONG = "queue-wrong"
+    DLQ_NAME = "dlq-name"
+    CLOCK_WRONG = "clock-wrong"
+    ROW_ORPHAN = "row-orphan"
+    FILE_ORPHAN = "file-orphan"
+    FILE_MISPLACED = "file-misplaced"
+    FILE_STRANGE = "file-strange"
+    FILE_SECOND = "file-second"
+    FILE_UNREADABLE = "file-unreadable"
+    FILE_LEFT_OVER = "file-left-over"
+    CHECKPOINT_DAMAGED = "checkpoint-damaged"
+    MOVED_BY_HAND = "moved-by-hand"
+
+
+class Rule(NamedTuple):
+    """What a kind means, and what repair does; ``note``: it is no fault, and fails nothing. Without ``repair`` nothing
+    can be done by a program."""
+
+    meaning: str
+    repair: str
+    note: bool = False
+
+
+_CUT: Final = "keeps the whole file in quarantine, and writes it anew without these bytes"
+_ASIDE: Final = "moves it to quarantine"
+_START: Final = "nothing: the next start does it"
+
+RULES: Final[dict[Kind, Rule]] = {
+    Kind.JOURNAL_DAMAGED: Rule("bytes of the journal that are no intact event", _CUT),
+    Kind.JOURNAL_INCOMPLETE: Rule("a request that has lost an event, and counts for nothing", _CUT),
+    Kind.JOURNAL_DISORDER: Rule(
+        "an event whose number was there before", "moves copied files to quarantine; else " + _CUT
+    ),
+    Kind.JOURNAL_MISNAMED: Rule("a file of the journal under the name of another", "renames it"),
+    Kind.JOURNAL_NOT_A_FILE: Rule("a directory, link or pipe where a file of the journal should be", _ASIDE),
+    Kind.JOURNAL_FOREIGN: Rule("a file of another root's journal", _ASIDE),
+    Kind.JOURNAL_UNREADABLE: Rule(
+        "a file of the journal that cannot be read", _ASIDE + ", unless only the mode forbids it"
+    ),
+    Kind.JOURNAL_EPOCH: Rule("the epoch falls, or rises without an event that begins it", ""),
+    Kind.JOURNAL_FORMAT: Rule("written by a newer version, which alone may work on it", ""),
+    Kind.JOURNAL_UNFINISHED: Rule(
+        "the journal ends in a group that was not written whole, nor answered", _START, note=True
+    ),
+    Kind.EVENTS_LOST: Rule(
+        "events that neither journal nor store has: messages of then may be missing, and ended ones may be back",
+        "takes note of it, as `accept-loss` does",
+    ),
+    Kind.EVENTS_MISSING: Rule(
+        "events that the journal lacks, while the store has folded them: their history is gone",
+        "takes note of it",
+    ),
+    Kind.EVENTS_NOTED: Rule("events that are not there, as the journal itself says", "nothing", note=True),
+    Kind.STORE_MISSING: Rule("the journal has events, and there is no store", "folds the journal into a new one"),
+    Kind.STORE_DAMAGED: Rule(
+        "the store cannot be read", "does what a start does: sets it aside, and folds the journal into a new one"
+    ),
+    Kind.STORE_REFUSED: Rule("the store is not one that this version and configuration can open", ""),
+    Kind.STORE_FOREIGN: Rule("the store is of another root than the journal", ""),
+    Kind.STORE_BEHIND: Rule("the store has not folded the journal's last events yet", _START, note=True),
+    Kind.STORE_AHEAD: Rule("the journal has lost its last events, which the store has folded", _START, note=True),
+    Kind.NOT_COMPARED: Rule(
+        "store and journal are not compared as long as the journal is not in order",
+        "compares them once it is",
+        note=True,
+    ),
+    Kind.MESSAGE_MISSING: Rule("a message that the store lacks", "puts it back from its event"),
+    Kind.MESSAGE_LOST: Rule(
+        "a message that the store lacks, published in a file of the journal that is gone", "nothing: restore a backup"
+    ),
+    Kind.MESSAGE_LEFT: Rule(
+        "a message in the store that has ended, or was never published", "keeps it in quarantine, and removes it"
+    ),
+    Kind.MESSAGE_WRONG: Rule("a message whose facts are not what its events say", "sets them to what the events say"),
+    Kind.MESSAGE_UNCERTAIN: Rule(
+        "a message that differs from its events, while later events are missing: the store may know better",
+        "nothing: the store is believed",
+        note=True,
+    ),
+    Kind.BODY_LOST: Rule(
+        "the body of a message is missing or damaged",
+        "puts it back from its event; where only the file had it, makes the message a dead letter, `BODY_LOST`",
+    ),
+    Kind.BODY_WRONG: Rule(
+        "the body of a message is not what was published", "as `body-lost`, the body kept in quarantine"
+    ),
+    Kind.BODY_BURIED: Rule(
+        "a dead letter whose body is lost", "nothing: put the right bytes back, and reprocess it", note=True
+    ),
+    Kind.QUEUE_MISSING: Rule("a queue without a record", "makes one from its events"),
+    Kind.QUEUE_COUNTS: Rule("a queue's counts are not the number of its messages", "counts anew"),
+    Kind.QUEUE_WRONG: Rule("a queue's pauses, policy or totals are not what its events say", "sets them to that"),
+    Kind.DLQ_NAME: Rule("the name of a queue's dead letters is not known to be one", "makes it known"),
+    Kind.CLOCK_WRONG: Rule("the last mark of the clocks is not the journal's", "takes the journal's"),
+    Kind.ROW_ORPHAN: Rule(
+        "a body or history in the database that belongs to no message", "keeps it in quarantine, and removes it"
+    ),
+    Kind.FILE_ORPHAN: Rule("a file with a body that no message refers to", _ASIDE),
+    Kind.FILE_MISPLACED: Rule(
+        "a message's file in the wrong directory", "puts it back, or moves it to quarantine where another is there"
+    ),
+    Kind.FILE_STRANGE: Rule("a file among the messages that is none", _ASIDE),
+    Kind.FILE_SECOND: Rule("a second file of a message", "moves the one that tells less to quarantine"),
+    Kind.FILE_UNREADABLE: Rule("a directory of bodies that cannot be read", ""),
+    Kind.FILE_LEFT_OVER: Rule("a file that a crash has left", _START, note=True),
+    Kind.CHECKPOINT_DAMAGED: Rule("a checkpoint of the filesystem store that cannot be read", _ASIDE),
+    Kind.MOVED_BY_HAND: Rule(
+        "a dead letter that was moved among the ready messages: the next start reprocesses it", _START, note=True
+    ),
+}
+
+
+class Finding(NamedTuple):
+    """One thing that was found. ``where`` is a file, a message's key, a queue's name or a range of events."""
+
+    kind: Kind
+    where: str
+    text: str
+
+    @property
+    def rule(self) -> Rule:
+        return RULES[self.kind]
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it should not be so."""
+        return not self.rule.note
+
+    def to_json(self) -> dict[str, Any]:
+        """The finding as ``--json`` shows it."""
+        return {
+            "kind": self.kind.value,
+            "fault": self.is_fault,
+            "where": self.where,
+            "text": self.text,
+            "repair": self.rule.repair,
+        }
+
+
+def table() -> str:
+    """All kinds as a table for the documents."""
+    lines = ["| kind | | meaning | `repair --apply` |", "|---|---|---|---|"]
+    for kind in Kind:
+        rule = RULES[kind]
+        lines.append(
+            f"| `{kind}` | {'note' if rule.note else 'fault'} | {rule.meaning} | {rule.repair or 'cannot help'} |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,44 @@
+"""The payload files of the hybrid store brought into order: each where its message looks for it, all others aside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from ..files import Files
+from ..stores.hybrid import HybridStore
+from ..stores.payload_audit import FindingKind
+from ..stores.payloads import PayloadName, shard_of
+
+Say = Callable[[str], None]
+
+
+def put_back(store: HybridStore, root: Path, files: Files, say: Say) -> None:
+    """Move files to where their messages look for them. Raises ``StoreError``, ``OSError``."""
+    found = list(store.audit(contents=False))
+    missing = {one.path for one in found if one.kind is FindingKind.MISSING}
+    for one in found:
+        if one.kind is FindingKind.MISPLACED:
+            name = PayloadName.read(one.path)
+            right = str(name._replace(shard=shard_of(name.seq)))
+            if right in missing:
+                _move(root / one.path, root / right, files)
+                say(f"{one.path}: put back to {right}")
+
+
+def set_aside(store: HybridStore, say: Say) -> None:
+    """Move files that belong to no message to quarantine. Raises ``StoreError``."""
+    for one in list(store.audit(contents=False)):
+        if one.kind in (FindingKind.ORPHAN, FindingKind.STRAY, FindingKind.MISPLACED):
+            store.set_orphan_aside(one.path)
+            say(f"{one.path}: moved to quarantine")
+
+
+def _move(path: Path, target: Path, files: Files) -> None:
+    """Durably."""
+    directory = files.open_directory(target.parent)
+    try:
+        files.rename(path, target.name, dst_dir_fd=directory)
+        files.fsync(directory)
+    finally:
+        files.close(directory)
