@@ -141,7 +141,8 @@ class HybridStore(SqliteStore):
             log.error("%s: many files are newer than event %d; they are left", self._payloads.root, self.applied)
             return
         for name in found:
-            self._payloads.set_aside(str(name), "of a group that was not kept")
+            if not self._refers(name):
+                self._payloads.set_aside(str(name), "of a group that was not kept")
 
     def probe(self) -> None:
         super().probe()
