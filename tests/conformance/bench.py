@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from postroom_daemon.ids import Ids
 from postroom_daemon.repeats import request_key
 from postroom_daemon.root import OpenRoot, Sources, open_root
 from postroom_daemon.segments import list_segments
+from postroom_daemon.state import of_store, write_state
 from postroom_daemon.stores.base import Store
 
 
@@ -98,9 +100,10 @@ class Bench:
 
     # --- life -------------------------------------------------------------------------------------------------
 
-    def open(self, rewrite_journal: bool = False) -> Bench:
+    def open(self, rewrite_journal: bool = False, refold: bool = False) -> Bench:
         assert self.root is None
-        self.root = open_root(self.config, Sources(self.files, self.hands.clock, CountedIds(self.ids)), rewrite_journal)
+        sources = Sources(self.files, self.hands.clock, CountedIds(self.ids))
+        self.root = open_root(self.config, sources, rewrite_journal, refold)
         return self
 
     def close(self) -> None:
@@ -190,6 +193,13 @@ class Bench:
     def quarantined(self) -> dict[str, bytes]:
         directory = self.path / "quarantine"
         return {path.name: path.read_bytes() for path in directory.iterdir()} if directory.is_dir() else {}
+
+
+def exported(bench: Bench) -> bytes:
+    """All that a root holds, as an export has it, but for its head, which names the backend and the moment."""
+    file = BytesIO()
+    write_state(of_store(bench.store, bench.live.clock.now()), file)
+    return b"".join(file.getvalue().splitlines(True)[1:-1])
 
 
 def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:

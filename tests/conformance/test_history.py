@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.conformance.bench import Bench, Sent, picture
+from tests.conformance.bench import Bench, Sent, exported, picture
 
 QUEUES = ("a", "b")
 CONSUMERS = ("c1", "c2")
@@ -224,7 +224,8 @@ class History(RuleBasedStateMachine):
 
     @rule(without_store=st.booleans(), reboot=st.booleans())
     def crash(self, without_store: bool, reboot: bool) -> None:
-        before = self.now
+        self.empty_group()
+        before, told = self.now, [exported(bench) for bench in self.benches]
         for bench in self.benches:
             bench.close()
             if reboot:
@@ -237,6 +238,8 @@ class History(RuleBasedStateMachine):
             assert not any(sent.answers for sent in one.sents)
         self.model.waiting.clear()
         self.empty_group()
+        assert [exported(bench) for bench in self.benches] == told, "a restart has changed something"
+        assert len(set(told)) == 1, "the stores do not export the same"
 
     @rule()
     def all_becomes_durable(self) -> None:
