@@ -158,6 +158,21 @@ class QueueRecord:
         """Count one more of ``name`` in the totals."""
         self.totals[name] = self.totals.get(name, 0) + 1
 
+    def copy(self) -> QueueRecord:
+        """The record as it is now. Every group makes one of each queue that it changes, and ``dataclasses.replace``
+        takes eight times as long."""
+        return QueueRecord(
+            self.name,
+            self.kind,
+            self.created_wall,
+            self.expires_at,
+            self.publish_paused,
+            self.consume_paused,
+            self.override,
+            self.counts.copy(),
+            self.totals.copy(),
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The record as stored."""
         return {

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from postroom_common.protocol import State
 
 from ..records import QueueRecord
@@ -24,7 +22,7 @@ class QueueBook:
         if record is None:
             raise NotStored(f"no record of queue {name!r}")
         if name not in self._before:
-            self._before[name] = replace(record, counts=record.counts.copy(), totals=record.totals.copy())
+            self._before[name] = record.copy()
         return record
 
     def put(self, record: QueueRecord) -> None:

@@ -1,0 +1,19 @@
+"""What a store keeps of a queue."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+from postroom_daemon.records import QueueRecord
+
+
+def test_a_copied_queue_record_has_every_field_and_changes_by_itself():
+    record = QueueRecord("q", "log", 1, 2, True, True, {"retry.limit": 3}, {"ready": 4}, {"published": 5})
+    untouched = QueueRecord("")
+    same = [f.name for f in fields(record) if getattr(record, f.name) == getattr(untouched, f.name)]
+    assert not same, "a field that has its default here would not be missed in the copy"
+    copy = record.copy()
+    assert copy == record
+    record.counts["ready"] = 0
+    record.total("acked")
+    assert (copy.counts, copy.totals) == ({"ready": 4}, {"published": 5})
