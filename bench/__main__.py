@@ -85,7 +85,10 @@ def _arguments() -> argparse.Namespace:
         "--dir", type=Path, default=ROOT / "run", help="where the data lies while it runs (default: run/)"
     )
     parser.set_defaults(size="normal")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.size == "tiny" and options.what != "stores":
+        parser.error("--tiny is for stores")
+    return options
 
 
 def _end_in_time(limit_s: int) -> None:
