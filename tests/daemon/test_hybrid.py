@@ -67,7 +67,8 @@ def test_bodies_and_each_directory_once_are_synced_before_the_journal_is_written
         setattr(bench.files, name, told(name, getattr(bench.files, name)))
     bench.run(*(bench.make("publish", queue="q", message="body") for _ in range(3)))
     written = ["write file", "start_writing file"] * 3
-    assert done == [*written, *["fsync file"] * 3, "fsync dir", "write journal", "fdatasync journal"]
+    assert done[:6] == written and done[-2:] == ["write journal", "fdatasync journal"]
+    assert sorted(done[6:-2]) == ["fsync dir", *["fsync file"] * 3]  # by several threads
 
 
 @pytest.mark.parametrize("fails", ["fsync", "write"])

@@ -11,6 +11,8 @@ from ..files import Files
 
 #: Twice as fast as one on a file system with a journal; more gain nothing.
 THREADS: Final = 8
+#: A body and its directory are committed together anyway: below so many, threads cost more than they gain.
+_FEW: Final = 3
 
 
 class ParallelSync:
@@ -22,7 +24,7 @@ class ParallelSync:
 
     def sync(self, fds: Sequence[int]) -> None:
         """``fsync`` of every file. None is in use by another thread when this returns or raises ``OSError``."""
-        if len(fds) < 2:
+        if len(fds) < _FEW:
             self._sync(fds)
             return
         if self._pool is None:

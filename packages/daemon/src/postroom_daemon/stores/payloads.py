@@ -93,7 +93,7 @@ class Payloads:
         self._fd = -1
         self._known: set[str] = set()
         self._new: list[str] = []
-        self._held: list[int] = []  # files that are written and not synced
+        self._held: list[int] = []  # descriptors of what is written and not synced
         self._unsynced: dict[str, None] = {}  # directories with new names in them
         self._late = False  # something was kept without a sync
         self._emptied: set[str] = set()
@@ -144,11 +144,11 @@ class Payloads:
             self._sync_held()
 
     def sync(self) -> None:
-        """Make durable what was written since the last ``sync`` or ``keep``: the files, then each directory once; and
+        """Make durable what was written since the last ``sync`` or ``keep``: the files, and each directory once; and
         what was kept without a sync."""
-        self._sync_held()
         for directory in self._unsynced:
-            self._sync_directory(directory)
+            self._held.append(self._files.open(directory or ".", DIRECTORY_FLAGS, dir_fd=self._fd))
+        self._sync_held()
         self._unsynced.clear()
         if self._late:
             self._files.syncfs(self._fd)
@@ -162,13 +162,6 @@ class Payloads:
         for fd in self._held:
             self._files.close(fd)
         self._held.clear()
-
-    def _sync_directory(self, path: str) -> None:
-        fd = self._files.open(path or ".", DIRECTORY_FLAGS, dir_fd=self._fd)
-        try:
-            self._files.fsync(fd)
-        finally:
-            self._files.close(fd)
 
     def keep(self) -> None:
         """What was written stays."""
