@@ -5,8 +5,9 @@ The files alone are known here; what an open transaction has changed stands in `
 
 from __future__ import annotations
 
+import errno
 import logging
-from typing import Any
+from typing import Any, Final
 
 from ..files import LOST_ERRNOS
 from ..quarantine import Quarantine
@@ -18,6 +19,12 @@ from .fs_names import DONE, LETTERS, done_name, id_of, queue_directory, read_ent
 from .fs_tree import Tree
 
 log = logging.getLogger(__name__)
+
+#: Characters of a name that are kept in quarantine, which adds to it.
+ASIDE_LIMIT: Final = 200
+#: Errors of writing to what is no file of ours: a directory, a link, a pipe, another user's, nothing at all.
+_NO_FILE_ERRNOS: Final = LOST_ERRNOS | {errno.EACCES, errno.EPERM}
+
 
 _Facts = tuple[int, dict[str, Any]]  # the line inside a file, by its event, and what it holds
 
@@ -115,13 +122,35 @@ class MessageFiles:
             if place is None:
                 place = self._tree.create(directory, letter, name, data)
             else:
-                place = self._tree.replace(directory, place, letter, name, data)
+                place = self._replace(directory, place, letter, name, data)
         else:
             assert place is not None
+            place = self._change(directory, place, letter, name, added)
+        self._index.places[key] = place
+
+    def _replace(self, directory: str, place: str, letter: str, name: str, data: bytes) -> str:
+        try:
+            return self._tree.replace(directory, place, letter, name, data)
+        except (IsADirectoryError, PermissionError) as error:
+            self._make_room(directory, place, error)
+            return self._tree.create(directory, letter, name, data)
+
+    def _change(self, directory: str, place: str, letter: str, name: str, added: bytes) -> str:
+        """Rename a file, with a line added. Where there is no file to add it to, the message is lost, but not what
+        became of it: a new file without the message's line has that."""
+        try:
             if added:
                 self._tree.append(directory, place, added)
-            place = self._tree.rename(directory, place, letter, name)
-        self._index.places[key] = place
+        except OSError as error:
+            if error.errno not in _NO_FILE_ERRNOS:
+                raise
+            self._make_room(directory, place, error)
+            return self._tree.create(directory, letter, name, b"\n" + added)
+        return self._tree.rename(directory, place, letter, name)
+
+    def _make_room(self, directory: str, place: str, error: OSError) -> None:
+        log.error("%s: %s", self._tree.path(directory, place), error.strerror)
+        self.set_aside(directory, place, "where a message's file was")
 
     def _is_worn(self, key: str) -> bool:
         """Whether a file has so many lines of facts that it is better written anew; not without its message."""
@@ -142,8 +171,7 @@ class MessageFiles:
             try:
                 self._tree.remove(directory, place)
             except (IsADirectoryError, PermissionError) as error:
-                log.error("%s: %s", self.path(key), error.strerror)
-                self.set_aside(directory, place, "where a message's file was")
+                self._make_room(directory, place, error)
         else:
             done = done_name(name, max(applied, name.version))
             self.done.append((directory, self._tree.rename(directory, place, DONE, done)))
@@ -152,7 +180,8 @@ class MessageFiles:
 
     def set_aside(self, directory: str, place: str, reason: str) -> None:
         """Move something that is none of ours, or no longer, into quarantine."""
-        self._quarantine.keep_file(self._tree.path(directory, place), reason)
+        path = self._tree.path(directory, place)
+        self._quarantine.keep_file(path, reason, path.name[:ASIDE_LIMIT])
         self._tree.forget(directory, place)
 
     # --- where ------------------------------------------------------------------------------------------------

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 from postroom_common.protocol import State
 
 from ..quarantine import Quarantine
-from .fs_files import MessageFiles
+from .fs_files import ASIDE_LIMIT, MessageFiles
 from .fs_index import Index
 from .fs_names import LETTERS, READY, queue_directory, read_name
 from .fs_scan import Finding, Scan, owners, scan
@@ -71,12 +72,12 @@ class Hands:
         path = tree.root / finding.path
         if kind == "second":
             log.error("%s has two files: %s tells less, and is set aside", key, path)
-            self._quarantine.keep_file(path, "a second file of a message")
+            self._set_aside(path, "a second file of a message")
         elif kind == "temporary":
             tree.unlink(directory, place)  # its message is in the journal
         elif kind == "blocking":
             log.error("%s is in the way of a directory, and is set aside", path)
-            self._quarantine.keep_file(path, "it was in the way of a directory")
+            self._set_aside(path, "it was in the way of a directory")
             return True
         elif kind == "misplaced" and queue:
             return self._give_back(finding)
@@ -89,8 +90,11 @@ class Hands:
         path, right = self._tree.root / finding.path, queue_directory(finding.queue, self._meta)
         log.error("%s is %s, a message of queue %r, and is put back", path, finding.key, finding.queue)
         if finding.directory == right or not self._tree.move(finding.directory, finding.place, right, name.letter):
-            self._quarantine.keep_file(path, "its name is another message's")
+            self._set_aside(path, "its name is another message's")
         return True
+
+    def _set_aside(self, path: Path, reason: str) -> None:
+        self._quarantine.keep_file(path, reason, path.name[:ASIDE_LIMIT])
 
     def put_back(self, key: str, index: Index, files: MessageFiles, clean: bool) -> bool:
         """A file lies in another folder than its name says. It is put back, unless that is to become true: False."""
