@@ -27,6 +27,7 @@ from .records import FACT_EPOCH
 from .recovery import Recovery
 from .repeats import Repeats
 from .reserve import Reserve
+from .segments import list_segments
 from .stores.base import Store, StoreDamaged, StoreError, StoreFull
 from .takeover import take_over
 from .traffic import TrafficLog
@@ -183,7 +184,9 @@ def _owner(store: Store) -> Owner | None:
 
 
 def _set_store_aside(config: Config, files: Files) -> None:
-    for path in make_store(config.settings, files, _quarantine(config, files)).files():
+    store = make_store(config.settings, files, _quarantine(config, files))
+    store.salvage(next((first for first, _ in list_segments(config.settings.journal_root)), None))
+    for path in store.files():
         _quarantine(config, files).keep_file(path, "a store that cannot be read")
 
 

@@ -63,6 +63,11 @@ class Store(ABC):
     def files(self) -> list[Path]:
         """The files that hold it, to be set aside when they are damaged."""
 
+    def salvage(self, first_id: int | None) -> None:
+        """Before the files of a damaged store are set aside: keep what of them can still be read, for the next ``open``
+        to begin with. ``first_id`` is the first event that the journal has. Raises ``StoreError``."""
+        return
+
     @abstractmethod
     def close(self) -> None:
         """Let go of it; an open transaction is rolled back."""

@@ -19,11 +19,12 @@ from postroom_common.events import Event
 from postroom_common.protocol import State
 
 from ..records import Entry, QueueRecord
-from . import sqlite_file, sqlite_schema
+from . import sqlite_file, sqlite_salvage, sqlite_schema
 from .base import BodyLost, Store, StoreBusy, StoreDamaged, StoreError
 from .book import QueueBook
 from .sqlite_errors import translated
 from .sqlite_rows import CHANGING, COLUMNS, Row, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
+from .sqlite_salvage import SALVAGE_FACT, Refold
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class SqliteStore(Store):
         self._group: dict[str, Entry] = {}  # entries that this transaction has seen: no second SELECT for them
         self._due_hint: int | None = None  # no delayed message or lease is due before this
         self._applied_before = 0
+        self._refold: Refold | None = None  # while the journal is folded onto salvaged rows
         self._event = 0  # that is being folded: what the rows it changes will show
         self._read: tuple[str, bytes] = ("", b"")  # the body that was read last
 
@@ -65,6 +67,10 @@ class SqliteStore(Store):
         self._book = QueueBook()
         self._forget_group()
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in self.files():
+            if path.exists() and not path.is_file():
+                raise StoreDamaged(f"{path}: a directory or special file, where the database should be")
+        sqlite_file.adopt(self._salvaged, self._path)
         try:
             self._db = sqlite_file.connect(self._path, self._synchronous, self._busy_ms)
         except sqlite3.Error as error:
@@ -101,8 +107,10 @@ class SqliteStore(Store):
         self._prepare()
         if self.name == SqliteStore.name and self.fact(PAYLOADS_FACT):
             raise StoreError(f"{self._path}: the store of backend hybrid, whose bodies lie in files: use that backend")
-        self.applied = self.fact("applied") or 0
+        self.applied = self._applied_before = self.fact("applied") or 0
         self._due_hint = self._first_due()
+        salvaged = self.fact(SALVAGE_FACT)
+        self._refold = Refold(salvaged["upTo"], self._tables, self._rows) if salvaged else None
 
     def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
         try:
@@ -195,9 +203,45 @@ class SqliteStore(Store):
         self._group.clear()
         self._read = ("", b"")
 
+    # --- a damaged database -----------------------------------------------------------------------------------
+
+    @property
+    def _salvaged(self) -> Path:
+        return self._path.with_name(self._path.name + ".salvaged")
+
+    def salvage(self, first_id: int | None) -> None:
+        kv, msg = self._tables["kv"], self._tables["msg"]
+        for path in (self._salvaged, self._salvaged.with_name(self._salvaged.name + "-wal")):
+            path.unlink(missing_ok=True)
+        made = SqliteStore(self._salvaged, kv, msg, self._synchronous, self._busy_ms)
+        made.open()
+        try:
+            made._execute("BEGIN IMMEDIATE")
+            database, wal, _ = self.files()
+            found = sqlite_salvage.salvage(database, wal, made._db, self._tables, first_id)
+            made._execute("COMMIT")
+            made.checkpoint()
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
+        except OSError as error:
+            raise StoreError(f"{self._path}: {error}") from error
+        finally:
+            made.close()
+        log.error("%s: %s; the rest is folded from the journal", self._path, found)
+
     def reflects(self, event: Event) -> bool:
         self._event = event["id"]
-        return False
+        return self._refold is not None and self._refold.passes(event, self)
+
+    def caught_up(self, clean: bool) -> list[str]:
+        refold = self._refold
+        if refold:
+            self.begin()
+            self._event = self.applied = max(self.applied, refold.up_to)
+            refold.finish(self)
+            self.commit()
+            self._refold = None
+        return []
 
     def checkpoint(self) -> int:
         if sqlite_file.is_alone(self._db):

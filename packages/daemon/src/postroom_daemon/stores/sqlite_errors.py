@@ -36,7 +36,9 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreFull(text)
     if primary in _BUSY:
         return StoreBusy(text)
-    return StoreDamaged(text) if primary in _DAMAGED else StoreError(text)
+    # A text that is none any more is told by Python, without a code.
+    damaged = primary in _DAMAGED or (not code and "Could not decode to UTF-8" in text)
+    return StoreDamaged(text) if damaged else StoreError(text)
 
 
 def _takes_bytes(directory: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from pathlib import Path
 from typing import Final
@@ -57,6 +58,17 @@ def _connect(path: Path, synchronous: str, timeout_s: float, locking: str) -> sq
     return db
 
 
+def adopt(salvaged: Path, path: Path) -> None:
+    """Let a salvaged database take the place of the damaged one, which has been set aside. Raises ``OSError``."""
+    if salvaged.exists() and not path.exists():
+        salvaged.rename(path)
+        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+
 def is_alone(db: sqlite3.Connection) -> bool:
     """Whether no other process can read in the database."""
     return bool(db.execute("PRAGMA locking_mode").fetchone()[0] == "exclusive")
@@ -87,7 +99,7 @@ def give_back(db: sqlite3.Connection) -> int:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")
         db.execute("VACUUM")
         return free
-    db.execute(f"PRAGMA incremental_vacuum({_STEP_PAGES})").fetchall()
+    db.executescript(f"PRAGMA incremental_vacuum({_STEP_PAGES})")  # execute would stop after the first page
     return free - _number(db, "freelist_count")
 
 
