@@ -217,6 +217,15 @@ def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:
     }
 
 
+def seen_in(bench: Bench) -> dict[str, Any]:
+    """What the store of an open bench tells, with all that is due made ready: that is no event."""
+    store = bench.store
+    store.begin()
+    store.promote(bench.live.clock.now().engine, 1000)
+    store.commit()
+    return picture(store, sorted({event["key"] for event in bench.events() if "key" in event}))
+
+
 def all_queues(store: Store) -> Iterator[str]:
     """Every queue's name, by pages."""
     after = ""

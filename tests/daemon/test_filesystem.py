@@ -20,36 +20,10 @@ from postroom_daemon.stores import fs_tree
 from postroom_daemon.stores.base import BodyLost, StoreError
 from postroom_daemon.stores.filesystem import FilesystemStore
 from postroom_daemon.stores.fs_names import queue_directory, queue_of_directory, read_entry, read_name, write_name
-from tests.conformance.bench import Bench, picture
+from tests.conformance.bench import Bench, seen_in
 from tests.conformance.conftest import FOLDERS
 
 MakeBench = Callable[..., Bench]
-
-
-class Killed(BaseException):
-    """The process is gone: nothing catches it."""
-
-
-CALLS = ("open", "write", "rename", "unlink", "mkdir", "rmdir", "fsync", "fdatasync", "ftruncate", "syncfs")
-
-
-class FewerCalls(Files):
-    """The process dies before the n-th call that changes a file."""
-
-    def __init__(self, left: int) -> None:
-        super().__init__()
-        self.left = left
-        for name in CALLS:
-            setattr(self, name, self._counted(getattr(self, name)))
-
-    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*arguments: Any, **options: Any) -> Any:
-            self.left -= 1
-            if self.left < 0:
-                raise Killed
-            return call(*arguments, **options)
-
-        return counted
 
 
 def make(directory: Path, files: Files | None = None) -> FilesystemStore:
@@ -107,15 +81,6 @@ def work(bench: Bench) -> None:
 
 def keys_in(bench: Bench) -> list[str]:
     return sorted({event["key"] for event in bench.events() if "key" in event})
-
-
-def seen_in(bench: Bench) -> dict[str, Any]:
-    """What the store of an open bench tells, with all that is due made ready: that is no event."""
-    store = bench.store
-    store.begin()
-    store.promote(bench.live.clock.now().engine, 1000)
-    store.commit()
-    return picture(store, keys_in(bench))
 
 
 def expected_of(bench: Bench, make_bench: MakeBench) -> dict[str, Any]:
@@ -274,39 +239,6 @@ def test_a_start_reads_names_and_of_a_queue_three_files(make_bench: MakeBench) -
 
 
 # --- crashes ----------------------------------------------------------------------------------------------------
-
-
-def test_killed_before_any_file_operation_it_comes_back_as_the_journal_tells(make_bench: MakeBench) -> None:
-    number = 0
-    while True:
-        bench = make_bench("filesystem").open()
-        bench.publish("q", "before", priority=2)
-        bench.store.checkpoint()
-        bench.close()
-        bench.files = FewerCalls(number)
-        finished = False
-        try:
-            bench.open()
-            work(bench)
-            bench.store.checkpoint()
-            bench.do("consume_next", queue="q")
-            finished = True
-        except Killed:
-            pass
-        for files in (FewerCalls(number % 23), Files()):  # recovery is killed as well, then left alone
-            bench.close()
-            bench.files = files
-            try:
-                bench.open()
-            except Killed:
-                pass
-        assert seen_in(bench) == expected_of(bench, make_bench), number
-        bench.close()
-        shutil.rmtree(bench.path)
-        if finished:
-            break
-        number += 1
-    assert number > 100
 
 
 @pytest.mark.parametrize("seed", range(40))

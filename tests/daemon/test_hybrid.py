@@ -14,12 +14,10 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.files import Files
 from postroom_daemon.root import StartError
 from postroom_daemon.stores.base import BodyLost
 from postroom_daemon.stores.hybrid import HybridStore
 from tests.conformance.bench import Bench
-from tests.daemon.test_filesystem import FewerCalls, Killed, seen_in, work
 
 MakeBench = Callable[..., Bench]
 
@@ -163,34 +161,6 @@ def test_a_sync_of_a_body_that_fails_fails_only_its_publish(make_bench: MakeBenc
     bench.run(publish, ack)
     assert (publish.code, ack.code) == ("ERR_STORAGE_FAILED", "OK")
     assert payloads(bench) == []
-
-
-def test_killed_before_any_file_operation_nothing_acknowledged_is_lost(make_bench: MakeBench) -> None:
-    number = 0
-    while True:
-        bench = make_bench("hybrid").open()
-        bench.publish("q", "before", priority=2)
-        bench.close()
-        bench.files = FewerCalls(number)
-        finished = False
-        try:
-            bench.open()
-            work(bench)
-            finished = True
-        except Killed:
-            pass
-        bench.close()
-        bench.files = Files()
-        bench.open()
-        folded = seen_in(bench)  # with every body read and checked
-        bench.reopen(without_store=True)
-        assert seen_in(bench) == folded, number
-        bench.close()
-        shutil.rmtree(bench.path)
-        if finished:
-            break
-        number += 1
-    assert number > 60
 
 
 # --- bodies that are lost ---------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from postroom_daemon.stores.base import StoreError
 from postroom_daemon.stores.hybrid import HybridStore
 from postroom_daemon.stores.parallel_sync import THREADS, ParallelSync
 from tests.conformance.bench import Bench
-from tests.daemon.test_filesystem import Killed
+from tests.crash.faults import Killed
 from tests.daemon.test_hybrid import payloads as files_of
 
 MakeBench = Callable[..., Bench]

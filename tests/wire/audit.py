@@ -161,7 +161,12 @@ def _retried(event: Event, ledger: Ledger) -> None:
 
 
 def _died(event: Event, ledger: Ledger) -> None:
-    _held(event, ledger).state = "dead"
+    if event["failure"]["reasonCode"] == "BODY_LOST":  # it was to be delivered, and could not be
+        message = ledger.messages[event["key"]]
+        assert message.state in ("ready", "delayed"), event
+    else:
+        message = _held(event, ledger)
+    message.state = "dead"
 
 
 def _dropped(event: Event, ledger: Ledger) -> None:

@@ -52,6 +52,14 @@ def bits(options: argparse.Namespace) -> None:
     on_fresh_root(run, options.backend, audited=False)
 
 
+def crash(options: argparse.Namespace) -> None:
+    """File and system calls that fail or kill, one in each run."""
+    from tests.crash.campaign import run_campaign
+
+    print(f"crash: every {options.every}. file call of each life, every {options.processes_every}. system call")
+    print(run_campaign(options.every, options.processes_every))
+
+
 def on_fresh_root(run: Callable[[Daemon], object], backend: str, audited: bool = True) -> None:
     """Run on a daemon of its own and print the outcome; what it left is kept if it fails."""
     folder = Path(tempfile.mkdtemp(prefix="postroom-campaign-"))
@@ -80,10 +88,11 @@ def main() -> None:
         (chaos, {"messages": 20_000, "kills": 10, "seed": 1}),
         (flood, {"files": 20_000}),
         (bits, {"rounds": 300, "seed": 1}),
+        (crash, {"every": 5, "processes_every": 9}),
     ):
         command = commands.add_parser(run.__name__, help=run.__doc__)
         for name, default in options.items():
-            command.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+            command.add_argument(f"--{name.replace('_', '-')}", type=int, default=default, help=f"default {default}")
         command.add_argument("--backend", default="", help="the store; default: what POSTROOM_BACKEND says, or sqlite")
         command.set_defaults(run=run)
     chosen = parser.parse_args()

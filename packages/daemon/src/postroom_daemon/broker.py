@@ -17,11 +17,11 @@ from typing import Final
 
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import EventType
-from postroom_common.protocol import Command, ErrorCode
+from postroom_common.protocol import ErrorCode
 
 from .attempt import Attempt, Parts
 from .calls import Answer, Call
-from .engine import QUESTIONS
+from .engine import BRINGING, QUESTIONS
 from .group import Group
 from .journal import JournalRefused, JournalUnknown
 from .records import FACT_LOSSES
@@ -224,7 +224,7 @@ class Broker:
         may fit without the rest, or into the reserve, or else by itself."""
         log.error("%s", why)
         code = ErrorCode.STORAGE_FULL if full else ErrorCode.STORAGE_FAILED
-        rest = [call for call in calls if call.command in QUESTIONS or (full and call.command is not Command.PUBLISH)]
+        rest = [call for call in calls if call.command in QUESTIONS or (full and call.command not in BRINGING)]
         nothing_left_out = len(rest) == len(calls) and not housekeeping
         if nothing_left_out and not (full and self._reserve.give()):
             if full and len(calls) > 1:

@@ -50,6 +50,8 @@ QUESTIONS: Final = frozenset(
         Command.READ_STATE,
     }
 )
+#: Commands that bring messages: on a full disk they wait, and all others go on.
+BRINGING: Final = frozenset({Command.PUBLISH, Command.IMPORT_STATE})
 
 
 def decide(command: Command, payload: dict[str, Any], context: Context) -> Decision:

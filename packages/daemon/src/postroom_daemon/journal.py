@@ -90,7 +90,13 @@ class Journal:
                 self._files.unlink(path.name, dir_fd=self._directory)
 
     def _examine(self, path: Path) -> Tail:
-        """The end of what may be the last segment; one that cannot be read at all is set aside."""
+        """The end of what may be the last segment; one that cannot be read at all, at a second try either, is set
+        aside."""
+        try:
+            return examine_tail(path)
+        except OSError as error:
+            if error.errno not in UNREADABLE_ERRNOS:
+                raise
         try:
             return examine_tail(path)
         except OSError as error:

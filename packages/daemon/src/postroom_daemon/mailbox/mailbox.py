@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -60,16 +61,22 @@ class Mailbox:
         self._files = files
         self._on_set_aside = on_set_aside
         self._make_room = make_room
-        files.close(files.open_directory(root))
-        self._dead = DeadBox(
-            root / settings.ipc_dead_dir, files, settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
-        )
-        self._intake = Intake(root / settings.ipc_requests_dir, files, self._dead, settings.limits_request_bytes)
-        self._boxes = Boxes(root / settings.ipc_responses_dir, files)
+        with ExitStack() as opened:  # what holds the mailbox's lock must not outlive a failure: it is tried again
+            files.close(files.open_directory(root))
+            self._dead = DeadBox(
+                root / settings.ipc_dead_dir, files, settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
+            )
+            opened.callback(lambda: files.close(self._dead.fd))
+            self._intake = Intake(root / settings.ipc_requests_dir, files, self._dead, settings.limits_request_bytes)
+            opened.callback(lambda: files.close(self._intake.fd))
+            self._boxes = Boxes(root / settings.ipc_responses_dir, files)
+            opened.callback(self._boxes.close)
+            self._sign = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            opened.callback(os.close, self._sign)
+            self._opened = opened.pop_all()
         self._calls: dict[str, Call] = {}
         self._swept: Now | None = None
         self._age_from = 0
-        self._sign = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         self._signed = False
         self.watch = self._make_watch()
 
@@ -255,7 +262,4 @@ class Mailbox:
         """Let go of everything; requests stay where they are."""
         if self.watch:
             self.watch.close()
-        self._boxes.close()
-        self._files.close(self._intake.fd)
-        self._files.close(self._dead.fd)
-        os.close(self._sign)
+        self._opened.close()

@@ -1,0 +1,214 @@
+"""A root with its mailbox, served step by step by the test: here, or in a process that may be killed."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from postroom_daemon.broker import FATAL
+from postroom_daemon.files import Files
+from postroom_daemon.journal import JournalUnknown
+from postroom_daemon.mailbox import Mailbox
+from postroom_daemon.root import StartError
+from postroom_daemon.stores.base import StoreError
+from tests.conformance.bench import Bench
+
+Fields = dict[str, Any]
+
+#: Groups after which a test has waited long enough for what a daemon does without being asked.
+PATIENCE = 20
+#: How often a daemon is started again under a fault that stays.
+STARTS = 2
+
+
+@dataclass
+class Sent:
+    """A request in the mailbox, and all responses that were seen to it."""
+
+    request_id: str
+    command: str
+    payload: Fields
+    answers: list[Fields] = field(default_factory=list)
+
+    @property
+    def answer(self) -> Fields | None:
+        return self.answers[0] if self.answers else None
+
+    @property
+    def data(self) -> Fields:
+        """The reply's data; empty unless it was done."""
+        return (self.answer or {}).get("data") or {}
+
+    @property
+    def code(self) -> str:
+        if self.answer is None:
+            return "none"
+        return "OK" if self.answer["ok"] else str(self.answer["error"]["code"])
+
+
+class Server:
+    """What the daemon's loop does, step by step. A failure that leaves the disk in doubt opens the root anew."""
+
+    def __init__(self, root: Path, backend: str, segment_bytes: int, files: Files, first_id: int = 1) -> None:
+        flags = {"storage.reserveBytes": str(2**18), "storage.minFreeBytes": "0", "sqlite.synchronous": "NORMAL"}
+        self.bench = Bench(root, backend, segment_bytes, **flags)
+        self.bench.ids = itertools.count(first_id)
+        self.bench.files = files
+        self.mailbox: Mailbox | None = None
+        self.problem = ""
+        self._rewrite = False
+
+    def open(self) -> bool:
+        """Whether it serves now."""
+        try:
+            self.bench.open(self._rewrite)
+            self._rewrite = False
+            settings, give = self.bench.config.settings, self.bench.live.reserve.give
+            self.mailbox = Mailbox(settings, self.bench.files, lambda reason: None, give)
+            return True
+        except (StartError, OSError) as error:
+            self.close()
+            self.problem = str(error)
+            return False
+
+    def serves(self) -> bool:
+        """Whether the root is open."""
+        return self.mailbox is not None
+
+    def close(self) -> None:
+        """Let go of everything, as a killed process does."""
+        if self.mailbox:
+            self.mailbox.close()
+        self.mailbox = None
+        self.bench.close()
+
+    def turn(self) -> None:
+        """One turn of the loop."""
+        self._guarded(self._turn)
+
+    def _turn(self) -> None:
+        assert self.mailbox
+        try:
+            calls = self.mailbox.collect()
+        except OSError:
+            calls = []
+        for call in calls:
+            self.bench.live.broker.submit(call)
+        self.bench.live.broker.run_group()
+
+    def checkpoint(self) -> None:
+        """What the loop does from time to time."""
+        self._guarded(self._checkpoint)
+
+    def _checkpoint(self) -> None:
+        live = self.bench.live
+        assert self.mailbox
+        try:
+            self.mailbox.check()
+            self.mailbox.care(live.clock.now())
+        except OSError:
+            pass
+        live.reserve.care()
+        try:
+            live.journal.drop_segments(live.store.checkpoint(), 0, 1, 0)
+        except (OSError, StoreError):
+            pass
+
+    def stop(self) -> None:
+        """Stop in order."""
+        self._guarded(self._stop)
+        self.close()
+
+    def _stop(self) -> None:
+        self.bench.live.broker.stop()
+        self._checkpoint()
+
+    def pass_ms(self, milliseconds: int) -> None:
+        """Let time pass."""
+        self.bench.hands.pass_ms(milliseconds)
+
+    def _guarded(self, step: Any) -> None:
+        for _ in range(STARTS):
+            if self.mailbox is None and not self.open():
+                continue
+            try:
+                step()
+                return
+            except (*FATAL, StoreError) as error:
+                self._rewrite |= isinstance(error, JournalUnknown)
+                self.close()
+
+
+class Steps(Protocol):
+    """What an office needs of a server."""
+
+    bench: Bench
+    problem: str
+
+    def open(self) -> bool: ...
+    def serves(self) -> bool: ...
+    def turn(self) -> None: ...
+    def checkpoint(self) -> None: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+    def pass_ms(self, milliseconds: int) -> None: ...
+
+
+class Office:
+    """Requests to a server, and what was answered."""
+
+    server: Steps
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.sent: list[Sent] = []
+        self.ipc = server.bench.path / "ipc"
+        self.numbers = itertools.count(1)
+
+    def put(self, command: str, **payload: Any) -> Sent:
+        """Put a request into the mailbox, as a client does."""
+        number = next(self.numbers)
+        sent = Sent(f"r{number}", command, payload)
+        whole = {"requestId": sent.request_id, "clientId": "c", "command": command, "payload": payload}
+        name = f"{number:06d}.json"
+        (self.ipc / "requests").mkdir(parents=True, exist_ok=True)
+        temporary = self.ipc / "requests" / (name + ".tmp")
+        temporary.write_text(json.dumps(whole))
+        temporary.rename(self.ipc / "requests" / name)
+        self.sent.append(sent)
+        return sent
+
+    def ask(self, command: str, **payload: Any) -> Sent:
+        """One request, and one turn."""
+        sent = self.put(command, **payload)
+        self.turn()
+        return sent
+
+    def turn(self) -> None:
+        """One turn of the server; take the responses."""
+        self.server.turn()
+        self.take()
+
+    def take(self) -> None:
+        """Take the responses that are there."""
+        box = self.ipc / "responses" / "c"
+        by_id = {sent.request_id: sent for sent in self.sent}
+        for path in sorted(box.glob("*.json")) if box.is_dir() else ():
+            by_id[path.stem].answers.append(json.loads(path.read_bytes()))
+            path.unlink()
+
+    def waiting(self) -> list[str]:
+        """Requests that are still in the mailbox."""
+        return [name for name in os.listdir(self.ipc / "requests") if name.endswith(".json")]
+
+    def settle(self, lease: Fields, command: str, **fields: Any) -> Sent:
+        """ack, nack, release or extend_lease of a delivery."""
+        return self.ask(command, messageKey=lease["messageKey"], leaseId=lease["leaseId"], **fields)
+
+
+logging.getLogger("postroom_daemon").addHandler(logging.NullHandler())

@@ -1,0 +1,137 @@
+"""What must hold after any life, told by what was answered, by the journal, and by what is delivered in the end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from postroom_common.events import Event
+from postroom_daemon.engine import QUESTIONS
+from tests.conformance.bench import seen_in
+from tests.crash.office import PATIENCE, Office, Sent
+from tests.wire.audit import Ledger, audit
+
+#: Kinds of faults, and what may be answered because of them.
+CODES = {
+    "KILL": (),
+    "ENOSPC": ("ERR_STORAGE_FULL",),
+    "EDQUOT": ("ERR_STORAGE_FULL",),
+    "SHORT": ("ERR_STORAGE_FULL",),
+    "EIO": ("ERR_STORAGE_FAILED",),
+    "EROFS": ("ERR_STORAGE_FAILED",),
+    "EMFILE": ("ERR_STORAGE_FAILED",),
+}
+_QUESTIONS = {str(command) for command in QUESTIONS}
+#: The event that each command leaves, as the last of its request.
+_EVENTS = {
+    "publish": "published", "consume_next": "leased", "ack": "acked", "release": "released",
+    "extend_lease": "lease_extended", "reprocess_dlq": "reprocessed", "pause": "paused", "resume": "resumed",
+    "set_policy": "policy_set", "import_state": "imported",
+}  # fmt: skip
+
+
+def judge(office: Office, kind: str) -> None:
+    """Open the root, where nothing fails any more, and compare. Raises ``AssertionError``."""
+    server = office.server
+    assert server.open(), f"it does not start: {server.problem}"
+    _answer_all(office)
+    for sent in office.sent:
+        _check_answers(sent, kind)
+    bench = server.bench
+    events = bench.events()
+    ledger = audit(events)
+    _check_requests(office.sent, events)
+    assert not any((office.ipc / "dead").iterdir()), "a request was set aside"
+    _check_recovery_repeats(office)
+    _check_deliveries(office, ledger)
+
+
+def _answer_all(office: Office) -> None:
+    office.take()
+    for _ in range(PATIENCE):
+        if not office.waiting():
+            break
+        office.turn()
+    left = [name for name in office.waiting() if not _waits(office, name)]
+    assert not left, f"never answered: {left}"
+    for sent in office.sent:
+        assert sent.answers or sent.payload.get("waitMs"), f"the request {sent.request_id} is gone, without an answer"
+
+
+def _waits(office: Office, name: str) -> bool:
+    return any(sent.payload.get("waitMs") and f"r{int(name[:6])}" == sent.request_id for sent in office.sent)
+
+
+def _check_answers(sent: Sent, kind: str) -> None:
+    """Repeats get the first answer; an error names the fault."""
+    refused = [answer["error"]["code"] for answer in sent.answers if not answer["ok"]]
+    assert set(refused) <= set(CODES[kind]), f"{sent.command} is answered {refused}: {sent.answers}"
+    done = [answer for answer in sent.answers if answer["ok"]]
+    if sent.command not in _QUESTIONS:
+        assert not (done and refused), f"{sent.command} is answered OK and {refused}"
+        assert len({str(_essence(answer)) for answer in done}) <= 1, f"{sent.command} got two answers: {done}"
+
+
+def _essence(answer: dict[str, Any]) -> Any:
+    data = answer["data"]
+    return data.get("messageKey"), (data.get("lease") or {}).get("leaseId")
+
+
+def _check_requests(sents: list[Sent], events: list[Event]) -> None:
+    """OK means that it is in the journal, once; an error that it is not."""
+    by_request: dict[str, list[Event]] = {}
+    for event in events:
+        if "by" in event:
+            by_request.setdefault(event["by"]["request"], []).append(event)
+    for sent in sents:
+        found = by_request.get(sent.request_id, [])
+        expected = sent.command in _EVENTS or sent.command == "nack"
+        if sent.command == "consume_next" and not sent.data.get("message"):
+            expected = False
+        wanted = int(sent.code == "OK" and expected)
+        assert len(found) == wanted, f"{sent.command} answered {sent.code}: {len(found)} events in the journal"
+        for event in found:
+            assert sent.command == "nack" or event["type"] == _EVENTS[sent.command], event
+
+
+def _check_recovery_repeats(office: Office) -> None:
+    """Opened again it shows the same, and the journal alone tells the same."""
+    bench = office.server.bench
+    first = seen_in(bench)
+    office.server.close()
+    assert office.server.open()
+    assert seen_in(bench) == first, "a second recovery shows something else"
+    office.server.close()
+    bench.lose_store()
+    assert office.server.open()
+    assert seen_in(bench) == first, "the journal tells something else than the store"
+
+
+def _check_deliveries(office: Office, ledger: Ledger) -> None:
+    """What is delivered in the end is what was published and not ended, byte for byte."""
+    published = {s.data["messageKey"]: s.payload["message"] for s in office.sent if s.command == "publish" and s.data}
+    for sent in office.sent:
+        if sent.command == "import_state" and sent.data:
+            published |= {one["key"]: one["message"]["parts"][0]["text"] for one in sent.payload["messages"]}
+    states = {key: message.state for key, message in ledger.messages.items()}
+    assert set(states) == set(published), "the journal has other messages than were answered"
+    queues = {message.queue for message in ledger.messages.values()}
+    dead = {key for queue in queues for key in _dead(office, queue)}
+    assert dead == {key for key, state in states.items() if state == "dead"}
+    office.server.pass_ms(4 * 3_600_000)
+    office.turn()
+    office.server.pass_ms(4 * 3_600_000)
+    delivered: Counter[str] = Counter()
+    for queue in sorted(queues):
+        office.ask("resume", queue=queue)
+        while message := office.ask("consume_next", queue=queue, consumerId="me", payloadAs="value").data["message"]:
+            delivered[message["messageKey"]] += 1
+            assert message["payload"] == published[message["messageKey"]], f"not what was published: {message}"
+            lease = office.sent[-1].data["lease"]
+            assert office.settle(lease, "ack").code == "OK"
+    alive = Counter(key for key, state in states.items() if state not in ("dead", "gone"))
+    assert delivered == alive, f"lost {alive - delivered}, too many {delivered - alive}"
+
+
+def _dead(office: Office, queue: str) -> list[str]:
+    return [letter["messageKey"] for letter in office.ask("list_dlq", queue=queue).data["messages"]]

@@ -1,0 +1,81 @@
+"""A part of the crash campaign, chosen by a fixed spread: ``scripts/campaign crash`` runs all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from postroom_daemon.engine import QUESTIONS, VERBS
+from postroom_daemon.journal import Journal
+from tests.crash.campaign import working_folder
+from tests.crash.lives import LIVES
+from tests.crash.sweep import BACKENDS, Case, Sweep, in_process, in_processes
+
+#: Every so many series has a run here.
+SERIES_STEP = 3
+PROCESSES_STEP = 29
+#: Runs that each test makes.
+RUNS_OF_A_BACKEND = 80
+RUNS_OF_PROCESSES = 30
+#: The run of a series is at one of its first so many calls, or of as many as it has.
+SPREAD = 37
+
+
+@pytest.fixture(scope="module")
+def sweep() -> Iterator[Sweep]:
+    with working_folder() as folder:
+        yield Sweep(folder)
+
+
+def run_some(sweep: Sweep, chosen: list[tuple[int, Case]]) -> int:
+    """One run of each series. How many came to their fault; a series without such a call has none."""
+    runs = 0
+    for index, series in chosen:
+        number = 1 + index * 11 % SPREAD
+        while number and not sweep.run(replace(series, number=number)):
+            number //= 2  # the life has fewer calls
+        runs += number > 0
+    return runs
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_fault_of_any_file_call_breaks_a_promise(backend: str, sweep: Sweep) -> None:
+    series = [(index, case) for index, case in enumerate(in_process()) if case.backend == backend]
+    runs = run_some(sweep, series[::SERIES_STEP])
+    print(f"{runs} runs")
+    assert runs >= RUNS_OF_A_BACKEND
+
+
+@pytest.mark.parametrize("backend", ["filesystem", "hybrid"])
+def test_killed_before_any_file_operation_it_comes_back_with_all_that_was_answered(backend: str, sweep: Sweep) -> None:
+    number = 1
+    while sweep.run(Case(backend, "everything", "KILL", number)):
+        number += 1
+    print(f"{number - 1} runs")
+    assert number > 100
+
+
+def test_no_fault_of_a_system_call_breaks_a_promise(sweep: Sweep) -> None:
+    runs = run_some(sweep, list(enumerate(in_processes()))[::PROCESSES_STEP])
+    print(f"{runs} runs")
+    assert runs >= RUNS_OF_PROCESSES
+
+
+def test_every_verb_has_a_life() -> None:
+    asking = {str(command) for command in QUESTIONS}
+    assert {str(command) for command in VERBS} - asking <= set(LIVES) | asking
+
+
+def test_a_case_is_named_by_its_text() -> None:
+    for case in (*in_process(), *in_processes()):
+        assert Case.parse(str(case)) == case
+
+
+def test_a_broken_promise_is_noticed(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that answers and writes nothing."""
+    sweep.template("sqlite")
+    monkeypatch.setattr(Journal, "append", lambda journal, lines, last_id: [0] * len(lines))
+    with pytest.raises(AssertionError):
+        sweep.run(Case("sqlite", "publish", "KILL", 9))
