@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import platform
+import random
 import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -39,17 +42,34 @@ def flood(options: argparse.Namespace) -> None:
 
 
 def bits(options: argparse.Namespace) -> None:
-    """A journal with one flipped bit, again and again."""
-    from tests.wire.test_damage import fill, flip_bits
+    """Roots on every store, each damaged in one place: most by one flipped bit, the others in every other way."""
+    from tests.daemon.damage import BACKENDS, HURTS, build, targets, try_one
 
-    print(f"bits: {options.rounds} starts, seed {options.seed}")
-
-    def run(daemon: Daemon) -> str:
-        fill(daemon)
-        flip_bits(daemon, options.rounds, options.seed)
-        return f"{options.rounds} starts, no wrong payload, at most the hit message missing"
-
-    on_fresh_root(run, options.backend, audited=False)
+    print(f"bits: {options.runs} damaged roots, seed {options.seed}")
+    logging.disable(logging.CRITICAL)  # it complains of each
+    chance, tried = random.Random(options.seed), Counter[str]()
+    folder = Path(tempfile.mkdtemp(prefix="postroom-campaign-"))
+    victims = {
+        backend: (build(folder / backend, backend), build(folder / f"other-{backend}", backend, "other's"))
+        for backend in BACKENDS
+    }
+    for number in range(options.runs):
+        backend, without_store = chance.choice(BACKENDS), chance.random() < 0.3
+        kinds = [kind for kind in targets(victims[backend][0]) if not without_store or "segment" in kind]
+        kind, hurt = chance.choice(kinds), chance.choice(["a bit flipped", chance.choice([*HURTS])])
+        what = f"{backend}, {kind}, {hurt}, seed {number}" + (", without its store" if without_store else "")
+        try:
+            outcome = try_one(*victims[backend], folder / "scratch", kind, hurt, number, without_store)
+        except BaseException:
+            print(f"{what}; what is left of it: {folder}", file=sys.stderr)
+            raise
+        tried[hurt] += 1
+        tried["a message lost, and told"] += outcome.degraded
+        tried["a body lost, and told"] += bool(outcome.lost_bodies)
+        tried["refused, as documented"] += not outcome.started
+    shutil.rmtree(folder)
+    for name, count in tried.most_common():
+        print(f"{count:8}  {name}")
 
 
 def crash(options: argparse.Namespace) -> None:
@@ -87,6 +107,7 @@ def main() -> None:
     for run, options in (
         (chaos, {"messages": 20_000, "kills": 10, "seed": 1}),
         (flood, {"files": 20_000}),
+        (bits, {"runs": 10_000, "seed": 1}),
         (bits, {"rounds": 300, "seed": 1}),
         (crash, {"every": 5, "processes_every": 9}),
     ):

@@ -1,0 +1,49 @@
+"""Every kind of damage on every kind of file of a root, on each store, once: see ``damage`` for what is promised."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.daemon.damage import BACKENDS, HURTS, Victim, build, targets, try_one
+
+SEGMENTS = ("first segment", "middle segment", "last segment")
+KINDS = {
+    "sqlite": (*SEGMENTS, "lock", "database"),
+    "filesystem": (*SEGMENTS, "lock", "checkpoint", "message"),
+    "hybrid": (*SEGMENTS, "lock", "database", "message"),
+}
+
+
+@pytest.fixture(scope="session")
+def victims(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Victim, Victim]]:
+    """For each store a root to be damaged, and another one."""
+    root = tmp_path_factory.mktemp("victims")
+    return {
+        backend: (build(root / backend, backend), build(root / f"other-{backend}", backend, "other's"))
+        for backend in BACKENDS
+    }
+
+
+def try_all(victims: tuple[Victim, Victim], scratch: Path, kind: str, without_store: bool) -> None:
+    for number, hurt in enumerate(HURTS):
+        try:
+            try_one(*victims, scratch, kind, hurt, number, without_store)
+        except Exception as error:
+            raise AssertionError(f"{kind}, {hurt}, seed {number}: {error}") from error
+
+
+@pytest.mark.parametrize(("backend", "kind"), [(name, kind) for name in BACKENDS for kind in KINDS[name]])
+def test_a_damaged_file_keeps_no_daemon_from_starting_and_costs_only_what_is_in_it(
+    victims: dict[str, tuple[Victim, Victim]], tmp_path: Path, backend: str, kind: str
+) -> None:
+    assert set(targets(victims[backend][0])) == set(KINDS[backend])
+    try_all(victims[backend], tmp_path / "scratch", kind, without_store=False)
+
+
+@pytest.mark.parametrize(("backend", "kind"), [(name, kind) for name in BACKENDS for kind in SEGMENTS])
+def test_a_damaged_journal_without_its_store_gives_what_is_intact(
+    victims: dict[str, tuple[Victim, Victim]], tmp_path: Path, backend: str, kind: str
+) -> None:
+    try_all(victims[backend], tmp_path / "scratch", kind, without_store=True)
