@@ -173,7 +173,7 @@ class HybridStore(SqliteStore):
 
     def delete(self, entry: Entry, before: State) -> None:
         # Where no small bodies are kept inline, to find no file costs less than to ask.
-        row = self._row(self._get_value, (entry.key,)) if self._inline_below else None
+        row = self._row(self._sql.get_value, (entry.key,)) if self._inline_below else None
         super().delete(entry, before)
         if row is None or row[1] == _PAYLOAD:
             self._gone.append(payload_path(entry.seq, entry.queue, entry.key))
@@ -181,7 +181,7 @@ class HybridStore(SqliteStore):
     def envelope(self, key: str) -> bytes:
         if self._read[0] == key:
             return self._read[1]
-        row = self._row(self._get_value, (key,))
+        row = self._row(self._sql.get_value, (key,))
         if row is None or row[1] != _PAYLOAD:
             return super().envelope(key)
         entry = self.get(key)

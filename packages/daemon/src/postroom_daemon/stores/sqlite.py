@@ -23,12 +23,12 @@ from . import sqlite_file, sqlite_salvage, sqlite_schema
 from .base import BodyLost, Store, StoreBusy, StoreDamaged, StoreError
 from .book import QueueBook
 from .sqlite_errors import translated
-from .sqlite_rows import CHANGING, COLUMNS, Row, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
+from .sqlite_rows import Row, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
 from .sqlite_salvage import SALVAGE_FACT, Refold
+from .sqlite_statements import Statements
 
 log = logging.getLogger(__name__)
 
-_COLUMNS = ", ".join((*COLUMNS, "crc"))
 #: Prefixes of the ``kv`` keys that are no messages.
 _QUEUE_KEY = "queue:"
 _FACT_KEY = "fact:"
@@ -48,6 +48,7 @@ class SqliteStore(Store):
     ) -> None:
         self._path = path
         self._tables = {"kv": kv, "msg": msg}
+        self._sql = Statements(kv, msg)
         self._synchronous = synchronous
         self._busy_ms = busy_ms
         self._book = QueueBook()
@@ -104,7 +105,6 @@ class SqliteStore(Store):
             self._db.execute(statement.format(**self._tables))
         self._db.execute(f"PRAGMA user_version = {sqlite_schema.VERSION}")
         self._db.execute("COMMIT")
-        self._prepare()
         if self.name == SqliteStore.name and self.fact(PAYLOADS_FACT):
             raise StoreError(f"{self._path}: the store of backend hybrid, whose bodies lie in files: use that backend")
         self.applied = self._applied_before = self.fact("applied") or 0
@@ -129,46 +129,6 @@ class SqliteStore(Store):
             return self._db.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
             raise translated(error, self._path) from error
-
-    def _prepare(self) -> None:
-        kv, msg = self._tables["kv"], self._tables["msg"]
-        select = f"SELECT {_COLUMNS} FROM {msg}"
-        marks = ", ".join("?" * (len(COLUMNS) + 1))
-        self._get = f"{select} WHERE message_key = ?"
-        self._page = f"{select} WHERE message_key > ? ORDER BY message_key LIMIT ?"
-        self._insert = f"INSERT INTO {msg} ({_COLUMNS}) VALUES ({marks})"
-        changes = ", ".join(f"{name} = ?" for name in CHANGING)
-        self._update = f"UPDATE {msg} SET {changes} WHERE message_key = ?"
-        self._delete = f"DELETE FROM {msg} WHERE message_key = ?"
-        self._pick = (
-            f"{select} WHERE state = 'ready' AND queue = ? AND target_consumer_id = ?"
-            " ORDER BY priority DESC, seq LIMIT 1"
-        )
-        self._expired = f"{select} WHERE state = 'inflight' AND lease_until <= ? ORDER BY lease_until, rowid LIMIT ?"
-        self._delayed = f"{select} WHERE state = 'delayed' AND available_at <= ? ORDER BY available_at, rowid LIMIT ?"
-        self._dead = (
-            f"{select} WHERE state = 'dead' AND queue = ? AND (dlq_at, seq) > (?, ?) ORDER BY dlq_at, seq LIMIT ?"
-        )
-        self._first_delayed = f"SELECT available_at FROM {msg} WHERE state = 'delayed' ORDER BY available_at LIMIT 1"
-        self._first_lease = f"SELECT lease_until FROM {msg} WHERE state = 'inflight' ORDER BY lease_until LIMIT 1"
-        self._next_priority = (
-            f"{select} WHERE state = 'ready' AND queue = ? AND target_consumer_id = ? AND priority < ?"
-            " ORDER BY priority DESC, seq LIMIT 1"
-        )
-        self._next_target = (
-            f"{select} WHERE state = 'ready' AND queue = ? AND target_consumer_id > ?"
-            " ORDER BY target_consumer_id, priority DESC, seq LIMIT 1"
-        )
-        self._get_value = f"SELECT value, value_type, crc FROM {kv} WHERE key = ?"
-        self._add_value = (
-            f"INSERT INTO {kv} (key, value, value_type, created_at, updated_at, crc) VALUES (?, ?, ?, ?, ?, ?)"
-        )
-        self._put_value = self._add_value + (
-            " ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at,"
-            " crc = excluded.crc"
-        )
-        self._delete_value = f"DELETE FROM {kv} WHERE key = ?"
-        self._queue_keys = f"SELECT key FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"
 
     def close(self) -> None:
         self._db.close()
@@ -282,7 +242,7 @@ class SqliteStore(Store):
         known = self._group.get(key)
         if known is not None:
             return known
-        return self._one(self._get, (key,))
+        return self._one(self._sql.get, (key,))
 
     def _one(self, sql: str, parameters: Sequence[Any]) -> Entry | None:
         row = self._row(sql, parameters)
@@ -305,7 +265,7 @@ class SqliteStore(Store):
     def envelope(self, key: str) -> bytes:
         if self._read[0] == key:
             return self._read[1]
-        row = self._row(self._get_value, (key,))
+        row = self._row(self._sql.get_value, (key,))
         if row is None:
             if self.get(key) is None:
                 raise StoreError(f"no body for {key}")
@@ -326,20 +286,20 @@ class SqliteStore(Store):
         e = entry
         self._count(e.queue, None, e.state)  # first: it may refuse
         crc = value_crc(e.key, value, value_type)
-        self._execute(self._add_value, (e.key, value, value_type, e.created_wall, e.created_wall, crc))
-        self._execute(self._insert, row_of(e, self._event))
+        self._execute(self._sql.add_value, (e.key, value, value_type, e.created_wall, e.created_wall, crc))
+        self._execute(self._sql.insert, row_of(e, self._event))
         self._group[e.key] = e
         self._hint(e)
 
     def update(self, entry: Entry, before: State) -> None:
-        self._execute(self._update, [*changes_of(row_of(entry, self._event)), entry.key])
+        self._execute(self._sql.update, [*changes_of(row_of(entry, self._event)), entry.key])
         self._count(entry.queue, before, entry.state)
         self._group[entry.key] = entry
         self._hint(entry)
 
     def delete(self, entry: Entry, before: State) -> None:
-        self._execute(self._delete, (entry.key,))
-        self._execute(self._delete_value, (entry.key,))
+        self._execute(self._sql.delete, (entry.key,))
+        self._execute(self._sql.delete_value, (entry.key,))
         self._count(entry.queue, before, None)
         self._group.pop(entry.key, None)
         if self._read[0] == entry.key:
@@ -349,8 +309,8 @@ class SqliteStore(Store):
         record = self.queue(queue)
         if record is None or not record.counts[State.READY]:
             return None
-        anyone = self._one(self._pick, (queue, ""))
-        mine = self._one(self._pick, (queue, consumer)) if consumer else None
+        anyone = self._one(self._sql.pick, (queue, ""))
+        mine = self._one(self._sql.pick, (queue, consumer)) if consumer else None
         if anyone is None or mine is None:
             return anyone or mine
         return min(anyone, mine, key=lambda e: (-e.priority, e.seq))
@@ -358,18 +318,20 @@ class SqliteStore(Store):
     def promote(self, now: int, limit: int) -> list[str]:
         if self._due_hint is None or now < self._due_hint:
             return []
-        rows = self._rows(self._delayed, (now, limit))
+        rows = self._rows(self._sql.delayed, (now, limit))
         for row in rows:
             entry = self._remember(row)
             entry.state = State.READY
-            self._execute(self._update, [*changes_of(row_of(entry, row[-2])), entry.key])  # no event: as of the same
+            self._execute(
+                self._sql.update, [*changes_of(row_of(entry, row[-2])), entry.key]
+            )  # no event: as of the same
             self._count(entry.queue, State.DELAYED, State.READY)
         return [row[1] for row in rows]
 
     def expired(self, now: int, limit: int) -> list[Entry]:
         if self._due_hint is None or now < self._due_hint:
             return []
-        rows = self._rows(self._expired, (now, limit))
+        rows = self._rows(self._sql.expired, (now, limit))
         return [self._remember(row) for row in rows]
 
     def next_due(self) -> int | None:
@@ -378,7 +340,7 @@ class SqliteStore(Store):
         return self._due_hint
 
     def _first_due(self) -> int | None:
-        firsts = [self._row(sql) for sql in (self._first_delayed, self._first_lease)]
+        firsts = [self._row(sql) for sql in (self._sql.first_delayed, self._sql.first_lease)]
         return min((row[0] for row in firsts if row), default=None)
 
     def _hint(self, entry: Entry) -> None:
@@ -392,11 +354,11 @@ class SqliteStore(Store):
             self._due_hint = due
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
-        rows = self._rows(self._dead, (queue, *after, limit))
+        rows = self._rows(self._sql.dead, (queue, *after, limit))
         return [self._remember(row) for row in rows]
 
     def entries(self, after: str, limit: int) -> list[Entry]:
-        return [self._remember(row) for row in self._rows(self._page, (after, limit))]
+        return [self._remember(row) for row in self._rows(self._sql.page, (after, limit))]
 
     def oldest_ready(self, queue: str) -> Entry | None:
         # The pick index is grouped by target and priority, and the head of each group is its oldest: one or two probes
@@ -404,8 +366,8 @@ class SqliteStore(Store):
         oldest: Entry | None = None
         target, below = "", 2**63 - 1
         for _ in range(_CLASSES_LIMIT):
-            head = self._one(self._next_priority, (queue, target, below)) or self._one(
-                self._next_target, (queue, target)
+            head = self._one(self._sql.next_priority, (queue, target, below)) or self._one(
+                self._sql.next_target, (queue, target)
             )
             if head is None:
                 break
@@ -439,7 +401,7 @@ class SqliteStore(Store):
         self._book.move(queue, before, after)
 
     def queue_names(self, after: str, limit: int) -> list[str]:
-        rows = self._rows(self._queue_keys, (_QUEUE_KEY + after, limit))
+        rows = self._rows(self._sql.queue_keys, (_QUEUE_KEY + after, limit))
         return [row[0][len(_QUEUE_KEY) :] for row in rows]
 
     def fact(self, name: str) -> Any:
@@ -448,7 +410,7 @@ class SqliteStore(Store):
 
     def _value(self, key: str) -> str | None:
         """The value of a row that is no message. Raises ``StoreDamaged`` when it is not what was written."""
-        row = self._row(self._get_value, (key,))
+        row = self._row(self._sql.get_value, (key,))
         if row is None:
             return None
         if not value_holds(key, *row):
@@ -457,9 +419,9 @@ class SqliteStore(Store):
 
     def put_fact(self, name: str, value: Any) -> None:
         if value is None:
-            self._execute(self._delete_value, (_FACT_KEY + name,))
+            self._execute(self._sql.delete_value, (_FACT_KEY + name,))
             return
         self._put(_FACT_KEY + name, orjson.dumps(value).decode(), "fact")
 
     def _put(self, key: str, value: str, kind: str) -> None:
-        self._execute(self._put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))
+        self._execute(self._sql.put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))

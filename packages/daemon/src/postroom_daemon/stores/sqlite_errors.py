@@ -36,8 +36,8 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
         return StoreFull(text)
     if primary in _BUSY:
         return StoreBusy(text)
-    # A text that is none any more is told by Python, without a code.
-    damaged = primary in _DAMAGED or (not code and "Could not decode to UTF-8" in text)
+    # What has become of a text or of the schema is told without a code of its own.
+    damaged = primary in _DAMAGED or (not code and "Could not decode to UTF-8" in text) or "no such column" in text
     return StoreDamaged(text) if damaged else StoreError(text)
 
 

@@ -245,7 +245,8 @@ class Refold:
         known = (self._lost | {row[0] for row in orphans}) - set(readmitted)
         lost = max(salvaged["missing"] - len(readmitted), len(known))
         if lost:
-            log.error("%d messages are lost with the rows that held them; known by their keys: %s", lost, _some(known))
+            keys = f"; known by their keys: {_some(known)}" if known else ""
+            log.error("%d messages are lost with the rows that held them%s", lost, keys)
         if (lost or salvaged["recordsLost"]) and salvaged["journalFrom"] > 1:
             store.put_fact(FACT_LOSSES, with_loss(store.fact(FACT_LOSSES) or [], 1, salvaged["journalFrom"] - 1))
 

@@ -185,7 +185,7 @@ class Expected(SqliteStore):
         after = ""
         while True:
             self.begin()
-            page = [self._said(entry_of(row), row[-2]) for row in self._rows(self._page, (after, _PAGE))]
+            page = [self._said(entry_of(row), row[-2]) for row in self._rows(self._sql.page, (after, _PAGE))]
             self.rollback()
             yield from page
             if len(page) < _PAGE:
