@@ -85,5 +85,18 @@ class FaultyFiles(Files):
         return call(fd, data[: max(1, len(data) // 2)], **options)
 
 
+class FewerCalls(FaultyFiles):
+    """The process dies when ``left`` calls that change something were made."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.arm("KILL", left + 1)
+
+    @property
+    def left(self) -> int:
+        """Calls that it has left."""
+        return self._number - 1 - self._count
+
+
 def _writes(flags: int) -> bool:
     return bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))

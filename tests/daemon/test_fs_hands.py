@@ -14,8 +14,8 @@ import pytest
 from postroom_daemon.files import Files
 from postroom_daemon.stores import fs_tree
 from postroom_daemon.stores.filesystem import FilesystemStore
-from tests.conformance.bench import Bench
-from tests.daemon.test_filesystem import MakeBench, bury, expected_of, files_of, make, seen_in
+from tests.conformance.bench import Bench, seen_in
+from tests.daemon.test_filesystem import MakeBench, bury, expected_of, files_of, make
 
 FOLDERS = ("inbox", "processing", "delayed", "dlq", "archive")
 

@@ -19,8 +19,8 @@ from postroom_daemon.restore import RestoreError, Wish
 from postroom_daemon.root import StartError
 from postroom_daemon.state import StateError
 from tests.conformance.bench import Bench
+from tests.crash.faults import FewerCalls, Killed
 from tests.daemon.pasts import MakeBench, Past, held, restored
-from tests.daemon.test_filesystem import FewerCalls, Killed
 
 STORES = ("sqlite", "filesystem", "hybrid")
 on_every_store = pytest.mark.parametrize("backend", STORES)

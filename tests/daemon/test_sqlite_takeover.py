@@ -15,8 +15,8 @@ from postroom_daemon.files import Files
 from postroom_daemon.records import history_fact
 from postroom_daemon.root import StartError
 from tests.conformance.bench import Bench, picture
+from tests.crash.faults import FewerCalls, Killed
 from tests.daemon.cpp_database import MAKES, CppDatabase
-from tests.daemon.test_filesystem import FewerCalls, Killed
 
 MakeBench = Callable[..., Bench]
 MINUTE = 60_000
