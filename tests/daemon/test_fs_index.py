@@ -1,0 +1,81 @@
+"""The index of the filesystem store: places in little memory, and the order of what came back among what waits."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+
+from postroom_common.protocol import State
+from postroom_daemon.records import Entry
+from postroom_daemon.stores.fs_index import Index
+from postroom_daemon.stores.fs_places import Places, key_of
+
+ID = "01a21eba-1678-7c3a-9b1e-5d0f6a2e8401"
+PLAIN = f"p7fffffff-000000000001207-{ID}~v1209~w1795811841655~b86402117.json"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        f"inbox/{PLAIN}",
+        f"inbox/00042/{PLAIN}",
+        f"inbox/100000/{PLAIN}",
+        f"inbox/00001/00002/{PLAIN}",
+        f"dlq/{PLAIN}",
+        f"inbox/{PLAIN.replace('~v1209', '~v01209')}",
+        f"inbox/{PLAIN.replace('~v1209', '~v99999999')}",
+        f"inbox/{PLAIN.replace('~w1795811841655', '~w99999999999999')}",
+        f"inbox/{PLAIN.replace('~b86402117', '')}",
+        f"inbox/{PLAIN.replace('~b86402117', '~b86402117~a3~f17')}",
+        f"inbox/{PLAIN.replace('000000000001207', '999999999999999')}",
+        f"inbox/{PLAIN.replace('7fffffff', 'ffffffff')}",
+        f"inbox/{PLAIN.replace('8401~', '8402~')}",
+    ],
+)
+@pytest.mark.parametrize("id_", [ID, "a", ID.replace("-", ""), ID.upper(), f"x:{ID}"])
+def test_a_place_comes_back_as_it_was_given(place: str, id_: str) -> None:
+    places = Places("inbox")
+    places[f"msg:q:{id_}"] = place
+    places[f"msg:other:{id_}"] = "other"
+    places.end()
+    assert places[f"msg:q:{id_}"] == place
+    assert sorted(places.all_keys()) == list(places.all_keys()) == [f"msg:other:{id_}", f"msg:q:{id_}"]
+    places.pop(f"msg:q:{id_}")
+    assert f"msg:q:{id_}" not in places and places.get(f"msg:q:{id_}") is None
+
+
+def test_a_folder_of_plain_names_is_taken_and_the_rest_handed_back() -> None:
+    places = Places("inbox")
+    odd = [PLAIN.replace("8401", "8403").replace("~w1795811841655", "~a1"), "notes.txt"]
+    taken, others = places.take_plain("q", 7, [PLAIN, PLAIN, *odd])
+    assert [(order, seq, version) for order, seq, version, _ in taken] == [(0x7FFFFFFF, 1207, 1209)]
+    assert others == [PLAIN, *odd]  # the second is another file of the same message
+    assert places[f"msg:q:{ID}"] == f"inbox/00007/{PLAIN}"
+
+
+def test_what_comes_back_stands_where_it_was_published_and_folders_may_overlap() -> None:
+    index = Index("inbox")
+    entries = {
+        f"msg:q:{number}": Entry(f"msg:q:{number}", "q", State.READY, 0, number, 0, 0) for number in range(1, 13)
+    }
+    lane = index.lane("q", "")
+    lane.add_run(0, array("Q", [5, 6, 9]), ["5", "6", "9"])
+    lane.add_run(0, array("Q", [1, 2]), ["1", "2"])
+    lane.add_run(0, array("Q", [7, 10]), ["7", "10"])
+    lane.add_unsorted(0, 3, "msg:q:3")
+    index.sort()
+    for number in (11, 8, 4, 12):
+        index.add(entries[f"msg:q:{number}"])
+    order = []
+    while head := index.next_ready("q", "c", entries.get):
+        order.append(head.seq)
+        head.state = State.INFLIGHT
+        index.take(head)
+    assert order == list(range(1, 13))
+
+
+def test_an_id_is_one_object_for_the_line_and_for_the_place() -> None:
+    places = Places("inbox")
+    assert places.short(ID) is places.short(ID)
+    assert key_of("msg:q", places.short(ID)) == f"msg:q:{ID}"
