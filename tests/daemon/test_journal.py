@@ -13,6 +13,7 @@ from postroom_daemon.broker import MustRecover
 from postroom_daemon.files import Files
 from postroom_daemon.journal import JournalUnknown
 from postroom_daemon.root import StartError
+from postroom_daemon.segments import begun_at
 from postroom_daemon.stores.base import StoreError
 from tests.conformance.bench import Bench
 
@@ -271,6 +272,20 @@ def test_segments_go_only_when_they_are_folded_and_old_or_too_many(
     removed = bench.live.journal.drop_segments(folded, 2**62 if old else 0, most, 2**62)
     assert len(bench.segments()) == left and bench.segments()[-1] == last
     assert len(removed) == 4 - left
+
+
+@pytest.mark.parametrize(("old", "most"), [(2**62, 10**9), (0, 0)], ids=["old", "too many"])
+def test_a_segment_that_ended_just_now_stays_whatever_retention_says(
+    make_bench: Callable[..., Bench], old: int, most: int
+) -> None:
+    bench = make_bench(segment_bytes=1000).open()
+    while len(bench.segments()) < 4:
+        bench.publish(message="x" * 300)
+        bench.hands.pass_ms(1000)
+    recent = begun_at(bench.segments()[2])
+    assert recent is not None
+    bench.live.journal.drop_segments(10**9, old, most, recent)
+    assert len(bench.segments()) == 3
 
 
 def test_a_full_disk_at_the_first_start_is_said_and_leaves_the_root_free(make_bench: Callable[..., Bench]) -> None:

@@ -158,7 +158,7 @@ def test_it_reads_along_while_segments_come_and_go(make_bench: Callable[..., Ben
     audit = JournalAudit(bench.journal_root)
     reading = audit.findings()
     first = next(reading)
-    removed = bench.live.journal.drop_segments(10**9, 2**62, 10**9, 0)
+    removed = bench.live.journal.drop_segments(10**9, 2**62, 10**9, 2**62)
     for _ in range(3):
         bench.publish(message="y")
     assert len(removed) == 5 and first.kind is FindingKind.DAMAGED

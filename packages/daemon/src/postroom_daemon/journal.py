@@ -243,9 +243,9 @@ class Journal:
         return find_event(self.root, place)
 
     def drop_segments(self, folded_id: int, older_than: int, max_bytes: int, recent: int) -> list[str]:
-        """Remove segments that are durably folded up to ``folded_id`` and that ended before ``older_than`` (engine ms),
-        or make the journal larger than ``max_bytes`` and ended before ``recent``. The last one always stays. The names
-        removed.
+        """Remove segments that are durably folded up to ``folded_id``, that ended before ``recent`` (engine ms), and
+        that ended before ``older_than`` or make the journal larger than ``max_bytes``. The last one always stays. The
+        names removed.
 
         Raises ``OSError``.
         """
@@ -255,9 +255,9 @@ class Journal:
         removed = []
         for (_, path), (next_first, following), size in zip(segments, segments[1:], sizes, strict=False):
             begun = begun_at(following)
+            recently = begun is not None and begun >= recent
             old = begun is not None and begun < older_than
-            too_much = total > max_bytes and (begun is None or begun < recent)
-            if next_first - 1 > folded_id or not (old or too_much):
+            if next_first - 1 > folded_id or recently or not (old or total > max_bytes):
                 break
             self._files.unlink(path.name, dir_fd=self._directory)
             total -= size

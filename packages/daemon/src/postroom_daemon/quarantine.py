@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import hashlib
 import logging
+import os
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +16,8 @@ from .files import CREATE_FLAGS, READ_FLAGS, Files
 log = logging.getLogger(__name__)
 
 _COPY_BYTES: Final = 2**20
+#: Files whose size is looked at for a health check, which must not take long.
+_COUNTED: Final = 10_000
 
 
 class Quarantine:
@@ -22,6 +26,19 @@ class Quarantine:
     def __init__(self, root: Path, files: Files) -> None:
         self.root = root
         self._files = files
+        self._counted_ns = 0
+        self._bytes = 0
+
+    def bytes_kept(self) -> int:
+        """The size of all that is here, of the first ``_COUNTED`` files; counted anew when something came or went."""
+        try:
+            changed_ns = self.root.stat().st_mtime_ns
+            if changed_ns != self._counted_ns:
+                self._bytes = _bytes_under(self.root)
+                self._counted_ns = changed_ns
+        except OSError:
+            return 0
+        return self._bytes
 
     def keep(self, name: str, data: bytes, reason: str) -> None:
         """Keep ``data`` durably under a name that tells where it came from. The same bytes are kept once.
@@ -79,3 +96,8 @@ class Quarantine:
             self._files.fsync(directory)
         finally:
             self._files.close(source)
+
+
+def _bytes_under(root: Path) -> int:
+    paths = islice((Path(directory, name) for directory, _, names in os.walk(root) for name in names), _COUNTED)
+    return sum(path.lstat().st_size for path in paths)

@@ -138,7 +138,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         recovery.run(clock)
         policies = Policies(config.defaults, {name: queue.policy for name, queue in config.queues.items()})
         traffic = _traffic(settings, files)
-        vitals = DaemonVitals(journal, traffic, reserve, settings, recovery.missing)
+        vitals = DaemonVitals(journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         parts = Parts(
             store,
             journal,

@@ -19,6 +19,7 @@ from .config import Settings
 from .group import Group
 from .histogram import Histogram
 from .journal import Journal
+from .quarantine import Quarantine
 from .records import FACT_LOSSES, LOSSES_LIMIT
 from .reserve import Reserve
 from .stores.base import Store, StoreError
@@ -59,6 +60,7 @@ class DaemonVitals:
         reserve: Reserve,
         settings: Settings,
         missing: list[tuple[int, int]],
+        quarantine: Quarantine,
     ) -> None:
         self.mailbox_figures: Callable[[], dict[str, int]] = dict
         self._journal = journal
@@ -67,6 +69,7 @@ class DaemonVitals:
         self._settings = settings
         self._min_free_bytes = settings.storage_min_free_bytes
         self._missing = missing
+        self._quarantine = quarantine
         self._started_ns = time.monotonic_ns()
         self._requests: Counter[str] = Counter()
         self._commands: Counter[str] = Counter()
@@ -181,6 +184,9 @@ class DaemonVitals:
             "reserveBytes": self._min_free_bytes,
             "heldBackBytes": self._reserve.held,
         }
+        kept = self._quarantine.bytes_kept()
+        if kept:
+            check["quarantineBytes"] = kept
         return check if check["ok"] else check | {"error": "less is free than the reserve: publishes are refused"}
 
     def metrics(self, store: Store, now: Now) -> dict[str, Any]:
