@@ -311,9 +311,15 @@ class SqliteStore(Store):
             return None
         anyone = self._one(self._sql.pick, (queue, ""))
         mine = self._one(self._sql.pick, (queue, consumer)) if consumer else None
-        if anyone is None or mine is None:
-            return anyone or mine
-        return min(anyone, mine, key=lambda e: (-e.priority, e.seq))
+        found = [self._checked(entry, State.READY) for entry in (anyone, mine) if entry]
+        return min(found, key=lambda e: (-e.priority, e.seq), default=None)
+
+    def _checked(self, entry: Entry, state: State) -> Entry:
+        """An entry that an index has told to be in a state. Raises ``StoreDamaged`` if it is not: the index would give
+        it again and again."""
+        if entry.state is not state:
+            raise StoreDamaged(f"{self._path}: an index has {entry.key} as {state}, its row as {entry.state}")
+        return entry
 
     def promote(self, now: int, limit: int) -> list[str]:
         if self._due_hint is None or now < self._due_hint:
@@ -332,7 +338,7 @@ class SqliteStore(Store):
         if self._due_hint is None or now < self._due_hint:
             return []
         rows = self._rows(self._sql.expired, (now, limit))
-        return [self._remember(row) for row in rows]
+        return [self._checked(self._remember(row), State.INFLIGHT) for row in rows]
 
     def next_due(self) -> int | None:
         if self._due_hint is not None:
