@@ -126,23 +126,39 @@ def test_directories_that_were_empty_at_a_crash_go_at_the_next_start(make_bench:
     assert len(files_of(bench)) == 2
 
 
-def test_many_files_that_no_crash_has_left_stay_where_they_are(
-    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Journal and database are new, the card with the bodies is the old one."""
-    monkeypatch.setattr(hybrid, "CRASH_FILES_LIMIT", 3)
+def test_the_bodies_of_a_root_that_has_lost_journal_and_database_stay(make_bench: MakeBench) -> None:
+    """The card with the bodies is the old one; whoever puts the rest back will need them."""
     bench = make_bench("hybrid").open()
-    for _ in range(9):
-        bench.publish()
+    key = bench.publish()
+    bench.close()
+    for place in (bench.journal_root, bench.config.settings.sqlite_db_path.parent):
+        shutil.copytree(place, bench.path / "kept" / place.name, ignore=shutil.ignore_patterns("payloads"))
+    shutil.rmtree(bench.journal_root)
+    bench.lose_store()
+    bench.open()
+    assert [kind for kind, _ in found(bench)] == ["orphan"] and bench.quarantined() == {}
     bench.close()
     shutil.rmtree(bench.journal_root)
     bench.lose_store()
-    bench.ids = itertools.count(100)
+    shutil.copytree(bench.path / "kept", bench.path, dirs_exist_ok=True)
     bench.open()
-    assert len(files_of(bench)) == 9
-    assert [kind for kind, _ in found(bench)] == ["orphan"] * 9
+    assert bench.do("consume_next", queue="q", client="another")["message"]["messageKey"] == key
+
+
+def test_many_files_that_no_crash_has_left_stay_where_they_are(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hybrid, "CRASH_FILES_LIMIT", 3)
+    bench = make_bench("hybrid").open()
     bench.publish()
-    assert len(files_of(bench)) == 10
+    (body,) = files_of(bench)
+    for number in range(4):
+        shutil.copy(body, body.with_name(f"{1000 + number:015d}-foreign.json"))
+    bench.reopen()
+    assert len(files_of(bench)) == 5
+    body.with_name("000000000001003-foreign.json").unlink()
+    bench.reopen()
+    assert files_of(bench) == [body] and len(bench.quarantined()) == 3
 
 
 def test_the_tree_is_not_looked_through_after_a_stop_in_order(make_bench: MakeBench) -> None:

@@ -27,6 +27,7 @@ from .payloads import PayloadName, Payloads, directory_of, payload_path
 from .sqlite import PAYLOADS_FACT, SqliteStore
 from .sqlite_errors import translated
 from .sqlite_rows import value_holds
+from .sqlite_salvage import SALVAGE_FACT
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class HybridStore(SqliteStore):
         self._payloads = Payloads(files, payload_root, quarantine)
         self._inline_below = inline_below_bytes
         self._gone: list[str] = []
+        self._trusted = False  # the database is no new one, and has all its rows
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -73,7 +75,9 @@ class HybridStore(SqliteStore):
     def _open_payloads(self) -> None:
         self._check_mounted()
         self._payloads.open()
-        if not self.fact(PAYLOADS_FACT):
+        known = self.fact(PAYLOADS_FACT)
+        self._trusted = bool(known) and self.fact(SALVAGE_FACT) is None
+        if not known:
             super().begin()
             self.put_fact(PAYLOADS_FACT, True)
             super().commit()
@@ -129,7 +133,8 @@ class HybridStore(SqliteStore):
             leaving = self.fact(LEAVING_FACT) or []
             self._remove([path for path in leaving if not self._refers(PayloadName.read(path))])
             try:
-                self._set_unborn_aside()
+                if self._trusted:  # else what it does not know of may be needed, to restore what it has lost
+                    self._set_unborn_aside()
                 self._payloads.tidy_all()
             except OSError as error:
                 log.error("payloads: %s", error)
