@@ -59,9 +59,9 @@ def last_segment(daemon: Daemon) -> Path:
     return daemon.segments()[-1]
 
 
-def serves_on(daemon: Daemon) -> None:
-    """It takes new messages, over another crash as well."""
-    assert daemon.ask("health")["status"] == "ok"
+def serves_on(daemon: Daemon, events_lost: bool = False) -> None:
+    """It takes new messages, over another crash as well, and tells whether events are lost."""
+    assert daemon.ask("health")["status"] == ("degraded" if events_lost else "ok")
     daemon.publish("q", "afterwards")
     daemon.restart(kill=True)
     assert delivered(daemon) == ["afterwards"]
@@ -176,7 +176,8 @@ def test_one_flipped_bit_costs_at_most_the_message_it_hit(damaged: Daemon, store
     if store == "without its store":
         expected.remove("message 11")
     assert delivered(damaged) == expected
-    serves_on(damaged)
+    # The filesystem store is folded from its last checkpoint: it has not seen the event either.
+    serves_on(damaged, events_lost=store == "without its store" or damaged.backend == "filesystem")
 
 
 @on_every_store
@@ -196,7 +197,7 @@ def test_a_lost_lease_event_does_not_stop_what_follows_from_being_folded(damaged
     damaged.forget_store()
     damaged.start()
     assert set(everything()[1:]) <= set(delivered(damaged)) <= set(everything())
-    serves_on(damaged)
+    serves_on(damaged, events_lost=True)
 
 
 def test_segments_that_are_empty_or_no_segments_are_passed_over(damaged: Daemon) -> None:
@@ -288,7 +289,7 @@ def test_a_store_and_a_journal_that_are_both_garbage_still_start(damaged: Daemon
     damaged.start()
     kept = quarantined(damaged) + b"".join(path.read_bytes() for path in damaged.store_files())
     assert all(data in kept for data in lost[:2]), "journal and store are kept"
-    serves_on(damaged)
+    serves_on(damaged, events_lost=True)
 
 
 @on_every_store
