@@ -333,7 +333,7 @@ def _look(bench: Bench, outcome: Outcome) -> None:
         letters = bench.send("list_dlq", queue=queue, limit=1000)
         for letter in (letters.data_or_none() or {}).get("messages", []):
             key = letter["messageKey"]
-            (outcome.lost_bodies if letter.get("bodyLost") else outcome.dead).add(key)
+            (outcome.lost_bodies if letter["reasonCode"] == "BODY_LOST" else outcome.dead).add(key)
     outcome.degraded = bench.do("health")["status"] == "degraded"
 
 

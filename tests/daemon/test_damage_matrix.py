@@ -47,3 +47,22 @@ def test_a_damaged_journal_without_its_store_gives_what_is_intact(
     victims: dict[str, tuple[Victim, Victim]], tmp_path: Path, backend: str, kind: str
 ) -> None:
     try_all(victims[backend], tmp_path / "scratch", kind, without_store=True)
+
+
+#: Damaged roots that once broke a promise: store, kind of file, damage, seed, and whether the store was lost as well.
+PAST = [
+    ("sqlite", "database", "a bit flipped", 80, False),  # an index gave a leased message as ready, again and again
+]
+
+
+@pytest.mark.parametrize(("backend", "kind", "hurt", "seed", "without_store"), PAST)
+def test_what_once_broke_a_promise_keeps_it(
+    victims: dict[str, tuple[Victim, Victim]],
+    tmp_path: Path,
+    backend: str,
+    kind: str,
+    hurt: str,
+    seed: int,
+    without_store: bool,
+) -> None:
+    try_one(*victims[backend], tmp_path / "scratch", kind, hurt, seed, without_store)
