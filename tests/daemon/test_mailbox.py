@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -88,6 +89,20 @@ def test_the_daemons_own_user_gets_a_box(office: Office) -> None:
     (call,) = mailbox.collect()
     assert (call.who.client_id, call.who.uid) == ("own", os.geteuid())
     assert office.box("own").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_mailbox_that_could_not_be_opened_can_be_opened_by_the_next_try(office: Office) -> None:
+    files = Files()
+
+    def broken(path: Path, mode: int = 0o700) -> int:
+        if path.name == "responses":
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return Files().open_directory(path, mode)
+
+    files.open_directory = broken  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="Too many open files"):
+        office.serve(files)
+    office.serve(Files())
 
 
 def test_a_mailbox_that_is_served_is_not_served_twice(office: Office) -> None:
