@@ -17,7 +17,7 @@ import pytest
 from postroom_common.events import decode_event
 from postroom_daemon.backup import BackupError, make, make_backup, open_backup, sink
 from postroom_daemon.backup.form import Manifest
-from postroom_daemon.root import StartError
+from postroom_daemon.changeover import ChangeoverInterrupted
 from postroom_daemon.state import State
 from tests.daemon.pasts import MakeBench, Past
 
@@ -180,7 +180,7 @@ def test_bodies_that_are_lost_are_counted(make_bench: MakeBench, tmp_path: Path)
 def test_a_root_whose_restore_was_interrupted_is_not_backed_up(make_bench: MakeBench, tmp_path: Path) -> None:
     past = Past.begin(make_bench())
     (past.bench.path / "restore.json").write_text("{}")
-    with pytest.raises(StartError, match="interrupted"):
+    with pytest.raises(ChangeoverInterrupted, match="give the same postroomd restore again"):
         past.back_up(tmp_path / "backup")
     assert not (tmp_path / "backup").exists()
 

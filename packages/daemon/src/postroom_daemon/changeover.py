@@ -20,6 +20,10 @@ from .files import Files
 MARKER_NAME: Final = "restore.json"
 
 
+class ChangeoverInterrupted(PostroomError):
+    """The root is half of one and half of another."""
+
+
 class ChangeoverError(PostroomError):
     """It can neither be finished nor undone by the program: somebody has taken away a part of it."""
 
@@ -37,11 +41,12 @@ class Changeover:
     result: dict[str, Any]
 
 
-def interruption(root: Path) -> str | None:
-    """Why a root must not be opened, when its changeover was interrupted."""
-    if not (root / MARKER_NAME).exists():
-        return None
-    return f"{root}: its restore was interrupted: give the same postroomd restore again, which finishes it"
+def check_whole(root: Path) -> None:
+    """Raise ``ChangeoverInterrupted`` for a root whose changeover did not come to its end."""
+    if (root / MARKER_NAME).exists():
+        raise ChangeoverInterrupted(
+            f"{root}: its restore was interrupted: give the same postroomd restore again, which finishes it"
+        )
 
 
 def read_changeover(root: Path) -> Changeover | None:

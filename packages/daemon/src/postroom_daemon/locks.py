@@ -12,6 +12,7 @@ from pathlib import Path
 
 from postroom_common.errors import PostroomError
 
+from .changeover import check_whole
 from .config import Config
 from .files import Files
 
@@ -24,15 +25,18 @@ class RootBusy(PostroomError):
 
 
 @contextmanager
-def lock_root(config: Config, files: Files) -> Iterator[None]:
-    """Be alone on a root. Its directories are made if they are missing.
+def lock_root(config: Config, files: Files, unfinished: bool = False) -> Iterator[None]:
+    """Be alone on a root. Its directories are made if they are missing. ``unfinished``: also on one whose restore was
+    interrupted, to finish it.
 
     The journal is the truth: whoever holds it is alone, wherever its directory lies. A lock ends with its process; what
-    the file holds does not matter. Raises ``RootBusy``, ``OSError``.
+    the file holds does not matter. Raises ``RootBusy``, ``ChangeoverInterrupted``, ``OSError``.
     """
     with ExitStack() as locks:
         for directory in dict.fromkeys((config.root, config.settings.journal_root)):
             locks.callback(os.close, _lock(directory, files))
+        if not unfinished:
+            check_whole(config.root)
         yield
 
 

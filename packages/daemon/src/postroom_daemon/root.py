@@ -13,7 +13,7 @@ from postroom_common.errors import PostroomError
 from .attempt import Parts
 from .backends import make_store
 from .broker import Broker
-from .changeover import interruption
+from .changeover import ChangeoverInterrupted
 from .clock import Clock
 from .config import Config, Settings
 from .files import FULL_ERRNOS, Files
@@ -86,8 +86,6 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
     with ExitStack() as locks:
         try:
             locks.enter_context(lock_root(config, files))
-            if interrupted := interruption(config.root):
-                raise StartError(interrupted)
             if rewrite_journal:
                 _journal(config, files).rewrite_last()
             if refold:
@@ -95,7 +93,7 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
             reserve = _reserve(config, files)
             locks.callback(reserve.close)
             return _open_with_reserve(config, sources, reserve, locks)
-        except RootBusy as error:
+        except (RootBusy, ChangeoverInterrupted) as error:
             raise StartError(str(error)) from error
         except (OSError, StoreError, JournalRefused, JournalUnknown) as error:
             raise StartError(f"{config.root}: {error}", _lacks_space(error)) from error
@@ -103,12 +101,14 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
 
 def _open_with_reserve(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
     """Open it; where the disk has no room even for that, from the reserve."""
+    salvage = True
     while True:
         try:
             return _open(config, sources, reserve, locks)
         except StoreDamaged as error:
             log.error("%s: the store is set aside and folded anew from the journal", error)
-            _set_store_aside(config, sources.files)
+            _set_store_aside(config, sources.files, salvage)
+            salvage = False  # if what was salvaged is no better, it is done without
         except (OSError, StoreError, JournalRefused) as error:
             if not (_lacks_space(error) and reserve.give()):
                 raise
@@ -183,9 +183,10 @@ def _owner(store: Store) -> Owner | None:
     return Owner(known["root"], known["epoch"], store.applied) if known else None
 
 
-def _set_store_aside(config: Config, files: Files) -> None:
+def _set_store_aside(config: Config, files: Files, salvage: bool = True) -> None:
     store = make_store(config.settings, files, _quarantine(config, files))
-    store.salvage(next((first for first, _ in list_segments(config.settings.journal_root)), None))
+    if salvage:
+        store.salvage(next((first for first, _ in list_segments(config.settings.journal_root)), None))
     for path in store.files():
         _quarantine(config, files).keep_file(path, "a store that cannot be read")
 

@@ -65,7 +65,7 @@ def restore(config: Config, request: Request, sources: Sources) -> Restored:
     """
     if config.settings.backend == MemoryStore.name:
         raise RestoreError("backend memory keeps nothing: choose another one by --backend")
-    with lock_root(config, sources.files):
+    with lock_root(config, sources.files, unfinished=True):
         changeover = read_changeover(config.root)
         if changeover is None:
             changeover = _prepare(config, request, sources)
@@ -93,7 +93,7 @@ def _prepare(config: Config, request: Request, sources: Sources) -> Changeover:
             into_place = list(staged.renames)
             if request.write_backend:
                 into_place.append(ground.stage_configuration(sources.files))
-        except Exception:
+        except (Exception, KeyboardInterrupt):
             ground.clear()
             raise
     aside = ground.aside(sources.clock().now().wall, with_configuration=request.write_backend)
