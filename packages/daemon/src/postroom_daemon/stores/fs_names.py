@@ -36,6 +36,7 @@ NAME: Final = re.compile(
     r"-([0-9]{15,19})-([A-Za-z0-9+][A-Za-z0-9._-]{0,39})"
     r"~v([0-9]{1,19})((?:~(?:[wbapduxlnf]-?[0-9]{1,19}|[kct][A-Za-z0-9._%-]+|T))*)\.json"
 )
+_PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
 _HIGHEST_ID: Final = 2**63 - 1
 _HIGHEST_PRIORITY: Final = 2**31 - 1
@@ -174,4 +175,6 @@ def read_entry(name: FileName, key: str, queue: str, facts: dict[str, Any]) -> E
 
 
 def _escape(text: str) -> str:
+    if _PLAIN_TEXT.fullmatch(text):
+        return text
     return quote(text, safe="", errors="surrogatepass").replace("~", "%7E")
