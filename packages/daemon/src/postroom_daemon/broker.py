@@ -121,8 +121,8 @@ class Broker:
         return losses
 
     def note_missing(self, ranges: list[list[int]]) -> None:
-        """Record that an operator has taken note of events that the journal lacks, while the store has folded them. What
-        the store has never seen must be accepted first. Raises as ``accept_losses``."""
+        """Record that an operator has taken note of events that the journal lacks and the store has folded. What the
+        store has never seen must be accepted first. Raises as ``accept_losses``."""
         note = {"type": EventType.LOSS_ACCEPTED, "ranges": ranges, "folded": True}
         self._do_alone(lambda attempt: attempt.group.record([note]))
 

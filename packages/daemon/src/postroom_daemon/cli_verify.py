@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 #: Exit code when something is wrong with the root.
 FAULTS_FOUND: Final = 3
 
-_deep_option = click.option("--deep", is_flag=True, help="Let SQLite check all pages of its database as well.")
 _json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 _workspace_option = click.option(
     "--workspace",
@@ -26,7 +26,7 @@ _workspace_option = click.option(
 
 
 @click.command()
-@_deep_option
+@click.option("--deep", is_flag=True, help="Let SQLite check all pages of its database as well, as `repair` does.")
 @_json_option
 @_workspace_option
 @configured
@@ -41,6 +41,7 @@ def verify(source: Source, deep: bool, as_json: bool, workspace: Path | None) ->
     from .verify import Verification
 
     config = source.load()
+    _be_quiet()
     report = Verification(config, workspace, deep, (lambda finding: None) if as_json else _show).run()
     if as_json:
         click.echo(json.dumps(report.to_json()))
@@ -51,11 +52,10 @@ def verify(source: Source, deep: bool, as_json: bool, workspace: Path | None) ->
 
 @click.command()
 @click.option("--apply", "do_apply", is_flag=True, help="Do it; without this, only say what would be done.")
-@_deep_option
 @_json_option
 @_workspace_option
 @configured
-def repair(source: Source, do_apply: bool, deep: bool, as_json: bool, workspace: Path | None) -> None:
+def repair(source: Source, do_apply: bool, as_json: bool, workspace: Path | None) -> None:
     """Mend what `verify` finds, while no daemon runs on DIR.
 
     The journal wins over the store. What is taken out goes to DIR/quarantine; nothing is deleted. A sound root is not
@@ -66,8 +66,9 @@ def repair(source: Source, do_apply: bool, deep: bool, as_json: bool, workspace:
     from .verify.repair import Repair
 
     config = source.load()
+    _be_quiet()
     on_finding = (lambda finding: None) if as_json else _show
-    work = Repair(config, workspace, deep, on_finding, (lambda text: None) if as_json else _say)
+    work = Repair(config, workspace, on_finding, (lambda text: None) if as_json else _say)
     result = work.apply() if do_apply else work.plan()
     last = result.after or result.before
     if as_json:
@@ -83,6 +84,11 @@ def repair(source: Source, do_apply: bool, deep: bool, as_json: bool, workspace:
         if last.faults and not do_apply:
             click.echo("nothing was changed: postroomd repair --apply does what is said above")
     raise SystemExit(FAULTS_FOUND if last.faults else 0)
+
+
+def _be_quiet() -> None:
+    """What the daemon's parts would log is told by findings."""
+    logging.getLogger("postroom_daemon").setLevel(logging.CRITICAL)
 
 
 def _show(finding: Finding) -> None:

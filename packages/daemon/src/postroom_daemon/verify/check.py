@@ -28,7 +28,7 @@ from .expected import Expected, lies_in
 from .facing import MALFORMED, Facing, shown_by
 from .findings import Finding, Kind
 from .journal import JournalCheck
-from .looking import Look, copied, is_there, look
+from .looking import Look, copied, has_payloads, is_there, look
 from .report import OnFinding, Report
 from .trees import file_findings, rows_beside
 
@@ -135,6 +135,10 @@ class Verification:
         if not is_there(self._settings):
             if last:
                 self._add(Kind.STORE_MISSING, self._settings.backend, f"the journal has events up to {last}")
+            elif has_payloads(self._settings):
+                self._add(
+                    Kind.STORE_MISSING, self._settings.backend, "there are bodies, and neither database nor journal"
+                )
             return
         try:
             settings = copied(self._settings, workspace)

@@ -124,7 +124,7 @@ class Comparison:
     def _both(self, said: Said, message: Message) -> Iterator[Difference]:
         yield from self._body(message, said)
         entry = entry_from_json(message)
-        wrong = [] if said.known is not None else _differing(said.entry, entry, FIXED)
+        wrong = _differing(said.entry, entry, FIXED) if said.entry.seq else []
         pending = said.event > self._at
         if not pending:
             wrong += self._changing(said, entry, message.get("history", []))

@@ -22,7 +22,7 @@ from ..lifecycle import TRANSITIONS
 from ..records import FACT_CLOCK, BodyReference, Entry, QueueRecord, history_fact
 from ..segments import read_requests
 from ..stores.sqlite import SqliteStore
-from ..stores.sqlite_rows import entry_of
+from ..stores.sqlite_rows import COLUMNS, entry_of
 
 #: Requests that are folded in one transaction, messages that are read in one.
 _BATCH: Final = 2000
@@ -47,8 +47,8 @@ _QUEUE_TELLS: Final = {
 
 
 class Said(NamedTuple):
-    """What the journal says of a message. ``known`` are the facts that it tells, None for all of them; ``event`` is the
-    last one about it."""
+    """What the journal says of a message. ``event`` is the last one about it, ``known`` the changing facts that it
+    tells (None: all). An entry whose ``seq`` is 0 was published before the journal begins: no more is known of it."""
 
     entry: Entry
     event: int
@@ -71,6 +71,10 @@ class Expected(SqliteStore):
 
     def __init__(self, path: Path, at: int) -> None:
         super().__init__(path, synchronous="OFF")
+        msg = self._tables["msg"]
+        columns = ", ".join((*COLUMNS, "crc"))
+        self._select_page = f"SELECT {columns} FROM {msg} WHERE message_key > ? ORDER BY message_key LIMIT ?"
+        self._select_as_of = f"SELECT as_of FROM {msg} WHERE message_key = ?"
         self.first = self.last = 0  # of the events that the journal has
         self.behind = 0  # how many the store has not folded
         self.clean = False  # after the last event the daemon stopped in order
@@ -82,6 +86,7 @@ class Expected(SqliteStore):
         self.books = Books()
         self._at = at
         self._told: dict[tuple[str, str], int] = {}
+        self._hole = 0  # the last event that is missing so far
         self._closed = False
 
     # --- folding ----------------------------------------------------------------------------------------------
@@ -109,7 +114,8 @@ class Expected(SqliteStore):
             self.first = first
             self.applied = first - 1
         elif first > self.last + 1:
-            self.missing.append((self.last + 1, first - 1))
+            self._hole = first - 1
+            self.missing.append((self.last + 1, self._hole))
             if events[0]["type"] != EventType.GAP:
                 self.untold.append(self.missing[-1])
         if last["id"] > self._at:
@@ -143,7 +149,11 @@ class Expected(SqliteStore):
             if self.get(key) is None:
                 apply(event, self)
             return
-        partial = self._meet(event, key).seq == 0
+        as_of = self._as_of_row(key) if self._hole else 0
+        entry = self._meet(event, key)
+        if as_of < self._hole:
+            self._forget_facts(entry)
+        partial = entry.seq == 0 or (entry.seq < self._hole and self.fact(_known(key)) is not None)
         apply(event, self)
         if self.get(key) is None:
             if partial or event["id"] > self._at:
@@ -166,6 +176,17 @@ class Expected(SqliteStore):
             before, entry.state = entry.state, state
             self.update(entry, before)
         return entry
+
+    def _as_of_row(self, key: str) -> int:
+        """The last event about a message, if it is there."""
+        row = self._row(self._select_as_of, (key,))
+        return row[0] if row else 0
+
+    def _forget_facts(self, entry: Entry) -> None:
+        """Events are missing since the last one about this message, and may have told otherwise."""
+        self.put_fact(_known(entry.key), [])
+        self.put_fact(history_fact(entry.key), None)
+        entry.failures = 0
 
     def _learn(self, key: str, told: frozenset[str]) -> None:
         known = frozenset(self.fact(_known(key)) or ())
@@ -194,9 +215,11 @@ class Expected(SqliteStore):
 
     def _said(self, entry: Entry, event: int) -> Said:
         history = self.fact(history_fact(entry.key)) or [] if entry.failures else []
+        known = self.fact(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
         if entry.seq == 0:
-            return Said(entry, event, None, history, frozenset(self.fact(_known(entry.key)) or ()))
-        return Said(entry, event, BodyReference.from_json(orjson.loads(self.envelope(entry.key))), history, None)
+            return Said(entry, event, None, history, frozenset(known or ()))
+        body = BodyReference.from_json(orjson.loads(self.envelope(entry.key)))
+        return Said(entry, event, body, history, None if known is None else frozenset(known))
 
     def ended(self, key: str) -> int:
         """The event that ended a message, if it was published before the journal begins, or was ended behind what the

@@ -15,7 +15,7 @@ from .expected import Expected
 from .findings import Finding, Kind
 
 #: What an event or row raises when it is intact, and not of the form that it should have.
-MALFORMED: Final = (KeyError, TypeError, ValueError, AttributeError, AssertionError)
+MALFORMED: Final = (KeyError, TypeError, ValueError)
 
 
 class Facing:

@@ -44,11 +44,10 @@ def repair_journal(config: Config, files: Files, quarantine: Quarantine, say: Sa
         unreadable = [one for one in found if one.kind is FindingKind.UNREADABLE and os.access(one.segment, os.R_OK)]
         for one in unreadable:
             quarantine.keep_file(one.segment, f"cannot be read: {one.text}")
-            say(f"{one.segment.name}: moved to quarantine, since it cannot be read")
         for path, spans in cuts.items():
             _write_anew(path, spans, settings.journal_root, files, quarantine)
             size = sum(span.length for span in spans)
-            say(f"{path.name}: written anew without {size} bytes that count for nothing; the old file is in quarantine")
+            say(f"{path.name}: written anew without {size} bytes that count for nothing")
         if not cuts and not unreadable:
             return
 

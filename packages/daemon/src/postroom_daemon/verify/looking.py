@@ -84,6 +84,12 @@ def is_there(settings: Settings) -> bool:
     return os.path.lexists(settings.sqlite_db_path)
 
 
+def has_payloads(settings: Settings) -> bool:
+    """Whether bodies lie in files of their own."""
+    root = settings.hybrid_payload_root
+    return settings.backend == HybridStore.name and root.is_dir() and any(root.iterdir())
+
+
 def copied(settings: Settings, workspace: Path) -> Settings:
     """The settings with the database, if there is one, replaced by a copy in ``workspace``. Raises ``OSError``."""
     if settings.backend == FilesystemStore.name:

@@ -256,6 +256,6 @@ def corrected(said: Said, found: Entry) -> Entry:
     if said.known is None:
         return copy(said.entry)
     right = copy(found)
-    for name in ("state", *said.known):
+    for name in ("state", *said.known, *(FIXED if said.entry.seq else ())):
         setattr(right, name, getattr(said.entry, name))
     return right

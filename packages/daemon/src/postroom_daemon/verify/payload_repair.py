@@ -26,12 +26,11 @@ def put_back(store: HybridStore, root: Path, files: Files, say: Say) -> None:
                 say(f"{one.path}: put back to {right}")
 
 
-def set_aside(store: HybridStore, say: Say) -> None:
+def set_aside(store: HybridStore) -> None:
     """Move files that belong to no message to quarantine. Raises ``StoreError``."""
     for one in list(store.audit(contents=False)):
         if one.kind in (FindingKind.ORPHAN, FindingKind.STRAY, FindingKind.MISPLACED):
             store.set_orphan_aside(one.path)
-            say(f"{one.path}: moved to quarantine")
 
 
 def _move(path: Path, target: Path, files: Files) -> None:

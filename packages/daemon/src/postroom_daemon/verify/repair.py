@@ -7,10 +7,11 @@ byte is deleted that somebody may miss.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import tempfile
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -53,6 +54,10 @@ _NAME_LIMIT: Final = 150
 
 Say = Callable[[str], None]
 
+#: The rooms of the daemon that set aside and put back; what recovery tells beside it is found again at the end.
+_ROOT_LOGGER: Final = "postroom_daemon"
+_DOERS: Final = ("quarantine", "journal_order", "root", "stores")
+
 
 class NotRepaired(PostroomError):
     """Nothing was repaired, or not everything; the text says why and what to do."""
@@ -74,7 +79,6 @@ class Repair:
         self,
         config: Config,
         workspace: Path | None = None,
-        deep: bool = False,
         on_finding: OnFinding = lambda finding: None,
         say: Say = lambda text: None,
         sources: Sources | None = None,
@@ -82,7 +86,6 @@ class Repair:
         self._config = config
         self._settings = config.settings
         self._workspace = workspace or default_workspace()
-        self._deep = deep
         self._on_finding = on_finding
         self._say = say
         self._sources = sources or Sources(Files(), Clock, Ids())
@@ -92,9 +95,15 @@ class Repair:
 
     def plan(self) -> Repaired:
         """Only look. Raises ``NotVerified``; ``NotRepaired`` when a daemon works on the root."""
+        if self._settings.journal_root.is_dir():
+            try:
+                with lock_root(self._config, self._files):
+                    pass
+            except RootBusy as error:
+                raise NotRepaired(str(error)) from error
         report = self._verify(self._on_finding)
         if report.running:
-            raise NotRepaired(f"{self._config.root}: another postroomd works on this root; stop it first")
+            raise NotRepaired(f"{self._config.root}: a postroomd was started meanwhile; stop it first")
         return Repaired(report)
 
     def apply(self) -> Repaired:
@@ -107,14 +116,15 @@ class Repair:
             why = hopeless[0]
             raise NotRepaired(f"{self._config.root}: nothing was done: {why.rule.meaning}: {why.where}: {why.text}")
         try:
-            with tempfile.TemporaryDirectory(prefix="postroom-repair-", dir=self._workspace) as directory:
+            directories = tempfile.TemporaryDirectory(prefix="postroom-repair-", dir=self._workspace)
+            with directories as directory, _overheard(self._tell):
                 self._apply(before, Path(directory))
         except (OSError, StoreError, StartError, RootBusy, JournalRefused, JournalUnknown, sqlite3.Error) as error:
             raise NotRepaired(f"{self._config.root}: {error}; mend that, and repair again") from error
         return Repaired(before, self._done, self._verify(lambda finding: None))
 
     def _verify(self, on_finding: OnFinding) -> Report:
-        return Verification(self._config, self._workspace, self._deep, on_finding, self._sources.clock).run()
+        return Verification(self._config, self._workspace, True, on_finding, self._sources.clock).run()
 
     def _tell(self, text: str) -> None:
         self._done.append(text)
@@ -129,13 +139,14 @@ class Repair:
         if self._settings.backend == MemoryStore.name:
             return
         root = open_root(self._config, self._sources, refold=damaged)
-        if damaged:
-            self._tell("the store was set aside, and the journal folded into a new one")
+        if before.counts[Kind.STORE_MISSING]:
+            self._tell("the journal was folded into a new store")
         with closing(root):
             self._mend(root, workspace)
             root.broker.stop()
             root.store.checkpoint()
         with lock_root(self._config, self._files):
+            self._remove_rows()
             self._set_strangers_aside()
 
     def _mend(self, root: OpenRoot, workspace: Path) -> None:
@@ -151,7 +162,7 @@ class Repair:
             if not lost and not changed:
                 break
         if isinstance(store, HybridStore):
-            payload_repair.set_aside(store, self._tell)
+            payload_repair.set_aside(store)
         for first, last in root.broker.accept_losses():
             self._tell(f"events {first} to {last} are lost: taken note of")
         self._note_missing(root, workspace / "expected-last.db")
@@ -197,7 +208,6 @@ class Repair:
         for place in strangers:
             name = place.replace("/", "~")[-_NAME_LIMIT:]
             self._quarantine.keep_file(self._settings.filesystem_root / place, "no message's file", name)
-            self._tell(f"{place}: moved to quarantine")
 
     def _remove_rows(self) -> None:
         """Take rows that belong to no message out of the database."""
@@ -213,3 +223,30 @@ class Repair:
                 db.executemany(delete, [(row.key,) for row in rows])
         for row in rows:
             self._tell(f"{row.key}: removed; it is in quarantine")
+
+
+class _Ear(logging.Handler):
+    def __init__(self, tell: Say) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        room = record.name.removeprefix(f"{_ROOT_LOGGER}.").partition(".")[0]
+        if room in _DOERS:
+            self._tell(record.getMessage())
+
+
+@contextmanager
+def _overheard(tell: Say) -> Iterator[None]:
+    """Tell what the daemon's own parts say of what they do."""
+    logger, ear = logging.getLogger(_ROOT_LOGGER), _Ear(tell)
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    logger.addHandler(ear)
+    try:
+        yield
+    finally:
+        logger.removeHandler(ear)
+        logger.setLevel(level)
+        logger.propagate = propagate

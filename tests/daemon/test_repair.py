@@ -1,0 +1,229 @@
+"""``postroomd repair``: each wound heals, what was intact is kept, and a stop at any moment leaves less to do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from postroom_daemon.cli import main
+from postroom_daemon.files import Files
+from postroom_daemon.root import Sources
+from postroom_daemon.verify import Kind, Verification
+from postroom_daemon.verify.repair import NotRepaired, Repair, Repaired
+from tests.conformance.bench import Bench, CountedIds
+from tests.daemon import hurt as ways
+from tests.daemon.hurt import CASES, NAMES, STORES, Used, Wound, files_below, hurt, use
+from tests.daemon.test_verify import command
+
+
+def lost_bodies(wound: Wound, store: str, used: Used) -> set[str]:
+    """Messages whose body is in no event, and was taken away with its file: no repair brings it back."""
+    if wound.make in (ways.payload_gone, ways.payload_changed):
+        return {used.ready[0]}
+    if store == "hybrid" and wound.make is ways.body_changed:
+        return {used.ready[1]}
+    if store == "hybrid" and wound.make is ways.message_removed:
+        return {used.ready[2]}
+    return set()
+
+
+def repair_of(bench: Bench, workspace: Path) -> Repair:
+    sources = Sources(bench.files, bench.hands.clock, CountedIds(bench.ids))
+    return Repair(bench.config, workspace, sources=sources)
+
+
+def repaired(bench: Bench, workspace: Path) -> Repaired:
+    result = repair_of(bench, workspace).apply()
+    assert result.after is not None and result.done
+    assert not result.after.faults, result.after.findings
+    return result
+
+
+def deliver_all(bench: Bench) -> dict[str, Any]:
+    """Let the daemon deliver everything, also what was leased: bodies by key."""
+    found: dict[str, Any] = {}
+    for queue in ("other", "work", "work"):
+        bench.hands.pass_ms(10**10)
+        bench.do("status", queue=queue)
+        while (delivery := bench.do("consume_next", queue=queue))["message"]:
+            found[delivery["message"]["messageKey"]] = delivery["message"]["payload"]
+            bench.do("ack", **{name: delivery["lease"][name] for name in ("messageKey", "leaseId")})
+    return found
+
+
+@pytest.mark.parametrize(("wound", "store"), CASES, ids=NAMES)
+def test_each_wound_heals_and_everything_is_delivered(
+    make_bench: Callable[..., Bench], tmp_path: Path, wound: Wound, store: str
+) -> None:
+    bench, used = hurt(make_bench, wound, store)
+    before = files_below(bench.path)
+    planned = repair_of(bench, tmp_path).plan()
+    assert planned.before.counts[wound.kind] and not planned.done and planned.after is None
+    assert files_below(bench.path) == before, "a plan changes nothing"
+    repaired(bench, tmp_path)
+    again = repair_of(bench, tmp_path).apply()
+    assert (again.done, again.after) == ([], None), "a sound root is not touched"
+    bench.open()
+    letters = {letter["messageKey"] for letter in bench.do("list_dlq", queue="work")["messages"]}
+    lost = lost_bodies(wound, store, used)
+    assert letters == {used.dead} | lost
+    delivered = deliver_all(bench)
+    assert delivered.keys() == {*used.ready, used.delayed, used.leased} - lost
+    assert not {*used.ended} & delivered.keys()
+    assert all(str(body).startswith(("body", "later", "kept")) for body in delivered.values())
+    bench.close()
+    assert not Verification(bench.config, tmp_path, clock=bench.hands.clock).run().faults
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_what_is_taken_out_is_in_quarantine(make_bench: Callable[..., Bench], tmp_path: Path, store: str) -> None:
+    bench, used = hurt(make_bench, Wound(ways.message_back, Kind.MESSAGE_LEFT), store)
+    repaired(bench, tmp_path)
+    kept = b"".join(bench.quarantined().values())
+    assert b"ghost" in kept and used.ended[1].encode() in kept
+
+
+def test_a_damaged_file_of_the_journal_is_kept_whole(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    bench, _ = hurt(make_bench, Wound(ways.journal_flip, Kind.JOURNAL_DAMAGED), "sqlite")
+    damaged = bench.segments()[1].read_bytes()
+    result = repaired(bench, tmp_path)
+    assert damaged in bench.quarantined().values()
+    assert any("written anew without" in text for text in result.done)
+    assert result.after is not None and result.after.counts[Kind.EVENTS_NOTED] == 1
+    assert bench.events()[-2]["type"] == "loss_accepted" and bench.events()[-2]["folded"]
+
+
+def test_lost_events_are_taken_note_of(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    bench, _ = hurt(make_bench, Wound(ways.losses_known, Kind.EVENTS_LOST), "sqlite")
+    repaired(bench, tmp_path)
+    assert [event["ranges"] for event in bench.events() if event["type"] == "loss_accepted"] == [[[2, 3]]]
+    assert bench.open().do("health")["status"] == "ok"
+
+
+def test_where_the_journal_lacks_events_the_store_is_believed(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    """What has ended by an event that is lost does not come back."""
+    bench = make_bench(segment_bytes=900).open()
+    key = bench.publish("work", "done with")
+    bench.publish("other", "x" * 900)
+    bench.do("ack", **ways.take(bench))
+    bench.publish("other", "x" * 900)
+    bench.publish("other", "last")
+    ways.stop(bench)
+    holding = [path for path in bench.segments() if b'"acked"' in path.read_bytes()]
+    holding[0].unlink()
+    result = repaired(bench, tmp_path)
+    assert result.before.counts[Kind.MESSAGE_UNCERTAIN] == 1
+    assert bench.open().store.get(key) is None
+
+
+class Stopped(BaseException):
+    """The end of the process."""
+
+
+class StoppingFiles(Files):
+    """Ends the process at the n-th call that changes a file, before it or in the midst of it."""
+
+    def __init__(self, left: int) -> None:
+        super().__init__()
+        self.left = left
+        for name in ("rename", "unlink", "rmdir", "mkdir", "fsync", "ftruncate", "write"):
+            setattr(self, name, self._counted(name, getattr(self, name)))
+
+    def _counted(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any, **options: Any) -> Any:
+            self.left -= 1
+            if self.left == 0:
+                if name == "write":
+                    call(arguments[0], arguments[1][: len(arguments[1]) // 2])
+                raise Stopped
+            if self.left < 0:
+                raise Stopped  # nothing happens after the end
+            return call(*arguments, **options)
+
+        return counted
+
+
+KILLED = [
+    ("journal_flip", "sqlite"),
+    ("journal_head_flip", "hybrid"),
+    ("message_back", "filesystem"),
+    ("priority_changed", "hybrid"),
+    ("body_changed", "filesystem"),
+    ("body_changed", "hybrid"),
+    ("payload_misplaced", "hybrid"),
+    ("payload_changed", "hybrid"),
+    ("file_damaged", "filesystem"),
+    ("file_strange", "filesystem"),
+    ("history_orphan", "sqlite"),
+]
+
+
+@pytest.mark.parametrize(("way", "store"), KILLED)
+def test_a_repair_that_was_killed_anywhere_goes_on(
+    make_bench: Callable[..., Bench], tmp_path: Path, way: str, store: str
+) -> None:
+    wound = next(wound for wound in ways.WOUNDS if wound.make.__name__ == way)
+    step = 1
+    while True:
+        bench, used = hurt(make_bench, wound, store)
+        sources = Sources(StoppingFiles(step), bench.hands.clock, CountedIds(bench.ids))
+        try:
+            Repair(bench.config, tmp_path, sources=sources).apply()
+            break
+        except Stopped:
+            pass
+        result = repair_of(bench, tmp_path).apply()
+        assert not (result.after or result.before).faults, (step, result)
+        bench.open()
+        delivered = deliver_all(bench)
+        assert delivered.keys() == {*used.ready, used.delayed, used.leased} - lost_bodies(wound, store, used), step
+        bench.close()
+        step += 3
+    assert step > 10
+
+
+def test_a_root_that_is_worked_on_is_refused(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench().open()
+    done = command(bench, "repair", "--apply")
+    assert done.exit_code == 1 and "stop" in done.stderr
+
+
+def test_a_newer_format_is_left_alone(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    from postroom_common.events import encode_event
+
+    bench = make_bench().open()
+    use(bench)
+    event = bench.events()[-1] | {"format": 99}
+    following = dict.fromkeys(("id", "req", "grp"), event["id"] + 1)
+    event.pop("crc")
+    with bench.segments()[-1].open("ab") as file:
+        file.write(encode_event(event | following))
+    before = files_below(bench.path)
+    with pytest.raises(NotRepaired, match="newer version"):
+        repair_of(bench, tmp_path).apply()
+    assert files_below(bench.path) == before
+
+
+def test_the_command_says_first_what_it_would_do_and_then_what_it_did(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench().open()
+    used = use(bench)
+    ways.message_removed(bench, used)
+    planned = command(bench, "repair")
+    assert planned.exit_code == 3 and "nothing was changed" in planned.stdout
+    assert f"FAULT message-missing {used.dead}" in planned.stdout and "puts it back" in planned.stdout
+    done = command(bench, "repair", "--apply")
+    assert done.exit_code == 0 and f"done: {used.dead}: put back from its event" in done.stdout
+    assert done.stdout.splitlines()[-1] == "sound: nothing was found"
+    shown = json.loads(command(bench, "repair", "--apply", "--json").stdout)
+    assert shown["ok"] and shown["done"] == [] and shown["after"] is None
+
+
+def test_a_root_without_a_journal_directory_gets_none_by_looking(tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    done = CliRunner().invoke(main, ["verify", "--root", str(tmp_path / "root")])
+    assert done.exit_code == 0 and not list((tmp_path / "root").iterdir())

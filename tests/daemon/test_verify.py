@@ -1,0 +1,224 @@
+"""``postroomd verify``: every wound of a root is named, a sound root has none, and nothing is changed by looking."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from postroom_daemon.cli import main
+from postroom_daemon.verify import RULES, Kind, NotVerified, Report, Verification, table
+from tests.conformance.bench import Bench
+from tests.daemon.hurt import (
+    CASES,
+    NAMES,
+    STORES,
+    Wound,
+    files_below,
+    hurt,
+    message_removed,
+    payload_gone,
+    stop,
+    take,
+    use,
+)
+from tests.daemon.test_state import work
+
+
+def verified(bench: Bench, workspace: Path, **options: Any) -> Report:
+    """A look at a stopped root, which must not change it, nor leave anything behind."""
+    before = files_below(bench.path)
+    report = Verification(bench.config, workspace, clock=bench.hands.clock, **options).run()
+    assert files_below(bench.path) == before
+    assert not list(workspace.glob("postroom-*"))
+    return report
+
+
+def command(bench: Bench, *words: str) -> Result:
+    arguments = [words[0], "--root", str(bench.path), "--backend", bench.config.settings.backend, *words[1:]]
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.mark.parametrize(("wound", "store"), CASES, ids=NAMES)
+def test_each_wound_is_named_and_looking_changes_nothing(
+    make_bench: Callable[..., Bench], tmp_path: Path, wound: Wound, store: str
+) -> None:
+    bench, _ = hurt(make_bench, wound, store)
+    report = verified(bench, tmp_path)
+    assert report.counts[wound.kind] and report.faults
+    assert all(finding.text and finding.where for finding in report.findings)
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_sound_root_has_no_fault_at_any_moment_of_its_life(
+    make_bench: Callable[..., Bench], tmp_path: Path, store: str, seed: int
+) -> None:
+    bench, random = make_bench(store, segment_bytes=3000).open(), Random(seed)
+    for _ in range(80):
+        work(bench, random)
+        if random.random() < 0.05:
+            bench.store.checkpoint()
+        if random.random() < 0.05:
+            bench.live.journal.drop_segments(bench.store.checkpoint(), 2**62, 10**9, 2**62)
+        if random.random() < 0.1:
+            in_order = random.random() < 0.5
+            stop(bench) if in_order else bench.close()
+            report = verified(bench, tmp_path, deep=True)
+            assert not report.faults and (not report.findings or not in_order), report.findings
+            bench.open()
+    stop(bench)
+    report = verified(bench, tmp_path)
+    assert report.messages > 5 and report.queues == 5 and report.as_of_event == report.applied >= 80
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_events_that_the_store_has_not_folded_are_a_note(
+    make_bench: Callable[..., Bench], tmp_path: Path, store: str
+) -> None:
+    bench = make_bench(store).open()
+    use(bench)
+    settings = bench.config.settings
+    kept = {path: path.read_bytes() for path in settings.sqlite_db_path.parent.rglob("*") if path.is_file()}
+    bench.open()
+    bench.publish("work", "late")
+    bench.do("ack", **take(bench))
+    bench.close()
+    if store != "filesystem":
+        for path in settings.sqlite_db_path.parent.glob("yirangmq*"):
+            path.unlink()
+        for path, data in kept.items():
+            path.write_bytes(data) if path.name.startswith("yirangmq") else None
+    report = verified(bench, tmp_path)
+    assert not report.faults and report.counts[Kind.STORE_BEHIND] == 1
+    assert report.applied < report.as_of_event
+
+
+def test_what_only_the_store_tells_of_is_counted(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    bench = make_bench(segment_bytes=1500).open()
+    use(bench)
+    bench.open()
+    bench.publish("work", "y" * 1500)
+    assert bench.live.journal.drop_segments(bench.store.checkpoint(), 2**62, 10**9, 2**62)
+    stop(bench)
+    report = verified(bench, tmp_path)
+    assert report.only_in_store > 5 and not report.findings
+
+
+def test_a_message_that_the_journal_cannot_put_back_is_told_as_lost(
+    make_bench: Callable[..., Bench], tmp_path: Path
+) -> None:
+    bench = make_bench(segment_bytes=1500).open()
+    used = use(bench)
+    bench.open()
+    assert bench.live.journal.drop_segments(bench.store.checkpoint(), 2**62, 10**9, 2**62)
+    held = next(entry for entry in bench.store.entries("", 100) if entry.key == used.leased)
+    bench.do("extend_lease", messageKey=held.key, leaseId=held.lease_id)
+    stop(bench)
+    message_removed(bench, used._replace(dead=used.leased))
+    report = verified(bench, tmp_path)
+    assert [finding.where for finding in report.findings if finding.kind is Kind.MESSAGE_LOST] == [used.leased]
+
+
+def test_a_dead_letter_without_its_body_is_a_note(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    bench = make_bench("hybrid").open()
+    used = use(bench)
+    payload_gone(bench, used._replace(ready=[used.dead]))
+    report = verified(bench, tmp_path)
+    assert [finding.kind for finding in report.findings] == [Kind.BODY_BURIED] and not report.faults
+
+
+@pytest.mark.parametrize("store", ["filesystem"])
+def test_a_dead_letter_that_was_moved_by_hand_is_a_note(
+    make_bench: Callable[..., Bench], tmp_path: Path, store: str
+) -> None:
+    bench = make_bench(store).open()
+    used = use(bench)
+    letter = next((bench.config.settings.filesystem_root / "work" / "dlq").iterdir())
+    letter.rename(letter.parent.with_name("inbox") / letter.name)
+    report = verified(bench, tmp_path)
+    assert [finding.kind for finding in report.findings] == [Kind.MOVED_BY_HAND]
+    bench.open()
+    assert str(bench.store.get(used.dead).state) == "ready"  # type: ignore[union-attr]
+
+
+def test_a_root_that_is_not_there_cannot_be_verified(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    bench = make_bench()
+    with pytest.raises(NotVerified, match="does not exist"):
+        Verification(bench.config, tmp_path).run()
+    assert not bench.path.exists()
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_a_root_that_was_never_used_is_sound(make_bench: Callable[..., Bench], tmp_path: Path, store: str) -> None:
+    bench = make_bench(store)
+    bench.path.mkdir()
+    assert not verified(bench, tmp_path).findings
+    bench.open().close()
+    assert not verified(bench, tmp_path).faults
+
+
+def test_the_store_of_another_root_is_told_as_such(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    bench = make_bench().open()
+    use(bench)
+    database = bench.config.settings.sqlite_db_path
+    bench.open()
+    bench.store.begin()
+    bench.store.put_fact("epoch", {"epoch": 1, "root": "another"})
+    bench.store.commit()
+    bench.close()
+    assert database.exists()
+    assert [finding.kind for finding in verified(bench, tmp_path).findings] == [Kind.STORE_FOREIGN]
+
+
+def test_findings_beyond_a_thousand_of_a_kind_are_counted_only(
+    make_bench: Callable[..., Bench], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroom_daemon.verify.report.HELD_LIMIT", 1)
+    bench = make_bench().open()
+    message_removed(bench, use(bench))
+    report = verified(bench, tmp_path)
+    assert report.counts[Kind.MESSAGE_MISSING] == 2
+    assert len([finding for finding in report.findings if finding.kind is Kind.MESSAGE_MISSING]) == 1
+
+
+# --- the command ------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_that_a_root_is_sound(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench().open()
+    use(bench)
+    done = command(bench, "verify")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "sound: nothing was found"), done.output
+    assert "11 messages in 2 queues" in done.stdout
+    shown = json.loads(command(bench, "verify", "--json", "--deep").stdout)
+    assert shown["ok"] and shown["messages"] == 11 and shown["findings"] == [] and shown["asOfEvent"] > 20
+
+
+def test_the_command_has_a_line_for_each_finding_and_exits_with_3(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench().open()
+    used = use(bench)
+    message_removed(bench, used)
+    done = command(bench, "verify")
+    assert done.exit_code == 3
+    assert f"FAULT message-missing {used.dead}: not in the store; event" in done.stdout
+    assert "    a message that the store lacks; repair: puts it back from its event" in done.stdout
+    shown = json.loads(command(bench, "verify", "--json").stdout)
+    assert not shown["ok"] and shown["counts"]["message-missing"] == 2
+    assert {"kind", "fault", "where", "text", "repair"} == shown["findings"][0].keys()
+
+
+def test_the_command_cannot_verify_what_is_no_root(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["verify", "--root", str(tmp_path / "nothing")])
+    assert done.exit_code == 1 and "does not exist" in done.stderr
+
+
+def test_every_kind_has_a_rule_and_stands_in_the_documents(request: pytest.FixtureRequest) -> None:
+    assert RULES.keys() == set(Kind)
+    document = (request.config.rootpath / "docs" / "storage.md").read_text("utf-8")
+    assert table() in document
