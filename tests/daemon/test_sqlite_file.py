@@ -133,6 +133,22 @@ def test_any_other_row_in_which_a_bit_has_flipped_is_a_damaged_store(
         store.queue("q")
 
 
+def test_rows_that_contradict_each_other_are_a_damaged_store(store: SqliteStore) -> None:
+    store.begin()
+    store.insert(ready(1), b"{}")
+    with pytest.raises(StoreDamaged, match="UNIQUE"):
+        store.insert(ready(1), b"{}")
+    store.rollback()
+
+
+def test_a_schema_that_has_changed_is_a_damaged_store(store: SqliteStore) -> None:
+    store._db.execute("ALTER TABLE kv RENAME COLUMN created_at TO crdated_at")
+    store.begin()
+    with pytest.raises(StoreDamaged, match="no column named"):
+        store.insert(ready(1), b"{}")
+    store.rollback()
+
+
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 

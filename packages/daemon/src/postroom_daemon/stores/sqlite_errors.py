@@ -12,7 +12,9 @@ from ..files import FULL_ERRNOS
 from .base import StoreBusy, StoreDamaged, StoreError, StoreFull
 
 _BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
-_DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+#: Keys are unique: a row that breaks a constraint meets one that should not be there.
+_DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
+_SIGNS: Final = ("Could not decode to UTF-8", "no such column", "no such table", "has no column named")
 #: What to do about errors whose own text does not say it.
 _ADVICE: Final = {
     sqlite3.SQLITE_READONLY: "the database or its directory cannot be written: look at owner, mode and mount",
@@ -37,7 +39,7 @@ def translated(error: sqlite3.Error, path: Path) -> StoreError:
     if primary in _BUSY:
         return StoreBusy(text)
     # What has become of a text or of the schema is told without a code of its own.
-    damaged = primary in _DAMAGED or (not code and "Could not decode to UTF-8" in text) or "no such column" in text
+    damaged = primary in _DAMAGED or any(sign in text for sign in _SIGNS)
     return StoreDamaged(text) if damaged else StoreError(text)
 
 
