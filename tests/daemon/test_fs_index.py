@@ -40,7 +40,10 @@ def test_a_place_comes_back_as_it_was_given(place: str, id_: str) -> None:
     places[f"msg:other:{id_}"] = "other"
     places.end()
     assert places[f"msg:q:{id_}"] == place
-    assert sorted(places.all_keys()) == list(places.all_keys()) == [f"msg:other:{id_}", f"msg:q:{id_}"]
+    listing = places.listing()
+    assert list(listing.behind("")) == [f"msg:other:{id_}", f"msg:q:{id_}"]
+    assert list(listing.behind(f"msg:other:{id_}")) == [f"msg:q:{id_}"]
+    assert list(listing.behind(f"msg:q:{id_}")) == []
     places.pop(f"msg:q:{id_}")
     assert f"msg:q:{id_}" not in places and places.get(f"msg:q:{id_}") is None
 

@@ -11,12 +11,12 @@ from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
-from itertools import dropwhile, islice
+from itertools import islice
 
 from postroom_common.protocol import State
 
 from ..records import Entry
-from .fs_places import Places, Short, key_of
+from .fs_places import Listing, Places, Short, key_of
 
 Look = Callable[[str], Entry | None]
 _Hint = tuple[int, int, str]  # time, seq, key
@@ -130,7 +130,7 @@ class Index:
         self.leases: list[_Hint] = []
         self._lanes: dict[str, dict[str, Lane]] = {}
         self._dead: dict[str, list[_Hint]] = {}
-        self._listed: tuple[str, Iterator[str]] = ("", iter(()))  # the key that was listed last, and those behind it
+        self._listing: Listing | None = None  # while pages of all keys are read
 
     def lane(self, queue: str, target: str) -> Lane:
         """The lane of a queue's messages for a target ('' for anyone's), made if it is missing."""
@@ -147,14 +147,11 @@ class Index:
             lane.take(entry.priority, entry.key)
 
     def keys(self, after: str) -> Iterator[str]:
-        """All keys behind ``after`` in order, as they stood when their first page was asked for: to go on behind the
-        last one that was read costs nothing."""
-        if not after or self._listed[0] != after:
-            self._listed = (after, dropwhile(lambda key: key <= after, self.places.all_keys()))
-        for key in self._listed[1]:
-            self._listed = (key, self._listed[1])
-            yield key
-        self._listed = ("", iter(()))
+        """All keys behind ``after`` in order, as they stood when their first page was asked for."""
+        if not after or self._listing is None:
+            self._listing = self.places.listing()
+        yield from self._listing.behind(after)
+        self._listing = None
 
     def next_ready(self, queue: str, consumer: str, look: Look) -> Entry | None:
         """The message to deliver next to a consumer."""

@@ -7,7 +7,8 @@ backlog is made of) as the few numbers that its name consists of. All others are
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from heapq import merge
 from struct import Struct
@@ -86,14 +87,9 @@ class Places:
         prefix, _, id_ = key.rpartition(":")
         self._by_prefix.get(prefix, {}).pop(self.short(id_), None)
 
-    def all_keys(self) -> Iterator[str]:
-        """The keys of all messages as they stand now, in order."""
-        streams = []
-        for prefix, places in self._by_prefix.items():
-            for kind in (int, str):
-                shorts = sorted(short for short in places if type(short) is kind)
-                streams.append(map(partial(key_of, prefix), shorts))
-        return merge(*streams)
+    def listing(self) -> Listing:
+        """The keys of all messages as they stand now."""
+        return Listing(self._by_prefix)
 
     def take_plain(
         self, queue: str, shard: int, names: list[str]
@@ -120,6 +116,26 @@ class Places:
         seq, wall, created = (parts[n] << 32 | parts[n + 1] for n in (0, 2, 4))
         folder = f"{self._folder}{shard:05d}/" if shard else self._folder
         return f"{folder}p{order:08x}-{seq:015d}-{id_}~v{seq + behind}~w{wall}~b{created}.json"
+
+
+class Listing:
+    """Keys as they stood when it was made; a page of them is found at once, wherever it begins."""
+
+    def __init__(self, by_prefix: Mapping[str, Mapping[Short, bytes | str]]) -> None:
+        self._streams: list[tuple[Callable[[Short], str], list[Short]]] = []
+        for prefix, places in by_prefix.items():
+            for kind in (int, str):
+                shorts = sorted(short for short in places if type(short) is kind)
+                self._streams.append((partial(key_of, prefix), shorts))
+
+    def behind(self, after: str) -> Iterator[str]:
+        """The keys behind one, in order."""
+        return merge(*(_behind(after, key, shorts) for key, shorts in self._streams))
+
+
+def _behind(after: str, key: Callable[[Short], str], shorts: list[Short]) -> Iterator[str]:
+    at = bisect_right(shorts, after, key=key)
+    return (key(shorts[index]) for index in range(at, len(shorts)))
 
 
 def key_of(prefix: str, short: Short) -> str:
