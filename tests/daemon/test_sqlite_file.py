@@ -149,6 +149,27 @@ def test_a_schema_that_has_changed_is_a_damaged_store(store: SqliteStore) -> Non
     store.rollback()
 
 
+def test_a_message_that_is_not_found_by_its_key_is_a_damaged_store_and_not_delivered_for_ever(
+    store: SqliteStore, tmp_path: Path
+) -> None:
+    insert(store, range(2))
+    store.close()
+    path = tmp_path / "store.db"
+    data = path.read_bytes()
+    key = b"msg:q:000000"
+    # It stands in the body's row, in the message's, and in the index of each by key, which has a page of its own.
+    pages = [data[begin : begin + 4096] for begin in range(0, len(data), 4096)]
+    path.write_bytes(b"".join(page.replace(key, b"msg:q:00000!") if page[0] == 10 else page for page in pages))
+    store.open()
+    store.begin()
+    entry = store.next_ready("q", "c")
+    assert entry is not None and entry.key == key.decode()
+    entry.state = State.INFLIGHT
+    with pytest.raises(StoreDamaged, match="not found by its key"):
+        store.update(entry, State.READY)
+    store.rollback()
+
+
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 

@@ -118,6 +118,16 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             raise translated(error, self._path) from error
 
+    def _change_row(self, sql: str, parameters: list[Any]) -> None:
+        """Change the row of a message that was read, whose key is the last of ``parameters``. That it is not found by
+        its key is damage: unchanged, it would be delivered for ever."""
+        try:
+            changed = self._db.execute(sql, parameters).rowcount
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
+        if changed != 1:
+            raise StoreDamaged(f"{self._path}: the row of {parameters[-1]} is not found by its key")
+
     def _row(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
         try:
             return self._db.execute(sql, parameters).fetchone()
@@ -292,13 +302,13 @@ class SqliteStore(Store):
         self._hint(e)
 
     def update(self, entry: Entry, before: State) -> None:
-        self._execute(self._sql.update, [*changes_of(row_of(entry, self._event)), entry.key])
+        self._change_row(self._sql.update, [*changes_of(row_of(entry, self._event)), entry.key])
         self._count(entry.queue, before, entry.state)
         self._group[entry.key] = entry
         self._hint(entry)
 
     def delete(self, entry: Entry, before: State) -> None:
-        self._execute(self._sql.delete, (entry.key,))
+        self._change_row(self._sql.delete, [entry.key])
         self._execute(self._sql.delete_value, (entry.key,))
         self._count(entry.queue, before, None)
         self._group.pop(entry.key, None)
