@@ -167,3 +167,15 @@ def test_the_command_tells_what_it_did_and_what_it_kept(tmp_path: Path) -> None:
     shown = json.loads(back.stdout)
     assert (shown["ok"], shown["from"], shown["to"], shown["messages"]) == (True, "filesystem", "sqlite", count)
     assert all(Path(path).exists() for path in shown["kept"])
+
+
+def test_a_dead_letter_can_be_moved_back_by_hand_after_a_command_on_a_stopped_root(tmp_path: Path) -> None:
+    config = make_root(tmp_path / "root", "filesystem", 0)
+    with open_local(config) as session:
+        session.call("publish", {"queue": "q", "message": "body"})
+        held = session.call("consume_next", {"queue": "q"})["lease"]
+        session.call("nack", {"messageKey": held["messageKey"], "leaseId": held["leaseId"]})
+    (letter,) = (config.settings.filesystem_root / "q" / "dlq").iterdir()
+    letter.rename(letter.parent.with_name("inbox") / letter.name)
+    with open_local(config) as session:
+        assert session.call("status", {"queue": "q"})["metrics"]["ready"] == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -16,6 +17,9 @@ from .clock import Clock
 from .config import Config
 from .repeats import request_key
 from .root import OpenRoot, Sources, StartError, open_root
+from .stores.base import StoreError
+
+log = logging.getLogger(__name__)
 
 __all__ = ["LocalSession", "StartError", "open_local"]
 
@@ -71,5 +75,9 @@ def open_local(config: Config, still: bool = False) -> Iterator[LocalSession]:
             session.settle()
         yield session
         root.broker.stop()
+        try:
+            root.store.checkpoint()
+        except StoreError as error:  # what was done is in the journal
+            log.warning("%s", error)
     finally:
         root.close()
