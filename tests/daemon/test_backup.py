@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from postroom_common.events import decode_event
+from postroom_common.events import decode_event, decode_line, encode_line
 from postroom_daemon.backup import BackupError, make, make_backup, open_backup, sink
 from postroom_daemon.backup.form import Manifest
 from postroom_daemon.changeover import ChangeoverInterrupted
@@ -214,3 +214,14 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
         ):
             pass
     assert not (tmp_path / "unpacked").exists()
+
+
+def test_a_newer_format_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
+    past = Past.begin(make_bench())
+    past.back_up(tmp_path / "backup")
+    path = tmp_path / "backup" / "manifest.json"
+    fields = decode_line(path.read_bytes())
+    del fields["crc"]
+    path.write_bytes(encode_line(fields | {"format": 2}))
+    with pytest.raises(BackupError, match="newer than this"), open_backup(tmp_path / "backup", tmp_path / "unpacked"):
+        pass

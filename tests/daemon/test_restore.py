@@ -12,7 +12,7 @@ import pytest
 
 from postroom_common.events import Event
 from postroom_daemon.backup import BackupError
-from postroom_daemon.changeover import MARKER_NAME
+from postroom_daemon.changeover import MARKER_NAME, ChangeoverError
 from postroom_daemon.files import Files
 from postroom_daemon.locks import RootBusy
 from postroom_daemon.restore import RestoreError, Wish
@@ -503,6 +503,16 @@ def test_another_restore_finishes_the_one_that_was_interrupted_and_does_no_more(
     assert messages(past) == 0
     restored(past.bench, tmp_path / "second", replace=True)
     assert messages(past) == 1
+
+
+def test_a_list_of_renames_that_is_damaged_is_told_and_left(make_bench: MakeBench, tmp_path: Path) -> None:
+    past = Past.begin(make_bench())
+    past.back_up(tmp_path / "backup")
+    for data in (b"{}", b"\0\0"):
+        (past.bench.path / MARKER_NAME).write_bytes(data)
+        with pytest.raises(ChangeoverError, match="is damaged"):
+            restored(past.bench, tmp_path / "backup", replace=True)
+        assert (past.bench.path / MARKER_NAME).read_bytes() == data
 
 
 def test_a_disk_that_fills_up_leaves_the_root_as_it_was(make_bench: MakeBench, tmp_path: Path) -> None:

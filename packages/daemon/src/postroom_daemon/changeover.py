@@ -50,12 +50,17 @@ def check_whole(root: Path) -> None:
 
 
 def read_changeover(root: Path) -> Changeover | None:
-    """The changeover that was interrupted, if there is one. Raises ``OSError``."""
+    """The changeover that was interrupted, if there is one. Raises ``OSError``; ``ChangeoverError`` when it cannot be
+    told what is to be done."""
+    path = root / MARKER_NAME
     try:
-        data = orjson.loads((root / MARKER_NAME).read_bytes())
+        return Changeover(**orjson.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
-    return Changeover(**data)
+    except (ValueError, TypeError) as error:
+        raise ChangeoverError(
+            f"{path} is damaged, and with it the list of what a restore has to move: {error}"
+        ) from None
 
 
 def carry_out(changeover: Changeover, root: Path, files: Files) -> None:
