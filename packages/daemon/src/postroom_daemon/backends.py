@@ -43,7 +43,7 @@ def make_store(settings: Settings, files: Files, quarantine: Quarantine) -> Stor
 
 
 def places(settings: Settings) -> list[Path]:
-    """What the store of ``settings.backend`` lies in, missing files too. The last ones are those that make it a store."""
+    """What the store of ``settings.backend`` lies in, missing files too; what makes it a store comes last."""
     if settings.backend == FilesystemStore.name:
         return [settings.filesystem_root]
     database = settings.sqlite_db_path
