@@ -170,6 +170,13 @@ def test_a_message_that_is_not_found_by_its_key_is_a_damaged_store_and_not_deliv
     store.rollback()
 
 
+def test_ready_messages_of_which_the_index_has_none_are_a_damaged_store(store: SqliteStore) -> None:
+    insert(store, range(2))
+    store._db.execute("DELETE FROM msg_index")
+    with pytest.raises(StoreDamaged, match="its index has none"):
+        store.next_ready("q", "c")
+
+
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -14,6 +16,7 @@ from click.testing import CliRunner, Result
 from postroom_daemon.cli import main
 from postroom_daemon.verify import RULES, Kind, NotVerified, Report, Verification, table
 from tests.conformance.bench import Bench
+from tests.daemon.cpp_database import CppDatabase
 from tests.daemon.hurt import (
     CASES,
     NAMES,
@@ -161,6 +164,26 @@ def test_a_root_that_was_never_used_is_sound(make_bench: Callable[..., Bench], t
     assert not verified(bench, tmp_path).findings
     bench.open().close()
     assert not verified(bench, tmp_path).faults
+
+
+def test_a_database_of_the_cpp_system_is_a_note(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    bench = make_bench()
+    database = CppDatabase(bench.config.settings.sqlite_db_path, bench.hands.wall_ms)
+    database.message("one")
+    database.db.close()
+    report = verified(bench, tmp_path)
+    assert [finding.kind for finding in report.findings] == [Kind.STORE_OF_CPP] and not report.faults
+
+
+def test_an_index_that_does_not_fit_its_table_is_told_by_a_deep_look(
+    make_bench: Callable[..., Bench], tmp_path: Path
+) -> None:
+    bench = make_bench().open()
+    use(bench)
+    with closing(sqlite3.connect(bench.config.settings.sqlite_db_path)) as db, db:
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET sql = replace(sql, 'dead', 'ready') WHERE name = 'msg_index_dead'")
+    assert verified(bench, tmp_path, deep=True).counts[Kind.STORE_DAMAGED]
 
 
 def test_the_store_of_another_root_is_told_as_such(make_bench: Callable[..., Bench], tmp_path: Path) -> None:

@@ -356,6 +356,8 @@ class SqliteStore(Store):
         anyone = self._one(self._sql.pick, (queue, ""))
         mine = self._one(self._sql.pick, (queue, consumer)) if consumer else None
         found = [self._checked(entry, State.READY) for entry in (anyone, mine) if entry]
+        if not found and self._one(self._sql.next_target, (queue, "")) is None:  # nor for anybody else
+            raise StoreDamaged(f"{self._path}: queue {queue!r} counts ready messages, its index has none")
         return min(found, key=lambda e: (-e.priority, e.seq), default=None)
 
     def _checked(self, entry: Entry, state: State) -> Entry:

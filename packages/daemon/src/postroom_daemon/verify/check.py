@@ -14,6 +14,7 @@ from pathlib import Path
 
 from postroom_common.errors import CommandError, PostroomError
 
+from ..changeover import check_whole
 from ..clock import Clock
 from ..config import Config
 from ..files import LOST_ERRNOS, Files
@@ -28,7 +29,7 @@ from .expected import Expected, lies_in
 from .facing import MALFORMED, Facing, shown_by
 from .findings import Finding, Kind
 from .journal import JournalCheck
-from .looking import Look, copied, has_payloads, is_there, look
+from .looking import Look, copied, has_payloads, is_of_cpp, is_there, look
 from .report import OnFinding, Report
 from .trees import file_findings, rows_beside
 
@@ -77,6 +78,7 @@ class Verification:
 
     def _run(self, workspace: Path) -> None:
         if not self._settings.journal_root.is_dir():  # locking would make it, and no daemon can work without it
+            check_whole(self._config.root)
             self._stopped(workspace)
             return
         try:
@@ -142,6 +144,9 @@ class Verification:
             return
         try:
             settings = copied(self._settings, workspace)
+            if is_of_cpp(settings):
+                self._add(Kind.STORE_OF_CPP, self._settings.backend, str(self._settings.sqlite_db_path))
+                return
             for finding in rows_beside(settings, self._deep):
                 self._take(finding)
             with look(self._config.root, settings) as seen:

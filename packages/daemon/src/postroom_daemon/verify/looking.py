@@ -19,6 +19,7 @@ from ..quarantine import Quarantine
 from ..stores.base import Store
 from ..stores.filesystem import FilesystemStore
 from ..stores.hybrid import HybridStore
+from ..stores.sqlite_cpp import is_cpp_database
 
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
@@ -82,6 +83,13 @@ def is_there(settings: Settings) -> bool:
     if settings.backend == FilesystemStore.name:
         return settings.filesystem_root.is_dir()
     return os.path.lexists(settings.sqlite_db_path)
+
+
+def is_of_cpp(settings: Settings) -> bool:
+    """Whether the database, of which ``settings`` name a copy, is one of the C++ system."""
+    if settings.backend == FilesystemStore.name:
+        return False
+    return is_cpp_database(settings.sqlite_db_path, settings.sqlite_kv_table, settings.sqlite_message_index_table)
 
 
 def has_payloads(settings: Settings) -> bool:
