@@ -137,7 +137,7 @@ def _trace(office: Office, case: Case) -> bool:
     try:
         if case.life != "recover":
             remote.open()
-        fault = Fault(remote.pid, case.call, case.kind, case.number, case.persistent)
+        fault = remote.fault = Fault(remote.pid, case.call, case.kind, case.number, case.persistent)
         office.server = remote
         live(office, case.life)
         fired = fault.lift()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -31,6 +32,8 @@ SYSTEM_CALLS: Final[dict[str, tuple[str, ...]]] = {
 }  # fmt: skip
 #: For ever, this is a disk that cannot be read: its journal is set aside, and what was answered is not to be seen.
 NOT_FOR_EVER: Final = {("EIO", "openat")}
+#: Longest step of a process that is not stuck (s).
+STUCK_S: Final = 20
 HOW_TO_GET_STRACE: Final = "strace is missing: install it (Debian: apt-get install strace)"
 _PR_SET_PTRACER: Final = 0x59616D61
 _ANYBODY: Final = ctypes.c_ulong(-1)
@@ -50,6 +53,7 @@ class RemoteServer:
         self.server = server
         self.bench = server.bench
         self.problem = ""
+        self.fault: Fault | None = None
         self._orders, child_orders = os.pipe()[::-1]
         child_answers, self._answers = os.pipe()[::-1]
         self.pid = os.fork()
@@ -64,6 +68,8 @@ class RemoteServer:
         """Let it do a step. Whether that went well; False from one that is dead."""
         try:
             os.write(self._orders, step.encode() + b"\n")
+            if not select.select([self._answers], [], [], STUCK_S)[0] and self.fault:
+                self.fault.let_die()
             return os.read(self._answers, 1) == b"y"
         except BrokenPipeError:
             return False
@@ -137,6 +143,10 @@ class Fault:
         assert self._process.stderr
         line = self._process.stderr.readline()
         assert b"attached" in line, line
+
+    def let_die(self) -> None:
+        """End strace: it may hold the other threads of a process that it has killed."""
+        self._process.kill()
 
     def lift(self) -> bool:
         """Let go of the process: its calls work again. Whether one had failed."""

@@ -1,97 +1,26 @@
-"""A root with messages in every state, and each way to hurt it by hand: with what ``verify`` must call it."""
+"""Each way to hurt a root by hand, with what ``verify`` must call it."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from postroom_common.events import encode_event
 from postroom_common.protocol import State
-from postroom_daemon.backends import make_store
-from postroom_daemon.quarantine import Quarantine
 from postroom_daemon.records import FACT_CLOCK, dlq_fact
 from postroom_daemon.segments import segment_name
 from postroom_daemon.verify import Kind
 from tests.conformance.bench import Bench
 from tests.daemon.test_segments import flip, line_starts
+from tests.daemon.used import Used, opened, use
 
 STORES: Final = ("sqlite", "filesystem", "hybrid")
 DATABASES: Final = ("sqlite", "hybrid")
-
-
-class Used(NamedTuple):
-    """Keys of messages by the state they are in, and of some that have ended."""
-
-    ready: list[str]
-    delayed: str
-    leased: str
-    dead: str
-    ended: list[str]
-
-
-def use(bench: Bench) -> Used:
-    """Work on an open root until there is something of everything, over several segments; then stop in order."""
-    dead, acked, leased, *ready = [bench.publish("work", f"body {number} " + "x" * 150) for number in range(10)]
-    bench.do("set_policy", queue="work", policy={"retry": {"limit": 2}, "dlq": {"queue": "graveyard"}})
-    delayed = bench.publish("work", "later", delayMs=10_000_000)
-    other = bench.publish("other", "kept")
-    bench.do("nack", **take(bench), requeue=False, reason="broken")
-    bench.do("ack", **take(bench))
-    bench.do("consume_next", queue="work", visibilityTimeoutSec=40_000)
-    bench.do("pause", queue="other", operation="publish")
-    ended = bench.publish("work", "gone", priority=9)
-    bench.do("ack", **take(bench))
-    stop(bench)
-    return Used([*ready, other], delayed, leased, dead, [acked, ended])
-
-
-def take(bench: Bench) -> dict[str, str]:
-    lease = bench.do("consume_next", queue="work")["lease"]
-    return {name: lease[name] for name in ("messageKey", "leaseId")}
-
-
-def stop(bench: Bench) -> None:
-    bench.stop()
-    assert bench.store.checkpoint() == bench.live.journal.last_id
-    bench.close()
-
-
-@contextmanager
-def opened(bench: Bench) -> Any:
-    """The store of a stopped root in one transaction, as if every row were right."""
-    store = make_store(bench.config.settings, bench.files, Quarantine(bench.path / "quarantine", bench.files))
-    store.open()
-    store.caught_up(True)
-    try:
-        store.begin()
-        yield store
-        store.commit()
-        if bench.config.settings.backend == "filesystem":
-            store.applied += 1  # a checkpoint is made of what is new
-        store.checkpoint()
-    finally:
-        store.close()
-    if bench.config.settings.backend == "filesystem":
-        _name_checkpoint_back(bench)
-
-
-def _name_checkpoint_back(bench: Bench) -> None:
-    """The checkpoint as of the event before."""
-    from postroom_common.events import decode_line, encode_line
-
-    meta = bench.config.settings.filesystem_root / "meta"
-    newest = sorted(meta.iterdir())[-1]
-    data = decode_line(newest.read_bytes())
-    data.pop("crc")
-    newest.unlink()
-    data["id"] -= 1
-    (meta / f"checkpoint-{data['id']:020d}.json").write_bytes(encode_line(data))
 
 
 # --- the ways ---------------------------------------------------------------------------------------------------
@@ -399,14 +328,3 @@ def hurt(make_bench: Callable[..., Bench], wound: Wound, store: str) -> tuple[Be
     used = use(bench)
     wound.make(bench, used)
     return bench, used
-
-
-def files_below(root: Path) -> dict[str, bytes]:
-    """Every file, and every directory and link, but for the locks."""
-    found = {}
-    for path in sorted(root.rglob("*")):
-        if path.name == "postroomd.lock":
-            continue
-        name = str(path.relative_to(root))
-        found[name] = path.read_bytes() if path.is_file() else os.fsencode(str(path.stat().st_mode))
-    return found

@@ -17,20 +17,9 @@ from postroom_daemon.cli import main
 from postroom_daemon.verify import RULES, Kind, NotVerified, Report, Verification, table
 from tests.conformance.bench import Bench
 from tests.daemon.cpp_database import CppDatabase
-from tests.daemon.hurt import (
-    CASES,
-    NAMES,
-    STORES,
-    Wound,
-    files_below,
-    hurt,
-    message_removed,
-    payload_gone,
-    stop,
-    take,
-    use,
-)
+from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt, message_removed, payload_gone
 from tests.daemon.test_state import work
+from tests.daemon.used import files_below, stop, take, use
 
 
 def verified(bench: Bench, workspace: Path, **options: Any) -> Report:

@@ -10,9 +10,8 @@ from postroom_common.errors import PostroomError
 
 from .cli_options import Source, configured
 from .config import BACKENDS
-from .stores.memory import MemoryStore
 
-_CHOICES = sorted(name for name, backend in BACKENDS.items() if backend != MemoryStore.name)
+_CHOICES = sorted(name for name, backend in BACKENDS.items() if backend != "memory")
 
 
 @click.command()

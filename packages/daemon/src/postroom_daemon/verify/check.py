@@ -29,7 +29,7 @@ from .expected import Expected, lies_in
 from .facing import MALFORMED, Facing, shown_by
 from .findings import Finding, Kind
 from .journal import JournalCheck
-from .looking import Look, copied, has_payloads, is_of_cpp, is_there, look
+from .looking import COPY_NAME, Look, copied, has_payloads, is_of_cpp, is_there, look
 from .report import OnFinding, Report
 from .trees import file_findings, rows_beside
 
@@ -152,15 +152,19 @@ class Verification:
             with look(self._config.root, settings) as seen:
                 self._store(seen, workspace, in_order)
         except StoreDamaged as error:
-            self._add(Kind.STORE_DAMAGED, self._settings.backend, str(error))
+            self._add(Kind.STORE_DAMAGED, self._settings.backend, self._named(error, workspace))
         except StoreError as error:
-            self._add(Kind.STORE_REFUSED, self._settings.backend, str(error))
+            self._add(Kind.STORE_REFUSED, self._settings.backend, self._named(error, workspace))
         except OSError as error:
             if error.errno not in LOST_ERRNOS:
                 raise
-            self._add(Kind.STORE_DAMAGED, self._settings.backend, str(error))
+            self._add(Kind.STORE_DAMAGED, self._settings.backend, self._named(error, workspace))
         except MALFORMED as error:
             self._add(Kind.STORE_DAMAGED, self._settings.backend, f"not of the form that it should have: {error!r}")
+
+    def _named(self, error: Exception, workspace: Path) -> str:
+        """What an error says, of the database instead of its copy."""
+        return str(error).replace(str(workspace / COPY_NAME), str(self._settings.sqlite_db_path))
 
     def _store(self, seen: Look, workspace: Path, in_order: bool) -> None:
         store, journal = seen.store, self._report.journal

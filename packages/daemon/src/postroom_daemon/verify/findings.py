@@ -95,7 +95,8 @@ RULES: Final[dict[Kind, Rule]] = {
     Kind.EVENTS_NOTED: Rule("events that are not there, as the journal itself says", "nothing", note=True),
     Kind.STORE_MISSING: Rule("the journal has events, and there is no store", "folds the journal into a new one"),
     Kind.STORE_DAMAGED: Rule(
-        "the store cannot be read", "does what a start does: sets it aside, and folds the journal into a new one"
+        "the store cannot be read",
+        "does what a start does: sets it aside, and makes a new one of its intact rows and the journal",
     ),
     Kind.STORE_REFUSED: Rule("the store is not one that this version and configuration can open", ""),
     Kind.STORE_FOREIGN: Rule("the store is of another root than the journal", ""),

@@ -21,6 +21,8 @@ from ..stores.filesystem import FilesystemStore
 from ..stores.hybrid import HybridStore
 from ..stores.sqlite_cpp import is_cpp_database
 
+#: What the copy of a database is called.
+COPY_NAME: Final = "store.db"
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -102,7 +104,7 @@ def copied(settings: Settings, workspace: Path) -> Settings:
     """The settings with the database, if there is one, replaced by a copy in ``workspace``. Raises ``OSError``."""
     if settings.backend == FilesystemStore.name:
         return settings
-    copy = workspace / "store.db"
+    copy = workspace / COPY_NAME
     for suffix in ("", "-wal"):
         source = settings.sqlite_db_path.with_name(settings.sqlite_db_path.name + suffix)
         if suffix == "" or source.exists():

@@ -1,0 +1,91 @@
+"""A root with messages in every state, stopped in order; its store, as hands may change it; its files."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from postroom_common.events import decode_line, encode_line
+from postroom_daemon.backends import make_store
+from postroom_daemon.quarantine import Quarantine
+from tests.conformance.bench import Bench
+
+
+class Used(NamedTuple):
+    """Keys of messages by the state they are in, and of some that have ended."""
+
+    ready: list[str]
+    delayed: str
+    leased: str
+    dead: str
+    ended: list[str]
+
+
+def use(bench: Bench) -> Used:
+    """Work on an open root until there is something of everything, over several segments; then stop in order."""
+    dead, acked, leased, *ready = [bench.publish("work", f"body {number} " + "x" * 150) for number in range(10)]
+    bench.do("set_policy", queue="work", policy={"retry": {"limit": 2}, "dlq": {"queue": "graveyard"}})
+    delayed = bench.publish("work", "later", delayMs=10_000_000)
+    other = bench.publish("other", "kept")
+    bench.do("nack", **take(bench), requeue=False, reason="broken")
+    bench.do("ack", **take(bench))
+    bench.do("consume_next", queue="work", visibilityTimeoutSec=40_000)
+    bench.do("pause", queue="other", operation="publish")
+    ended = bench.publish("work", "gone", priority=9)
+    bench.do("ack", **take(bench))
+    stop(bench)
+    return Used([*ready, other], delayed, leased, dead, [acked, ended])
+
+
+def take(bench: Bench) -> dict[str, str]:
+    lease = bench.do("consume_next", queue="work")["lease"]
+    return {name: lease[name] for name in ("messageKey", "leaseId")}
+
+
+def stop(bench: Bench) -> None:
+    bench.stop()
+    assert bench.store.checkpoint() == bench.live.journal.last_id
+    bench.close()
+
+
+@contextmanager
+def opened(bench: Bench) -> Any:
+    """The store of a stopped root in one transaction, as if every row were right."""
+    store = make_store(bench.config.settings, bench.files, Quarantine(bench.path / "quarantine", bench.files))
+    store.open()
+    store.caught_up(True)
+    try:
+        store.begin()
+        yield store
+        store.commit()
+        if bench.config.settings.backend == "filesystem":
+            store.applied += 1  # a checkpoint is made of what is new
+        store.checkpoint()
+    finally:
+        store.close()
+    if bench.config.settings.backend == "filesystem":
+        _name_checkpoint_back(bench)
+
+
+def _name_checkpoint_back(bench: Bench) -> None:
+    """The checkpoint as of the event before."""
+    meta = bench.config.settings.filesystem_root / "meta"
+    newest = sorted(meta.iterdir())[-1]
+    data = decode_line(newest.read_bytes())
+    data.pop("crc")
+    newest.unlink()
+    data["id"] -= 1
+    (meta / f"checkpoint-{data['id']:020d}.json").write_bytes(encode_line(data))
+
+
+def files_below(root: Path) -> dict[str, bytes]:
+    """Every file, and every directory and link, but for the locks."""
+    found = {}
+    for path in sorted(root.rglob("*")):
+        if path.name == "postroomd.lock":
+            continue
+        name = str(path.relative_to(root))
+        found[name] = path.read_bytes() if path.is_file() else os.fsencode(str(path.stat().st_mode))
+    return found
