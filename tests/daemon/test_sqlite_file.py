@@ -17,7 +17,7 @@ from postroom_common.protocol import State
 from postroom_daemon.records import Entry, QueueRecord
 from postroom_daemon.stores import sqlite_file, sqlite_schema
 from postroom_daemon.stores.base import StoreBusy, StoreDamaged, StoreError, StoreFull
-from postroom_daemon.stores.sqlite import SqliteStore
+from postroom_daemon.stores.sqlite import GROUPS_LIMIT, SqliteStore
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]
@@ -344,10 +344,11 @@ def test_a_commit_that_a_quota_refuses_is_a_lack_of_space_and_leaves_the_log_sou
     store.applied = 5
     for number in range(10, 200):
         store.insert(ready(number), b'"%b"' % (b"x" * 900))
-    with file_size_limit(32 * 1024):
-        with pytest.raises(StoreFull, match="SQLITE_IOERR_WRITE"):
-            store.commit()
-        store.rollback()
+    store.commit()
+    with file_size_limit(32 * 1024), pytest.raises(StoreFull, match="SQLITE_IOERR_WRITE"):
+        store.tidy()
+    store.close()
+    store.open()
     assert store.applied == 0 and store.get("msg:q:000010") is None
     insert(store, range(10, 20))
     store.close()
@@ -359,6 +360,7 @@ def test_a_commit_that_a_quota_refuses_is_a_lack_of_space_and_leaves_the_log_sou
 def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_nothing_else(
     store: SqliteStore,
 ) -> None:
+    store.tidy()
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages + 2}")
     store.begin()
@@ -372,11 +374,35 @@ def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_
 
 
 def test_a_rollback_after_sqlite_has_rolled_back_by_itself_is_no_error(store: SqliteStore) -> None:
+    store.tidy()
     store.begin()
     store.put_fact("x", 1)
     store._db.execute("ROLLBACK")
     store.rollback()
     assert store.fact("x") is None
+
+
+def test_groups_that_were_kept_are_never_taken_back_unnoticed(store: SqliteStore) -> None:
+    insert(store, range(3))
+    store.begin()
+    store.put_fact("x", 1)
+    store._db.execute("ROLLBACK")
+    with pytest.raises(StoreError, match="opened anew"):
+        store.rollback()
+
+
+def test_groups_share_a_transaction_until_somebody_looks_after_the_store(store: SqliteStore) -> None:
+    insert(store, range(3))
+    store.applied = 7
+    assert store._db.in_transaction
+    store.tidy()
+    assert not store._db.in_transaction
+    for number in range(GROUPS_LIMIT + 1):
+        insert(store, range(10 + number, 11 + number))
+    assert store._groups == 1
+    store._db.close()  # as a process that is killed
+    store.open()
+    assert [entry.seq for entry in store.entries("", 1000)] == [0, 1, 2, *range(10, 10 + GROUPS_LIMIT)]
 
 
 def test_a_path_that_cannot_be_opened_says_what_to_look_at(tmp_path: Path) -> None:

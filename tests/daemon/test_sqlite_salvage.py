@@ -121,6 +121,7 @@ def test_what_is_salvaged_is_in_every_way_what_it_was(make_bench: MakeBench) -> 
     bench.do("pause", queue="other")
     forget_beginning(bench)
     there = picture(bench.store, keys)
+    bench.store.tidy()
     bench.store.salvage(int(bench.segments()[0].stem))
     bench.close()
     bench.lose_store()
@@ -137,6 +138,7 @@ def test_rows_of_the_log_count_before_those_of_the_database(make_bench: MakeBenc
     waiting = fill(bench, 60)
     bench.store.checkpoint()
     more = {bench.publish(message=f"late {number}"): f"late {number}" for number in range(10)}
+    bench.store.tidy()
     path = database(bench)
     pages = Pages(path, path.with_name(path.name + "-wal"))
     keys = {row[9] for row in pages.rows() if len(row) == 20}
@@ -148,9 +150,11 @@ def test_a_torn_log_counts_up_to_its_last_whole_transaction(make_bench: MakeBenc
     bench = make_bench().open()
     bench.store.checkpoint()
     first = bench.publish()
+    bench.store.tidy()
     wal = database(bench).with_name(database(bench).name + "-wal")
     size = wal.stat().st_size
     bench.publish()
+    bench.store.tidy()
     data = bytearray(wal.read_bytes())
     data[size + 100] ^= 1
     (tmp_path / "torn").write_bytes(data)
@@ -171,6 +175,7 @@ def test_a_body_without_its_state_is_delivered_again_and_a_state_without_its_bod
     store._db.execute("DELETE FROM kv WHERE key = ?", (bodies[2],))
     for segment in bench.segments():
         segment.unlink()
+    store.tidy()
     store.salvage(None)
     bench.close()
     bench.lose_store()

@@ -6,9 +6,12 @@ import contextlib
 import itertools
 import json
 import os
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -256,6 +259,22 @@ class Daemon:
         data = self.root / "data"
         found = sorted(path for path in data.rglob("*") if path.is_file())
         return [path for path in found if path.relative_to(data).parts[0] != "payloads"]
+
+    def wait_for_store(self) -> None:
+        """Wait until the store has committed all that the journal tells."""
+        if self.backend == "filesystem":  # it keeps each group at once
+            return
+        last_id = self.events()[-1]["id"]
+        self.wait(lambda: self._committed() == last_id, f"event {last_id} is committed")
+
+    def _committed(self) -> int:
+        """The last event in the database on the disk, which the daemon has for itself: a copy of it is asked."""
+        with tempfile.TemporaryDirectory() as directory:
+            for path in (self.root / "data").glob("yirangmq.db*"):
+                shutil.copy(path, directory)
+            with contextlib.closing(sqlite3.connect(Path(directory) / "yirangmq.db")) as database:
+                row = database.execute("SELECT value FROM kv WHERE key = 'fact:applied'").fetchone()
+        return int(row[0]) if row else 0
 
     def forget_store(self) -> None:
         """Take away all that can be folded anew from the journal."""

@@ -26,11 +26,21 @@ def damaged(make_daemon: MakeDaemon) -> Daemon:
     return daemon
 
 
-def fill(daemon: Daemon) -> None:
-    """Publish, and kill the daemon."""
+@pytest.fixture
+def level(make_daemon: MakeDaemon) -> Daemon:
+    """As ``damaged``, and its store has all that its journal tells."""
+    daemon = make_daemon()
+    fill(daemon, level=True)
+    return daemon
+
+
+def fill(daemon: Daemon, level: bool = False) -> None:
+    """Publish, and kill the daemon; if need be, not before its store is level with the journal."""
     daemon.start()
     for number in range(COUNT):
         daemon.publish("q", f"message {number}")
+    if level:
+        daemon.wait_for_store()
     daemon.kill()
     daemon.audited = False
 
@@ -123,7 +133,8 @@ def test_what_was_appended_to_the_journal_is_cut_off_and_kept(damaged: Daemon, t
 
 @on_every_store
 @pytest.mark.parametrize("store", ["with its store", "without its store"])
-def test_a_last_line_that_was_cut_in_half_costs_at_most_its_message(damaged: Daemon, store: str) -> None:
+def test_a_last_line_that_was_cut_in_half_costs_at_most_its_message(level: Daemon, store: str) -> None:
+    damaged = level
     path = last_segment(damaged)
     lines = path.read_bytes().splitlines(keepends=True)
     half = lines[-1][: len(lines[-1]) // 2]
@@ -157,7 +168,8 @@ def test_a_journal_cut_at_any_byte_of_its_end_starts(damaged: Daemon) -> None:
 
 @on_every_store
 @pytest.mark.parametrize("store", ["with its store", "without its store"])
-def test_one_flipped_bit_costs_at_most_the_message_it_hit(damaged: Daemon, store: str) -> None:
+def test_one_flipped_bit_costs_at_most_the_message_it_hit(level: Daemon, store: str) -> None:
+    damaged = level
     path = last_segment(damaged)
     data = bytearray(path.read_bytes())
     if damaged.backend == "hybrid":  # the digest of the body
@@ -212,7 +224,8 @@ def test_segments_that_are_empty_or_no_segments_are_passed_over(damaged: Daemon)
 
 
 @on_every_store
-def test_a_journal_that_is_gone_leaves_what_the_store_has(damaged: Daemon) -> None:
+def test_a_journal_that_is_gone_leaves_what_the_store_has(level: Daemon) -> None:
+    damaged = level
     last_id = damaged.events()[-1]["id"]
     for segment in damaged.segments():
         segment.unlink()

@@ -81,6 +81,7 @@ class HybridStore(SqliteStore):
             super().begin()
             self.put_fact(PAYLOADS_FACT, True)
             super().commit()
+            super().flush()
 
     def _check_mounted(self) -> None:
         """Raise ``StoreError`` if there is no file at all, though messages refer to some: an empty mount point."""

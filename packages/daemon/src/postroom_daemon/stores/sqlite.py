@@ -29,6 +29,11 @@ from .sqlite_statements import Statements
 
 log = logging.getLogger(__name__)
 
+#: Groups that share a transaction of the database. The journal has them all, so fewer commits cost nothing but a longer
+#: replay, and save most of what is written: a page is written once for all of them.
+GROUPS_LIMIT: Final = 64
+#: Rows that such a transaction changes, about: the log cannot be folded before its end.
+ROWS_LIMIT: Final = 4000
 #: Prefixes of the ``kv`` keys that are no messages.
 _QUEUE_KEY = "queue:"
 _FACT_KEY = "fact:"
@@ -55,6 +60,10 @@ class SqliteStore(Store):
         self._group: dict[str, Entry] = {}  # entries that this transaction has seen: no second SELECT for them
         self._due_hint: int | None = None  # no delayed message or lease is due before this
         self._applied_before = 0
+        self._in_group = False
+        self._groups = 0  # kept, and not committed yet
+        self._changes_before = self._changes_at_begin = 0
+        self._changed: set[str] = set()  # queues whose records these groups have changed
         self._refold: Refold | None = None  # while the journal is folded onto salvaged rows
         self._event = 0  # that is being folded: what the rows it changes will show
         self._read: tuple[str, bytes] = ("", b"")  # the body that was read last
@@ -66,6 +75,8 @@ class SqliteStore(Store):
 
     def open(self) -> None:
         self._book = QueueBook()
+        self._in_group, self._groups, self._changes_before = False, 0, 0
+        self._changed.clear()
         self._forget_group()
         self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in self.files():
@@ -141,29 +152,53 @@ class SqliteStore(Store):
             raise translated(error, self._path) from error
 
     def close(self) -> None:
+        try:
+            if not self._in_group:
+                self.flush()
+        except (StoreError, sqlite3.ProgrammingError) as error:  # it may be closed already
+            log.warning("%s; the journal has what the store has not", error)
         self._db.close()
 
     def begin(self) -> None:
         self._applied_before = self.applied
-        self._execute("BEGIN IMMEDIATE")
+        if not self._db.in_transaction:
+            self._execute("BEGIN IMMEDIATE")
+        self._execute("SAVEPOINT one_group")
+        self._in_group, self._changes_at_begin = True, self._db.total_changes
 
     def commit(self) -> None:
-        for record in self._book.changed():
-            self._put(_QUEUE_KEY + record.name, orjson.dumps(record.to_json()).decode(), "queue")
-        if self.applied != self._applied_before:
-            self.put_fact("applied", self.applied)
-        self._execute("COMMIT")
+        self._execute("RELEASE one_group")
+        self._in_group = False
+        self._changed.update(record.name for record in self._book.changed())
         self._applied_before = self.applied
         self._book.commit()
         self._forget_group()
+        self._groups += self._db.total_changes > self._changes_at_begin
+        if self._groups >= GROUPS_LIMIT or self._db.total_changes - self._changes_before > ROWS_LIMIT:
+            self.flush()
+
+    def flush(self) -> None:
+        """Commit the groups that are kept since the last time: a process that is killed before folds them anew."""
+        if not self._db.in_transaction:
+            return
+        for name in self._changed:
+            self._put(_QUEUE_KEY + name, orjson.dumps(self._book.records[name].to_json()).decode(), "queue")
+        self.put_fact("applied", self.applied)
+        self._execute("COMMIT")
+        self._groups, self._changes_before = 0, self._db.total_changes
+        self._changed.clear()
 
     def rollback(self) -> None:
+        began, self._in_group = self._in_group, False
         try:
-            if self._db.in_transaction:  # after some errors SQLite has rolled back already
-                self._db.execute("ROLLBACK")
+            if began and self._db.in_transaction:
+                self._db.execute("ROLLBACK TO one_group")
+                self._db.execute("RELEASE one_group")
         except sqlite3.Error as error:
             if self._db.in_transaction:
                 raise translated(error, self._path) from error
+        if self._groups and not self._db.in_transaction:  # after some errors SQLite has rolled back all of it
+            raise StoreError(f"{self._path}: groups that had been kept are taken back; the store must be opened anew")
         self._book.rollback()
         self._forget_group()
         self.applied = self._applied_before
@@ -214,6 +249,7 @@ class SqliteStore(Store):
         return []
 
     def checkpoint(self) -> int:
+        self.flush()
         if sqlite_file.is_alone(self._db):
             busy, _, _ = self._row("PRAGMA wal_checkpoint(TRUNCATE)")
             return 0 if busy else self.applied
@@ -230,6 +266,7 @@ class SqliteStore(Store):
             raise translated(error, self._path) from error
 
     def tidy(self) -> None:
+        self.flush()
         try:
             sqlite_file.give_back(self._db)
         except sqlite3.Error as error:
