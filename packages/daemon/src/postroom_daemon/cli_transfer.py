@@ -67,11 +67,11 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 @click.command("import")
-@click.argument("file", default="-", metavar="FILE")
+@click.argument("file", default="-", metavar="[FILE]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 @configured
 def import_command(source: Source, file: str, as_json: bool) -> None:
-    """Take over the queues and messages of FILE, which `postroomd export` wrote; - is standard input.
+    """Take over what `postroomd export` wrote: from FILE, or from standard input (-, or none).
 
     The file is checked as a whole first. Messages keep id, attempts, delay, priority, history and body, and their
     order; one that was leased is ready. What is there already is left as it is: a queue keeps its policy, a message its
