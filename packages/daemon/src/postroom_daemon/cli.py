@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -54,6 +55,11 @@ class Commands(click.Group):
         except PostroomError as error:
             click.echo(f"postroomd: {error}", err=True)
             ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
+        except OSError as error:
+            if error.errno == errno.EPIPE:  # nobody reads the output any more: click ends for that without a word
+                raise
+            click.echo(f"postroomd: {error}", err=True)
+            ctx.exit(1)
 
 
 def versions() -> dict[str, str]:

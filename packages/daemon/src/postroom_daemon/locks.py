@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import pwd
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,17 +25,24 @@ class RootBusy(PostroomError):
     """Another process works on the root."""
 
 
+class RootOfAnother(PostroomError):
+    """The root is another user's, whose daemon could not use what this process would write."""
+
+
 @contextmanager
-def lock_root(config: Config, files: Files, unfinished: bool = False) -> Iterator[None]:
+def lock_root(config: Config, files: Files, unfinished: bool = False, writing: bool = True) -> Iterator[None]:
     """Be alone on a root. Its directories are made if they are missing. ``unfinished``: also on one whose restore was
-    interrupted, to finish it.
+    interrupted, to finish it. Not ``writing``: also on one of another user, only to look.
 
     The journal is the truth: whoever holds it is alone, wherever its directory lies. A lock ends with its process; what
-    the file holds does not matter. Raises ``RootBusy``, ``ChangeoverInterrupted``, ``OSError``.
+    the file holds does not matter. Raises ``RootBusy``, ``RootOfAnother``, ``ChangeoverInterrupted``, ``OSError``.
     """
     with ExitStack() as locks:
         for directory in dict.fromkeys((config.root, config.settings.journal_root)):
-            locks.callback(os.close, _lock(directory, files))
+            fd = _lock(directory, files)
+            locks.callback(os.close, fd)
+            if writing:
+                _check_owner(fd, directory)
         if not unfinished:
             check_whole(config.root)
         yield
@@ -57,3 +65,18 @@ def _lock(directory: Path, files: Files) -> int:
         os.close(fd)
         raise RootBusy(f"{directory}: another postroomd works on this root; stop it first") from None
     return fd
+
+
+def _check_owner(fd: int, directory: Path) -> None:
+    """Whoever has made the lock works here. What root wrote beside him he could neither read nor change."""
+    owner = os.fstat(fd).st_uid
+    if owner == os.geteuid():
+        return
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = f"#{owner}"
+    raise RootOfAnother(
+        f"{directory} belongs to the user {name}, who could not use what is written here: do this as that user, "
+        f"for instance with `sudo -u {name}`"
+    )

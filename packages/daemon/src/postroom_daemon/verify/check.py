@@ -82,7 +82,7 @@ class Verification:
             self._stopped(workspace)
             return
         try:
-            with lock_root(self._config, Files()):
+            with lock_root(self._config, Files(), writing=False):
                 self._stopped(workspace)
         except RootBusy:
             self._report.running = True

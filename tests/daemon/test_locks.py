@@ -1,0 +1,71 @@
+"""Who may work on a root: one process, of the user that the root belongs to."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from postroom_daemon.cli import main
+from tests.daemon.used import files_below
+
+WRITING = (
+    ["run"],
+    ["repair"],
+    ["repair", "--apply"],
+    ["accept-loss"],
+    ["migrate", "--to", "hybrid"],
+    ["backup", "--to", "backup.tar"],
+    ["export"],
+    ["local", "health"],
+    ["restore", "--replace", "--from", "backup"],
+)
+
+
+def postroomd(*words: str):
+    clean = {name: None for name in os.environ if name.startswith("POSTROOM_")}
+    return CliRunner(env=clean).invoke(main, words)
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    root = tmp_path / "root"
+    assert postroomd("init", "--root", str(root)).exit_code == 0
+    assert postroomd("local", "--root", str(root), "publish", "--queue", "q", "--message", "m").exit_code == 0
+    assert postroomd("backup", "--root", str(root), "--to", "backup").exit_code == 0
+    return root
+
+
+@pytest.mark.parametrize("words", WRITING, ids=" ".join)
+def test_who_would_leave_files_that_the_daemon_cannot_use_is_refused(root, monkeypatch, words):
+    before, owner = files_below(root), os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)  # as a superuser, whom no mode stops
+    done = postroomd(words[0], "--root", str(root), *words[1:])
+    assert done.exit_code == 1
+    assert f"{root} belongs to the user " in done.stderr and "do this as that user" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert files_below(root) == before
+
+
+def test_a_root_of_another_user_may_be_verified(root, monkeypatch):
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    done = postroomd("verify", "--root", str(root))
+    assert (done.exit_code, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("words", WRITING[1:], ids=" ".join)
+def test_a_root_that_must_not_be_read_is_told_in_one_line(root, monkeypatch, words):
+    def refuse(path, *rest, **named):
+        if str(path).startswith(str(root)):
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *rest, **named)
+
+    opened = os.open
+    monkeypatch.setattr(os, "open", refuse)
+    done = postroomd(words[0], "--root", str(root), *words[1:])
+    assert done.exit_code == 1
+    assert done.stderr.startswith("postroomd: ") and "Permission denied" in done.stderr
+    assert done.stderr.count("\n") == 1
