@@ -9,8 +9,8 @@ from threading import Event as Signal
 import pytest
 
 from postroom_daemon.stores.base import StoreError, StoreFull
-from tests.conformance.bench import Bench
-from tests.daemon.test_filesystem import MakeBench, expected_of, seen_in, tree
+from tests.conformance.bench import Bench, seen_in
+from tests.daemon.test_filesystem import MakeBench, expected_of, tree
 
 
 class SlowSync:

@@ -55,7 +55,7 @@ def make_root(path: Path, backend: str, count: int = 80) -> Config:
     """A root with a history, whose configuration file names the backend."""
     path.mkdir()
     (path / "config.json").write_text(json.dumps({"nodeId": "press", "backend": backend}))
-    bench, random = Bench(path, backend, **{"sqlite.synchronous": "OFF"}), Random(11)
+    bench, random = Bench(path, backend, 2**24, **{"sqlite.synchronous": "OFF"}), Random(11)
     bench.files.fdatasync = bench.files.fsync = bench.files.syncfs = lambda fd: None  # no power is cut here
     bench.open()
     for _ in range(count):
