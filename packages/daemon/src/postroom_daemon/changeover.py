@@ -96,8 +96,4 @@ def _rename(pairs: list[tuple[str, str]], files: Files) -> None:
 
 def _sync(pairs: list[tuple[str, str]], files: Files) -> None:
     for parent in dict.fromkeys(os.path.dirname(path) for pair in pairs for path in pair):
-        fd = files.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            files.fsync(fd)
-        finally:
-            files.close(fd)
+        files.sync_directory(parent)

@@ -95,14 +95,14 @@ class Files:
         except FileNotFoundError:
             self.close(self.open_directory(path.parent, mode))
             self.mkdir(path, mode)
-            self._sync_directory(path.parent)
+            self.sync_directory(path.parent)
         else:
-            self._sync_directory(path.parent)
+            self.sync_directory(path.parent)
         fd: int = self.open(path, DIRECTORY_FLAGS)
         return fd
 
-    def _sync_directory(self, path: Path) -> None:
-        """Make the names in a directory durable."""
+    def sync_directory(self, path: Path | str) -> None:
+        """Make the names in a directory durable. Raises ``OSError``."""
         fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self.fsync(fd)

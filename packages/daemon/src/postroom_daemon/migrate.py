@@ -152,7 +152,8 @@ def _switch(config: Config, target: Settings, files: Files) -> list[Path]:
         kept += _set_aside(place, suffix, files, replaced=new.exists())
         if new.exists():
             files.rename(new, place)
-    _sync_parents(places(target), files)
+    for directory in {place.parent for place in places(target)}:
+        files.sync_directory(directory)
     if not named_first:
         write_backend(path, target.backend, files)
     for place in places(config.settings):
@@ -171,12 +172,3 @@ def _set_aside(place: Path, suffix: str, files: Files, replaced: bool) -> list[P
     else:
         files.rename(place, aside)
     return [aside]
-
-
-def _sync_parents(paths: list[Path], files: Files) -> None:
-    for directory in {path.parent for path in paths}:
-        fd = files.open_directory(directory)
-        try:
-            files.fsync(fd)
-        finally:
-            files.close(fd)

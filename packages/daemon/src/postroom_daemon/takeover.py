@@ -139,22 +139,14 @@ def _finish(journal: Path, path: Path, files: Files) -> None:
             number += 1
             kept = path.with_name(f"{path.name}{BEFORE}.{number}")
         files.rename(path, kept)
-        _sync(path.parent, files)
+        files.sync_directory(path.parent)
         log.warning("the old database is kept as %s; remove it when you are sure", kept)
     whole = journal / _WHOLE
     for _, segment in list_segments(whole):
         files.rename(segment, journal / segment.name)
-    _sync(journal, files)
+    files.sync_directory(journal)
     files.rmdir(whole)
-    _sync(journal, files)
-
-
-def _sync(directory: Path, files: Files) -> None:
-    fd = files.open_directory(directory)
-    try:
-        files.fsync(fd)
-    finally:
-        files.close(fd)
+    files.sync_directory(journal)
 
 
 def _discard(staging: Path, files: Files) -> None:

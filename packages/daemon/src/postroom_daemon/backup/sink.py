@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
-from ..files import CREATE_FLAGS, DIRECTORY_FLAGS, READ_FLAGS
+from ..files import CREATE_FLAGS, READ_FLAGS, Files
 from .form import TAR_FOLDER, BackupError, FileFacts
 
 #: What stands for a tar on standard output.
@@ -91,7 +91,7 @@ class FolderSink(Sink):
 
     def finish(self) -> None:
         for directory in {(self.workspace / name).parent for name in self.files}:
-            _sync(directory)
+            Files().sync_directory(directory)
 
 
 class TarSink(Sink):
@@ -148,14 +148,14 @@ def open_sink(to: str, workspace: Path) -> Iterator[Sink]:
             sink.finish()
             if file:
                 file.flush()
-            _sync(beside)
+                os.fsync(file.fileno())
             if os.path.lexists(path):
                 raise BackupError(f"{path} was made by somebody else meanwhile")
             beside.rename(path)
         except BaseException:
             _remove(beside)
             raise
-        _sync(path.parent)
+        Files().sync_directory(path.parent)
 
 
 def _make_alone(path: Path, folder: bool, held: ExitStack) -> int:
@@ -189,11 +189,3 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, DIRECTORY_FLAGS if path.is_dir() else READ_FLAGS)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

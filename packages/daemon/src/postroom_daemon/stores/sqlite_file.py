@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 from pathlib import Path
 from typing import Final
+
+from ..files import Files
 
 log = logging.getLogger(__name__)
 
@@ -62,11 +63,7 @@ def adopt(salvaged: Path, path: Path) -> None:
     """Let a salvaged database take the place of the damaged one, which has been set aside. Raises ``OSError``."""
     if salvaged.exists() and not path.exists():
         salvaged.rename(path)
-        directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(directory)
-        finally:
-            os.close(directory)
+        Files().sync_directory(path.parent)
 
 
 def is_alone(db: sqlite3.Connection) -> bool:
