@@ -72,3 +72,11 @@ def test_a_file_that_is_not_whole_changes_nothing(make_daemon: MakeDaemon, cut: 
     assert done.returncode == 1
     assert b"standard input, line " in done.stderr
     assert not (other.root / "journal").exists()
+
+
+def test_a_root_on_which_nothing_was_ever_done_is_not_exported(make_daemon: MakeDaemon) -> None:
+    mistyped = make_daemon()
+    mistyped.root.mkdir()
+    done = mistyped.tool("export")
+    assert (done.returncode, b"there is no journal" in done.stderr) == (1, True)
+    assert not list(mistyped.root.iterdir())

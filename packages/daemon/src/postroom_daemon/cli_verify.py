@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,8 +43,8 @@ def verify(source: Source, deep: bool, as_json: bool, workspace: Path | None) ->
     from .verify import Verification
 
     config = source.load()
-    _be_quiet()
-    report = Verification(config, workspace, deep, (lambda finding: None) if as_json else _show).run()
+    with _quiet():
+        report = Verification(config, workspace, deep, (lambda finding: None) if as_json else _show).run()
     if as_json:
         click.echo(json.dumps(report.to_json()))
     else:
@@ -66,10 +68,10 @@ def repair(source: Source, do_apply: bool, as_json: bool, workspace: Path | None
     from .verify.repair import Repair
 
     config = source.load()
-    _be_quiet()
     on_finding = (lambda finding: None) if as_json else _show
     work = Repair(config, workspace, on_finding, (lambda text: None) if as_json else _say)
-    result = work.apply() if do_apply else work.plan()
+    with _quiet():
+        result = work.apply() if do_apply else work.plan()
     last = result.after or result.before
     if as_json:
         after = result.after.to_json() if result.after else None
@@ -86,9 +88,16 @@ def repair(source: Source, do_apply: bool, as_json: bool, workspace: Path | None
     raise SystemExit(FAULTS_FOUND if last.faults else 0)
 
 
-def _be_quiet() -> None:
+@contextmanager
+def _quiet() -> Iterator[None]:
     """What the daemon's parts would log is told by findings."""
-    logging.getLogger("postroom_daemon").setLevel(logging.CRITICAL)
+    logger = logging.getLogger("postroom_daemon")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _show(finding: Finding) -> None:

@@ -136,6 +136,7 @@ class Journal:
         self._fd = self._files.open(path, _APPEND_FLAGS, self._mode)
         self._size = size
         self.segment = path
+        self.unsynced = True  # what can be read may be in memory only, from a daemon that was killed
 
     def close(self) -> None:
         """Let go of the files; nothing is synced."""

@@ -17,6 +17,7 @@ from .config import Config
 from .files import Files
 from .local import open_local
 from .locks import RootBusy, lock_root
+from .segments import list_segments
 from .state import Ask, State, bodies_in, capture, steady
 
 #: A request of a tool waits so long (s) for its answer: a page of a large root may queue behind other work.
@@ -66,6 +67,12 @@ def reach(config: Config) -> Iterator[Reached]:
             return answer
 
         yield Reached(ask, running=True)
+
+
+def has_journal(config: Config) -> bool:
+    """Whether anything was ever done on the root. Raises ``OSError``."""
+    journal = config.settings.journal_root
+    return journal.is_dir() and bool(list_segments(journal))
 
 
 def is_running(config: Config) -> bool:

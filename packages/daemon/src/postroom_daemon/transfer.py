@@ -16,7 +16,7 @@ from typing import IO, Any, Final
 from postroom_common.events import decode_line
 
 from .config import Config
-from .reach import reach
+from .reach import has_journal, reach
 from .state import Ask, Head, State, StateError, Totals, read_state, write_state
 
 #: What one request imports: so many messages at most, and no further one behind so many bytes.
@@ -29,8 +29,11 @@ _QUEUES: Final = 1000
 def export_state(config: Config, file: IO[bytes], queues: frozenset[str], workspace: Path) -> Totals:
     """Write a root's queues and messages, or those of some queues, to a file.
 
-    Raises ``StateError`` for a queue that is not there, ``StartError``, ``NotReached``, ``OSError``.
+    Raises ``StateError`` for a queue that is not there, or where there is no journal; ``StartError``, ``NotReached``,
+    ``OSError``.
     """
+    if not has_journal(config):
+        raise StateError(f"{config.root}: there is no journal, and so nothing to export")
     with reach(config) as reached, reached.state(config, workspace) as state:
         missing = queues - {record.name for record in state.queues}
         if missing:

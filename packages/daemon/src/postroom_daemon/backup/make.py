@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..config import Config
-from ..reach import reach
-from ..segments import list_segments
+from ..reach import has_journal, reach
 from ..state import Head, Totals, write_state
 from ..state.model import Message
 from .form import CONFIG_NAME, JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, BackupError, Manifest
@@ -23,7 +22,7 @@ def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str,
     ``NotReached`` when the daemon does not answer. There is then nothing at ``to``.
     """
     journal = config.settings.journal_root
-    if not journal.is_dir() or not list_segments(journal):
+    if not has_journal(config):
         raise BackupError(f"{config.root}: there is no journal, and so nothing to back up")
     with open_sink(to, config.root) as sink, reach(config) as reached:
         with reached.state(config, sink.workspace) as state:

@@ -56,7 +56,9 @@ def find_target(manifest: Manifest, journal: Path, wish: Wish) -> Target:
         return target
     _check_not_before(manifest, wish)
     end = end_of(journal)
-    if end is None or end["id"] < manifest.event:
+    if end is None:
+        raise RestoreError(f"{journal} is no journal with events: name the one of the backup's root by --journal")
+    if end["id"] < manifest.event:
         raise RestoreError(f"{journal} ends before the backup's event {manifest.event}: name its journal by --journal")
     if wish.event == manifest.event:
         return target
@@ -92,7 +94,7 @@ def _check_not_before(manifest: Manifest, wish: Wish) -> None:
     if earlier or (wish.wall_ms is not None and wish.wall_ms < manifest.event_wall_ms):
         raise RestoreError(
             f"the backup is of event {manifest.event} of {moment(manifest.event_wall_ms)}: that is the earliest that"
-            " can be restored from it"
+            " can be restored from it; take an older backup, and name the journal that goes on from it by --journal"
         )
 
 

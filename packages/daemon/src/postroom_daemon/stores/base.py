@@ -15,6 +15,7 @@ from postroom_common.errors import PostroomError
 from postroom_common.events import Event
 from postroom_common.protocol import State
 
+from ..files import FULL_ERRNOS
 from ..records import BodyReference, Entry, QueueRecord
 
 
@@ -24,6 +25,11 @@ class StoreError(PostroomError):
 
 class StoreFull(StoreError):
     """There is no space for what was to be kept."""
+
+
+def store_error(error: OSError, where: Path | str) -> StoreError:
+    """An error of the operating system as one of the contract: ``StoreFull`` where only space is lacking."""
+    return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"{where}: {error}")
 
 
 class StoreBusy(StoreError):
@@ -151,7 +157,10 @@ class Store(ABC):
 
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
         """Keep a new message whose body was kept apart. Its queue's record must exist."""
-        raise StoreError(f"{entry.key}: its body is in a file of backend hybrid: use that backend with this journal")
+        raise StoreError(
+            f"{entry.key}: its body is in a file of backend hybrid: use that backend with this journal (after a"
+            " migration, give payloads.replaced-TIME its old name first)"
+        )
 
     @abstractmethod
     def update(self, entry: Entry, before: State) -> None:

@@ -17,23 +17,35 @@ from ..stores.base import BodyLost, Store
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 1024 * 1024
+#: The same while the disk has less than its reserve, of which the answer takes some.
+SMALL_PAGE_BYTES: Final = 16 * 1024
+_PARTS: Final = ("head", "queues", "messages")
 
 
 def read_state(context: Context, fields: Fields) -> Decision:
     """A page of the state as of one event. Raises ``CommandError`` for a part that there is not."""
-    now = {"engineMs": context.now.engine, "wallMs": context.now.wall}
-    return Decision(data=read_page(context.store, fields["part"], fields["after"], fields["limit"]) | now)
+    page_bytes = PAGE_BYTES if context.vitals.room_to_publish() else SMALL_PAGE_BYTES
+    page = read_page(context.store, fields["part"], fields["after"], fields["limit"], page_bytes)
+    return Decision(data=page | {"engineMs": context.now.engine, "wallMs": context.now.wall})
 
 
-def read_page(store: Store, part: str, after: str, limit: int) -> dict[str, Any]:
-    """A page of a store. Raises ``CommandError`` for a part that there is not, ``StoreError``."""
-    read = _PARTS.get(part)
-    if read is None:
+def read_page(store: Store, part: str, after: str, limit: int, page_bytes: int = PAGE_BYTES) -> dict[str, Any]:
+    """A page of a store; one of messages is shorter behind so many bytes of bodies.
+
+    Raises ``CommandError`` for a part that there is not, ``StoreError``.
+    """
+    if part not in _PARTS:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"part must be one of {', '.join(_PARTS)}")
-    return {**read(store, after, limit), "asOfEvent": store.applied}
+    if part == "head":
+        page = _head(store)
+    elif part == "queues":
+        page = _queues(store, after, limit)
+    else:
+        page = _messages(store, after, limit, page_bytes)
+    return {**page, "asOfEvent": store.applied}
 
 
-def _head(store: Store, after: str, limit: int) -> dict[str, Any]:
+def _head(store: Store) -> dict[str, Any]:
     return {**store.fact(FACT_EPOCH), "backend": store.name, "clock": store.fact(FACT_CLOCK)}
 
 
@@ -44,12 +56,12 @@ def _queues(store: Store, after: str, limit: int) -> dict[str, Any]:
     return {"queues": [deepcopy(record.to_json()) for record in records if record], "next": following}
 
 
-def _messages(store: Store, after: str, limit: int) -> dict[str, Any]:
+def _messages(store: Store, after: str, limit: int, page_bytes: int) -> dict[str, Any]:
     entries = store.entries(after, limit + 1)
     shown: list[dict[str, Any]] = []
     size = 0
     for entry in entries[:limit]:
-        if size > PAGE_BYTES:
+        if size > page_bytes:
             break
         found, length = _message(store, entry)
         shown.append(found)
@@ -67,6 +79,3 @@ def _message(store: Store, entry: Entry) -> tuple[dict[str, Any], int]:
     except BodyLost:
         return shown | {"bodyLost": True}, 0
     return shown | {"message": orjson.Fragment(envelope)}, len(envelope)
-
-
-_PARTS: Final = {"head": _head, "queues": _queues, "messages": _messages}
