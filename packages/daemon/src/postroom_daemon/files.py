@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,12 @@ class Files:
     def put(self, directory: int, name: str, data: bytes, mode: int = 0o600, durable: bool = False) -> None:
         """Make a file with all its bytes appear under ``name`` at once; with ``durable``, so that a power cut leaves
         what was there before or all of this. Raises ``OSError``."""
+        self.put_chunks(directory, name, (data,), mode, durable)
+
+    def put_chunks(
+        self, directory: int, name: str, chunks: Iterable[bytes], mode: int = 0o600, durable: bool = False
+    ) -> None:
+        """As ``put``, for more bytes than are to be in memory at once."""
         temporary = name + ".tmp"
         try:
             fd = self.open(temporary, CREATE_FLAGS, mode, dir_fd=directory)
@@ -120,7 +128,8 @@ class Files:
             fd = self.open(temporary, CREATE_FLAGS, mode, dir_fd=directory)
         try:
             try:
-                self.write_all(fd, data)
+                for data in chunks:
+                    self.write_all(fd, data)
                 if durable:
                     self.fsync(fd)
             finally:
@@ -131,3 +140,11 @@ class Files:
             raise
         if durable:
             self.fsync(directory)
+
+
+def remove_all(path: Path) -> None:
+    """Remove what lies at ``path``, a directory with all in it; nothing if there is nothing. Raises ``OSError``."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -7,7 +7,6 @@ stop at any moment leaves a root that works with the old store or the new one, a
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -23,7 +22,7 @@ from .backends import beside, make_store, places
 from .clock import Now
 from .config import BACKENDS, Config, Settings
 from .config_file import CONFIG_NAME, write_backend
-from .files import Files
+from .files import Files, remove_all
 from .local import open_local
 from .locks import lock_root
 from .quarantine import Quarantine
@@ -99,17 +98,10 @@ def _open_unfinished(target: Settings, head: Head, files: Files, quarantine: Qua
     except StoreError:  # if it is the disk, the next attempt tells
         pass
     for place in places(unfinished):
-        _throw_away(place)
+        remove_all(place)
     store = make_store(unfinished, files, quarantine)
     store.open()
     return store
-
-
-def _throw_away(place: Path) -> None:
-    if place.is_dir():
-        shutil.rmtree(place)
-    else:
-        place.unlink(missing_ok=True)
 
 
 def _compare(old: State, new: State, lost: set[str]) -> int:

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from .files import CREATE_FLAGS, READ_FLAGS, Files
+from .files import READ_FLAGS, Files
 
 log = logging.getLogger(__name__)
 
@@ -78,22 +78,10 @@ class Quarantine:
 
     def _copy(self, path: Path, directory: int, name: str) -> None:
         """Copy a file of another file system here, durably."""
-        temporary = name + ".tmp"
         source = self._files.open(path, READ_FLAGS)
         try:
-            target = self._files.open(temporary, CREATE_FLAGS, 0o600, dir_fd=directory)
-            try:
-                try:
-                    while chunk := self._files.read(source, _COPY_BYTES):
-                        self._files.write_all(target, chunk)
-                    self._files.fsync(target)
-                finally:
-                    self._files.close(target)
-                self._files.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
-            except OSError:
-                self._files.unlink(temporary, dir_fd=directory)  # on a full disk it would take what space is left
-                raise
-            self._files.fsync(directory)
+            chunks = iter(lambda: self._files.read(source, _COPY_BYTES), b"")
+            self._files.put_chunks(directory, name, chunks, durable=True)
         finally:
             self._files.close(source)
 

@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import io
 import os
-import shutil
 import sys
 import tarfile
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
-from ..files import CREATE_FLAGS, READ_FLAGS, Files
+from ..files import CREATE_FLAGS, READ_FLAGS, Files, remove_all
 from .form import TAR_FOLDER, BackupError, FileFacts
 
 #: What stands for a tar on standard output.
@@ -153,7 +152,7 @@ def open_sink(to: str, workspace: Path) -> Iterator[Sink]:
                 raise BackupError(f"{path} was made by somebody else meanwhile")
             beside.rename(path)
         except BaseException:
-            _remove(beside)
+            remove_all(beside)
             raise
         Files().sync_directory(path.parent)
 
@@ -164,7 +163,7 @@ def _make_alone(path: Path, folder: bool, held: ExitStack) -> int:
     if os.path.lexists(path):
         with ExitStack() as other:
             _lock(path, other)
-            _remove(path)
+            remove_all(path)
     if folder:
         path.mkdir(mode=0o700)
         return _lock(path, held)
@@ -182,10 +181,3 @@ def _lock(path: Path, held: ExitStack) -> int:
     except BlockingIOError:
         raise BackupError(f"{path}: another backup is being written there") from None
     return fd
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

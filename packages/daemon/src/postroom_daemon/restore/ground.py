@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ..backends import beside, places
 from ..config import Config, Settings
 from ..config_file import CONFIG_NAME, write_backend
-from ..files import Files
+from ..files import Files, remove_all
 from ..journal_order import MOVED_SUFFIX
 from ..segments import is_segment_name
 from ..stores.filesystem import FilesystemStore
@@ -92,7 +92,4 @@ class Ground:
         if self._settings.journal_root.is_dir():
             found += self._settings.journal_root.glob("*.jsonl" + SUFFIX)
         for path in found:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+            remove_all(path)
