@@ -207,6 +207,22 @@ def test_a_start_on_a_full_disk_has_room_from_the_reserve(make_bench: MakeBench)
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == key
 
 
+def test_a_start_of_hybrid_makes_the_directory_of_its_bodies_from_the_reserve(make_bench: MakeBench) -> None:
+    bench, disk = opened(make_bench, "hybrid", **{"hybrid.inlineBelowBytes": "1000"})
+    key = bench.publish()
+    bench.close()
+    bench.config.settings.hybrid_payload_root.rmdir()
+
+    def mkdir(path: Any, mode: int = 0o777, dir_fd: int | None = None) -> None:
+        if disk.free <= 0 and not os.path.isdir(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.mkdir(path, mode, dir_fd=dir_fd)
+
+    disk.free, disk.mkdir = 0, mkdir
+    bench.open()
+    assert bench.do("consume_next", queue="q")["message"]["messageKey"] == key
+
+
 def test_a_start_that_lacks_only_space_says_so(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench, reserve=0)
     bench.publish()

@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ..files import FULL_ERRNOS, Files
+from ..files import Files
 from ..quarantine import Quarantine
 from ..records import HISTORY, Entry, QueueRecord
-from .base import BodyLost, Store, StoreError, StoreFull
+from .base import BodyLost, Store, StoreError, store_error
 from .book import QueueBook
 from .fs_checkpoint import Checkpoint, Checkpoints, CheckpointTask
 from .fs_files import MessageFiles
@@ -121,7 +121,7 @@ class FilesystemStore(Store):
             raise self._error(error) from error
 
     def _error(self, error: OSError) -> StoreError:
-        return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"{self._tree.root}: {error}")
+        return store_error(error, self._tree.root)
 
     def files(self) -> list[Path]:
         return [self._tree.root]

@@ -17,10 +17,10 @@ import orjson
 
 from postroom_common.protocol import State, message_key
 
-from ..files import FULL_ERRNOS, Files
+from ..files import Files
 from ..quarantine import Quarantine
 from ..records import BodyReference, Entry
-from .base import BodyLost, StoreError, StoreFull
+from .base import BodyLost, StoreError, store_error
 from .fs_names import queue_of_directory
 from .payload_audit import Finding, Kept, audit_payloads
 from .payloads import PayloadName, Payloads, directory_of, payload_path
@@ -67,7 +67,7 @@ class HybridStore(SqliteStore):
             self._open_payloads()
         except OSError as error:
             self.close()
-            raise StoreError(f"{self._payloads.root}: {error}") from error
+            raise store_error(error, self._payloads.root) from error
         except BaseException:
             self.close()
             raise
@@ -121,7 +121,7 @@ class HybridStore(SqliteStore):
         try:
             self._payloads.sync()
         except OSError as error:
-            raise _translated(error) from error
+            raise store_error(error, self._payloads.root) from error
         folded = super().checkpoint()
         self._payloads.tidy()
         return folded
@@ -155,7 +155,7 @@ class HybridStore(SqliteStore):
         try:
             self._payloads.check()
         except OSError as error:
-            raise _translated(error) from error
+            raise store_error(error, self._payloads.root) from error
 
     # --- bodies -----------------------------------------------------------------------------------------------
 
@@ -165,14 +165,14 @@ class HybridStore(SqliteStore):
         try:
             self._payloads.write(payload_path(seq, queue, key), envelope)
         except OSError as error:
-            raise _translated(error) from error
+            raise store_error(error, self._payloads.root) from error
         return BodyReference.of(envelope)
 
     def sync_bodies(self) -> None:
         try:
             self._payloads.sync()
         except OSError as error:
-            raise _translated(error) from error
+            raise store_error(error, self._payloads.root) from error
 
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
         self._add(entry, orjson.dumps(reference.to_json()).decode(), _PAYLOAD)
@@ -200,7 +200,7 @@ class HybridStore(SqliteStore):
         try:
             body = self._payloads.read(path, reference)
         except OSError as error:
-            raise _translated(error) from error
+            raise store_error(error, self._payloads.root) from error
         if body is None:
             raise BodyLost(key, f"{self._payloads.root / path} is missing, damaged or another message's")
         self._read = (key, body)
@@ -234,7 +234,7 @@ class HybridStore(SqliteStore):
         try:
             self._payloads.set_aside(path, "no message refers to it")
         except OSError as error:
-            raise _translated(error) from error
+            raise store_error(error, self._payloads.root) from error
 
     def _refers(self, name: PayloadName) -> bool:
         """Whether the body of a message lies there."""
@@ -256,7 +256,3 @@ def _reference(key: str, value: str, kind: str, crc: int | None) -> BodyReferenc
         return BodyReference.from_json(orjson.loads(value)) if value_holds(key, value, kind, crc) else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-
-
-def _translated(error: OSError) -> StoreError:
-    return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"payloads: {error}")
