@@ -145,6 +145,7 @@ EVENTFUL: tuple[tuple[str, dict[str, Any]], ...] = (
     ("publish", {}),
     ("consume_next", {}),
     ("nack", {}),
+    ("import_state", {"engineMs": 0, "wallMs": 0}),
 )
 
 
@@ -155,6 +156,8 @@ def test_every_field_of_every_event_and_traffic_line_is_named(daemon: Daemon) ->
         target = {"messageKey": lease["messageKey"], "leaseId": lease["leaseId"]} if settles else {"queue": "eventful"}
         if command == "reprocess_dlq":
             target = {"messageKey": lease["messageKey"]}
+        elif command == "import_state":
+            target = {}
         data = daemon.ask(command, **target, **options)
         lease = data.get("lease") or lease
     events = lines_of(daemon.root / "journal")

@@ -213,6 +213,16 @@ class Client(object):
         """A queue's policy in effect, and what was set by ``set_policy``."""
         return self._send("get_policy", timeout, queue=queue)
 
+    def read_state(self, part=None, after=None, limit=None, timeout=None):
+        """A page of all that the daemon knows; for the user that it runs as, and for root."""
+        return self._send("read_state", timeout, part=part, after=after, limit=limit)
+
+    def import_state(self, engine_ms, wall_ms, queues=None, messages=None, timeout=None):
+        """Take over queues and messages as another daemon's ``read_state`` gave them; for the same users."""
+        return self._send(
+            "import_state", timeout, engine_ms=engine_ms, wall_ms=wall_ms, queues=queues, messages=messages
+        )
+
     # -- below the commands
 
     @property

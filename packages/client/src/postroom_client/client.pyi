@@ -1,5 +1,5 @@
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from typing_extensions import Self
@@ -115,6 +115,21 @@ class Client:
     def resume(self, queue: str, operation: str | None = None, timeout: float | None = None) -> dict[str, Any]: ...
     def set_policy(self, queue: str, policy: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]: ...
     def get_policy(self, queue: str, timeout: float | None = None) -> dict[str, Any]: ...
+    def read_state(
+        self,
+        part: str | None = None,
+        after: str | None = None,
+        limit: int | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]: ...
+    def import_state(
+        self,
+        engine_ms: int,
+        wall_ms: int,
+        queues: Sequence[Mapping[str, Any]] | None = None,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        timeout: float | None = None,
+    ) -> dict[str, Any]: ...
     @property
     def client_id(self) -> str: ...
     def call(
