@@ -208,7 +208,7 @@ def test_a_start_on_a_full_disk_has_room_from_the_reserve(make_bench: MakeBench)
 
 
 def test_a_start_of_hybrid_makes_the_directory_of_its_bodies_from_the_reserve(make_bench: MakeBench) -> None:
-    bench, disk = opened(make_bench, "hybrid", **{"hybrid.inlineBelowBytes": "1000"})
+    bench, disk = opened(make_bench, "hybrid", 4 * MIB, **{"hybrid.inlineBelowBytes": "1000"})
     key = bench.publish()
     bench.close()
     bench.config.settings.hybrid_payload_root.rmdir()
