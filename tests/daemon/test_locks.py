@@ -1,13 +1,19 @@
-"""Who may work on a root: one process, of the user that the root belongs to."""
+"""Who may work on a root: one process, of the user that the root belongs to, on a store that is no other root's."""
 
 from __future__ import annotations
 
 import os
+from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
 
 from postroom_daemon.cli import main
+from postroom_daemon.clock import Clock
+from postroom_daemon.config import load
+from postroom_daemon.files import Files
+from postroom_daemon.ids import Ids
+from postroom_daemon.root import Sources, StartError, open_root
 from tests.daemon.used import files_below
 
 WRITING = (
@@ -69,3 +75,24 @@ def test_a_root_that_must_not_be_read_is_told_in_one_line(root, monkeypatch, wor
     assert done.exit_code == 1
     assert done.stderr.startswith("postroomd: ") and "Permission denied" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("backend", "key"), [("filesystem", "filesystem.root"), ("hybrid", "hybrid.payloadRoot")])
+def test_two_roots_never_work_on_the_same_files_of_messages(tmp_path, backend, key):
+    messages = tmp_path / "messages"
+    given = {"backend": backend, key: str(messages)}
+    for name in ("one", "other"):
+        assert postroomd("init", "--root", str(tmp_path / name)).exit_code == 0
+    configs = [load(tmp_path / name, None, {}, given) for name in ("one", "other")]
+    with closing(open_root(configs[0], Sources(Files(), Clock, Ids()))):
+        pass  # the store makes its directory
+    refused = pytest.raises(StartError, match=f"{messages}: a postroomd works on it for another root")
+    with closing(open_root(configs[0], Sources(Files(), Clock, Ids()))), refused:
+        open_root(configs[1], Sources(Files(), Clock, Ids()))
+
+
+def test_a_root_may_be_named_by_a_link(root):
+    link = root.with_name("link")
+    link.symlink_to(root)
+    done = postroomd("local", "--root", str(link), "status", "--queue", "q")
+    assert (done.exit_code, done.stderr) == (0, "")

@@ -285,7 +285,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     Raises ``ConfigurationError`` naming source, key and what is expected.
     """
     warnings: list[str] = []
-    root = Path(os.path.abspath(root))
+    root = Path(os.path.realpath(root))  # /var/lib/postroom is a link under systemd's DynamicUser
     path = config_file or root / CONFIG_NAME
     content = ConfigFile()
     read = config_file is not None or path.exists()

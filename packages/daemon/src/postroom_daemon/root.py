@@ -20,7 +20,7 @@ from .files import FULL_ERRNOS, Files
 from .ids import Ids
 from .journal import Journal, JournalRefused, JournalUnknown
 from .journal_order import Owner
-from .locks import RootBusy, RootOfAnother, lock_root
+from .locks import RootBusy, RootOfAnother, StoreBusy, lock_root
 from .policies import Policies
 from .quarantine import Quarantine
 from .records import FACT_EPOCH
@@ -93,7 +93,7 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
             reserve = _reserve(config, files)
             locks.callback(reserve.close)
             return _open_with_reserve(config, sources, reserve, locks)
-        except (RootBusy, RootOfAnother, ChangeoverInterrupted) as error:
+        except (RootBusy, RootOfAnother, StoreBusy, ChangeoverInterrupted) as error:
             raise StartError(str(error)) from error
         except (OSError, StoreError, JournalRefused, JournalUnknown) as error:
             raise StartError(f"{config.root}: {error}", _lacks_space(error)) from error
