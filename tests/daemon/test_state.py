@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BytesIO
@@ -14,9 +16,12 @@ import orjson
 import pytest
 
 from postroom_common.events import decode_line, encode_line
+from postroom_common.protocol import State as MessageState
 from postroom_daemon.backends import make_store
 from postroom_daemon.quarantine import Quarantine
+from postroom_daemon.records import BodyReference, Entry
 from postroom_daemon.state import Ask, State, StateError, bodies_in, capture, load, read_state, steady, write_state
+from postroom_daemon.stores.payloads import payload_path
 from tests.conformance.bench import Bench
 
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
@@ -225,3 +230,27 @@ def test_a_file_that_is_cut_damaged_or_put_together_anew_is_refused_with_the_pla
     newer = encode_line(decode_line(lines[0]) | {"format": 2})
     with pytest.raises(StateError, match="newer"):
         read_state(BytesIO(newer + b"".join(lines[1:])), "state")
+
+
+def test_a_body_is_lost_where_its_file_is_at_fault_and_not_where_the_machine_is(tmp_path: Path) -> None:
+    entry, body = Entry("msg:q:1", "q", MessageState.READY, 0, 1, 0, 0), b"body"
+    read, reference, path = bodies_in(tmp_path), BodyReference.of(body), tmp_path / payload_path(1, "q", "msg:q:1")
+    assert read(entry, reference) is None
+    path.parent.mkdir(parents=True)
+    path.write_bytes(body)
+    assert read(entry, reference) == body
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            read(entry, reference)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    path.write_bytes(b"body and more")
+    assert read(entry, reference) is None
+    path.unlink()
+    os.mkfifo(path)
+    assert read(entry, reference) is None
+    path.unlink()
+    path.mkdir()
+    assert read(entry, reference) is None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from postroom_common.events import Event, EventType
 
+from ..files import LOST_ERRNOS, READ_FLAGS
 from ..fold import apply
 from ..records import BodyReference, Entry, QueueRecord, entry_from_json, history_fact
 from ..stores.memory import MemoryStore
@@ -18,12 +20,17 @@ Body = Callable[[Entry, BodyReference], bytes | None]
 
 
 def bodies_in(root: Path) -> Body:
-    """Reads the bodies that the hybrid store keeps in files below ``root``."""
+    """Reads the bodies that the hybrid store keeps in files below ``root``. Raises ``OSError`` where the fault is not
+    the file's: such a body is not lost."""
 
     def read(entry: Entry, reference: BodyReference) -> bytes | None:
+        path = root / payload_path(entry.seq, entry.queue, entry.key)
         try:
-            body = (root / payload_path(entry.seq, entry.queue, entry.key)).read_bytes()
-        except OSError:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, READ_FLAGS)) as file:
+                body = file.read(reference.length + 1) or b""
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
             return None
         return body if BodyReference.of(body) == reference else None
 
