@@ -7,7 +7,6 @@ that are lost stay lost: no event is made up for them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +17,7 @@ from ..journal_audit import Finding, FindingKind, JournalAudit
 from ..journal_order import MOVED_SUFFIX
 from ..quarantine import Quarantine
 from ..segments import read_lines, segment_name
-
-Say = Callable[[str], None]
+from .report import Say
 
 #: Findings whose bytes count for nothing.
 _CUT: Final = frozenset({FindingKind.DAMAGED, FindingKind.INCOMPLETE_REQUEST, FindingKind.DISORDER})

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from ..files import Files
 from ..stores.hybrid import HybridStore
 from ..stores.payload_audit import FindingKind
 from ..stores.payloads import PayloadName, shard_of
-
-Say = Callable[[str], None]
+from .report import Say
 
 
 def put_back(store: HybridStore, root: Path, files: Files, say: Say) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,7 +39,7 @@ from .findings import Finding, Kind
 from .journal_repair import repair_journal
 from .looking import look
 from .mending import Mender
-from .report import OnFinding, Report
+from .report import OnFinding, Report, Say
 from .trees import orphan_rows
 
 #: A root with one of these is left alone.
@@ -51,8 +51,6 @@ _PASSES: Final = 4
 _RANGES: Final = 1000
 #: Characters of a key that the name of what is kept tells.
 _NAME_LIMIT: Final = 150
-
-Say = Callable[[str], None]
 
 #: The rooms of the daemon that set aside and put back; what recovery tells beside it is found again at the end.
 _ROOT_LOGGER: Final = "postroom_daemon"

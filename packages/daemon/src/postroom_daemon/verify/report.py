@@ -13,6 +13,7 @@ from .findings import Finding, Kind
 HELD_LIMIT: Final = 1000
 
 OnFinding = Callable[[Finding], None]
+Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
