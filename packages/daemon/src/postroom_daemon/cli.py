@@ -20,9 +20,9 @@ from postroom_common.policy import Policy
 from postroom_common.protocol import PROTOCOL_VERSION
 
 from .cli_backup import backup_command, restore
-from .cli_local import LOCAL_COMMANDS, json_option
+from .cli_local import LOCAL_COMMANDS, always_json_option
 from .cli_migrate import migrate
-from .cli_options import Source, configured, root_option
+from .cli_options import Source, configured, json_option, root_option
 from .cli_transfer import export_command, import_command
 from .cli_verify import repair, verify
 from .config import SETTINGS, Config
@@ -138,7 +138,7 @@ def init(root: Path) -> None:
 
 
 @main.command("check-config")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@json_option
 @configured
 def check_config(source: Source, as_json: bool) -> None:
     """Show the configuration in force.
@@ -160,7 +160,7 @@ def check_config(source: Source, as_json: bool) -> None:
 
 
 @main.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@json_option
 def version(as_json: bool) -> None:
     """Show the versions of program and protocol."""
     if as_json:
@@ -170,7 +170,7 @@ def version(as_json: bool) -> None:
 
 
 @main.group(commands=LOCAL_COMMANDS)
-@json_option
+@always_json_option
 @partial(configured, root_required=False)
 @click.pass_context
 def local(context: click.Context, source: Source) -> None:
@@ -185,7 +185,7 @@ def local(context: click.Context, source: Source) -> None:
 
 
 @main.command("accept-loss")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@json_option
 @configured
 def accept_loss(source: Source, as_json: bool) -> None:
     """Take note of events of DIR that are lost, while no daemon runs there.

@@ -13,18 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from postroom_common.errors import PostroomError
-
-from .cli_options import Source, configured
+from .cli_options import Source, configured, json_option
 
 if TYPE_CHECKING:
     from .restore import Restored, Wish
 
 #: Keys of lost messages that a text names; JSON has them all.
 _SHOWN_KEYS = 20
-_json_option: Callable[[Any], Any] = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object instead of text."
-)
 
 
 def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
@@ -38,7 +33,7 @@ def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
         help="New folder; or new tar, when it ends in .tar, .tar.gz or .tgz; or - for a tar on standard output.",
     )
     @click.option("--without-journal", is_flag=True, help="Leave out the events that led to the state.")
-    @_json_option
+    @json_option
     @configured
     def backup(source: Source, to: str, without_journal: bool, as_json: bool) -> None:
         """Write all that DIR holds at one event to DEST.
@@ -46,9 +41,7 @@ def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
         The daemon may run, and goes on working meanwhile. DEST is there in the end, whole and synced, or it is not;
         what is there already is never overwritten. A tar on standard output is whole when the exit code is 0.
         """
-        config = source.load()
-        if not config.root.is_dir():
-            raise PostroomError(f"{config.root} does not exist: there is nothing to back up")
+        config = source.load_root("back up")
         if to == "-" and sys.stdout.isatty():
             raise click.UsageError("--to -: standard output is a terminal; send it to a file or a program")
         from .backup import make_backup
@@ -93,7 +86,7 @@ def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
     help="Directory of the bodies that this journal refers to, for hybrid (default: that of DIR).",
 )
 @click.option("--replace", is_flag=True, help="Move what is in DIR to DIR/replaced-TIME. Nothing is deleted.")
-@_json_option
+@json_option
 @configured
 def restore(
     source: Source,

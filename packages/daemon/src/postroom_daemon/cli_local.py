@@ -77,7 +77,7 @@ _POLICY_NAMES: Final = {
 }
 
 
-json_option: Final = click.option(
+always_json_option: Final = click.option(
     "--json", is_flag=True, expose_value=False, help="One JSON object, as is printed in any case."
 )
 _root_option: Final = click.Option(
@@ -117,7 +117,7 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
     if command in (Command.PAUSE, Command.RESUME):
         params.append(click.Option(["--publish", "publishing"], is_flag=True, help="The same as --operation publish."))
     params.append(_root_option)
-    return json_option(click.Command(name, callback=carry_out, params=params, help=help, short_help=help))
+    return always_json_option(click.Command(name, callback=carry_out, params=params, help=help, short_help=help))
 
 
 def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) -> None:

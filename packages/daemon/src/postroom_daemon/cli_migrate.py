@@ -6,9 +6,7 @@ import json
 
 import click
 
-from postroom_common.errors import PostroomError
-
-from .cli_options import Source, configured
+from .cli_options import Source, configured, json_option
 from .config import BACKENDS
 
 _CHOICES = sorted(name for name, backend in BACKENDS.items() if backend != "memory")
@@ -16,7 +14,7 @@ _CHOICES = sorted(name for name, backend in BACKENDS.items() if backend != "memo
 
 @click.command()
 @click.option("--to", "target", type=click.Choice(_CHOICES), required=True, help="Backend to migrate to.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@json_option
 @configured
 def migrate(source: Source, target: str, as_json: bool) -> None:
     """Move all messages of DIR to another backend, while no daemon runs there.
@@ -27,9 +25,7 @@ def migrate(source: Source, target: str, as_json: bool) -> None:
     """
     from .migrate import migrate as carry_out
 
-    config = source.load()
-    if not config.root.is_dir():
-        raise PostroomError(f"{config.root} does not exist: there is nothing to migrate")
+    config = source.load_root("migrate")
     done = carry_out(config, target, lambda text: click.echo(text, err=True))
     if as_json:
         kept = [str(path) for path in done.kept]

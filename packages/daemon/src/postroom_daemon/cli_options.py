@@ -47,6 +47,13 @@ class Source:
         _check_root(self.root)
         return load(self.root, self._file, os.environ, self._flags)
 
+    def load_root(self, purpose: str) -> Config:
+        """As ``load``, of a root that must be there: else there is nothing to ``purpose``."""
+        config = self.load()
+        if not config.root.is_dir():
+            raise PostroomError(f"{config.root} does not exist: there is nothing to {purpose}")
+        return config
+
 
 def _check_root(root: Path) -> None:
     try:
@@ -79,6 +86,11 @@ _config_option = click.option(
     "config_file",
     type=click.Path(path_type=Path, readable=False),
     help="Configuration file instead of DIR/config.json.",
+)
+
+
+json_option: Callable[[Callback], Callback] = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object instead of text."
 )
 
 

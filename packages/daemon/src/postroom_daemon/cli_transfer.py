@@ -16,7 +16,7 @@ import click
 
 from postroom_common.errors import PostroomError
 
-from .cli_options import Source, configured
+from .cli_options import Source, configured, json_option
 
 #: Ends the name of a file that is not whole.
 _UNFINISHED: Final = ".unfinished"
@@ -34,9 +34,7 @@ def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
     """
     from .transfer import export_state
 
-    config = source.load()
-    if not config.root.is_dir():
-        raise PostroomError(f"{config.root} does not exist: there is nothing to export")
+    config = source.load_root("export")
     if to == "-":
         if sys.stdout.isatty():
             raise click.UsageError("standard output is a terminal: send it to a file or a program, or name one by --to")
@@ -68,7 +66,7 @@ def _new_file(path: Path) -> Iterator[IO[bytes]]:
 
 @click.command("import")
 @click.argument("file", default="-", metavar="[FILE]")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
+@json_option
 @configured
 def import_command(source: Source, file: str, as_json: bool) -> None:
     """Take over what `postroomd export` wrote: from FILE, or from standard input (-, or none).

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .cli_options import Source, configured
+from .cli_options import Source, configured, json_option
 
 if TYPE_CHECKING:
     from .verify import Finding, Report
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 #: Exit code when something is wrong with the root.
 FAULTS_FOUND: Final = 3
 
-_json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object instead of text.")
 _workspace_option = click.option(
     "--workspace",
     type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
@@ -29,7 +28,7 @@ _workspace_option = click.option(
 
 @click.command()
 @click.option("--deep", is_flag=True, help="Let SQLite check all pages of its database as well, as `repair` does.")
-@_json_option
+@json_option
 @_workspace_option
 @configured
 def verify(source: Source, deep: bool, as_json: bool, workspace: Path | None) -> None:
@@ -54,7 +53,7 @@ def verify(source: Source, deep: bool, as_json: bool, workspace: Path | None) ->
 
 @click.command()
 @click.option("--apply", "do_apply", is_flag=True, help="Do it; without this, only say what would be done.")
-@_json_option
+@json_option
 @_workspace_option
 @configured
 def repair(source: Source, do_apply: bool, as_json: bool, workspace: Path | None) -> None:
