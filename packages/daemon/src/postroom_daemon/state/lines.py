@@ -94,6 +94,8 @@ def _messages(reader: _Reader, line: dict[str, Any], queues: int) -> Iterator[Me
         raise StateError(f"{reader.place}: {queues} queues and {count} messages came before, which it does not confirm")
     if line["digest"] != reader.digest_before:
         raise StateError(f"{reader.place}: the digest of the file does not hold")
+    if reader.goes_on():
+        raise StateError(f"{reader.place}: the state ends here, the file does not: each needs a file of its own")
 
 
 class _Reader:
@@ -108,6 +110,10 @@ class _Reader:
     def place(self) -> str:
         """Where the line is that was read last."""
         return f"{self._name}, line {self._number}"
+
+    def goes_on(self) -> bool:
+        """Whether anything stands behind the line that was read last."""
+        return bool(self._file.readline())
 
     def next(self) -> dict[str, Any]:
         line = self._file.readline()
