@@ -19,6 +19,7 @@ from postroom_daemon.backup import BackupError, make, make_backup, open_backup, 
 from postroom_daemon.backup.form import Manifest
 from postroom_daemon.changeover import ChangeoverInterrupted
 from postroom_daemon.state import State
+from postroom_daemon.unfinished import PlaceTaken
 from tests.daemon.pasts import MakeBench, Past
 
 
@@ -90,10 +91,10 @@ def test_a_place_that_is_taken_is_refused(make_bench: MakeBench, tmp_path: Path)
     past = Past.begin(make_bench())
     for name in ("folder", "file.tar"):
         (tmp_path / name).mkdir()
-        with pytest.raises(BackupError, match="exists already"):
+        with pytest.raises(PlaceTaken, match="exists already"):
             past.back_up(tmp_path / name)
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(BackupError, match="exists already"):
+    with pytest.raises(PlaceTaken, match="exists already"):
         past.back_up(tmp_path / "link")
 
 
@@ -131,7 +132,7 @@ def test_what_a_killed_backup_has_left_is_replaced_unless_that_is_still_at_work(
     assert not left.exists()
     with (
         sink.open_sink(str(tmp_path / f"other-{name}"), tmp_path),
-        pytest.raises(BackupError, match="another backup is being written"),
+        pytest.raises(PlaceTaken, match="somebody else is writing"),
     ):
         past.back_up(tmp_path / f"other-{name}")
 

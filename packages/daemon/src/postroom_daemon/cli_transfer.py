@@ -10,16 +10,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
-from typing import IO, Final
+from typing import IO
 
 import click
 
 from postroom_common.errors import PostroomError
 
 from .cli_options import Source, configured, json_option
-
-#: Ends the name of a file that is not whole.
-_UNFINISHED: Final = ".unfinished"
 
 
 @click.command("export")
@@ -33,6 +30,7 @@ def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
     may run, and goes on working meanwhile. FILE is there in the end, whole, or it is not.
     """
     from .transfer import export_state
+    from .unfinished import new_file
 
     config = source.load_root("export")
     if to == "-":
@@ -41,27 +39,9 @@ def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
         totals = export_state(config, sys.stdout.buffer, frozenset(queues), Path(gettempdir()))
     else:
         path = Path(os.path.abspath(to))
-        with _new_file(path) as file:
+        with new_file(path) as file:
             totals = export_state(config, file, frozenset(queues), path.parent)
     click.echo(f"{totals.messages} messages of {totals.queues} queues", err=True)
-
-
-@contextmanager
-def _new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file that gets its name when it is whole and synced."""
-    if path.exists():
-        raise PostroomError(f"{path} exists already; it is left as it is")
-    unfinished = path.with_name(path.name + _UNFINISHED)
-    try:
-        with open(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.rename(path)
-    except OSError as error:
-        raise PostroomError(f"{path}: {error.strerror or error}") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 @click.command("import")

@@ -18,8 +18,8 @@ from .sink import Sink, open_sink
 def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str, str]) -> Manifest:
     """Write all that a root holds at one event to ``to``: a new folder, a new tar by the ending of its name, or ``-``.
 
-    ``versions`` are told in the manifest. Raises ``BackupError``, ``StartError``, ``StateError``, ``OSError``, and
-    ``NotReached`` when the daemon does not answer. There is then nothing at ``to``.
+    ``versions`` are told in the manifest. Raises ``BackupError``, ``PlaceTaken``, ``StartError``, ``StateError``,
+    ``OSError``, and ``NotReached`` when the daemon does not answer. There is then nothing new at ``to``.
     """
     journal = config.settings.journal_root
     if not has_journal(config):

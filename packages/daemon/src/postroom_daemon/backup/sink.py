@@ -1,8 +1,7 @@
-"""Where a backup is written: a folder or a tar beside its place, which gets its name when it is whole and synced."""
+"""Where a backup is written: a folder, a tar, or a tar on standard output."""
 
 from __future__ import annotations
 
-import fcntl
 import gzip
 import hashlib
 import io
@@ -17,13 +16,12 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final
 
-from ..files import CREATE_FLAGS, READ_FLAGS, Files, remove_all
-from .form import TAR_FOLDER, BackupError, FileFacts
+from ..files import CREATE_FLAGS, Files
+from ..unfinished import new_file, new_folder
+from .form import TAR_FOLDER, FileFacts
 
 #: What stands for a tar on standard output.
 STDOUT: Final = "-"
-#: Ends the name of a backup that is not whole.
-UNFINISHED: Final = ".unfinished"
 _BUFFER_BYTES: Final = 2**20
 #: Compression that is as strong as it is worth the time.
 _LEVEL: Final = 6
@@ -122,62 +120,18 @@ def open_sink(to: str, workspace: Path) -> Iterator[Sink]:
     """Where a backup named ``to`` goes. When the block ends it is there, whole and durable; when it fails, it is not.
 
     ``workspace`` is used for a tar on standard output: there, the reader has to look whether the tar is whole. Raises
-    ``BackupError`` when there is something of that name, ``OSError``.
+    ``PlaceTaken`` when there is something of that name, ``OSError``.
     """
-    if to == STDOUT:
-        sink: Sink = TarSink(sys.stdout.buffer, False, workspace)
+    path = Path(os.path.abspath(to))
+    with ExitStack() as place:
+        sink: Sink
+        if to == STDOUT:
+            sink = TarSink(sys.stdout.buffer, False, workspace)
+        elif path.name.endswith((".tar", *_PACKED)):
+            sink = TarSink(place.enter_context(new_file(path)), path.name.endswith(_PACKED), path.parent)
+        else:
+            sink = FolderSink(place.enter_context(new_folder(path)))
         yield sink
         sink.finish()
+    if to == STDOUT:
         sys.stdout.buffer.flush()
-        return
-    path = Path(os.path.abspath(to))
-    if os.path.lexists(path):
-        raise BackupError(f"{path} exists already: name a new place")
-    beside = path.with_name(path.name + UNFINISHED)
-    with ExitStack() as opened:
-        if path.name.endswith((".tar", *_PACKED)):
-            file = opened.enter_context(open(_make_alone(beside, folder=False, held=opened), "wb", closefd=False))
-            sink = TarSink(file, path.name.endswith(_PACKED), path.parent)
-        else:
-            file = None
-            _make_alone(beside, folder=True, held=opened)
-            sink = FolderSink(beside)
-        try:
-            yield sink
-            sink.finish()
-            if file:
-                file.flush()
-                os.fsync(file.fileno())
-            if os.path.lexists(path):
-                raise BackupError(f"{path} was made by somebody else meanwhile")
-            beside.rename(path)
-        except BaseException:
-            remove_all(beside)
-            raise
-        Files().sync_directory(path.parent)
-
-
-def _make_alone(path: Path, folder: bool, held: ExitStack) -> int:
-    """Make what is not whole yet, and hold its lock; what a backup that was killed has left is removed before. Its
-    descriptor."""
-    if os.path.lexists(path):
-        with ExitStack() as other:
-            _lock(path, other)
-            remove_all(path)
-    if folder:
-        path.mkdir(mode=0o700)
-        return _lock(path, held)
-    fd = os.open(path, CREATE_FLAGS, 0o600)
-    held.callback(os.close, fd)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    return fd
-
-
-def _lock(path: Path, held: ExitStack) -> int:
-    fd = os.open(path, READ_FLAGS)
-    held.callback(os.close, fd)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise BackupError(f"{path}: another backup is being written there") from None
-    return fd
