@@ -15,7 +15,8 @@ def queue(name):
 
 
 def event(number, **fields):
-    own = {"id": number, "req": number, "grp": number, "wallMs": 0, "type": "published", "queue": "q"}
+    own = {"id": number, "epoch": 1, "req": number, "grp": number, "engineMs": 0, "wallMs": 0}
+    own |= {"type": "published", "queue": "q"}
     return own | {"key": f"msg:q:{number:012}"} | fields
 
 
