@@ -80,3 +80,11 @@ def test_a_root_on_which_nothing_was_ever_done_is_not_exported(make_daemon: Make
     done = mistyped.tool("export")
     assert (done.returncode, b"there is no journal" in done.stderr) == (1, True)
     assert not list(mistyped.root.iterdir())
+
+
+def test_what_a_root_may_publish_can_be_imported_into_it_while_it_runs(make_daemon: MakeDaemon) -> None:
+    large = {"limits": {"requestBytes": 8 * 1024 * 1024}}
+    source, target = make_daemon(config=large), make_daemon(config=large).start()
+    source.start().publish("q", "x" * (5 * 1024 * 1024))
+    done = target.tool("import", data=source.tool("export").stdout)
+    assert done.stdout == b"1 messages and 1 queues imported; 0 were there already\n", done.stderr

@@ -57,7 +57,11 @@ def reach(config: Config) -> Iterator[Reached]:
         with open_local(config, still=True) as session:
             yield Reached(session.call, running=False)
         return
-    with postroom_client.Client(str(config.settings.ipc_root), timeout=TIMEOUT_S) as client:
+    settings = config.settings
+    client = postroom_client.Client(
+        str(settings.ipc_root), timeout=TIMEOUT_S, max_request_bytes=settings.limits_request_bytes
+    )
+    with client:
 
         def ask(command: str, payload: dict[str, object]) -> dict[str, object]:
             try:
