@@ -265,6 +265,16 @@ class Config:
     sources: Mapping[str, str] = field(default_factory=dict)
     file: Path | None = None
 
+    @property
+    def quarantine_root(self) -> Path:
+        """Where what cannot be used is kept."""
+        return self.root / "quarantine"
+
+    @property
+    def layers(self) -> dict[str, Layer]:
+        """What is configured of the policy of each queue."""
+        return {name: queue.policy for name, queue in self.queues.items()}
+
     def values(self) -> dict[str, Any]:
         """Every setting's value by key, as JSON shows it."""
         found = {key: getattr(self.settings, name) for key, name in ATTRIBUTES.items()}

@@ -62,7 +62,7 @@ def migrate(config: Config, backend: str, say: Callable[[str], None], files: Fil
     with open_local(config, still=True) as session:
         head = steady(session.call).head
         say(f"filling a {new} store with the messages of {old}, as of event {head.event}")
-        store = _open_unfinished(target, head, files, Quarantine(config.root / "quarantine", files))
+        store = _open_unfinished(target, head, files, Quarantine(config.quarantine_root, files))
         try:
             lost = load(steady(session.call), store)
             say("comparing the two")

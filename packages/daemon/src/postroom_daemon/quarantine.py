@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import time
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -34,7 +35,7 @@ class Quarantine:
         try:
             changed_ns = self.root.stat().st_mtime_ns
             if changed_ns != self._counted_ns:
-                self._bytes = _bytes_under(self.root)
+                self._bytes = sum(islice(sizes_kept(self.root), _COUNTED))
                 self._counted_ns = changed_ns
         except OSError:
             return 0
@@ -86,6 +87,7 @@ class Quarantine:
             self._files.close(source)
 
 
-def _bytes_under(root: Path) -> int:
-    paths = islice((Path(directory, name) for directory, _, names in os.walk(root) for name in names), _COUNTED)
-    return sum(path.lstat().st_size for path in paths)
+def sizes_kept(root: Path) -> Iterator[int]:
+    """The sizes of all files in a quarantine; none where there is no such directory. Raises ``OSError``."""
+    for directory, _, names in os.walk(root):
+        yield from (Path(directory, name).lstat().st_size for name in names)

@@ -136,7 +136,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         clock, repeats = sources.clock(), Repeats()
         recovery = Recovery(store, journal, _quarantine(config, files), repeats, sources.ids)
         recovery.run(clock)
-        policies = Policies(config.defaults, {name: queue.policy for name, queue in config.queues.items()})
+        policies = Policies(config.defaults, config.layers)
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         parts = Parts(
@@ -170,7 +170,7 @@ def _reserve(config: Config, files: Files) -> Reserve:
 
 
 def _quarantine(config: Config, files: Files) -> Quarantine:
-    return Quarantine(config.root / "quarantine", files)
+    return Quarantine(config.quarantine_root, files)
 
 
 def _journal(config: Config, files: Files) -> Journal:

@@ -79,7 +79,7 @@ def _write_events(
     journal, wall = settings.journal_root, clock.now().wall
     # Engine time begins so that everything has the age that it had.
     clock.resume(None, Now(age_of_all(wall, database.oldest()), wall))
-    policies = Policies(config.defaults, {name: queue.policy for name, queue in config.queues.items()})
+    policies = Policies(config.defaults, config.layers)
     staging = journal / _STAGING
     try:
         writer = _Writer(staging, files, clock, ids.root(), settings.journal_segment_bytes)

@@ -89,7 +89,7 @@ def _prepare(config: Config, request: Request, sources: Sources) -> Changeover:
         backup.check()
         source = _source(config, request, backup)
         try:
-            staged = stage(source, settings, Quarantine(config.root / "quarantine", sources.files), sources)
+            staged = stage(source, settings, Quarantine(config.quarantine_root, sources.files), sources)
             into_place = list(staged.renames)
             if request.write_backend:
                 into_place.append(ground.stage_configuration(sources.files))

@@ -10,7 +10,7 @@ from postroom_common.errors import PostroomError
 from postroom_common.events import Event
 
 from ..backup import Manifest
-from ..backup.history import event_at
+from ..backup.history import event_at, segments_until
 from ..segments import examine_tail, list_segments, read_lines, read_requests
 
 
@@ -129,8 +129,8 @@ def _check_goes_on(manifest: Manifest, journal: Path) -> None:
 
 def _root_at(journal: Path, event_id: int) -> str:
     """The root that the segment of an event names at its beginning."""
-    path = [path for first, path in list_segments(journal) if first <= event_id][-1]
-    heads: Any = (line.event["root"] for line in read_lines(path) if line.event and "root" in line.event)
+    segment = segments_until(journal, event_id)[-1]
+    heads: Any = (line.event["root"] for line in read_lines(segment) if line.event and "root" in line.event)
     return str(next(heads, ""))
 
 

@@ -19,6 +19,7 @@ from ..clock import Clock
 from ..config import Config
 from ..files import LOST_ERRNOS, Files
 from ..locks import RootBusy, lock_root
+from ..quarantine import sizes_kept
 from ..reach import NotReached, reach
 from ..records import FACT_EPOCH, FACT_LOSSES
 from ..state import State, StateError, bodies_in, capture
@@ -73,7 +74,8 @@ class Verification:
             raise NotVerified(f"{self._config.root} could not be verified: {error}") from error
         for first, last in self._missing:  # nothing is known of them
             self._add(Kind.EVENTS_MISSING, f"{first}-{last}", f"{last - first + 1} events are not in the journal")
-        self._report.quarantine = _quarantine(self._config.root / "quarantine")
+        kept = list(sizes_kept(self._config.quarantine_root))
+        self._report.quarantine = {"files": len(kept), "bytes": sum(kept)}
         return self._report
 
     def _run(self, workspace: Path) -> None:
@@ -149,7 +151,7 @@ class Verification:
                 return
             for finding in rows_beside(settings, self._deep):
                 self._take(finding)
-            with look(self._config.root, settings) as seen:
+            with look(self._config.quarantine_root, settings) as seen:
                 self._store(seen, workspace, in_order)
         except StoreDamaged as error:
             self._add(Kind.STORE_DAMAGED, self._settings.backend, self._named(error, workspace))
@@ -248,9 +250,3 @@ def default_workspace() -> Path:
     """Where room is for what verification needs meanwhile: ``TMPDIR``, else ``/var/tmp``, which is on a disk."""
     large = Path("/var/tmp")
     return large if not os.environ.get("TMPDIR") and os.access(large, os.W_OK) else Path(tempfile.gettempdir())
-
-
-def _quarantine(directory: Path) -> dict[str, int]:
-    """How much lies in quarantine."""
-    sizes = [path.stat().st_size for path in directory.rglob("*") if path.is_file()] if directory.is_dir() else []
-    return {"files": len(sizes), "bytes": sum(sizes)}

@@ -117,9 +117,9 @@ def copied(settings: Settings, workspace: Path) -> Settings:
 
 
 @contextmanager
-def look(root: Path, settings: Settings) -> Iterator[Look]:
+def look(quarantine_root: Path, settings: Settings) -> Iterator[Look]:
     """Open a store to look at it; a database must be a copy. Raises ``StoreError``, ``OSError``."""
-    files, quarantine = LookingFiles(), NotedQuarantine(root / "quarantine")
+    files, quarantine = LookingFiles(), NotedQuarantine(quarantine_root)
     store = make_store(settings, files, quarantine)
     store.open()
     try:

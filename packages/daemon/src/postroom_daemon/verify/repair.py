@@ -88,7 +88,7 @@ class Repair:
         self._say = say
         self._sources = sources or Sources(Files(), Clock, Ids())
         self._files = self._sources.files
-        self._quarantine = Quarantine(config.root / "quarantine", self._files)
+        self._quarantine = Quarantine(config.quarantine_root, self._files)
         self._done: list[str] = []
 
     def plan(self) -> Repaired:
@@ -201,7 +201,7 @@ class Repair:
         """Move what is no message out of the directories of the filesystem store."""
         if self._settings.backend != FilesystemStore.name or not self._settings.filesystem_root.is_dir():
             return
-        with look(self._config.root, self._settings) as seen:
+        with look(self._config.quarantine_root, self._settings) as seen:
             strangers = seen.store.strangers() if isinstance(seen.store, FilesystemStore) else []
         for place in strangers:
             name = place.replace("/", "~")[-_NAME_LIMIT:]
