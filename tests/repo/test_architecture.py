@@ -6,6 +6,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,15 @@ def test_a_pure_room_does_no_io_and_reads_no_clock(room, root):
                 assert node.attr == "urandom", f"{path}:{node.lineno} uses os.{node.attr}"  # new ids need chance
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in ("open", "print", "input"), f"{path}:{node.lineno} calls {node.func.id}"
+
+
+def test_every_room_of_the_daemon_is_named_in_the_architecture(root):
+    rows = re.findall(r"^\| (`.+?) \|", (root / "docs" / "architecture.md").read_text(), re.MULTILINE)
+    named = [name.rstrip("/") for row in rows for name in re.findall(r"`([^`]+)`", row)]
+    source = daemon_source(root)
+    rooms = {room_of(path, source) for path in modules(source)} - {"__init__", "__main__"}
+    assert sorted(room for room in rooms if not any(fnmatch(room, name) for name in named)) == []
+    assert sorted(name for name in named if not any(fnmatch(room, name) for room in rooms)) == []
 
 
 def test_only_the_mailbox_touches_the_mailbox(root):
