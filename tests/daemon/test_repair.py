@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -226,3 +227,19 @@ def test_a_root_without_a_journal_directory_gets_none_by_looking(tmp_path: Path)
     (tmp_path / "root").mkdir()
     done = CliRunner().invoke(main, ["verify", "--root", str(tmp_path / "root")])
     assert done.exit_code == 0 and not list((tmp_path / "root").iterdir())
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink(__file__, path)], ids=["a pipe", "a link"])
+def test_what_stands_in_the_place_of_a_body_is_kept_and_never_waited_for(
+    make_bench: Callable[..., Bench], make
+) -> None:
+    bench = make_bench(backend="hybrid").open()
+    used = use(bench)
+    path = ways.payload_of(bench, used.ready[0])
+    path.unlink()
+    make(path)
+    kind = path.lstat().st_mode
+    done = command(bench, "repair", "--apply")
+    assert done.exit_code == 0, done.stderr
+    assert not os.path.lexists(path)
+    assert kind in [kept.lstat().st_mode for kept in (bench.path / "quarantine").iterdir()]

@@ -5,6 +5,8 @@ Each call is one transaction of the store, or several of which each leaves less 
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
@@ -18,6 +20,7 @@ from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import HISTORY_LIMIT, State
 
 from ..config import Settings
+from ..files import READ_FLAGS
 from ..quarantine import Quarantine
 from ..records import FACT_CLOCK, BodyReference, Entry, QueueRecord, dlq_fact, history_fact, no_counts
 from ..segments import read_requests
@@ -232,13 +235,17 @@ class Mender:
         self._quarantine.keep(f"{name}.message", orjson.dumps(found), "a message, or its body, that was taken out")
         path = self._file_of(found) if "bodyLost" in found else None
         if path:
-            with suppress(OSError):
-                self._quarantine.keep(f"{name}.file", path.read_bytes(), f"what {path} had")
+            try:
+                data = _bytes_of(path)
+            except OSError:  # what cannot be read must not be removed with the message, either
+                self._quarantine.keep_file(path, "what is where the body of a message should be", f"{name}.file")
+            else:
+                self._quarantine.keep(f"{name}.file", data, f"what {path} had")
 
     def _intact_file(self, found: Message, reference: BodyReference) -> bytes | None:
         path = self._file_of(found)
         try:
-            body = path.read_bytes() if path else b""
+            body = _bytes_of(path) if path else b""
         except OSError:
             return None
         return body if BodyReference.of(body) == reference else None
@@ -249,6 +256,14 @@ class Mender:
         if isinstance(self._store, HybridStore):
             return self._settings.hybrid_payload_root / payload_path(found["published"], found["queue"], found["key"])
         return None
+
+
+def _bytes_of(path: Path) -> bytes:
+    """What a file holds. A pipe, which would never end, and a link are none: both raise ``OSError``."""
+    with open(os.open(path, READ_FLAGS), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is no file")
+        return file.read()
 
 
 def corrected(said: Said, found: Entry) -> Entry:
