@@ -5,7 +5,6 @@ It reads the segments once, in order, line by line, and keeps nothing but where 
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 
 from postroom_common.events import JOURNAL_FORMAT, Event, EventType
 
-from .segments import Line, is_segment_name, list_segments, read_lines, segment_name
+from .segments import Line, list_segments, list_strangers, read_lines, segment_name
 
 _TYPES = frozenset(EventType)
 
@@ -96,9 +95,7 @@ class JournalAudit:
             yield from self._segment(first_id, path, is_last=index == len(segments) - 1)
 
     def _strangers(self) -> Iterator[Finding]:
-        with os.scandir(self._root) as entries:
-            names = sorted(e.name for e in entries if is_segment_name(e.name) and not e.is_file(follow_symlinks=False))
-        for name in names:
+        for name in list_strangers(self._root):
             text = "a directory, link or special file, where events should be"
             yield Finding(FindingKind.NOT_A_FILE, self._root / name, 0, 0, 0, 0, text)
 
@@ -187,7 +184,7 @@ class JournalAudit:
     # --- order and origin -------------------------------------------------------------------------------------
 
     def _check_name(self, first_id: int, line: Line, torn_before: bool) -> Iterator[Finding]:
-        event_id = _id(line)
+        event_id = line.id
         if event_id < first_id or (event_id > first_id and not torn_before):
             text = f"its first event is {event_id}: its name should be {segment_name(event_id)}"
             yield Finding(FindingKind.MISNAMED, self._path, 0, 0, event_id, event_id, text)
@@ -234,7 +231,3 @@ class JournalAudit:
             yield finding(FindingKind.FORMAT, f"format {event['format']}; this version knows {JOURNAL_FORMAT}")
         if type_ not in _TYPES and "queue" in event:
             yield finding(FindingKind.UNKNOWN_TYPE, f"type {type_!r}: from a newer version")
-
-
-def _id(line: Line) -> int:
-    return int(line.event["id"]) if line.event else 0

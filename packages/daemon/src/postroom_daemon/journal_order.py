@@ -8,7 +8,6 @@ miss events for it, nor take those of another root.
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from itertools import islice
 from pathlib import Path
@@ -18,7 +17,16 @@ from postroom_common.events import JOURNAL_FORMAT
 
 from .files import Files
 from .quarantine import Quarantine
-from .segments import UNREADABLE_ERRNOS, Span, is_segment_name, list_segments, read_lines, read_span, segment_name
+from .segments import (
+    UNREADABLE_ERRNOS,
+    Span,
+    is_segment_name,
+    list_segments,
+    list_strangers,
+    read_lines,
+    read_span,
+    segment_name,
+)
 from .stores.base import StoreError
 
 log = logging.getLogger(__name__)
@@ -129,9 +137,7 @@ def _may_be_of(one: _Found, owner: Owner) -> bool:
 
 def _set_strangers_aside(root: Path, quarantine: Quarantine) -> None:
     """A directory, link or pipe may not stand where a new segment is to be made."""
-    with os.scandir(root) as entries:
-        names = [e.name for e in entries if is_segment_name(e.name) and not e.is_file(follow_symlinks=False)]
-    for name in names:
+    for name in list_strangers(root):
         quarantine.keep_file(root / name, "no file, where a file of the journal should be")
 
 

@@ -51,6 +51,11 @@ class Line(NamedTuple):
     data: bytes
     event: Event | None
 
+    @property
+    def id(self) -> int:
+        """Its event's id; 0 when it is damaged."""
+        return int(self.event["id"]) if self.event else 0
+
 
 class Tail(NamedTuple):
     """The end of the last segment: the id of its last event, the bytes to keep, and the bytes that are there."""
@@ -79,6 +84,12 @@ def list_segments(root: Path) -> list[tuple[int, Path]]:
             if match and entry.is_file(follow_symlinks=False):
                 found.append((int(match[1]), root / entry.name))
     return sorted(found)
+
+
+def list_strangers(root: Path) -> list[str]:
+    """The names of segments that are no files, but directories, links or pipes; in order."""
+    with os.scandir(root) as entries:
+        return sorted(e.name for e in entries if is_segment_name(e.name) and not e.is_file(follow_symlinks=False))
 
 
 class _Bytes(io.RawIOBase):
@@ -249,7 +260,7 @@ def _read_segment(path: Path, from_id: int, on_damage: OnDamage) -> Iterator[Pla
                 on_damage(Damage(path, line.offset, line.data, "no intact event"))
                 pending = []
                 continue
-            if pending and (event["req"] != _request(pending[0]) or event["id"] != _id(pending[-1]) + 1):
+            if pending and (event["req"] != _request(pending[0]) or event["id"] != pending[-1].id + 1):
                 _report(path, pending, "its request is incomplete", on_damage)
                 pending = []
             pending.append(line)
@@ -265,10 +276,6 @@ def _read_segment(path: Path, from_id: int, on_damage: OnDamage) -> Iterator[Pla
             raise
         on_damage(Damage(path, 0, b"", f"cannot be read: {error.strerror}"))
     _report(path, pending, "its request is incomplete", on_damage)
-
-
-def _id(line: Line) -> int:
-    return int(line.event["id"]) if line.event else 0
 
 
 def _request(line: Line) -> int:
