@@ -44,6 +44,7 @@ class Lane:
         self._lines: dict[int, _Line] = {}
 
     def add(self, priority: int, seq: int, key: str) -> None:
+        """Add a message that has become ready; a hint too many does no harm."""
         line = self._line(priority)
         prefix, _, id_ = key.rpartition(":")
         if seq > line.last and prefix == self._prefix:

@@ -22,8 +22,8 @@ from ..records import Entry
 NAME_BYTES_LIMIT: Final = 255
 #: Longest directory name of a queue that is not hashed.
 QUEUE_DIR_BYTES_LIMIT: Final = 200
-#: Longest message id that is written as it is.
-ID_LIMIT: Final = 40
+#: How a file's name tells its message: by the id as it is, or by ``+`` and a digest; see ``id_of``.
+ID_PATTERN: Final = "[A-Za-z0-9+][A-Za-z0-9._-]{0,39}"
 TEMPORARY_SUFFIX: Final = ".tmp"
 
 READY, DELAYED, INFLIGHT, DEAD, DONE = "pduxa"
@@ -33,7 +33,7 @@ STATES: Final = {letter: state for state, letter in LETTERS.items()}
 #: Strict: what a hand has written that no version of this program writes is no message's name.
 NAME: Final = re.compile(
     r"(?=p[0-9a-f]{8}-|[duxa][0-9]{15})([pduxa])([0-9a-f]{8}|[0-9]{15,19})"
-    r"-([0-9]{15,19})-([A-Za-z0-9+][A-Za-z0-9._-]{0,39})"
+    rf"-([0-9]{{15,19}})-({ID_PATTERN})"
     r"~v([0-9]{1,19})((?:~(?:[wbapduxlnf]-?[0-9]{1,19}|[kct][A-Za-z0-9._%-]+|T))*)\.json"
 )
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")

@@ -42,6 +42,7 @@ class Tree:
         self._filled.clear()
 
     def close(self) -> None:
+        """Let go of the root."""
         if self._fd >= 0:
             self._files.close(self._fd)
         self._fd = -1

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from ..files import CREATE_FLAGS, DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files
 from ..quarantine import Quarantine
 from ..records import BodyReference
-from .fs_names import id_of, queue_directory
+from .fs_names import ID_PATTERN, id_of, queue_directory
 from .parallel_sync import ParallelSync
 
 log = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ _KNOWN_LIMIT: Final = 10_000
 #: Characters of a queue's directory that the name of a file in quarantine tells.
 _TOLD_LIMIT: Final = 120
 _SHARD: Final = re.compile(r"[0-9]{8,15}")
-_NAME: Final = re.compile(r"([0-9]{15,19})-([A-Za-z0-9+][A-Za-z0-9._-]{0,39})\.json")
+_NAME: Final = re.compile(rf"([0-9]{{15,19}})-({ID_PATTERN})\.json")
 
 
 class PayloadName(NamedTuple):
@@ -108,6 +108,7 @@ class Payloads:
         self._unsynced.clear()
 
     def close(self) -> None:
+        """Let go of everything; what was not synced is not durable."""
         self._let_go()
         self._parallel.close()
         if self._fd >= 0:

@@ -100,6 +100,7 @@ class CppDatabase:
             raise translated(error, self._path) from error
 
     def close(self) -> None:
+        """Let go of it; others may open it then."""
         self._db.close()
 
     def oldest(self) -> int | None:

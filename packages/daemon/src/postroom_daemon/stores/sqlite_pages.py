@@ -44,6 +44,7 @@ class Pages:
         self._free = set() if self._mapped else self._freelist(head)
 
     def close(self) -> None:
+        """Let go of the files."""
         for fd in (self._fd, self._wal_fd):
             if fd >= 0:
                 os.close(fd)

@@ -25,6 +25,9 @@ _PAYLOAD_KINDS: Final = {
     FindingKind.UNREADABLE: Kind.FILE_UNREADABLE,
 }  # what is missing or wrong is told with its message
 
+#: How the key of a history's row begins.
+_HISTORY_ROW: Final = f"fact:{HISTORY}"
+
 
 class Row(NamedTuple):
     """A row of ``kv`` that belongs to no message."""
@@ -54,9 +57,6 @@ def _page_findings(database: Path) -> Iterator[Finding]:
         told = [str(error)]
     if told != ["ok"]:
         yield Finding(Kind.STORE_DAMAGED, "pages", "; ".join(told))
-
-
-_HISTORY_ROW: Final = f"fact:{HISTORY}"
 
 
 def orphan_rows(settings: Settings) -> Iterator[Row]:
