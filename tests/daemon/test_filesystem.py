@@ -214,6 +214,7 @@ def test_it_works_with_few_descriptors(make_bench: MakeBench) -> None:
         bench.store.checkpoint()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    bench.reopen()  # the directory is there now, and is locked
     before = len(os.listdir("/proc/self/fd"))
     bench.reopen()
     assert len(os.listdir("/proc/self/fd")) == before

@@ -20,7 +20,7 @@ from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import HISTORY_LIMIT, State
 
 from ..config import Settings
-from ..files import READ_FLAGS
+from ..files import LOST_ERRNOS, READ_FLAGS
 from ..quarantine import Quarantine
 from ..records import FACT_CLOCK, BodyReference, Entry, QueueRecord, dlq_fact, history_fact, no_counts
 from ..segments import read_requests
@@ -246,7 +246,9 @@ class Mender:
         path = self._file_of(found)
         try:
             body = _bytes_of(path) if path else b""
-        except OSError:
+        except OSError as error:
+            if error.errno is not None and error.errno not in LOST_ERRNOS:  # the machine's fault: the body may be whole
+                raise
             return None
         return body if BodyReference.of(body) == reference else None
 
