@@ -13,10 +13,11 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 
 from tests.crash.sweep import Case, Sweep, in_process, in_processes
 
@@ -30,6 +31,7 @@ class Outcome:
 
     series: Case
     runs: int = 0
+    cut_short: bool = False
     violations: list[tuple[Case, str]] = field(default_factory=list)
 
 
@@ -44,13 +46,17 @@ def working_folder() -> Iterator[Path]:
         shutil.rmtree(folder)
 
 
-def run_series(series: Case, first: int, every: int) -> Outcome:
-    """The cases ``first``, ``first + every``, … of a series, until a life has no such call."""
+def run_series(series: Case, first: int, every: int, ends: float) -> Outcome:
+    """The cases ``first``, ``first + every``, … of a series, until a life has no such call, or time is over
+    (``ends``, on the monotonic clock)."""
     logging.disable(logging.CRITICAL)
     outcome = Outcome(series)
     with working_folder() as folder:
         sweep = Sweep(folder)
         for number in itertools.count(first, every):
+            if time.monotonic() > ends:
+                outcome.cut_short = True
+                return outcome
             case = replace(series, number=number)
             try:
                 fired = sweep.run(case)
@@ -64,26 +70,35 @@ def run_series(series: Case, first: int, every: int) -> Outcome:
     raise AssertionError("a life has no end")
 
 
-def run_campaign(every: int, processes_every: int) -> str:
-    """Every ``every``-th call of the lives in this process, every ``processes_every``-th of those in their own. The
-    summary.
+def run_campaign(every: int, processes_every: int, minutes: float) -> str:
+    """Every ``every``-th call of the lives in this process, every ``processes_every``-th of those in their own, in a
+    fixed mixed order, until all are done or the minutes are over. The summary; progress goes to standard error.
 
     Raises ``AssertionError`` after all, if something did not hold.
     """
     began = time.monotonic()
-    work = [(case, 1 + index % every, every) for index, case in enumerate(in_process())]
-    work += [(case, 1 + index % processes_every, processes_every) for index, case in enumerate(in_processes())]
+    ends = began + 60 * minutes
+    work = [(case, 1 + index % every, every, ends) for index, case in enumerate(in_process())]
+    work += [(case, 1 + index % processes_every, processes_every, ends) for index, case in enumerate(in_processes())]
+    Random(1).shuffle(work)
     runs: Counter[str] = Counter()
     violations: list[tuple[Case, str]] = []
+    cut_short = 0
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("fork")) as pool:
-        for outcome in pool.map(run_series, *zip(*work, strict=True), chunksize=4):
+        for done in as_completed([pool.submit(run_series, *one) for one in work]):
+            outcome = done.result()
             runs["in a process of their own" if outcome.series.call else "in one process"] += outcome.runs
             runs[outcome.series.backend] += outcome.runs
+            runs["runs"] += outcome.runs
             violations += outcome.violations
+            cut_short += outcome.cut_short
+            print(f"\r{runs['runs']} runs, {len(violations)} violations", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
     for case, reason in violations[:SHOWN]:
         print(f"VIOLATION {reason}\n  again: .venv/bin/python -m tests.crash.sweep {case}", file=sys.stderr)
-    total = runs["in a process of their own"] + runs["in one process"]
+    total = runs.pop("runs")
     parts = ", ".join(f"{count} {name}" for name, count in sorted(runs.items()))
-    summary = f"{total} runs ({parts}), {len(violations)} violations, {time.monotonic() - began:.0f} s"
+    cut = f", {cut_short} of {len(work)} series cut short by the time" if cut_short else ""
+    summary = f"{total} runs ({parts}), {len(violations)} violations, {time.monotonic() - began:.0f} s{cut}"
     assert not violations, summary
     return summary

@@ -78,7 +78,7 @@ def crash(options: argparse.Namespace) -> None:
     from tests.crash.campaign import run_campaign
 
     print(f"crash: every {options.every}. file call of each life, every {options.processes_every}. system call")
-    print(run_campaign(options.every, options.processes_every))
+    print(run_campaign(options.every, options.processes_every, options.minutes))
 
 
 def on_fresh_root(run: Callable[[Daemon], object], backend: str, audited: bool = True) -> None:
@@ -109,7 +109,7 @@ def main() -> None:
         (chaos, {"messages": 20_000, "kills": 10, "seed": 1}),
         (flood, {"files": 20_000}),
         (bits, {"runs": 10_000, "seed": 1}),
-        (crash, {"every": 5, "processes_every": 9}),
+        (crash, {"every": 5, "processes_every": 9, "minutes": 60}),
     ):
         command = commands.add_parser(run.__name__, help=run.__doc__)
         for name, default in options.items():
