@@ -391,6 +391,21 @@ def test_groups_that_were_kept_are_never_taken_back_unnoticed(store: SqliteStore
         store.rollback()
 
 
+def test_after_a_checkpoint_that_failed_nothing_is_built_on_the_groups_that_are_gone(store: SqliteStore) -> None:
+    insert(store, range(10))
+    store.checkpoint()
+    insert(store, range(10, 200))
+    with file_size_limit(32 * 1024), pytest.raises(StoreFull):
+        store.checkpoint()
+    assert not store._db.in_transaction  # a commit that fails takes all of it back
+    for act in (store.checkpoint, store.tidy, store.begin, store.rollback):
+        with pytest.raises(StoreError, match="opened anew"):
+            act()
+    store.close()
+    store.open()
+    assert [entry.seq for entry in store.entries("", 1000)] == list(range(10))
+
+
 def test_groups_share_a_transaction_until_somebody_looks_after_the_store(store: SqliteStore) -> None:
     insert(store, range(3))
     store.applied = 7

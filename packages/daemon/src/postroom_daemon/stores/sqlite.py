@@ -160,6 +160,7 @@ class SqliteStore(Store):
         self._db.close()
 
     def begin(self) -> None:
+        self._check_kept()
         self._applied_before = self.applied
         if not self._db.in_transaction:
             self._execute("BEGIN IMMEDIATE")
@@ -179,6 +180,7 @@ class SqliteStore(Store):
 
     def flush(self) -> None:
         """Commit the groups that are kept since the last time: a process that is killed before folds them anew."""
+        self._check_kept()
         if not self._db.in_transaction:
             return
         for name in self._changed:
@@ -187,6 +189,12 @@ class SqliteStore(Store):
         self._execute("COMMIT")
         self._groups, self._changes_before = 0, self._db.total_changes
         self._changed.clear()
+
+    def _check_kept(self) -> None:
+        """Raise ``StoreError`` if kept groups are gone: after some errors, that of a commit among them, SQLite rolls
+        back all of its transaction. Nothing may then be built on what ``applied`` says."""
+        if self._groups and not self._db.in_transaction:
+            raise StoreError(f"{self._path}: groups that had been kept are taken back; the store must be opened anew")
 
     def rollback(self) -> None:
         began, self._in_group = self._in_group, False
@@ -197,8 +205,7 @@ class SqliteStore(Store):
         except sqlite3.Error as error:
             if self._db.in_transaction:
                 raise translated(error, self._path) from error
-        if self._groups and not self._db.in_transaction:  # after some errors SQLite has rolled back all of it
-            raise StoreError(f"{self._path}: groups that had been kept are taken back; the store must be opened anew")
+        self._check_kept()
         self._book.rollback()
         self._forget_group()
         self.applied = self._applied_before
