@@ -73,6 +73,11 @@ def test_a_case_is_named_by_its_text() -> None:
         assert Case.parse(str(case)) == case
 
 
+@pytest.mark.parametrize("case", ["filesystem/restart/EIO/79", "filesystem/restart/EIO/84"])
+def test_what_once_broke_a_promise_breaks_none(case: str, sweep: Sweep) -> None:
+    assert sweep.run(Case.parse(case))
+
+
 def test_a_broken_promise_is_noticed(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that answers and writes nothing."""
     sweep.template("sqlite")

@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..files import DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files
 from .fs_names import TEMPORARY_SUFFIX
+
+T = TypeVar("T")
 
 FOLDER_LIMIT: Final = 10_000
 #: Bytes of a file that are read at once; most have no more.
@@ -111,6 +113,9 @@ class Tree:
             yield int(shard), f"{folder}/{shard}/", inside
 
     def _list(self, path: str) -> list[str]:
+        return _twice(lambda: self._list_once(path))
+
+    def _list_once(self, path: str) -> list[str]:
         fd = self._files.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
         try:
             names: list[str] = self._files.listdir(fd)
@@ -123,7 +128,9 @@ class Tree:
 
     def read(self, directory: str, place: str) -> bytes:
         """All of a file."""
-        path = f"{directory}/{place}"
+        return _twice(lambda: self._read_once(f"{directory}/{place}"))
+
+    def _read_once(self, path: str) -> bytes:
         try:
             fd = self._files.open(path, READ_FLAGS, dir_fd=self._fd)
         except PermissionError as error:
@@ -270,3 +277,13 @@ def _raise_unless_lost(error: OSError) -> None:
 
 def _is_shard(name: str) -> bool:
     return len(name) >= _SHARD_DIGITS and name.isascii() and name.isdigit()
+
+
+def _twice(look: Callable[[], T]) -> T:
+    """Look again after an error of the disk: for one that was no more than that, nothing is set aside."""
+    try:
+        return look()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    return look()
