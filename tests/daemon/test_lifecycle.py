@@ -17,15 +17,34 @@ LEGAL = {
     ("published", None, "delayed"),
     ("leased", "ready", "inflight"),
     ("leased", "delayed", "inflight"),  # due: that it became ready is no event
+    ("leased", "dead", "dead"),  # by the name of its queue's dead letters
     ("lease_extended", "inflight", "inflight"),
+    ("lease_extended", "dead", "dead"),
     ("acked", "inflight", None),
+    ("acked", "dead", None),
     ("released", "inflight", "ready"),
+    ("released", "dead", "dead"),
     ("retried", "inflight", "delayed"),
     ("died", "inflight", "dead"),
-    ("died", "ready", "dead"),  # its body is lost
-    ("died", "delayed", "dead"),  # the same, when due
+    ("died", "ready", "dead"),  # its body is lost, its time is over, or it should not have been published
+    ("died", "delayed", "dead"),
     ("dropped", "inflight", None),
+    ("dropped", "ready", None),
+    ("dropped", "delayed", None),
+    ("dropped", "held", None),
+    ("dropped", "dead", None),
     ("reprocessed", "dead", "ready"),
+    ("held", "ready", "held"),
+    ("held", "delayed", "held"),
+    ("unheld", "held", "ready"),
+    ("unheld", "held", "delayed"),
+    ("moved", "ready", "ready"),
+    ("moved", "delayed", "delayed"),
+    ("moved", "held", "held"),
+    ("retargeted", "ready", "ready"),
+    ("retargeted", "delayed", "delayed"),
+    ("rescheduled", "delayed", "delayed"),
+    ("quarantined", "dead", "dead"),
 }
 STATES: tuple[State | None, ...] = (None, *State)
 

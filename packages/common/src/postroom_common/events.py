@@ -47,6 +47,18 @@ class EventType(StrEnum):
     DIED = "died"
     DROPPED = "dropped"
     REPROCESSED = "reprocessed"
+    HELD = "held"
+    UNHELD = "unheld"
+    MOVED = "moved"
+    RETARGETED = "retargeted"
+    RESCHEDULED = "rescheduled"
+    QUARANTINED = "quarantined"
+    CLAIMS_ENDED = "claims_ended"
+    QUEUE_DELETED = "queue_deleted"
+    DRAIN_SET = "drain_set"
+    SCHEDULE_SET = "schedule_set"
+    SCHEDULE_DELETED = "schedule_deleted"
+    SCHEDULE_FIRED = "schedule_fired"
     IMPORTED = "imported"
 
 

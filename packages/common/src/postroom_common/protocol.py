@@ -31,6 +31,10 @@ VISIBILITY_MS_LIMIT: Final = 7 * 24 * 3600 * 1000
 WAIT_MS_LIMIT: Final = 3600 * 1000
 #: Longest delay, in milliseconds (366 days).
 DELAY_MS_LIMIT: Final = 366 * 24 * 3600 * 1000
+#: Messages that one batch may have.
+BATCH_LIMIT: Final = 1000
+#: Unix time, in milliseconds, that no field may be beyond (the year 9999).
+WALL_MS_LIMIT: Final = 253_402_300_799_999
 #: A request file that cannot be parsed, or has two links, is left alone until it is this old (ms):
 #: its writer may still be at it.
 SETTLE_MS: Final = 2000
@@ -48,21 +52,41 @@ class Command(StrEnum):
     """Commands of the mailbox, by their canonical names."""
 
     PUBLISH = "publish"
+    PUBLISH_BATCH = "publish_batch"
     CONSUME_NEXT = "consume_next"
     ACK = "ack"
+    ACK_BATCH = "ack_batch"
+    ACK_AND_PUBLISH = "ack_and_publish"
     NACK = "nack"
+    NACK_BATCH = "nack_batch"
     RELEASE = "release"
     EXTEND_LEASE = "extend_lease"
     STATUS = "status"
     HEALTH = "health"
     METRICS = "metrics"
     LIST_QUEUES = "list_queues"
+    LIST_CONSUMERS = "list_consumers"
+    LIST_INFLIGHT = "list_inflight"
+    BROWSE = "browse"
+    GET_MESSAGE = "get_message"
     LIST_DLQ = "list_dlq"
+    COUNT_DLQ = "count_dlq"
     REPROCESS_DLQ = "reprocess_dlq"
+    DROP_DLQ = "drop_dlq"
+    QUARANTINE_DLQ = "quarantine_dlq"
+    HOLD = "hold"
+    UNHOLD = "unhold"
+    MOVE = "move"
+    PURGE = "purge"
+    DELETE_QUEUE = "delete_queue"
     PAUSE = "pause"
     RESUME = "resume"
+    DRAIN = "drain"
     SET_POLICY = "set_policy"
     GET_POLICY = "get_policy"
+    SET_SCHEDULE = "set_schedule"
+    DELETE_SCHEDULE = "delete_schedule"
+    LIST_SCHEDULES = "list_schedules"
     READ_STATE = "read_state"
     IMPORT_STATE = "import_state"
 
@@ -154,6 +178,36 @@ class ErrorCode(StrEnum):
         "Publishing to this queue is paused.",
         "Try again later, or resume the queue.",
     )
+    DRAINING = (
+        "ERR_DRAINING",
+        "The daemon takes no new messages, so that it can be stopped once all are worked off.",
+        "Try again later, or end the drain.",
+    )
+    QUEUE_FULL = (
+        "ERR_QUEUE_FULL",
+        "The queue holds as many messages, or bytes, as its policy allows. Nothing was stored.",
+        "Try again once messages have been consumed, or raise the limit.",
+    )
+    RATE_LIMITED = (
+        "ERR_RATE_LIMITED",
+        "Messages are published to this queue faster than its policy allows. Nothing was stored.",
+        "Try again after the time that the message names.",
+    )
+    MESSAGE_TOO_LARGE = (
+        "ERR_MESSAGE_TOO_LARGE",
+        "The message is larger than the queue's policy allows. Nothing was stored.",
+        "Send less, or raise the limit.",
+    )
+    QUEUE_NOT_EMPTY = (
+        "ERR_QUEUE_NOT_EMPTY",
+        "A queue that holds messages is not deleted. Nothing was changed.",
+        "Purge it first, or wait until it is worked off.",
+    )
+    SCHEDULE_NOT_FOUND = (
+        "ERR_SCHEDULE_NOT_FOUND",
+        "No schedule has this name.",
+        "Check the name with list_schedules.",
+    )
     STORAGE_FULL = (
         "ERR_STORAGE_FULL",
         "The disk is too full to take another message. Ack and nack still work.",
@@ -177,11 +231,12 @@ class ErrorCode(StrEnum):
 
 
 class State(StrEnum):
-    """Base states of a message (``phase`` refines them; ``drafting`` and ``held`` are reserved)."""
+    """Base states of a message (``phase`` refines them; ``drafting`` is reserved)."""
 
     READY = "ready"
     DELAYED = "delayed"
     INFLIGHT = "inflight"
+    HELD = "held"
     DEAD = "dead"
 
 
@@ -195,6 +250,9 @@ class ReasonCode(StrEnum):
     VALIDATION_ERROR = "VALIDATION_ERROR"
     MESSAGE_EXPIRED = "MESSAGE_EXPIRED"
     BODY_LOST = "BODY_LOST"
+    QUEUE_FULL = "QUEUE_FULL"
+    POISON = "POISON"
+    PURGED = "PURGED"
 
 
 class Kind(StrEnum):
@@ -206,6 +264,7 @@ class Kind(StrEnum):
     NUMBER = "number"
     FLAG = "boolean"
     OBJECT = "object"
+    ARRAY = "array"
     ATTRIBUTES = "string or object"
     VALUE = "any value"
     SCALAR = "string or number"
@@ -239,11 +298,23 @@ _VISIBILITY = Field(
     low=0.001,
     high=VISIBILITY_MS_LIMIT / 1000,
 )
+_TARGET_QUEUE = Field("to", Kind.TEXT, "name of the queue to bring them to; their own if absent", default="")
+_FILTER = Field("filter", Kind.OBJECT, "which messages are meant, see Filters; all if absent")
+_UP_TO = Field(
+    "upToEvent",
+    Kind.INTEGER,
+    "only messages published up to this event: give what the first reply says to each further request",
+    low=0,
+    high=2**63 - 1,
+)
+_DRY_RUN = Field("dryRun", Kind.FLAG, "change nothing; count what would be changed", default=False)
+_AFTER = Field("after", Kind.TEXT, "continue behind this: the previous page's next", default="")
+_PREVIEW = Field("previewBytes", Kind.INTEGER, "bytes of the body to show", default=256, low=0, high=65536)
 _OPERATION = Field("operation", Kind.TEXT, "what is meant: consume or publish", default="consume")
 _LIMIT = Field("limit", Kind.INTEGER, "most entries to return", default=100, low=1, high=PAGE_LIMIT)
 
 #: Commands that only the daemon's own user and root may give.
-OPERATOR_COMMANDS: Final = frozenset({Command.READ_STATE, Command.IMPORT_STATE})
+OPERATOR_COMMANDS: Final = frozenset({Command.READ_STATE, Command.IMPORT_STATE, Command.DRAIN})
 
 #: Every command's payload fields: feeds the daemon's checks, the client's options, the documents.
 FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
@@ -263,22 +334,61 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field("traceId", Kind.TEXT, "trace id, carried through", default=""),
         Field("deduplicationKey", Kind.TEXT, "application's key of this fact, carried through", default=""),
         Field("timestamp", Kind.SCALAR, "application's time of this fact, carried through"),
+        Field("traceparent", Kind.TEXT, "W3C trace context, carried through", default=""),
+        Field("correlationId", Kind.TEXT, "which request this belongs to, carried through", default=""),
+        Field("replyTo", Kind.TEXT, "queue in which an answer is awaited, carried through", default=""),
+        Field("ttlMs", Kind.INTEGER, "milliseconds after which it is no longer wanted", low=1, high=DELAY_MS_LIMIT),
+        Field("deliverAt", Kind.INTEGER, "Unix ms before which it is not consumed", low=0, high=WALL_MS_LIMIT),
+        Field("orderingKey", Kind.TEXT, "messages with the same key are delivered one after the other", default=""),
+        Field(
+            "targetFallbackMs",
+            Kind.INTEGER,
+            "milliseconds after which anyone may have it, if its target has not",
+            low=1,
+            high=DELAY_MS_LIMIT,
+        ),
+    ),
+    Command.PUBLISH_BATCH: (
+        Field("queue", Kind.TEXT, "queue of those that name none", default=""),
+        Field("messages", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of publish", required=True),
     ),
     Command.CONSUME_NEXT: (
         _QUEUE,
         _CONSUMER,
         _VISIBILITY,
+        Field("max", Kind.INTEGER, "most messages to lease; given, the reply has messages", low=1, high=BATCH_LIMIT),
         Field("waitMs", Kind.INTEGER, "milliseconds to wait for a message", default=0, low=0, high=WAIT_MS_LIMIT),
         Field("waitLock", Kind.FLAG, "the client holds flock on its request file while it waits", default=False),
         Field("payloadAs", Kind.TEXT, "text: payload and attributes as strings; value: as JSON values", default="text"),
     ),
     Command.ACK: (_KEY, _LEASE, _CONSUMER),
+    Command.ACK_BATCH: (
+        _CONSUMER,
+        Field("items", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of ack", required=True),
+    ),
+    Command.ACK_AND_PUBLISH: (
+        _KEY,
+        _LEASE,
+        _CONSUMER,
+        Field("messages", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of publish", required=True),
+    ),
     Command.NACK: (
         _KEY,
         _LEASE,
         _CONSUMER,
         Field("reason", Kind.TEXT, "why, for the failure record", default=""),
         Field("requeue", Kind.FLAG, "true: retry by the queue's policy; false: dead letter", default=False),
+        Field(
+            "delayMs",
+            Kind.INTEGER,
+            "with requeue: milliseconds before it is tried again; the policy's backoff if absent",
+            low=0,
+            high=DELAY_MS_LIMIT,
+        ),
+    ),
+    Command.NACK_BATCH: (
+        _CONSUMER,
+        Field("items", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of nack", required=True),
     ),
     Command.RELEASE: (_KEY, _LEASE, _CONSUMER),
     Command.EXTEND_LEASE: (_KEY, _LEASE, _CONSUMER, _VISIBILITY),
@@ -289,20 +399,111 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _LIMIT,
         Field("after", Kind.TEXT, "names greater than this only: the previous page's next", default=""),
     ),
+    Command.LIST_CONSUMERS: (
+        Field("queue", Kind.TEXT, "name of the queue; all queues if absent", default=""),
+        _LIMIT,
+        _AFTER,
+    ),
+    Command.LIST_INFLIGHT: (
+        Field("queue", Kind.TEXT, "name of the queue; all queues if absent", default=""),
+        _LIMIT,
+        _AFTER,
+    ),
+    Command.BROWSE: (
+        _QUEUE,
+        Field("state", Kind.TEXT, "ready, delayed, inflight, held or dead", default="ready"),
+        _LIMIT,
+        _AFTER,
+        _PREVIEW,
+        _FILTER,
+        Field("fullBodies", Kind.FLAG, "show whole bodies, in payload", default=False),
+    ),
+    Command.GET_MESSAGE: (
+        _KEY,
+        Field("payloadAs", Kind.TEXT, "text: payload and attributes as strings; value: as JSON values", default="text"),
+        Field(
+            "events", Kind.INTEGER, "most events of its history to show, the latest ones", default=0, low=0, high=1000
+        ),
+    ),
     Command.LIST_DLQ: (
         _QUEUE,
         _LIMIT,
-        Field("after", Kind.TEXT, "continue behind this: the previous page's next", default=""),
-        Field("previewBytes", Kind.INTEGER, "bytes of the body to show", default=256, low=0, high=65536),
+        _AFTER,
+        _PREVIEW,
+        _FILTER,
+        Field("fullBodies", Kind.FLAG, "show whole bodies, in payload", default=False),
     ),
-    Command.REPROCESS_DLQ: (_KEY,),
+    Command.COUNT_DLQ: (_QUEUE,),
+    Command.REPROCESS_DLQ: (
+        Field("messageKey", Kind.TEXT, "key of one dead letter; else queue and filter say which", default=""),
+        Field("queue", Kind.TEXT, "the queue in which they died, or the name of its dead letters", default=""),
+        _FILTER,
+        _LIMIT,
+        _AFTER,
+        _TARGET_QUEUE,
+        _DRY_RUN,
+    ),
+    Command.DROP_DLQ: (
+        Field("messageKey", Kind.TEXT, "key of one dead letter; else queue and filter say which", default=""),
+        Field("queue", Kind.TEXT, "the queue in which they died, or the name of its dead letters", default=""),
+        _FILTER,
+        _LIMIT,
+        _AFTER,
+        _DRY_RUN,
+    ),
+    Command.QUARANTINE_DLQ: (
+        _KEY,
+        Field("reason", Kind.TEXT, "why, for whoever looks at it later", default=""),
+        Field("quarantined", Kind.FLAG, "false takes it back", default=True),
+    ),
+    Command.HOLD: (_KEY, Field("reason", Kind.TEXT, "why, for whoever looks at it later", default="")),
+    Command.UNHOLD: (_KEY,),
+    Command.MOVE: (
+        Field("to", Kind.QUEUE, "name of the queue to bring them to", required=True),
+        Field("messageKey", Kind.TEXT, "key of one message; else queue, state and filter say which", default=""),
+        Field("queue", Kind.TEXT, "the queue in which they are", default=""),
+        Field("state", Kind.TEXT, "ready, delayed or held; all of these if absent", default=""),
+        _FILTER,
+        _LIMIT,
+        _AFTER,
+        _UP_TO,
+        _DRY_RUN,
+    ),
+    Command.PURGE: (
+        _QUEUE,
+        Field("state", Kind.TEXT, "ready, delayed, held or dead; ready, delayed and held if absent", default=""),
+        _FILTER,
+        _LIMIT,
+        _AFTER,
+        _UP_TO,
+        _DRY_RUN,
+    ),
+    Command.DELETE_QUEUE: (_QUEUE,),
     Command.PAUSE: (_QUEUE, _OPERATION),
     Command.RESUME: (_QUEUE, _OPERATION),
     Command.SET_POLICY: (
         _QUEUE,
         Field("policy", Kind.OBJECT, "keys to set over the configuration; {} takes them all back", required=True),
     ),
-    Command.GET_POLICY: (_QUEUE,),
+    Command.GET_POLICY: (
+        _QUEUE,
+        Field("explain", Kind.FLAG, "say of each key which layer it comes from", default=False),
+    ),
+    Command.DRAIN: (Field("draining", Kind.FLAG, "false ends it", default=True),),
+    Command.SET_SCHEDULE: (
+        Field("name", Kind.TEXT, "name of the schedule; one of that name is replaced", required=True),
+        _QUEUE,
+        Field("cron", Kind.TEXT, "five fields, or @every with a time such as 90s, 5m, 1h", required=True),
+        Field("timezone", Kind.TEXT, "name of a time zone for the five fields", default="UTC"),
+        Field("missed", Kind.TEXT, "runs missed while off: skip, once or all", default="once"),
+        Field("message", Kind.VALUE, "the body", default="{}"),
+        Field("attributes", Kind.ATTRIBUTES, "application headers", default="{}"),
+        Field("priority", Kind.INTEGER, "higher is delivered first", low=-(2**31), high=2**31 - 1),
+        Field("ttlMs", Kind.INTEGER, "milliseconds after which it is no longer wanted", low=1, high=DELAY_MS_LIMIT),
+        Field("orderingKey", Kind.TEXT, "as of publish", default=""),
+    ),
+    Command.DELETE_SCHEDULE: (Field("name", Kind.TEXT, "name of the schedule", required=True),),
+    Command.LIST_SCHEDULES: (_LIMIT, _AFTER),
     Command.READ_STATE: (
         Field("part", Kind.TEXT, "what to read: head, queues or messages", default="head"),
         Field("after", Kind.TEXT, "continue behind this: the previous page's next", default=""),

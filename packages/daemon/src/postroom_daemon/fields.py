@@ -16,6 +16,7 @@ _TYPES: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.NUMBER: (int, float),
     Kind.FLAG: (bool,),
     Kind.OBJECT: (dict,),
+    Kind.ARRAY: (list,),
     Kind.ATTRIBUTES: (str, dict),
     Kind.VALUE: (str, int, float, bool, dict, list, type(None)),
     Kind.SCALAR: (str, int, float),

@@ -16,18 +16,28 @@ from postroom_common.protocol import State
 #: Not stored: before the publish, and after the end.
 GONE: Final = None
 
-#: Event type: the states it may find a message in, the states it may leave it in.
-#: Becoming due (delayed to ready) is no event: the store derives it from the time.
-TRANSITIONS: Final[dict[EventType, tuple[tuple[State | None, ...], tuple[State | None, ...]]]] = {
-    EventType.PUBLISHED: ((GONE,), (State.READY, State.DELAYED)),
-    EventType.LEASED: ((State.READY, State.DELAYED), (State.INFLIGHT,)),
-    EventType.LEASE_EXTENDED: ((State.INFLIGHT,), (State.INFLIGHT,)),
-    EventType.ACKED: ((State.INFLIGHT,), (GONE,)),
-    EventType.RELEASED: ((State.INFLIGHT,), (State.READY,)),
-    EventType.RETRIED: ((State.INFLIGHT,), (State.DELAYED,)),
-    EventType.DIED: ((State.INFLIGHT, State.READY, State.DELAYED), (State.DEAD,)),
-    EventType.DROPPED: ((State.INFLIGHT,), (GONE,)),
-    EventType.REPROCESSED: ((State.DEAD,), (State.READY,)),
+_Step = tuple[State | None, State | None]
+_R, _D, _I, _H, _X = State.READY, State.DELAYED, State.INFLIGHT, State.HELD, State.DEAD
+
+#: Event type: the steps it may be, from one state to another.
+#: Becoming due (delayed to ready) is no event: the store derives it from the time. A dead letter that is leased under
+#: the name of its queue's dead letters stays one.
+TRANSITIONS: Final[dict[EventType, tuple[_Step, ...]]] = {
+    EventType.PUBLISHED: ((GONE, _R), (GONE, _D)),
+    EventType.LEASED: ((_R, _I), (_D, _I), (_X, _X)),
+    EventType.LEASE_EXTENDED: ((_I, _I), (_X, _X)),
+    EventType.ACKED: ((_I, GONE), (_X, GONE)),
+    EventType.RELEASED: ((_I, _R), (_X, _X)),
+    EventType.RETRIED: ((_I, _D),),
+    EventType.DIED: ((_I, _X), (_R, _X), (_D, _X)),
+    EventType.DROPPED: ((_I, GONE), (_R, GONE), (_D, GONE), (_H, GONE), (_X, GONE)),
+    EventType.REPROCESSED: ((_X, _R),),
+    EventType.HELD: ((_R, _H), (_D, _H)),
+    EventType.UNHELD: ((_H, _R), (_H, _D)),
+    EventType.MOVED: ((_R, _R), (_D, _D), (_H, _H)),
+    EventType.RETARGETED: ((_R, _R), (_D, _D)),
+    EventType.RESCHEDULED: ((_D, _D),),
+    EventType.QUARANTINED: ((_X, _X),),
 }
 
 
@@ -37,9 +47,13 @@ class IllegalTransition(PostroomError):
 
 def check_transition(before: State | None, event: EventType, after: State | None) -> None:
     """Raise ``IllegalTransition`` unless the table allows ``event`` to lead from ``before`` to ``after``."""
-    befores, afters = TRANSITIONS[event]
-    if before not in befores or after not in afters:
+    if (before, after) not in TRANSITIONS[event]:
         raise IllegalTransition(f"{event} cannot lead from {before or 'gone'} to {after or 'gone'}")
+
+
+def states_before(event: EventType) -> list[State | None]:
+    """The states in which an event may find a message, the usual one first."""
+    return list(dict.fromkeys(before for before, _ in TRANSITIONS[event]))
 
 
 def attempts_spent(policy: Policy, attempt: int) -> bool:

@@ -19,7 +19,11 @@ class Entry:
     """The changing facts of one message. Its body is stored beside it and never changes.
 
     ``seq`` is the id of its published event: publish order. ``due`` is when a delayed message becomes ready,
-    ``failures`` how many failed attempts its history remembers (the history is a fact of the store).
+    ``failures`` how many failed attempts its history remembers (the history is a fact of the store). ``size`` is the
+    length of its body and headers as stored, ``reason`` why it died. After ``expires`` it is not wanted any more, after
+    ``fallback`` anyone may have it (0: never); ``due_wall`` is the Unix time (ms) for which it was published. Of the
+    messages of a queue with the same ``order_key`` one is delivered at a time. ``claim`` is what it claims against
+    others of its kind for as long as it is there (``claim_fact``).
     """
 
     key: str
@@ -39,6 +43,21 @@ class Entry:
     dead_at: int = 0
     failures: int = 0
     phase: str = ""
+    size: int = 0
+    reason: str = ""
+    expires: int = 0
+    fallback: int = 0
+    due_wall: int = 0
+    order_key: str = ""
+    claim: str = ""
+
+    @property
+    def lapse(self) -> int:
+        """When something is to happen to it while it waits to be delivered: its end, or the end of its target. 0:
+        never."""
+        if self.target and self.fallback:
+            return min(self.fallback, self.expires) if self.expires else self.fallback
+        return self.expires
 
 
 #: How an entry's facts are called in JSON: as in the events that made them. What has its default is left out.
@@ -60,6 +79,13 @@ _ENTRY_NAMES: Final = {
     "diedEngineMs": "dead_at",
     "failures": "failures",
     "phase": "phase",
+    "bytes": "size",
+    "reason": "reason",
+    "expiresEngineMs": "expires",
+    "fallbackEngineMs": "fallback",
+    "deliverAtMs": "due_wall",
+    "orderingKey": "order_key",
+    "claim": "claim",
 }
 
 
@@ -119,6 +145,30 @@ def dlq_fact(name: str) -> str:
     return f"dlq:{name}"
 
 
+#: What the names of facts of a kind begin with.
+CLAIM: Final = "claim:"
+CLAIM_END: Final = "claim-end:"
+SCHEDULE: Final = "schedule:"
+
+
+def claim_fact(queue: str, claim: str) -> str:
+    """Name of the fact that a message of ``queue`` was published under ``claim``, so that a second one is not: its key
+    (``key``), and until when the claim counts (``untilEngineMs``; 0: while the message is there)."""
+    return f"{CLAIM}{queue}\0{claim}"
+
+
+def claim_end_fact(until: int, queue: str, claim: str) -> str:
+    """Name of the fact that such a claim ends at a time: these names sort by it."""
+    return f"{CLAIM_END}{until:016d}:{queue}\0{claim}"
+
+
+def schedule_fact(name: str) -> str:
+    """Name of the fact that a schedule publishes messages."""
+    return SCHEDULE + name
+
+
+#: The fact that no new messages are taken.
+FACT_DRAINING = "draining"
 #: Names of single facts: whose journal it is, and how the clocks last stood.
 FACT_EPOCH = "epoch"
 FACT_CLOCK = "clock"
@@ -142,7 +192,11 @@ def no_counts() -> dict[str, int]:
 
 @dataclass(slots=True)
 class QueueRecord:
-    """A queue: counters by state, totals of what ever happened, pauses, and the policy set at run time."""
+    """A queue: counters by state, totals of what ever happened, pauses, and the policy set at run time.
+
+    ``bytes`` is the size of its messages that are not dead, ``reasons`` counts its dead letters by reason code,
+    ``used`` is when something last happened in it.
+    """
 
     name: str
     kind: str = "queue"
@@ -153,6 +207,9 @@ class QueueRecord:
     override: Layer = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=no_counts)
     totals: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    used: int = 0
 
     def total(self, name: str) -> None:
         """Count one more of ``name`` in the totals."""
@@ -171,7 +228,15 @@ class QueueRecord:
             self.override,
             self.counts.copy(),
             self.totals.copy(),
+            self.bytes,
+            self.reasons.copy(),
+            self.used,
         )
+
+    def take_numbers(self, other: QueueRecord) -> None:
+        """Let everything that is counted be as another record, which is not needed any more, has it."""
+        self.counts, self.totals, self.bytes = other.counts, other.totals, other.bytes
+        self.reasons, self.used = other.reasons, other.used
 
     def to_json(self) -> dict[str, Any]:
         """The record as stored."""
@@ -185,6 +250,9 @@ class QueueRecord:
             "override": self.override,
             "counts": self.counts,
             "totals": self.totals,
+            "bytes": self.bytes,
+            "reasons": self.reasons,
+            "usedEngineMs": self.used,
         }
 
     @classmethod
@@ -200,4 +268,7 @@ class QueueRecord:
             override=data["override"],
             counts=no_counts() | data["counts"],
             totals=data["totals"],
+            bytes=data.get("bytes", 0),
+            reasons=data.get("reasons", {}),
+            used=data.get("usedEngineMs", 0),
         )

@@ -62,13 +62,13 @@ class Changes(MemoryStore):
         entry = entry_from_json(message)
         self._pages[entry.key] = as_of
         record = self.touch_queue(entry.queue)
-        counts = record.counts.copy()
+        counted = record.copy()
         if "message" in message:
             self.insert(entry, body_of(message))
         else:
             self._lost.add(entry.key)
             self.insert(entry, b"")
-        record.counts = counts  # its queue's page has counted it
+        record.take_numbers(counted)  # its queue's page has counted it
         if "history" in message:
             self.put_fact(history_fact(entry.key), message["history"])
 
@@ -78,9 +78,9 @@ class Changes(MemoryStore):
         if record is None or event["id"] > self._queue_pages.get(record.name, 0):
             apply(event, self)
         else:
-            counts, totals = record.counts.copy(), record.totals.copy()
+            counted = record.copy()
             apply(event, self)
-            record.counts, record.totals = counts, totals  # the page has counted it
+            record.take_numbers(counted)  # the page has counted it
         self.commit()
 
     def reflects(self, event: Event) -> bool:

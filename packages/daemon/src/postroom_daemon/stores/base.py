@@ -19,6 +19,10 @@ from ..files import FULL_ERRNOS
 from ..records import BodyReference, Entry, QueueRecord
 
 
+Cursor = tuple[str | int, ...]
+"""Where a page of ``Store.scan`` ended: what it means is the store's business."""
+
+
 class StoreError(PostroomError):
     """The store could not do what was asked; its own error is the cause."""
 
@@ -167,13 +171,21 @@ class Store(ABC):
         """Keep an entry's changed facts; ``before`` is the state it had."""
 
     @abstractmethod
+    def relocate(self, entry: Entry, source: str, before: State) -> None:
+        """As ``update``, for an entry whose queue has changed as well: it was ``source``. Its key and its body stay."""
+
+    @abstractmethod
     def delete(self, entry: Entry, before: State) -> None:
         """Forget a message and its body."""
 
     @abstractmethod
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         """The ready message to deliver next: priority high to low, then publish order; of those for anyone and
-        those for ``consumer``. One probe, whatever the backlog."""
+        those for ``consumer``. One probe, whatever the backlog.
+
+        Of the messages of a queue that have the same ``order_key`` (and are not dead) only the first published may be
+        delivered, and none while another of them is in flight.
+        """
 
     @abstractmethod
     def promote(self, now: int, limit: int) -> list[str]:
@@ -182,11 +194,28 @@ class Store(ABC):
 
     @abstractmethod
     def expired(self, now: int, limit: int) -> list[Entry]:
-        """At most ``limit`` in-flight messages whose lease is over, oldest first, then in publish order."""
+        """At most ``limit`` messages in flight, and leased dead letters, whose lease is over, oldest first, then in
+        publish order."""
+
+    @abstractmethod
+    def lapsing(self, now: int, limit: int) -> list[Entry]:
+        """At most ``limit`` ready and delayed messages whose ``lapse`` has come, oldest first, then in publish order.
+        Looking changes nothing."""
 
     @abstractmethod
     def next_due(self) -> int | None:
-        """A time before which neither ``promote`` nor ``expired`` has anything to do; None: never."""
+        """A time before which neither ``promote`` nor ``expired`` nor ``lapsing`` has anything to do; None: never."""
+
+    @abstractmethod
+    def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        """A page of a queue's messages in a state, beginning behind ``after`` (() for the first page), and where the
+        next begins (() when there is none). '' means all queues, for messages in flight and delayed only.
+
+        In the order in which they come next: ready ones by target, those for anyone first, as they would be delivered
+        (all of an ordering key behind each other's turn counted as ready); delayed by due time; in flight by the end of
+        their lease; held by publish order; dead by death. A page may be short, or empty, and not the last. A message
+        that stays as it is while the pages are read is in just one of them.
+        """
 
     @abstractmethod
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
@@ -200,8 +229,9 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def oldest_ready(self, queue: str) -> Entry | None:
-        """The ready message that was published first, whoever may have it."""
+    def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
+        """The ready message that was published first, whoever may have it; of those that ``next_ready`` would give to
+        ``consumer``, if one is given."""
 
     # --- queues and single facts ------------------------------------------------------------------------------
 
@@ -219,6 +249,10 @@ class Store(ABC):
         """Keep the record of a new queue."""
 
     @abstractmethod
+    def delete_queue(self, name: str) -> None:
+        """Forget the record of a queue that has no messages. Nothing happens if there is none."""
+
+    @abstractmethod
     def queue_names(self, after: str, limit: int) -> list[str]:
         """A page of the queues' names in order, beginning behind ``after``."""
 
@@ -229,3 +263,7 @@ class Store(ABC):
     @abstractmethod
     def put_fact(self, name: str, value: Any) -> None:
         """Keep a single JSON value; None forgets it."""
+
+    @abstractmethod
+    def facts(self, prefix: str, after: str, limit: int) -> list[str]:
+        """A page of the names of facts that begin with ``prefix``, in order, beginning behind ``after``."""

@@ -30,15 +30,25 @@ class QueueBook:
         self._before.setdefault(record.name, None)
         self.records[record.name] = record
 
-    def move(self, queue: str, before: State | None, after: State | None) -> None:
-        """Count one message of ``queue`` from one state to another; None stands for no message."""
+    def move(self, queue: str, before: State | None, after: State | None, size: int = 0) -> None:
+        """Count one message of ``queue``, of ``size`` bytes, from one state to another; None stands for no message."""
         if before is after:
             return
         record = self.touch(queue)
         if before is not None:
             record.counts[before] -= 1
+            if before is not State.DEAD:
+                record.bytes -= size
         if after is not None:
             record.counts[after] += 1
+            if after is not State.DEAD:
+                record.bytes += size
+
+    def remove(self, name: str) -> None:
+        """Forget a record."""
+        record = self.records.pop(name, None)
+        if record is not None:
+            self._before.setdefault(name, record)
 
     def changed(self) -> list[QueueRecord]:
         """The records that the transaction has changed."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from postroom_common.protocol import State
 
 from ..records import Entry, QueueRecord
-from .base import Store, StoreError
+from .base import Cursor, Store, StoreError
 from .book import QueueBook
 
 _Ready = tuple[int, int, str]  # -priority, seq, key: sorts in the order of delivery
@@ -31,6 +31,8 @@ class MemoryStore(Store):
         self._ready: dict[tuple[str, str], list[_Ready]] = {}
         self._due: list[_Hint] = []
         self._leases: list[_Hint] = []
+        self._lapses: list[_Hint] = []
+        self._lines: dict[tuple[str, str], set[str]] = {}  # keys of the messages that wait on each other
         self._facts: dict[str, Any] = {}
         self._names: list[str] = []
         self._book = QueueBook()
@@ -62,7 +64,7 @@ class MemoryStore(Store):
             undo()
         self._undo.clear()
         self._book.rollback()
-        self._names = [name for name in self._names if name in self._book.records]
+        self._names = sorted(self._book.records)
         self.applied = self._applied_before
 
     def checkpoint(self) -> int:
@@ -79,17 +81,22 @@ class MemoryStore(Store):
             raise StoreError(f"no body for {key}") from None
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
-        self._book.move(entry.queue, None, entry.state)
+        self._book.move(entry.queue, None, entry.state, entry.size)
         self._envelopes[entry.key] = envelope
         self._undo.append(lambda: self._envelopes.pop(entry.key))
         self._place(entry.key, copy(entry))
 
     def update(self, entry: Entry, before: State) -> None:
-        self._book.move(entry.queue, before, entry.state)
+        self._book.move(entry.queue, before, entry.state, entry.size)
+        self._place(entry.key, copy(entry))
+
+    def relocate(self, entry: Entry, source: str, before: State) -> None:
+        self._book.move(source, before, None, entry.size)
+        self._book.move(entry.queue, None, entry.state, entry.size)
         self._place(entry.key, copy(entry))
 
     def delete(self, entry: Entry, before: State) -> None:
-        self._book.move(entry.queue, before, None)
+        self._book.move(entry.queue, before, None, entry.size)
         envelope = self._envelopes.pop(entry.key)
         self._undo.append(lambda: self._envelopes.update({entry.key: envelope}))
         self._place(entry.key, None)
@@ -100,17 +107,47 @@ class MemoryStore(Store):
         self._set(key, entry)
 
     def _set(self, key: str, entry: Entry | None) -> None:
-        if entry is None:
-            self._entries.pop(key, None)
-            return
-        self._entries[key] = entry
+        before = self._entries.pop(key, None)
+        if entry:
+            self._entries[key] = entry
+            self._hint(entry)
+        for one in (before, entry):
+            if one and one.order_key:
+                self._line_up(one)
+
+    def _hint(self, entry: Entry) -> None:
+        """Note where a message is to be looked for in its present state."""
+        hint = (entry.seq, entry.key)
         if entry.state is State.READY:
             heap = self._ready.setdefault((entry.queue, entry.target), [])
-            heapq.heappush(heap, (-entry.priority, entry.seq, key))
+            heapq.heappush(heap, (-entry.priority, *hint))
         elif entry.state is State.DELAYED:
-            heapq.heappush(self._due, (entry.due, entry.seq, key))
-        elif entry.state is State.INFLIGHT:
-            heapq.heappush(self._leases, (entry.lease_until, entry.seq, key))
+            heapq.heappush(self._due, (entry.due, *hint))
+        if entry.lease_until:
+            heapq.heappush(self._leases, (entry.lease_until, *hint))
+        if entry.lapse and entry.state in (State.READY, State.DELAYED):
+            heapq.heappush(self._lapses, (entry.lapse, *hint))
+
+    def _line_up(self, changed: Entry) -> None:
+        """After a change of a message with an ordering key: whoever is first now may be delivered."""
+        line = self._lines.setdefault((changed.queue, changed.order_key), set())
+        entry = self._entries.get(changed.key)
+        if entry and entry.queue == changed.queue and entry.state is not State.DEAD:
+            line.add(changed.key)
+        else:
+            line.discard(changed.key)
+        head = min(map(self._entries.__getitem__, line), key=lambda e: e.seq, default=None)
+        if head is None:
+            del self._lines[changed.queue, changed.order_key]
+        elif head.state is State.READY:
+            self._hint(head)
+
+    def _may_go(self, entry: Entry) -> bool:
+        """Whether no other message of its ordering key goes before it."""
+        if not entry.order_key:
+            return True
+        line = [self._entries[key] for key in self._lines[entry.queue, entry.order_key]]
+        return all(one.seq >= entry.seq and one.state is not State.INFLIGHT for one in line)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         heads = [self._head(queue, target) for target in {"", consumer}]
@@ -121,9 +158,10 @@ class MemoryStore(Store):
         heap = self._ready.get((queue, target))
         while heap:
             entry = self._entries.get(heap[0][2])
-            if entry and entry.state is State.READY and (-entry.priority, entry.seq) == heap[0][:2]:
+            fits = entry and entry.state is State.READY and (entry.queue, entry.target) == (queue, target)
+            if entry and fits and (-entry.priority, entry.seq) == heap[0][:2] and self._may_go(entry):
                 return heap[0]
-            heapq.heappop(heap)
+            heapq.heappop(heap)  # one that waits for its turn is noted again when it has it
         return None
 
     def promote(self, now: int, limit: int) -> list[str]:
@@ -139,18 +177,32 @@ class MemoryStore(Store):
         return queues
 
     def expired(self, now: int, limit: int) -> list[Entry]:
-        found: dict[str, Entry] = {}  # a lease that was set twice to the same end has two hints
-        while len(found) < limit and self._leases and self._leases[0][0] <= now:
-            until, _, key = heapq.heappop(self._leases)
+        return self._over(self._leases, now, limit, lambda entry: entry.lease_until)
+
+    def lapsing(self, now: int, limit: int) -> list[Entry]:
+        return self._over(
+            self._lapses, now, limit, lambda entry: entry.lapse if entry.state in (State.READY, State.DELAYED) else 0
+        )
+
+    def _over(self, heap: list[_Hint], now: int, limit: int, end: Callable[[Entry], int]) -> list[Entry]:
+        """The messages of a heap whose time has come."""
+        found: dict[str, Entry] = {}  # a time that was set twice has two hints
+        while len(found) < limit and heap and heap[0][0] <= now:
+            until, _, key = heapq.heappop(heap)
             entry = self._entries.get(key)
-            if entry and entry.state is State.INFLIGHT and entry.lease_until == until:
+            if entry and end(entry) == until:
                 found[key] = copy(entry)
         for entry in found.values():  # looking changes nothing: the caller may not get to all of them
-            heapq.heappush(self._leases, (entry.lease_until, entry.seq, entry.key))
+            heapq.heappush(heap, (end(entry), entry.seq, entry.key))
         return list(found.values())
 
     def next_due(self) -> int | None:
-        return min((heap[0][0] for heap in (self._due, self._leases) if heap), default=None)
+        return min((heap[0][0] for heap in (self._due, self._leases, self._lapses) if heap), default=None)
+
+    def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        found = [(_place_of(e), e) for e in self._entries.values() if e.state is state and queue in ("", e.queue)]
+        page = sorted((one for one in found if one[0] > after), key=lambda one: one[0])[: limit + 1]
+        return [copy(e) for _, e in page[:limit]], page[limit - 1][0] if len(page) > limit else ()
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         found = [e for e in self._entries.values() if e.queue == queue and e.state is State.DEAD]
@@ -160,9 +212,11 @@ class MemoryStore(Store):
     def entries(self, after: str, limit: int) -> list[Entry]:
         return [copy(self._entries[key]) for key in sorted(key for key in self._entries if key > after)[:limit]]
 
-    def oldest_ready(self, queue: str) -> Entry | None:
+    def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
         ready = (e for e in self._entries.values() if e.queue == queue and e.state is State.READY)
-        return min(ready, key=lambda e: e.seq, default=None)
+        if consumer is not None:
+            ready = (e for e in ready if e.target in ("", consumer) and self._may_go(e))
+        return copy(min(ready, key=lambda e: e.seq, default=None))
 
     def queue(self, name: str) -> QueueRecord | None:
         return self._book.records.get(name)
@@ -173,6 +227,11 @@ class MemoryStore(Store):
     def add_queue(self, record: QueueRecord) -> None:
         insort(self._names, record.name)
         self._book.put(record)
+
+    def delete_queue(self, name: str) -> None:
+        if name in self._book.records:
+            self._book.remove(name)
+            self._names.remove(name)
 
     def queue_names(self, after: str, limit: int) -> list[str]:
         return [name for name in self._names if name > after][:limit]
@@ -190,3 +249,21 @@ class MemoryStore(Store):
             self._facts.pop(name, None)
         else:
             self._facts[name] = value
+
+    def facts(self, prefix: str, after: str, limit: int) -> list[str]:
+        return sorted(name for name in self._facts if name.startswith(prefix) and name > after)[:limit]
+
+
+def _place_of(entry: Entry) -> Cursor:
+    """Where an entry stands among those of its state."""
+    match entry.state:
+        case State.READY:
+            return (entry.target, -entry.priority, entry.seq)
+        case State.DELAYED:
+            return (entry.due, entry.seq)
+        case State.INFLIGHT:
+            return (entry.lease_until, entry.seq)
+        case State.DEAD:
+            return (entry.dead_at, entry.seq)
+        case State.HELD:
+            return (entry.seq,)

@@ -18,7 +18,7 @@ from postroom_common.events import Event, EventType
 
 from ..clock import Now
 from ..fold import apply
-from ..lifecycle import TRANSITIONS
+from ..lifecycle import TRANSITIONS, states_before
 from ..records import FACT_CLOCK, BodyReference, Entry, QueueRecord, history_fact
 from ..segments import read_requests
 from ..stores.sqlite import SqliteStore
@@ -164,7 +164,7 @@ class Expected(SqliteStore):
     def _meet(self, event: Event, key: str) -> Entry:
         """See that the event finds its message in a state that it may follow: where events are missing between, it says
         by itself what came of them."""
-        befores = TRANSITIONS[EventType(event["type"])][0]
+        befores = states_before(EventType(event["type"]))
         entry, state = self.get(key), befores[0]
         assert state is not None
         if entry is None:
