@@ -73,7 +73,16 @@ def test_a_case_is_named_by_its_text() -> None:
         assert Case.parse(str(case)) == case
 
 
-@pytest.mark.parametrize("case", ["filesystem/restart/EIO/79", "filesystem/restart/EIO/84"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "filesystem/restart/EIO/79",
+        "filesystem/restart/EIO/84",
+        "filesystem/everything/EIO/79",
+        "filesystem/everything/EIO/95",
+        "filesystem/everything/SHORT/16/for-ever",
+    ],
+)
 def test_what_once_broke_a_promise_breaks_none(case: str, sweep: Sweep) -> None:
     assert sweep.run(Case.parse(case))
 

@@ -77,18 +77,47 @@ def test_a_root_that_must_not_be_read_is_told_in_one_line(root, monkeypatch, wor
     assert done.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize(("backend", "key"), [("filesystem", "filesystem.root"), ("hybrid", "hybrid.payloadRoot")])
-def test_two_roots_never_work_on_the_same_files_of_messages(tmp_path, backend, key):
-    messages = tmp_path / "messages"
-    given = {"backend": backend, key: str(messages)}
+SHARED = pytest.mark.parametrize(
+    ("backend", "key"), [("filesystem", "filesystem.root"), ("hybrid", "hybrid.payloadRoot")]
+)
+
+
+def sharing(tmp_path, backend, key):
+    """The configurations of two new roots that were given the same directory of messages, which is not there yet."""
+    given = {"backend": backend, key: str(tmp_path / "messages")}
     for name in ("one", "other"):
         assert postroomd("init", "--root", str(tmp_path / name)).exit_code == 0
-    configs = [load(tmp_path / name, None, {}, given) for name in ("one", "other")]
-    with closing(open_root(configs[0], Sources(Files(), Clock, Ids()))):
-        pass  # the store makes its directory
-    refused = pytest.raises(StartError, match=f"{messages}: a postroomd works on it for another root")
-    with closing(open_root(configs[0], Sources(Files(), Clock, Ids()))), refused:
-        open_root(configs[1], Sources(Files(), Clock, Ids()))
+    return [load(tmp_path / name, None, {}, given) for name in ("one", "other")]
+
+
+def opened(config):
+    return closing(open_root(config, Sources(Files(), Clock, Ids())))
+
+
+@SHARED
+def test_two_new_roots_never_work_on_the_same_files_of_messages(tmp_path, backend, key):
+    one, other = sharing(tmp_path, backend, key)
+    refused = pytest.raises(StartError, match=f"{tmp_path}/messages: a postroomd works on it for another root")
+    with opened(one), refused, opened(other):
+        pass
+    with opened(other):
+        pass  # the first one has let go
+
+
+@SHARED
+def test_a_store_that_another_root_works_on_is_neither_set_aside_nor_replaced(tmp_path, backend, key):
+    one, other = sharing(tmp_path, backend, key)
+    for words in (("local", "publish", "--queue", "q", "--message", "m"), ("backup", "--to", str(tmp_path / "backup"))):
+        assert postroomd(words[0], "--root", str(other.root), *words[1:]).exit_code == 0
+    place = {"filesystem.root": "--filesystem-root", "hybrid.payloadRoot": "--hybrid-payload-root"}[key]
+    words = ("--root", str(other.root), place, str(tmp_path / "messages"), "--backend", backend)
+    with opened(one):
+        messages = (tmp_path / "messages").stat().st_ino
+        with pytest.raises(StartError, match="for another root"):
+            open_root(other, Sources(Files(), Clock, Ids()), refold=True)
+        done = postroomd("restore", *words, "--replace", "--from", str(tmp_path / "backup"))
+        assert done.exit_code == 1 and "a postroomd works on it for another root" in done.stderr
+        assert (tmp_path / "messages").stat().st_ino == messages
 
 
 def test_a_root_may_be_named_by_a_link(root):

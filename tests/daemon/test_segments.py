@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from postroom_common.events import Event, decode_event, encode_event
+from postroom_daemon.journal_tail import examine_tail
 from postroom_daemon.root import StartError
 from postroom_daemon.segments import (
     Damage,
-    examine_tail,
     find_event,
     list_segments,
     place_of,

@@ -17,7 +17,8 @@ from postroom_common.protocol import State
 from postroom_daemon.records import Entry, QueueRecord
 from postroom_daemon.stores import sqlite_file, sqlite_schema
 from postroom_daemon.stores.base import StoreBusy, StoreDamaged, StoreError, StoreFull
-from postroom_daemon.stores.sqlite import GROUPS_LIMIT, SqliteStore
+from postroom_daemon.stores.sqlite import SqliteStore
+from postroom_daemon.stores.sqlite_groups import GROUPS_LIMIT
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Iterable
@@ -78,6 +79,7 @@ class Files:
         self.ftruncate: Any = os.ftruncate
         self.syncfs: Any = _find_syncfs()
         self.statvfs: Any = os.statvfs
+        self.flock: Any = fcntl.flock
         self.allocate: Any = os.posix_fallocate
         self.start_writing: Any = _find_start_writing()
 

@@ -13,14 +13,13 @@ from postroom_common.events import Event
 
 from .files import FULL_ERRNOS, Files
 from .journal_order import MOVED_SUFFIX, Owner, bring_into_order
+from .journal_tail import Tail, examine_tail
 from .quarantine import Quarantine
 from .segments import (
     UNREADABLE_ERRNOS,
     OnDamage,
     PlacedRequest,
-    Tail,
     begun_at,
-    examine_tail,
     find_event,
     list_segments,
     place_of,

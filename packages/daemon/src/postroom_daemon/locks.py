@@ -14,8 +14,9 @@ from pathlib import Path
 from postroom_common.errors import PostroomError
 
 from .changeover import check_whole
-from .config import Config, Settings
+from .config import Config
 from .files import DIRECTORY_FLAGS, Files
+from .stores.alone import be_alone
 
 LOCK_NAME = "postroomd.lock"
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -23,10 +24,6 @@ _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 class RootBusy(PostroomError):
     """Another process works on the root."""
-
-
-class StoreBusy(PostroomError):
-    """A process that works on another root has the same store."""
 
 
 class RootOfAnother(PostroomError):
@@ -39,8 +36,8 @@ def lock_root(config: Config, files: Files, unfinished: bool = False, writing: b
     interrupted, to finish it. Not ``writing``: also on one of another user, only to look.
 
     The journal is the truth: whoever holds it is alone, wherever its directory lies. A lock ends with its process; what
-    the file holds does not matter. Files of messages are of one root, too; SQLite locks its database by itself.
-    Raises ``RootBusy``, ``StoreBusy``, ``RootOfAnother``, ``ChangeoverInterrupted``, ``OSError``.
+    the file holds does not matter. A store that is open locks its own files; see ``lock_store``.
+    Raises ``RootBusy``, ``RootOfAnother``, ``ChangeoverInterrupted``, ``OSError``.
     """
     with ExitStack() as locks:
         for directory in dict.fromkeys((config.root, config.settings.journal_root)):
@@ -48,10 +45,21 @@ def lock_root(config: Config, files: Files, unfinished: bool = False, writing: b
             locks.callback(os.close, fd)
             if writing:
                 _check_owner(fd, directory)
-        if writing:
-            _lock_store(config.settings, locks)
         if not unfinished:
             check_whole(config.root)
+        yield
+
+
+@contextmanager
+def lock_store(files: Files, *places: Path) -> Iterator[None]:
+    """Be alone on directories with files of messages, to move them or what is in them while no store has them open.
+    What is no directory is no store's. Raises ``StoreBusy``, ``OSError``."""
+    with ExitStack() as locks:
+        for place in places:
+            if place.is_dir() and not place.is_symlink():
+                fd = os.open(place, DIRECTORY_FLAGS)
+                locks.callback(os.close, fd)
+                be_alone(files, fd, place)
         yield
 
 
@@ -72,22 +80,6 @@ def _lock(directory: Path, files: Files) -> int:
         os.close(fd)
         raise RootBusy(f"{directory}: another postroomd works on this root; stop it first") from None
     return fd
-
-
-def _lock_store(settings: Settings, locks: ExitStack) -> None:
-    """Be alone on the directory of the messages' files, where it is there already."""
-    places = {"filesystem": settings.filesystem_root, "hybrid": settings.hybrid_payload_root}
-    place = places.get(settings.backend)
-    if not place or place.is_symlink() or not place.is_dir():
-        return  # the store makes it, or says what is wrong
-    fd = os.open(place, DIRECTORY_FLAGS)
-    locks.callback(os.close, fd)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise StoreBusy(
-            f"{place}: a postroomd works on it for another root; each root needs a store of its own"
-        ) from None
 
 
 def _check_owner(fd: int, directory: Path) -> None:

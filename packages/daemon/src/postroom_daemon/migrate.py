@@ -24,7 +24,7 @@ from .config import BACKENDS, Config, Settings
 from .config_file import CONFIG_NAME, write_backend
 from .files import Files, remove_all
 from .local import open_local
-from .locks import lock_root
+from .locks import lock_root, lock_store
 from .quarantine import Quarantine
 from .segments import read_requests
 from .state import Head, State, StateError, can_go_on, load, of_store, steady
@@ -70,7 +70,7 @@ def migrate(config: Config, backend: str, say: Callable[[str], None], files: Fil
             messages = _compare(steady(session.call), found, set(lost))
         finally:
             store.close()
-    with lock_root(config, files):
+    with lock_root(config, files), lock_store(files, *dict.fromkeys(places(config.settings) + places(target))):
         _check_unchanged(config.settings, head)
         kept = _switch(config, target, files)
     return Migrated(old, new, head.event, messages, lost, kept)

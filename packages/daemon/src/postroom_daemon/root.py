@@ -20,7 +20,7 @@ from .files import FULL_ERRNOS, Files
 from .ids import Ids
 from .journal import Journal, JournalRefused, JournalUnknown
 from .journal_order import Owner
-from .locks import RootBusy, RootOfAnother, StoreBusy, lock_root
+from .locks import RootBusy, RootOfAnother, lock_root, lock_store
 from .policies import Policies
 from .quarantine import Quarantine
 from .records import FACT_EPOCH
@@ -28,7 +28,7 @@ from .recovery import Recovery
 from .repeats import Repeats
 from .reserve import Reserve
 from .segments import list_segments
-from .stores.base import Store, StoreDamaged, StoreError, StoreFull
+from .stores.base import Store, StoreBusy, StoreDamaged, StoreError, StoreFull
 from .takeover import take_over
 from .traffic import TrafficLog
 from .vitals import DaemonVitals
@@ -187,8 +187,9 @@ def _set_store_aside(config: Config, files: Files, salvage: bool = True) -> None
     store = make_store(config.settings, files, _quarantine(config, files))
     if salvage:
         store.salvage(next((first for first, _ in list_segments(config.settings.journal_root)), None))
-    for path in store.files():
-        _quarantine(config, files).keep_file(path, "a store that cannot be read")
+    with lock_store(files, *store.files()):
+        for path in store.files():
+            _quarantine(config, files).keep_file(path, "a store that cannot be read")
 
 
 def _traffic(settings: Settings, files: Files) -> TrafficLog | None:

@@ -1,4 +1,4 @@
-"""Reading the journal's segments: which there are, what in them is intact, and where the end is.
+"""Reading the journal's segments: which there are, and what in them is intact.
 
 ``<first event id, 20 digits>.jsonl``, one event a line. Nothing here writes.
 """
@@ -55,14 +55,6 @@ class Line(NamedTuple):
     def id(self) -> int:
         """Its event's id; 0 when it is damaged."""
         return int(self.event["id"]) if self.event else 0
-
-
-class Tail(NamedTuple):
-    """The end of the last segment: the id of its last event, the bytes to keep, and the bytes that are there."""
-
-    last_id: int
-    keep_bytes: int
-    size: int
 
 
 def segment_name(first_id: int) -> str:
@@ -157,77 +149,6 @@ def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
             if not ended and len(data) < LINE_LIMIT:
                 return
             offset += len(data)
-
-
-class _Place(NamedTuple):
-    """Where a line begins and which event it is; ``id`` 0 is a damaged line."""
-
-    offset: int
-    id: int = 0
-    req: int = 0
-    grp: int = 0
-    first_of_group: int | None = None
-
-
-def examine_tail(path: Path) -> Tail:
-    """Where the last segment ends for good.
-
-    In the last group, everything from the first damage on is cut: the group was never acknowledged if it is torn. So is
-    a request of which only a part is there. Damage before the last group stays in place: ``read_requests`` reports it.
-    Raises ``OSError``.
-    """
-    places = [_place(line) for line in read_lines(path)]
-    size = path.stat().st_size
-    last = next((place for place in reversed(places) if place.id), None)
-    if last is None:
-        return Tail(0, 0, size)
-    keep = last_id = 0
-    previous: _Place | None = None
-    following = _following(places)
-    for index, place in enumerate(places):
-        if not place.id and _tears_last_group(previous, following[index], last):
-            break
-        if place.id:
-            previous = place
-        if previous is None or previous.id >= previous.req:
-            keep = index + 1
-            last_id = previous.id if previous else 0
-    return Tail(last_id, places[keep].offset if keep < len(places) else size, size)
-
-
-def _place(line: Line) -> _Place:
-    event = line.event
-    if event is None:
-        return _Place(line.offset)
-    ends_group = event["id"] == event["grp"]
-    first = event["grp"] - event.get("gn", 1) + 1 if ends_group else None
-    return _Place(line.offset, event["id"], event["req"], event["grp"], first)
-
-
-def _following(places: list[_Place]) -> list[_Place | None]:
-    """For each place, the next intact one behind it."""
-    found: list[_Place | None] = []
-    following: _Place | None = None
-    for place in reversed(places):
-        found.append(following)
-        if place.id:
-            following = place
-    return found[::-1]
-
-
-def _tears_last_group(previous: _Place | None, following: _Place | None, last: _Place) -> bool:
-    """Whether damage between two intact events has taken something of the last group, whose last intact event is
-    ``last``."""
-    if following is None:
-        return True
-    if following.grp != last.grp:
-        return False
-    if previous and previous.id + 1 == following.id:
-        return False  # bytes that are no event came in between: none is missing
-    if last.first_of_group is not None:
-        return following.id > last.first_of_group
-    # The group's end is missing, and with it where the group began: it is torn unless the group before misses as many.
-    return previous is None or previous.grp < following.id - 1
 
 
 class PlacedRequest(NamedTuple):

@@ -9,7 +9,7 @@ from typing import Final
 from ..backup import Backup, open_backup
 from ..changeover import Changeover, carry_out, read_changeover
 from ..config import Config
-from ..locks import lock_root
+from ..locks import lock_root, lock_store
 from ..quarantine import Quarantine
 from ..root import Sources
 from ..state import bodies_in
@@ -60,16 +60,18 @@ class Restored:
 def restore(config: Config, request: Request, sources: Sources) -> Restored:
     """Restore a root, or finish what an interrupted restore has begun.
 
-    Raises ``RestoreError``, ``BackupError``, ``StateError``, ``RootBusy``, ``StoreError`` and ``OSError``; the root is
-    then as it was. Only when the last renames fail, nobody may open it until they are done.
+    Raises ``RestoreError``, ``BackupError``, ``StateError``, ``RootBusy``, ``StoreError`` (``StoreBusy``: another
+    root's daemon works on the store) and ``OSError``; the root is then as it was. Only when the last renames fail,
+    nobody may open it until they are done.
     """
     if config.settings.backend == MemoryStore.name:
         raise RestoreError("backend memory keeps nothing: choose another one by --backend")
-    with lock_root(config, sources.files, unfinished=True):
+    ground, files = Ground(config), sources.files
+    with lock_root(config, files, unfinished=True), lock_store(files, *ground.directories()):
         changeover = read_changeover(config.root)
         if changeover is None:
-            changeover = _prepare(config, request, sources)
-        carry_out(changeover, config.root, sources.files)
+            changeover = _prepare(config, ground, request, sources)
+        carry_out(changeover, config.root, files)
     if changeover.asked != repr(request):
         raise RestoreError(
             f"the restore from {changeover.result['backup']} that was interrupted is finished now, up to event"
@@ -78,8 +80,8 @@ def restore(config: Config, request: Request, sources: Sources) -> Restored:
     return Restored(**changeover.result)
 
 
-def _prepare(config: Config, request: Request, sources: Sources) -> Changeover:
-    settings, ground = config.settings, Ground(config)
+def _prepare(config: Config, ground: Ground, request: Request, sources: Sources) -> Changeover:
+    settings = config.settings
     ground.clear()
     there = ground.occupied()
     if there and not request.replace:

@@ -59,9 +59,13 @@ class Ground:
                 found[place] = called.get(place, place.name)
         return found
 
+    def directories(self) -> tuple[Path, Path]:
+        """Those in which messages lie as files, there or not."""
+        return self._settings.filesystem_root, self._settings.hybrid_payload_root
+
     def check_movable(self) -> None:
         """Raise ``RestoreError`` for a directory that cannot be renamed."""
-        for place in (self._settings.filesystem_root, self._settings.hybrid_payload_root):
+        for place in self.directories():
             if os.path.ismount(place):
                 raise RestoreError(f"{place} is a mount point, which cannot be renamed: use a directory below it")
 

@@ -11,7 +11,8 @@ from postroom_common.events import Event
 
 from ..backup import Manifest
 from ..backup.history import event_at, segments_until
-from ..segments import examine_tail, list_segments, read_lines, read_requests
+from ..journal_tail import examine_tail
+from ..segments import list_segments, read_lines, read_requests
 
 
 class RestoreError(PostroomError):

@@ -125,7 +125,7 @@ class MessageFiles:
                 place = self._replace(directory, place, letter, name, data)
         else:
             assert place is not None
-            place = self._change(directory, place, letter, name, added)
+            place = self._change(key, place, letter, name, added)
         self._index.places[key] = place
 
     def _replace(self, directory: str, place: str, letter: str, name: str, data: bytes) -> str:
@@ -135,18 +135,29 @@ class MessageFiles:
             self._make_room(directory, place, error)
             return self._tree.create(directory, letter, name, data)
 
-    def _change(self, directory: str, place: str, letter: str, name: str, added: bytes) -> str:
-        """Rename a file, with a line added. Where there is no file to add it to, the message is lost, but not what
-        became of it: a new file without the message's line has that."""
+    def _change(self, key: str, place: str, letter: str, name: str, added: bytes) -> str:
+        """Rename a file, with a line added. One that nothing can be added to is written anew."""
+        directory = self.directory_of(key)
         try:
             if added:
                 self._tree.append(directory, place, added)
         except OSError as error:
             if error.errno not in _NO_FILE_ERRNOS:
                 raise
-            self._make_room(directory, place, error)
-            return self._tree.create(directory, letter, name, b"\n" + added)
+            return self._write_anew(key, place, letter, name, added, error)
         return self._tree.rename(directory, place, letter, name)
+
+    def _write_anew(self, key: str, place: str, letter: str, name: str, added: bytes, error: OSError) -> str:
+        """A new file with the message of one that nothing can be added to. Where that has none, the message is lost,
+        but not what became of it."""
+        directory = self.directory_of(key)
+        log.error("%s: %s: it is written anew", self._tree.path(directory, place), error.strerror)
+        content = self.content(key)
+        if fs_content.envelope_of(content, key) is None:
+            target = self._tree.create(directory, letter, name, b"\n" + added)
+            self.set_aside(directory, place, "where a message's file was")
+            return target
+        return self._replace(directory, place, letter, name, content[: content.index(b"\n") + 1] + added)
 
     def _make_room(self, directory: str, place: str, error: OSError) -> None:
         log.error("%s: %s", self._tree.path(directory, place), error.strerror)

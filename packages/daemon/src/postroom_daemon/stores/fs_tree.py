@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ..files import DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files
+from .alone import be_alone
 from .fs_names import TEMPORARY_SUFFIX
 
 T = TypeVar("T")
@@ -38,8 +39,9 @@ class Tree:
         self._filled: dict[str, dict[str, int]] = {}  # by folder: files in each shard, "" the folder itself
 
     def open(self, make: bool = True) -> None:
-        """Open the root. ``make`` it if it is missing."""
+        """Open the root, for this process alone. ``make`` it if it is missing. Raises ``StoreBusy``."""
         self._fd = self._files.open_directory(self.root) if make else self._files.open(self.root, DIRECTORY_FLAGS)
+        be_alone(self._files, self._fd, self.root)
         self._known.clear()
         self._filled.clear()
 
@@ -178,10 +180,10 @@ class Tree:
         return target
 
     def append(self, directory: str, place: str, data: bytes) -> None:
-        """Add to a file."""
+        """Add lines to a file. They begin with a line's end: what an earlier call has written in part ends there."""
         fd = self._files.open(f"{directory}/{place}", _APPEND_FLAGS, dir_fd=self._fd)
         try:
-            self._files.write_all(fd, data)
+            self._files.write_all(fd, b"\n" + data)
         finally:
             self._files.close(fd)
 

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple
 from ..files import CREATE_FLAGS, DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files
 from ..quarantine import Quarantine
 from ..records import BodyReference
+from .alone import be_alone
 from .fs_names import ID_PATTERN, id_of, queue_directory
 from .parallel_sync import ParallelSync
 
@@ -101,8 +102,9 @@ class Payloads:
     # --- life -------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the root, which is made if it is missing."""
+        """Open the root, for this process alone; it is made if it is missing. Raises ``StoreBusy``."""
         self._fd = self._files.open_directory(self.root)
+        be_alone(self._files, self._fd, self.root)
         self._known.clear()
         self._new.clear()
         self._unsynced.clear()

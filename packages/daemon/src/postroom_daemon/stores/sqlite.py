@@ -13,37 +13,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-import orjson
-
 from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ..records import Entry, QueueRecord
-from . import sqlite_file, sqlite_salvage, sqlite_schema
-from .base import BodyLost, Store, StoreBusy, StoreDamaged, StoreError
-from .book import QueueBook
+from ..records import Entry
+from . import sqlite_salvage
+from .base import BodyLost, StoreDamaged, StoreError
 from .sqlite_errors import translated
+from .sqlite_groups import SqliteGroups
 from .sqlite_rows import Row, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
 from .sqlite_salvage import SALVAGE_FACT, Refold
-from .sqlite_statements import Statements
 
 log = logging.getLogger(__name__)
 
-#: Groups that share a transaction of the database. The journal has them all, so fewer commits cost nothing but a longer
-#: replay, and save most of what is written: a page is written once for all of them.
-GROUPS_LIMIT: Final = 64
-#: Rows that such a transaction changes, about: the log cannot be folded before its end.
-ROWS_LIMIT: Final = 4000
-#: Prefixes of the ``kv`` keys that are no messages.
-_QUEUE_KEY = "queue:"
-_FACT_KEY = "fact:"
 #: The fact that bodies lie in files: whoever does not know of them must not use the database.
 PAYLOADS_FACT: Final = "payloads"
 #: Priorities and targets that ``oldest_ready`` looks at before it settles for the oldest among them.
 _CLASSES_LIMIT = 256
 
 
-class SqliteStore(Store):
+class SqliteStore(SqliteGroups):
     """See the module. ``busy_ms`` is how long another process that reads the database may hold us up."""
 
     name: ClassVar[str] = "sqlite"
@@ -51,164 +40,34 @@ class SqliteStore(Store):
     def __init__(
         self, path: Path, kv: str = "kv", msg: str = "msg_index", synchronous: str = "NORMAL", busy_ms: int = 5000
     ) -> None:
-        self._path = path
-        self._tables = {"kv": kv, "msg": msg}
-        self._sql = Statements(kv, msg)
-        self._synchronous = synchronous
-        self._busy_ms = busy_ms
-        self._book = QueueBook()
+        super().__init__(path, kv, msg, synchronous, busy_ms)
         self._group: dict[str, Entry] = {}  # entries that this transaction has seen: no second SELECT for them
         self._due_hint: int | None = None  # no delayed message or lease is due before this
-        self._applied_before = 0
-        self._in_group = False
-        self._groups = 0  # kept, and not committed yet
-        self._changes_before = self._changes_at_begin = 0
-        self._changed: set[str] = set()  # queues whose records these groups have changed
         self._refold: Refold | None = None  # while the journal is folded onto salvaged rows
         self._event = 0  # that is being folded: what the rows it changes will show
         self._read: tuple[str, bytes] = ("", b"")  # the body that was read last
 
     # --- life -------------------------------------------------------------------------------------------------
 
-    def files(self) -> list[Path]:
-        return [self._path.with_name(self._path.name + suffix) for suffix in ("", "-wal", "-shm")]
-
     def open(self) -> None:
-        self._book = QueueBook()
-        self._in_group, self._groups, self._changes_before = False, 0, 0
-        self._changed.clear()
         self._forget_group()
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for path in self.files():
-            if path.exists() and not path.is_file():
-                raise StoreDamaged(f"{path}: a directory or special file, where the database should be")
-        sqlite_file.adopt(self._salvaged, self._path)
-        try:
-            self._db = sqlite_file.connect(self._path, self._synchronous, self._busy_ms)
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-        try:
-            self._set_up()
-        except sqlite3.Error as error:
-            self._db.close()
-            raise translated(error, self._path) from error
-        except StoreError:
-            self._db.close()
-            raise
+        super().open()
 
     def _set_up(self) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > sqlite_schema.VERSION:
-            raise StoreError(
-                f"{self._path}: format {version} is newer than this version of postroomd knows"
-                f" ({sqlite_schema.VERSION}): upgrade postroomd"
-            )
-        if version == 0 and self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise StoreError(
-                f"{self._path}: a database of another program, which is left as it is: let sqlite.dbPath name a new"
-                " file"
-            )
-        self._db.execute("BEGIN IMMEDIATE")
-        for step in range(version or sqlite_schema.VERSION, sqlite_schema.VERSION):
-            for statement in sqlite_schema.STEPS[step]:
-                self._db.execute(statement.format(**self._tables))
-        for statement in sqlite_schema.STATEMENTS:
-            self._db.execute(statement.format(**self._tables))
-        self._db.execute(f"PRAGMA user_version = {sqlite_schema.VERSION}")
-        self._db.execute("COMMIT")
+        super()._set_up()
         if self.name == SqliteStore.name and self.fact(PAYLOADS_FACT):
             raise StoreError(f"{self._path}: the store of backend hybrid, whose bodies lie in files: use that backend")
-        self.applied = self._applied_before = self.fact("applied") or 0
         self._due_hint = self._first_due()
         salvaged = self.fact(SALVAGE_FACT)
         self._refold = Refold(salvaged["upTo"], self._tables, self._rows) if salvaged else None
 
-    def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        try:
-            self._db.execute(sql, parameters)
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-
-    def _change_row(self, sql: str, parameters: list[Any]) -> None:
-        """Change the row of a message that was read, whose key is the last of ``parameters``. That it is not found by
-        its key is damage: unchanged, it would be delivered for ever."""
-        try:
-            changed = self._db.execute(sql, parameters).rowcount
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-        if changed != 1:
-            raise StoreDamaged(f"{self._path}: the row of {parameters[-1]} is not found by its key")
-
-    def _row(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
-        try:
-            return self._db.execute(sql, parameters).fetchone()
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-
-    def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        try:
-            return self._db.execute(sql, parameters).fetchall()
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-
-    def close(self) -> None:
-        try:
-            if not self._in_group:
-                self.flush()
-        except (StoreError, sqlite3.ProgrammingError) as error:  # it may be closed already
-            log.warning("%s; the journal has what the store has not", error)
-        self._db.close()
-
-    def begin(self) -> None:
-        self._check_kept()
-        self._applied_before = self.applied
-        if not self._db.in_transaction:
-            self._execute("BEGIN IMMEDIATE")
-        self._execute("SAVEPOINT one_group")
-        self._in_group, self._changes_at_begin = True, self._db.total_changes
-
     def commit(self) -> None:
-        self._execute("RELEASE one_group")
-        self._in_group = False
-        self._changed.update(record.name for record in self._book.changed())
-        self._applied_before = self.applied
-        self._book.commit()
         self._forget_group()
-        self._groups += self._db.total_changes > self._changes_at_begin
-        if self._groups >= GROUPS_LIMIT or self._db.total_changes - self._changes_before > ROWS_LIMIT:
-            self.flush()
-
-    def flush(self) -> None:
-        """Commit the groups that are kept since the last time: a process that is killed before folds them anew."""
-        self._check_kept()
-        if not self._db.in_transaction:
-            return
-        for name in self._changed:
-            self._put(_QUEUE_KEY + name, orjson.dumps(self._book.records[name].to_json()).decode(), "queue")
-        self.put_fact("applied", self.applied)
-        self._execute("COMMIT")
-        self._groups, self._changes_before = 0, self._db.total_changes
-        self._changed.clear()
-
-    def _check_kept(self) -> None:
-        """Raise ``StoreError`` if kept groups are gone: after some errors, that of a commit among them, SQLite rolls
-        back all of its transaction. Nothing may then be built on what ``applied`` says."""
-        if self._groups and not self._db.in_transaction:
-            raise StoreError(f"{self._path}: groups that had been kept are taken back; the store must be opened anew")
+        super().commit()
 
     def rollback(self) -> None:
-        began, self._in_group = self._in_group, False
-        try:
-            if began and self._db.in_transaction:
-                self._db.execute("ROLLBACK TO one_group")
-                self._db.execute("RELEASE one_group")
-        except sqlite3.Error as error:
-            if self._db.in_transaction:
-                raise translated(error, self._path) from error
-        self._check_kept()
-        self._book.rollback()
+        super().rollback()
         self._forget_group()
-        self.applied = self._applied_before
         self._due_hint = 0  # unknown: whoever asks next looks
 
     def _forget_group(self) -> None:
@@ -216,10 +75,6 @@ class SqliteStore(Store):
         self._read = ("", b"")
 
     # --- a damaged database -----------------------------------------------------------------------------------
-
-    @property
-    def _salvaged(self) -> Path:
-        return self._path.with_name(self._path.name + ".salvaged")
 
     def salvage(self, first_id: int | None) -> None:
         kv, msg = self._tables["kv"], self._tables["msg"]
@@ -254,41 +109,6 @@ class SqliteStore(Store):
             self.commit()
             self._refold = None
         return []
-
-    def checkpoint(self) -> int:
-        self.flush()
-        if sqlite_file.is_alone(self._db):
-            busy, _, _ = self._row("PRAGMA wal_checkpoint(TRUNCATE)")
-            return 0 if busy else self.applied
-        _, pages, folded = self._row("PRAGMA wal_checkpoint(PASSIVE)")  # waits for nobody
-        self._try_alone()
-        return self.applied if pages == folded else 0
-
-    def _try_alone(self) -> None:
-        """Open the database anew: whoever held it may have let go."""
-        self._db.close()
-        try:
-            self._db = sqlite_file.connect(self._path, self._synchronous, self._busy_ms)
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-
-    def tidy(self) -> None:
-        self.flush()
-        try:
-            sqlite_file.give_back(self._db)
-        except sqlite3.Error as error:
-            failure = translated(error, self._path)
-            if isinstance(failure, StoreDamaged):
-                raise failure from error
-            log.warning("space is not given back: %s", failure)
-
-    def probe(self) -> None:
-        self.fact("applied")
-        size = sqlite_file.wal_bytes(self._path)
-        if size > sqlite_file.WAL_ALARM_BYTES:
-            raise StoreBusy(
-                f"{self._path}-wal has grown to {size} bytes: another process reads in the database; end it"
-            )
 
     # --- messages ---------------------------------------------------------------------------------------------
 
@@ -437,53 +257,3 @@ class SqliteStore(Store):
                 oldest = head
             target, below = head.target, head.priority
         return oldest
-
-    # --- queues and single facts ------------------------------------------------------------------------------
-
-    def queue(self, name: str) -> QueueRecord | None:
-        record = self._book.records.get(name)
-        if record is None:
-            value = self._value(_QUEUE_KEY + name)
-            if value is not None:
-                record = self._book.records[name] = QueueRecord.from_json(orjson.loads(value))
-        return record
-
-    def add_queue(self, record: QueueRecord) -> None:
-        self._book.put(record)
-        # The row is written now, so that queue_names sees it; the commit writes the final counters.
-        self._put(_QUEUE_KEY + record.name, orjson.dumps(record.to_json()).decode(), "queue")
-
-    def touch_queue(self, name: str) -> QueueRecord:
-        self.queue(name)
-        return self._book.touch(name)
-
-    def _count(self, queue: str, before: State | None, after: State | None) -> None:
-        if queue not in self._book.records:
-            self.queue(queue)
-        self._book.move(queue, before, after)
-
-    def queue_names(self, after: str, limit: int) -> list[str]:
-        rows = self._rows(self._sql.queue_keys, (_QUEUE_KEY + after, limit))
-        return [row[0][len(_QUEUE_KEY) :] for row in rows]
-
-    def fact(self, name: str) -> Any:
-        value = self._value(_FACT_KEY + name)
-        return None if value is None else orjson.loads(value)
-
-    def _value(self, key: str) -> str | None:
-        """The value of a row that is no message. Raises ``StoreDamaged`` when it is not what was written."""
-        row = self._row(self._sql.get_value, (key,))
-        if row is None:
-            return None
-        if not value_holds(key, *row):
-            raise StoreDamaged(f"{self._path}: the row {key[:300]} has changed on the disk")
-        return str(row[0])
-
-    def put_fact(self, name: str, value: Any) -> None:
-        if value is None:
-            self._execute(self._sql.delete_value, (_FACT_KEY + name,))
-            return
-        self._put(_FACT_KEY + name, orjson.dumps(value).decode(), "fact")
-
-    def _put(self, key: str, value: str, kind: str) -> None:
-        self._execute(self._sql.put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))

@@ -24,7 +24,7 @@ from ..config import Config
 from ..files import Files
 from ..ids import Ids
 from ..journal import JournalRefused, JournalUnknown
-from ..locks import RootBusy, lock_root
+from ..locks import RootBusy, lock_root, lock_store
 from ..quarantine import Quarantine
 from ..root import OpenRoot, Sources, StartError, open_root
 from ..stores.base import StoreError
@@ -203,9 +203,11 @@ class Repair:
             return
         with look(self._config.quarantine_root, self._settings) as seen:
             strangers = seen.store.strangers() if isinstance(seen.store, FilesystemStore) else []
-        for place in strangers:
-            name = place.replace("/", "~")[-_NAME_LIMIT:]
-            self._quarantine.keep_file(self._settings.filesystem_root / place, "no message's file", name)
+        root = self._settings.filesystem_root
+        with lock_store(self._files, root):
+            for place in strangers:
+                name = place.replace("/", "~")[-_NAME_LIMIT:]
+                self._quarantine.keep_file(root / place, "no message's file", name)
 
     def _remove_rows(self) -> None:
         """Take rows that belong to no message out of the database."""
