@@ -59,7 +59,8 @@ def test_an_entry_comes_back_with_every_fact_it_was_kept_with(store: Store) -> N
     full = Entry(
         key="msg:q:x", queue=QUEUE, state=State.INFLIGHT, priority=-3, seq=2**62, created_wall=2**41, created=5,
         target="someone", attempt=4, due=17, lease_id="lease", consumer_id="holder", lease_until=99, leased_at=70,
-        dead_at=0, failures=3, phase="word",
+        dead_at=0, failures=3, phase="word", size=12, reason="why", expires=2**40, fallback=2**41, due_wall=2**42,
+        order_key="line 7/é~%", claim="c" * 32,
     )  # fmt: skip
     insert(store, full)
     assert store.get("msg:q:x") == full
@@ -200,7 +201,7 @@ def test_nothing_is_due_before_the_time_that_the_store_names(store: Store) -> No
     due = store.next_due()
     assert due is not None and due <= 60
     store.begin()
-    change(store, "msg:q:2", state=State.DEAD, dead_at=60)
+    change(store, "msg:q:2", state=State.DEAD, dead_at=60, lease_until=0)
     store.commit()
     store.begin()
     assert store.promote(70, 10) == [QUEUE]

@@ -18,7 +18,6 @@ from postroom_common.protocol import State
 from ..files import FULL_ERRNOS
 from ..records import BodyReference, Entry, QueueRecord
 
-
 Cursor = tuple[str | int, ...]
 """Where a page of ``Store.scan`` ended: what it means is the store's business."""
 
@@ -211,10 +210,10 @@ class Store(ABC):
         """A page of a queue's messages in a state, beginning behind ``after`` (() for the first page), and where the
         next begins (() when there is none). '' means all queues, for messages in flight and delayed only.
 
-        In the order in which they come next: ready ones by target, those for anyone first, as they would be delivered
-        (all of an ordering key behind each other's turn counted as ready); delayed by due time; in flight by the end of
-        their lease; held by publish order; dead by death. A page may be short, or empty, and not the last. A message
-        that stays as it is while the pages are read is in just one of them.
+        In the order in which they come next: ready ones by target, those for anyone first, as they would be delivered,
+        and behind all others those that wait for another of their ordering key; delayed by due time; in flight by the
+        end of their lease; held by publish order; dead by death. A page may be short, or empty, and not the last. A
+        message that stays as it is while the pages are read is in just one of them.
         """
 
     @abstractmethod

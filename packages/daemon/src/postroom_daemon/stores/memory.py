@@ -200,7 +200,8 @@ class MemoryStore(Store):
         return min((heap[0][0] for heap in (self._due, self._leases, self._lapses) if heap), default=None)
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
-        found = [(_place_of(e), e) for e in self._entries.values() if e.state is state and queue in ("", e.queue)]
+        all_there = (e for e in self._entries.values() if e.state is state and queue in ("", e.queue))
+        found = [(self._place_of(e), e) for e in all_there]
         page = sorted((one for one in found if one[0] > after), key=lambda one: one[0])[: limit + 1]
         return [copy(e) for _, e in page[:limit]], page[limit - 1][0] if len(page) > limit else ()
 
@@ -211,6 +212,20 @@ class MemoryStore(Store):
 
     def entries(self, after: str, limit: int) -> list[Entry]:
         return [copy(self._entries[key]) for key in sorted(key for key in self._entries if key > after)[:limit]]
+
+    def _place_of(self, entry: Entry) -> Cursor:
+        """Where an entry stands among those of its state."""
+        match entry.state:
+            case State.READY:
+                return (not self._may_go(entry), entry.target, -entry.priority, entry.seq)
+            case State.DELAYED:
+                return (entry.due, entry.seq)
+            case State.INFLIGHT:
+                return (entry.lease_until, entry.seq)
+            case State.DEAD:
+                return (entry.dead_at, entry.seq)
+            case State.HELD:
+                return (entry.seq,)
 
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
         ready = (e for e in self._entries.values() if e.queue == queue and e.state is State.READY)
@@ -252,18 +267,3 @@ class MemoryStore(Store):
 
     def facts(self, prefix: str, after: str, limit: int) -> list[str]:
         return sorted(name for name in self._facts if name.startswith(prefix) and name > after)[:limit]
-
-
-def _place_of(entry: Entry) -> Cursor:
-    """Where an entry stands among those of its state."""
-    match entry.state:
-        case State.READY:
-            return (entry.target, -entry.priority, entry.seq)
-        case State.DELAYED:
-            return (entry.due, entry.seq)
-        case State.INFLIGHT:
-            return (entry.lease_until, entry.seq)
-        case State.DEAD:
-            return (entry.dead_at, entry.seq)
-        case State.HELD:
-            return (entry.seq,)

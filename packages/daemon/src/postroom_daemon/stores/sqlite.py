@@ -17,11 +17,11 @@ from postroom_common.events import Event
 from postroom_common.protocol import State
 
 from ..records import Entry
-from . import sqlite_salvage
-from .base import BodyLost, StoreDamaged, StoreError
+from . import sqlite_order, sqlite_salvage
+from .base import BodyLost, Cursor, StoreDamaged, StoreError
 from .sqlite_errors import translated
 from .sqlite_groups import SqliteGroups
-from .sqlite_rows import Row, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
+from .sqlite_rows import Row, as_of, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
 from .sqlite_salvage import SALVAGE_FACT, Refold
 
 log = logging.getLogger(__name__)
@@ -106,6 +106,8 @@ class SqliteStore(SqliteGroups):
             self.begin()
             self._event = self.applied = max(self.applied, refold.up_to)
             refold.finish(self)
+            for queue, order_key in self._rows(self._sql.lines):
+                self._line_up(queue, order_key)
             self.commit()
             self._refold = None
         return []
@@ -158,23 +160,41 @@ class SqliteStore(SqliteGroups):
 
     def _add(self, entry: Entry, value: str, value_type: str) -> None:
         e = entry
-        self._count(e.queue, None, e.state)  # first: it may refuse
+        self._count(e.queue, None, e.state, e.size)  # first: it may refuse
         crc = value_crc(e.key, value, value_type)
         self._execute(self._sql.add_value, (e.key, value, value_type, e.created_wall, e.created_wall, crc))
         self._execute(self._sql.insert, row_of(e, self._event))
-        self._group[e.key] = e
-        self._hint(e)
+        self._settle_in(e)
 
     def update(self, entry: Entry, before: State) -> None:
         self._change_row(self._sql.update, [*changes_of(row_of(entry, self._event)), entry.key])
-        self._count(entry.queue, before, entry.state)
+        self._count(entry.queue, before, entry.state, entry.size)
+        self._settle_in(entry)
+
+    def relocate(self, entry: Entry, source: str, before: State) -> None:
+        self._change_row(self._sql.relocate, [entry.queue, *changes_of(row_of(entry, self._event)), entry.key])
+        self._count(source, before, None, entry.size)
+        self._count(entry.queue, None, entry.state, entry.size)
+        self._line_up(source, entry.order_key)
+        self._settle_in(entry)
+
+    def _settle_in(self, entry: Entry) -> None:
+        """What follows from a row that was written."""
         self._group[entry.key] = entry
         self._hint(entry)
+        self._line_up(entry.queue, entry.order_key)
+
+    def _line_up(self, queue: str, order_key: str) -> None:
+        """After a change of a message with an ordering key: see whose turn it is."""
+        if order_key:
+            for blocked, key in sqlite_order.turns(self._rows, self._sql, queue, order_key):
+                self._execute(self._sql.block, (blocked, key))
 
     def delete(self, entry: Entry, before: State) -> None:
         self._change_row(self._sql.delete, [entry.key])
         self._execute(self._sql.delete_value, (entry.key,))
-        self._count(entry.queue, before, None)
+        self._count(entry.queue, before, None, entry.size)
+        self._line_up(entry.queue, entry.order_key)
         self._group.pop(entry.key, None)
         if self._read[0] == entry.key:
             self._read = ("", b"")
@@ -183,10 +203,10 @@ class SqliteStore(SqliteGroups):
         record = self.queue(queue)
         if record is None or not record.counts[State.READY]:
             return None
-        anyone = self._one(self._sql.pick, (queue, ""))
-        mine = self._one(self._sql.pick, (queue, consumer)) if consumer else None
+        anyone = self._one(self._sql.pick, (queue, 0, ""))
+        mine = self._one(self._sql.pick, (queue, 0, consumer)) if consumer else None
         found = [self._checked(entry, State.READY) for entry in (anyone, mine) if entry]
-        if not found and self._one(self._sql.next_target, (queue, "")) is None:  # nor for anybody else
+        if not found and not self.scan(queue, State.READY, (), 1)[0]:  # nor for anybody else, nor in turn
             raise StoreDamaged(f"{self._path}: queue {queue!r} counts ready messages, its index has none")
         return min(found, key=lambda e: (-e.priority, e.seq), default=None)
 
@@ -200,21 +220,28 @@ class SqliteStore(SqliteGroups):
     def promote(self, now: int, limit: int) -> list[str]:
         if self._due_hint is None or now < self._due_hint:
             return []
-        rows = self._rows(self._sql.delayed, (now, limit))
+        rows = self._rows(self._sql.due, (now, limit))
         for row in rows:
             entry = self._remember(row)
             entry.state = State.READY
-            self._execute(
-                self._sql.update, [*changes_of(row_of(entry, row[-2])), entry.key]
-            )  # no event: as of the same
-            self._count(entry.queue, State.DELAYED, State.READY)
+            changes = changes_of(row_of(entry, as_of(row)))  # no event: as of the same
+            self._execute(self._sql.update, [*changes, entry.key])
+            self._count(entry.queue, State.DELAYED, State.READY, entry.size)
+            self._line_up(entry.queue, entry.order_key)
         return [row[1] for row in rows]
 
     def expired(self, now: int, limit: int) -> list[Entry]:
+        return self._over(self._sql.expired, now, limit, (State.INFLIGHT, State.DEAD))
+
+    def lapsing(self, now: int, limit: int) -> list[Entry]:
+        return self._over(self._sql.lapsing, now, limit, (State.READY, State.DELAYED))
+
+    def _over(self, sql: str, now: int, limit: int, states: tuple[State, State]) -> list[Entry]:
+        """What an index has as over by ``now``."""
         if self._due_hint is None or now < self._due_hint:
             return []
-        rows = self._rows(self._sql.expired, (now, limit))
-        return [self._checked(self._remember(row), State.INFLIGHT) for row in rows]
+        found = [self._remember(row) for row in self._rows(sql, (now, limit))]
+        return [entry if entry.state is states[1] else self._checked(entry, states[0]) for entry in found]
 
     def next_due(self) -> int | None:
         if self._due_hint is not None:
@@ -222,18 +249,23 @@ class SqliteStore(SqliteGroups):
         return self._due_hint
 
     def _first_due(self) -> int | None:
-        firsts = [self._row(sql) for sql in (self._sql.first_delayed, self._sql.first_lease)]
+        firsts = [self._row(sql) for sql in (self._sql.first_delayed, self._sql.first_lease, self._sql.first_lapse)]
         return min((row[0] for row in firsts if row), default=None)
 
     def _hint(self, entry: Entry) -> None:
-        if entry.state is State.DELAYED:
-            due = entry.due
-        elif entry.state is State.INFLIGHT:
-            due = entry.lease_until
-        else:
-            return
-        if self._due_hint is None or due < self._due_hint:
+        waits = entry.state is State.READY or entry.state is State.DELAYED
+        times = (
+            entry.due if entry.state is State.DELAYED else 0,
+            entry.lease_until,
+            entry.lapse if waits else 0,
+        )
+        due = min((time for time in times if time), default=None)
+        if due is not None and (self._due_hint is None or due < self._due_hint):
             self._due_hint = due
+
+    def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        rows, cursor = sqlite_order.page(self._rows, self._sql, queue, state, after, limit)
+        return [self._remember(row) for row in rows], cursor
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         rows = self._rows(self._sql.dead, (queue, *after, limit))
@@ -242,15 +274,22 @@ class SqliteStore(SqliteGroups):
     def entries(self, after: str, limit: int) -> list[Entry]:
         return [self._remember(row) for row in self._rows(self._sql.page, (after, limit))]
 
-    def oldest_ready(self, queue: str) -> Entry | None:
-        # The pick index is grouped by target and priority, and the head of each group is its oldest: one or two probes
-        # visit a group.
+    def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
+        if consumer is None:
+            firsts = [self._oldest(queue, blocked, "", everybody=True) for blocked in (0, 1)]
+        else:
+            firsts = [self._oldest(queue, 0, target, everybody=False) for target in {"", consumer}]
+        return min((one for one in firsts if one), key=lambda e: e.seq, default=None)
+
+    def _oldest(self, queue: str, blocked: int, target: str, everybody: bool) -> Entry | None:
+        """The oldest of a target, or of all targets from that one on. The pick index is grouped by target and priority,
+        and the head of each group is its oldest: one or two probes visit a group."""
         oldest: Entry | None = None
-        target, below = "", 2**63 - 1
+        below = 2**63 - 1
         for _ in range(_CLASSES_LIMIT):
-            head = self._one(self._sql.next_priority, (queue, target, below)) or self._one(
-                self._sql.next_target, (queue, target)
-            )
+            head = self._one(self._sql.next_priority, (queue, blocked, target, below))
+            if head is None and everybody:
+                head = self._one(self._sql.next_target, (queue, blocked, target))
             if head is None:
                 break
             if oldest is None or head.seq < oldest.seq:

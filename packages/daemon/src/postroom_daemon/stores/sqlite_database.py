@@ -21,6 +21,8 @@ from .sqlite_statements import Statements
 
 #: The prefix of the ``kv`` keys of single facts.
 _FACT_KEY = "fact:"
+#: Sorts behind whatever else a name goes on with.
+_LAST_CHARACTER = "\U0010ffff"
 
 
 class SqliteDatabase(Store):
@@ -149,3 +151,8 @@ class SqliteDatabase(Store):
 
     def _put(self, key: str, value: str, kind: str) -> None:
         self._execute(self._sql.put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))
+
+    def facts(self, prefix: str, after: str, limit: int) -> list[str]:
+        behind = _FACT_KEY + max(prefix, after)
+        rows = self._rows(self._sql.fact_keys, (behind, _FACT_KEY + prefix + _LAST_CHARACTER, limit))
+        return [row[0][len(_FACT_KEY) :] for row in rows]

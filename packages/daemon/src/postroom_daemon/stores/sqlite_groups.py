@@ -82,7 +82,7 @@ class SqliteGroups(SqliteDatabase):
         self._check_kept()
         if not self._db.in_transaction:
             return
-        for name in self._changed:
+        for name in self._changed & self._book.records.keys():  # one may have been deleted since
             self._put(_QUEUE_KEY + name, orjson.dumps(self._book.records[name].to_json()).decode(), "queue")
         self.put_fact("applied", self.applied)
         self._execute("COMMIT")
@@ -142,14 +142,19 @@ class SqliteGroups(SqliteDatabase):
         # The row is written now, so that queue_names sees it; the commit writes the final counters.
         self._put(_QUEUE_KEY + record.name, orjson.dumps(record.to_json()).decode(), "queue")
 
+    def delete_queue(self, name: str) -> None:
+        if self.queue(name) is not None:
+            self._book.remove(name)
+            self._execute(self._sql.delete_value, (_QUEUE_KEY + name,))
+
     def touch_queue(self, name: str) -> QueueRecord:
         self.queue(name)
         return self._book.touch(name)
 
-    def _count(self, queue: str, before: State | None, after: State | None) -> None:
+    def _count(self, queue: str, before: State | None, after: State | None, size: int) -> None:
         if queue not in self._book.records:
             self.queue(queue)
-        self._book.move(queue, before, after)
+        self._book.move(queue, before, after, size)
 
     def queue_names(self, after: str, limit: int) -> list[str]:
         rows = self._rows(self._sql.queue_keys, (_QUEUE_KEY + after, limit))

@@ -19,12 +19,15 @@ from ..records import Entry
 COLUMNS: Final = (
     "message_key", "queue", "state", "priority", "seq", "created_at", "created_engine", "target_consumer_id",
     "attempt", "available_at", "lease_id", "consumer_id", "lease_until", "leased_at", "dlq_at", "failures", "phase",
-    "as_of",
+    "as_of", "size", "order_key", "lapse_at", "extra",
 )  # fmt: skip
-#: Those that change after a message was kept.
+_AS_OF: Final = COLUMNS.index("as_of")
+#: The place of the size, which rows of format 2, and their sums, do not have, nor what stands behind it.
+SIZE: Final = COLUMNS.index("size")
+#: Those that change after a message was kept, as long as it stays in its queue.
 CHANGING: Final = (
-    "state", "attempt", "available_at", "lease_id", "consumer_id", "lease_until", "leased_at", "dlq_at", "failures",
-    "phase", "as_of", "crc",
+    "state", "target_consumer_id", "attempt", "available_at", "lease_id", "consumer_id", "lease_until", "leased_at",
+    "dlq_at", "failures", "phase", "as_of", "size", "lapse_at", "extra", "crc",
 )  # fmt: skip
 _CHANGING_AT: Final = [(*COLUMNS, "crc").index(name) for name in CHANGING]
 
@@ -33,10 +36,13 @@ Row = tuple[Any, ...]
 
 def row_of(e: Entry, as_of: int) -> Row:
     """An entry as a row, ``crc`` last. ``as_of`` is the last event that it shows."""
+    waits = e.state is State.READY or e.state is State.DELAYED
+    rare = (e.reason, e.expires, e.fallback, e.due_wall, e.claim)
     values = (
         e.key, e.queue, e.state, e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due, e.lease_id,
         e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if e.state is State.DEAD else None, e.failures,
-        e.phase, as_of,
+        e.phase, as_of, e.size, e.order_key, e.lapse if waits else 0,
+        orjson.dumps(rare).decode() if any(rare) else "",
     )  # fmt: skip
     return (*values, crc32(orjson.dumps(values)))
 
@@ -46,17 +52,26 @@ def changes_of(row: Row) -> list[Any]:
     return [row[place] for place in _CHANGING_AT]
 
 
+def as_of(row: Row) -> int:
+    """The last event that a row shows."""
+    return int(row[_AS_OF])
+
+
 def row_holds(row: Row) -> bool:
-    """Whether a row is what was written. Rows of format 1 have no checksum, and are believed."""
+    """Whether a row is what was written. Rows of format 1 have no checksum, and are believed; that of a row of format 2
+    is the sum of fewer columns."""
     crc = row[-1]
-    return crc is None or crc == crc32(orjson.dumps(row[:-1]))
+    summed = row[:SIZE] if row[SIZE] is None else row[:-1]
+    return crc is None or crc == crc32(orjson.dumps(summed))
 
 
 def entry_of(row: Row) -> Entry:
-    """The entry that a row holds. Raises ``ValueError`` for a state that there is not."""
+    """The entry that a row holds. Raises ``ValueError`` or ``TypeError`` for values that there are not."""
+    rare = orjson.loads(row[21]) if row[21] else ("", 0, 0, 0, "")
     return Entry(
         row[0], row[1], State(row[2]), row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
-        row[12] or 0, row[13], row[14] or 0, row[15], row[16],
+        row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, rare[0], rare[1], rare[2], rare[3],
+        row[19], rare[4],
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from postroom_common.protocol import State
 from ..records import FACT_CLOCK, FACT_LOSSES, Entry, QueueRecord, no_counts, with_loss
 from .base import Store
 from .sqlite_pages import Pages
-from .sqlite_rows import COLUMNS, Row, entry_of, row_holds, row_of, value_crc, value_holds
+from .sqlite_rows import COLUMNS, SIZE, Row, as_of, entry_of, row_holds, row_of, value_crc, value_holds
 from .sqlite_schema import KV_COLUMNS, MSG_COLUMNS
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ _KINDS: Final = frozenset({"message", "payload", "queue", "fact"})
 _MSG_AT: Final = [MSG_COLUMNS.index(name) for name in (*COLUMNS, "crc")]
 #: Columns that every make of the tables has.
 _KV_LEAST, _MSG_LEAST = 6, 18
+#: What the others of ``msg_index`` are in a row that was written before there were any, in the order of declaration.
+_MSG_DEFAULTS: Final = (0, None, None, "", 0, "", 0)
 _KEYS_SHOWN: Final = 20
 
 Tables = Mapping[str, str]
@@ -70,7 +72,7 @@ def _copy_index(pages: Pages, into: sqlite3.Connection, msg: str) -> int:
     damaged = 0
     for values in pages.rows():
         if len(values) >= _MSG_LEAST:
-            padded = values + (0, None)[len(values) - _MSG_LEAST :] if len(values) < len(MSG_COLUMNS) else values
+            padded = values + _MSG_DEFAULTS[len(values) - _MSG_LEAST :]
             row = tuple(padded[place] for place in _MSG_AT)
             if _is_entry(row):
                 into.execute(insert, row)
@@ -83,7 +85,9 @@ def _is_entry(row: Row) -> bool:
     try:
         entry = entry_of(row)
         # What has no checksum is at least of the right kinds.
-        return row_holds(row) and row_of(entry, row[-2])[:-1] == row[:-1] and entry.key.startswith("msg:")
+        written = row_of(entry, as_of(row))[:-1]
+        summed = len(written) if row[SIZE] is not None else SIZE
+        return row_holds(row) and written[:summed] == row[:summed] and entry.key.startswith("msg:")
     except (AttributeError, TypeError, ValueError):
         return False
 

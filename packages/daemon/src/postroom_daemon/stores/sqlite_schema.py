@@ -6,15 +6,18 @@ The format is kept in ``PRAGMA user_version``. To change it: raise ``VERSION``, 
 - 1: the first.
 - 2: ``crc`` in both tables, a checksum of the row, null in rows of format 1; ``as_of`` in ``msg_index``, the last event
   that a row shows. New databases are made with ``auto_vacuum = INCREMENTAL``, older ones become so once they are small.
+- 3: ``size`` (null in rows of formats before), ``order_key``, ``blocked``, ``lapse_at`` and ``extra`` in ``msg_index``.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 #: In ``{msg}``, ``created_at`` is Unix ms, every other time engine ms. A priority may be null, which sorts below all.
+#: ``blocked`` is 1 while a message waits for another of its ordering key; ``lapse_at`` is 0, or when something is to
+#: happen to a message that waits; ``extra`` is '' or JSON (``sqlite_rows``).
 #: ``{kv}`` and ``{msg}`` are the table names of the configuration, checked there to be plain identifiers.
 STATEMENTS: Final = (
     """CREATE TABLE IF NOT EXISTS {kv} (
@@ -45,11 +48,21 @@ STATEMENTS: Final = (
         failures INTEGER NOT NULL DEFAULT 0,
         phase TEXT NOT NULL DEFAULT '',
         as_of INTEGER NOT NULL DEFAULT 0,
-        crc INTEGER)""",
+        crc INTEGER,
+        size INTEGER,
+        order_key TEXT NOT NULL DEFAULT '',
+        lapse_at INTEGER NOT NULL DEFAULT 0,
+        extra TEXT NOT NULL DEFAULT '',
+        blocked INTEGER NOT NULL DEFAULT 0)""",
     """CREATE INDEX IF NOT EXISTS {msg}_pick ON {msg}
-        (queue, target_consumer_id, priority DESC, seq) WHERE state = 'ready'""",
-    "CREATE INDEX IF NOT EXISTS {msg}_lease ON {msg} (lease_until) WHERE state = 'inflight'",
-    "CREATE INDEX IF NOT EXISTS {msg}_delayed ON {msg} (available_at) WHERE state = 'delayed'",
+        (queue, blocked, target_consumer_id, priority DESC, seq) WHERE state = 'ready'""",
+    "CREATE INDEX IF NOT EXISTS {msg}_lease ON {msg} (lease_until, seq) WHERE lease_until IS NOT NULL",
+    "CREATE INDEX IF NOT EXISTS {msg}_delayed ON {msg} (available_at, seq) WHERE state = 'delayed'",
+    "CREATE INDEX IF NOT EXISTS {msg}_held ON {msg} (queue, seq) WHERE state = 'held'",
+    "CREATE INDEX IF NOT EXISTS {msg}_lapse ON {msg} (lapse_at, seq) WHERE lapse_at > 0",
+    "CREATE INDEX IF NOT EXISTS {msg}_line ON {msg} (queue, order_key, seq) WHERE order_key != '' AND state != 'dead'",
+    """CREATE INDEX IF NOT EXISTS {msg}_first ON {msg} (queue, order_key)
+        WHERE order_key != '' AND state != 'dead' AND blocked = 0""",
     "CREATE INDEX IF NOT EXISTS {msg}_dead ON {msg} (queue, dlq_at, seq) WHERE state = 'dead'",
     "CREATE INDEX IF NOT EXISTS {kv}_queues ON {kv} (key) WHERE value_type = 'queue'",
 )
@@ -61,11 +74,21 @@ STEPS: Final = {
         "ALTER TABLE {msg} ADD COLUMN as_of INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE {msg} ADD COLUMN crc INTEGER",
     ),
+    2: (
+        "ALTER TABLE {msg} ADD COLUMN size INTEGER",
+        "ALTER TABLE {msg} ADD COLUMN order_key TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE {msg} ADD COLUMN lapse_at INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE {msg} ADD COLUMN extra TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE {msg} ADD COLUMN blocked INTEGER NOT NULL DEFAULT 0",
+        "DROP INDEX IF EXISTS {msg}_pick",
+        "DROP INDEX IF EXISTS {msg}_lease",
+        "DROP INDEX IF EXISTS {msg}_delayed",
+    ),
 }
 #: The columns of the tables as they are declared, for a reader of their raw records.
 KV_COLUMNS: Final = ("key", "value", "value_type", "created_at", "updated_at", "expires_at", "crc")
 MSG_COLUMNS: Final = (
     "queue", "state", "priority", "available_at", "lease_until", "attempt", "dlq_reason", "dlq_at",
     "target_consumer_id", "message_key", "seq", "created_at", "created_engine", "lease_id", "consumer_id", "leased_at",
-    "failures", "phase", "as_of", "crc",
+    "failures", "phase", "as_of", "crc", "size", "order_key", "lapse_at", "extra", "blocked",
 )  # fmt: skip

@@ -22,7 +22,7 @@ from ..lifecycle import TRANSITIONS, states_before
 from ..records import FACT_CLOCK, BodyReference, Entry, QueueRecord, history_fact
 from ..segments import read_requests
 from ..stores.sqlite import SqliteStore
-from ..stores.sqlite_rows import COLUMNS, entry_of
+from ..stores.sqlite_rows import COLUMNS, as_of, entry_of
 
 #: Requests that are folded in one transaction, messages that are read in one.
 _BATCH: Final = 2000
@@ -149,9 +149,9 @@ class Expected(SqliteStore):
             if self.get(key) is None:
                 apply(event, self)
             return
-        as_of = self._as_of_row(key) if self._hole else 0
+        before = self._as_of_row(key) if self._hole else 0
         entry = self._meet(event, key)
-        if as_of < self._hole:
+        if before < self._hole:
             self._forget_facts(entry)
         partial = entry.seq == 0 or (entry.seq < self._hole and self.fact(_known(key)) is not None)
         apply(event, self)
@@ -206,7 +206,7 @@ class Expected(SqliteStore):
         after = ""
         while True:
             self.begin()
-            page = [self._said(entry_of(row), row[-2]) for row in self._rows(self._sql.page, (after, _PAGE))]
+            page = [self._said(entry_of(row), as_of(row)) for row in self._rows(self._sql.page, (after, _PAGE))]
             self.rollback()
             yield from page
             if len(page) < _PAGE:

@@ -1,0 +1,272 @@
+"""The contract of stores/base.py, the same for every store: who comes next, pages, moves between queues, names of
+facts."""
+
+from __future__ import annotations
+
+from postroom_common.protocol import State
+from postroom_daemon.records import QueueRecord
+from postroom_daemon.stores.base import Cursor, Store
+from tests.conformance.test_store_contract import QUEUE, change, counts, drain, entry, insert
+
+
+def turn(store: Store, consumer: str = "c") -> int | None:
+    """The number of the message that would be delivered now."""
+    head = store.next_ready(QUEUE, consumer)
+    return head.seq if head else None
+
+
+def change_alone(store: Store, number: int, **changes: object) -> None:
+    store.begin()
+    change(store, f"msg:{QUEUE}:{number}", **changes)
+    store.commit()
+
+
+def remove(store: Store, number: int) -> None:
+    store.begin()
+    gone = store.get(f"msg:{QUEUE}:{number}")
+    assert gone is not None
+    store.delete(gone, gone.state)
+    store.commit()
+
+
+def pages(store: Store, state: State, limit: int, queue: str = QUEUE) -> list[int]:
+    """The numbers of a queue's messages in a state, read page by page."""
+    found: list[int] = []
+    after: Cursor = ()
+    while True:
+        page, after = store.scan(queue, state, after, limit)
+        assert len(page) <= limit
+        found += [one.seq for one in page]
+        if not after:
+            return found
+
+
+# --- ordering keys ------------------------------------------------------------------------------------------------
+
+
+def test_of_an_ordering_key_only_the_first_published_is_delivered(store: Store) -> None:
+    insert(store, entry(1, order_key="k"), entry(2, order_key="k", priority=9), entry(3, priority=5))
+    assert drain(store) == [3, 1, 2]
+    change_alone(store, 3, state=State.DEAD, dead_at=1)
+    assert turn(store) == 1
+
+
+def test_while_one_of_an_ordering_key_is_in_flight_or_waits_for_its_retry_no_other_of_it_is_delivered(
+    store: Store,
+) -> None:
+    insert(store, entry(1, order_key="k"), entry(2, order_key="k"), entry(3, order_key="other"))
+    change_alone(store, 1, state=State.INFLIGHT, lease_until=9)
+    assert drain(store) == [3]
+    change_alone(store, 1, state=State.DELAYED, lease_until=0, due=50)
+    assert drain(store) == [3]
+    store.begin()
+    assert store.promote(50, 10) == [QUEUE]
+    store.commit()
+    assert drain(store) == [1, 2, 3]
+
+
+def test_a_message_that_dies_or_goes_frees_its_ordering_key(store: Store) -> None:
+    insert(store, *(entry(number, order_key="k") for number in (1, 2, 3)))
+    change_alone(store, 1, state=State.DEAD, dead_at=1)
+    assert turn(store) == 2
+    remove(store, 2)
+    assert turn(store) == 3
+
+
+def test_a_dead_letter_that_comes_back_waits_for_the_one_of_its_ordering_key_that_is_in_flight(store: Store) -> None:
+    insert(store, entry(1, State.DEAD, order_key="k", dead_at=1), entry(2, order_key="k"))
+    change_alone(store, 2, state=State.INFLIGHT, lease_until=9)
+    change_alone(store, 1, state=State.READY, dead_at=0)
+    assert turn(store) is None
+    remove(store, 2)
+    assert turn(store) == 1
+
+
+def test_a_held_message_keeps_its_turn(store: Store) -> None:
+    insert(store, entry(1, order_key="k"), entry(2, order_key="k"))
+    change_alone(store, 1, state=State.HELD)
+    assert turn(store) is None
+    change_alone(store, 1, state=State.READY)
+    assert turn(store) == 1
+
+
+def test_the_same_ordering_key_in_another_queue_is_another_one(store: Store) -> None:
+    insert(store, entry(1, order_key="k", queue="other"), entry(2, order_key="k"))
+    assert turn(store) == 2
+
+
+def test_a_rollback_takes_back_whose_turn_it_is(store: Store) -> None:
+    insert(store, entry(1, order_key="k"), entry(2, order_key="k"))
+    store.begin()
+    change(store, "msg:q:1", state=State.INFLIGHT, lease_until=9)
+    store.rollback()
+    assert turn(store) == 1
+
+
+# --- time ---------------------------------------------------------------------------------------------------------
+
+
+def test_messages_that_wait_lapse_oldest_first_at_their_end_or_at_that_of_their_target(store: Store) -> None:
+    insert(
+        store,
+        entry(1, expires=90),
+        entry(2, State.DELAYED, due=500, expires=50),
+        entry(3, expires=80, target="t", fallback=60),
+        entry(4, fallback=10),  # without a target it means nothing
+        entry(5, State.INFLIGHT, lease_until=500, expires=10),
+        entry(6, State.HELD, expires=10),
+        entry(7, State.DEAD, dead_at=1, expires=10),
+    )
+    due = store.next_due()
+    assert due is not None and due <= 50
+    assert [one.seq for one in store.lapsing(49, 10)] == []
+    assert [one.seq for one in store.lapsing(90, 10)] == [2, 3, 1]
+    assert [one.seq for one in store.lapsing(90, 1)] == [2]
+    change_alone(store, 2, state=State.READY, expires=0)
+    change_alone(store, 3, target="", fallback=0)
+    change_alone(store, 5, state=State.READY, lease_until=0)
+    assert [one.seq for one in store.lapsing(85, 10)] == [5, 3]
+
+
+def test_the_lease_of_a_dead_letter_ends_as_any_other(store: Store) -> None:
+    insert(store, entry(1, State.DEAD, dead_at=3, lease_until=20, lease_id="l", consumer_id="c"))
+    due = store.next_due()
+    assert due is not None and due <= 20
+    assert store.expired(19, 10) == []
+    assert [one.seq for one in store.expired(20, 10)] == [1]
+    assert counts(store) == {"dead": 1}
+
+
+# --- pages --------------------------------------------------------------------------------------------------------
+
+
+def test_pages_of_each_state_are_in_the_order_in_which_messages_come_next(store: Store) -> None:
+    insert(
+        store,
+        entry(1),
+        entry(2, priority=5),
+        entry(3, target="t", priority=9),
+        entry(4, order_key="k", priority=-1),
+        entry(5, order_key="k", priority=9),
+        entry(6, priority=5),
+        entry(11, State.DELAYED, due=70),
+        entry(12, State.DELAYED, due=60),
+        entry(13, State.DELAYED, due=60),
+        entry(21, State.INFLIGHT, lease_until=9),
+        entry(22, State.INFLIGHT, lease_until=8),
+        entry(31, State.HELD),
+        entry(32, State.HELD),
+        entry(41, State.DEAD, dead_at=9),
+        entry(42, State.DEAD, dead_at=8),
+        entry(51, queue="other"),
+        entry(52, State.DELAYED, queue="other", due=65),
+        entry(53, State.INFLIGHT, queue="other", lease_until=1),
+    )
+    for limit in (1, 2, 100):
+        assert pages(store, State.READY, limit) == [2, 6, 1, 4, 3, 5]
+        assert pages(store, State.DELAYED, limit) == [12, 13, 11]
+        assert pages(store, State.INFLIGHT, limit) == [22, 21]
+        assert pages(store, State.HELD, limit) == [31, 32]
+        assert pages(store, State.DEAD, limit) == [42, 41]
+        assert pages(store, State.DELAYED, limit, "") == [12, 13, 52, 11]
+        assert pages(store, State.INFLIGHT, limit, "") == [53, 22, 21]
+        assert pages(store, State.READY, limit, "none") == []
+
+
+def test_the_oldest_ready_for_a_consumer_is_one_that_it_could_have(store: Store) -> None:
+    insert(
+        store,
+        entry(1, target="other"),
+        entry(2, State.HELD, order_key="k"),
+        entry(3, order_key="k"),
+        entry(4, priority=-5),
+        entry(5, target="me", priority=9),
+    )
+    oldest, mine = store.oldest_ready(QUEUE), store.oldest_ready(QUEUE, "me")
+    assert oldest is not None and oldest.seq == 1
+    assert mine is not None and mine.seq == 4
+
+
+# --- queues -------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_moves_keeps_its_key_and_its_body_and_is_counted_where_it_is(store: Store) -> None:
+    insert(store, entry(1, size=12, order_key="k"), entry(2, size=12, order_key="k"), entry(3, queue="b"))
+    store.begin()
+    moved = store.get("msg:q:1")
+    assert moved is not None
+    moved.queue = "b"
+    store.relocate(moved, QUEUE, State.READY)
+    store.commit()
+    assert counts(store) == {"ready": 1} and counts(store, "b") == {"ready": 2}
+    there, left = store.queue("b"), store.queue(QUEUE)
+    assert there is not None and left is not None
+    assert (there.bytes, left.bytes) == (12, 12)
+    assert turn(store) == 2
+    head = store.next_ready("b", "c")
+    assert head is not None and head.key == "msg:q:1" and head.queue == "b"
+    assert store.envelope("msg:q:1") == b'{"parts":[]}'
+    store.begin()
+    store.delete(head, State.READY)
+    store.commit()
+    assert counts(store, "b") == {"ready": 1} and store.get("msg:q:1") is None
+
+
+def test_a_move_that_is_rolled_back_has_not_happened(store: Store) -> None:
+    insert(store, entry(1), entry(3, queue="b"))
+    store.begin()
+    moved = store.get("msg:q:1")
+    assert moved is not None
+    moved.queue = "b"
+    store.relocate(moved, QUEUE, State.READY)
+    store.rollback()
+    back = store.get("msg:q:1")
+    assert back is not None and back.queue == QUEUE
+    assert turn(store) == 1 and counts(store, "b") == {"ready": 1}
+    assert store.envelope("msg:q:1") == b'{"parts":[]}'
+
+
+def test_a_queue_knows_the_size_of_its_messages_that_are_not_dead(store: Store) -> None:
+    insert(store, entry(1, size=5), entry(2, State.DELAYED, due=9, size=7), entry(3, State.DEAD, dead_at=1, size=100))
+    record = store.queue(QUEUE)
+    assert record is not None and record.bytes == 12
+    change_alone(store, 1, state=State.DEAD, dead_at=2)
+    record = store.queue(QUEUE)
+    assert record is not None and record.bytes == 7
+    remove(store, 2)
+    record = store.queue(QUEUE)
+    assert record is not None and record.bytes == 0
+
+
+def test_a_queue_that_is_deleted_is_gone_and_may_be_made_anew(store: Store) -> None:
+    insert(store, entry(1))
+    remove(store, 1)
+    store.begin()
+    store.delete_queue(QUEUE)
+    store.delete_queue("none")
+    store.rollback()
+    assert store.queue_names("", 10) == [QUEUE]
+    store.begin()
+    store.delete_queue(QUEUE)
+    store.commit()
+    assert store.queue(QUEUE) is None and store.queue_names("", 10) == []
+    store.begin()
+    store.add_queue(QueueRecord(QUEUE, created_wall=5))
+    store.commit()
+    made = store.queue(QUEUE)
+    assert made is not None and made.created_wall == 5 and store.queue_names("", 10) == [QUEUE]
+
+
+# --- facts --------------------------------------------------------------------------------------------------------
+
+
+def test_names_of_facts_are_paged_by_what_they_begin_with(store: Store) -> None:
+    store.begin()
+    for name in ("claim:b", "claim:a", "claim:é", "claims", "schedule:a"):
+        store.put_fact(name, {"of": name})
+    store.put_fact("claim:gone", 1)
+    store.put_fact("claim:gone", None)
+    store.commit()
+    assert store.facts("claim:", "", 10) == ["claim:a", "claim:b", "claim:é"]
+    assert store.facts("claim:", "claim:a", 1) == ["claim:b"]
+    assert store.facts("none:", "", 10) == []
