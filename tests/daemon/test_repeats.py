@@ -7,6 +7,7 @@ import pytest
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 from postroom_daemon import repeats as module
+from postroom_daemon.calls import Answer
 from postroom_daemon.repeats import REMEMBERED, REMEMBERED_AFTER_RESTART, Repeats, key_of_event, request_key
 from tests.conformance.bench import Bench
 
@@ -26,14 +27,14 @@ def test_the_promise_of_the_protocol_is_kept() -> None:
 
 def test_the_oldest_are_forgotten_first_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 10)
-    monkeypatch.setattr(module, "REFUSALS", 5)
+    monkeypatch.setattr(module, "ANSWERS", 5)
     repeats = Repeats()
     for number in range(100):
         repeats.remember(key(number), number)
         repeats.remember(key(number), number)
-        repeats.remember_refusal(key(number), CommandError(ErrorCode.PAUSED, str(number)))
+        repeats.remember_answer(key(number), Answer(error=CommandError(ErrorCode.PAUSED, str(number))))
     assert [number for number in range(100) if repeats.place(key(number)) is not None] == list(range(90, 100))
-    assert [number for number in range(100) if repeats.refusal(key(number))] == list(range(95, 100))
+    assert [number for number in range(100) if repeats.answer(key(number))] == list(range(95, 100))
 
 
 def test_a_refused_request_is_refused_again_in_the_same_words(bench: Bench) -> None:

@@ -15,7 +15,7 @@ from postroom_daemon.journal_tail import examine_tail
 from postroom_daemon.root import StartError
 from postroom_daemon.segments import (
     Damage,
-    find_event,
+    find_request,
     list_segments,
     place_of,
     read_requests,
@@ -164,17 +164,17 @@ def test_segments_are_found_in_order_and_other_files_passed_over(tmp_path: Path)
     assert [first for first, _ in list_segments(tmp_path)] == [2, 10]
 
 
-def test_an_event_is_found_at_its_place_wherever_it_stands(tmp_path: Path) -> None:
-    first = write(tmp_path, group(1, 1), group(2, 3))
+def test_a_request_is_found_whole_at_the_place_where_it_begins(tmp_path: Path) -> None:
+    write(tmp_path, group(1, 1), group(2, 3))
     second = write(tmp_path, group(5, 2), group(7, 1))
-    offsets = line_starts(first)[:-1] + line_starts(second)[:-1]
-    for number, offset in enumerate(offsets, 1):
-        found = find_event(tmp_path, place_of(number, offset))
-        assert found is not None and found["id"] == number
-    assert find_event(tmp_path, place_of(8, 0)) is None and find_event(tmp_path, place_of(0, 0)) is None
-    assert find_event(tmp_path, place_of(6, 0)) is None and find_event(tmp_path, place_of(7, 10**6)) is None
+    places = {place.events[0]["id"]: place.place for place in read_requests(tmp_path, 1, lambda damage: None)}
+    for first, last in zip(places, [*(first - 1 for first in list(places)[1:]), 7], strict=True):
+        found = find_request(tmp_path, places[first])
+        assert found is not None and [event["id"] for event in found] == list(range(first, last + 1))
+    assert find_request(tmp_path, place_of(8, 0)) is None and find_request(tmp_path, place_of(0, 0)) is None
+    assert find_request(tmp_path, place_of(6, 0)) is None and find_request(tmp_path, place_of(7, 10**6)) is None
     flip(second, 10)
-    assert find_event(tmp_path, place_of(5, 0)) is None
+    assert find_request(tmp_path, place_of(5, 0)) is None
 
 
 # --- the same through a whole root ----------------------------------------------------------------------------------

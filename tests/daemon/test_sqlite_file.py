@@ -181,6 +181,10 @@ def test_ready_messages_of_which_the_index_has_none_are_a_damaged_store(store: S
 # --- formats ----------------------------------------------------------------------------------------------------------
 
 
+#: The states that format 1 knew.
+STATES_1 = [State.READY, State.DELAYED, State.INFLIGHT, State.DEAD]
+
+
 def format_1(path: Path, count: int) -> None:
     """A database as format 1 was written."""
     db = sqlite3.connect(path, isolation_level=None)
@@ -188,13 +192,15 @@ def format_1(path: Path, count: int) -> None:
     db.execute("BEGIN")
     record = QueueRecord("q")
     for number in range(count):
-        key, state = f"msg:q:{number:06}", list(State)[number % len(State)]
+        key, state = f"msg:q:{number:06}", STATES_1[number % len(STATES_1)]
         record.counts[state] += 1
+        leased = 20 + number if state is State.INFLIGHT else None
+        died = 30 + number if state is State.DEAD else None
         db.execute("INSERT INTO kv VALUES (?, ?, 'message', 7, 7, NULL)", (key, f'"{number}"'))
         db.execute(
             "INSERT INTO msg_index (queue, state, available_at, lease_until, attempt, dlq_at, message_key, seq,"
             " created_at, created_engine, leased_at) VALUES ('q', ?, ?, ?, 2, ?, ?, ?, 7, 8, 9)",
-            (state, 10 + number, 20 + number, 30 + number if state == "dead" else None, key, number),
+            (state, 10 + number, leased, died, key, number),
         )
     db.execute("INSERT INTO kv VALUES ('queue:q', ?, 'queue', 0, 0, NULL)", (json.dumps(record.to_json()),))
     db.execute("INSERT INTO kv VALUES ('fact:applied', '41', 'fact', 0, 0, NULL)")
@@ -208,7 +214,7 @@ def test_a_database_of_format_1_is_opened_with_all_that_is_in_it_and_sums_what_i
     store.open()
     assert store.applied == 41
     entries = [store.get(f"msg:q:{number:06}") for number in range(8)]
-    assert [entry.state for entry in entries if entry] == list(State) * 2
+    assert [entry.state for entry in entries if entry] == STATES_1 * 2
     assert store.envelope("msg:q:000003") == b'"3"'
     store.begin()
     entry = store.get("msg:q:000000")

@@ -13,6 +13,7 @@ from postroom_common.protocol import State
 from postroom_daemon.stores.base import StoreDamaged
 from postroom_daemon.stores.sqlite import SqliteStore
 from postroom_daemon.stores.sqlite_pages import Pages
+from postroom_daemon.stores.sqlite_schema import MSG_COLUMNS
 from tests.conformance.bench import Bench, picture
 
 MakeBench = Callable[..., Bench]
@@ -141,7 +142,7 @@ def test_rows_of_the_log_count_before_those_of_the_database(make_bench: MakeBenc
     bench.store.tidy()
     path = database(bench)
     pages = Pages(path, path.with_name(path.name + "-wal"))
-    keys = {row[9] for row in pages.rows() if len(row) == 20}
+    keys = {row[9] for row in pages.rows() if len(row) == len(MSG_COLUMNS)}
     pages.close()
     assert keys == waiting.keys() | more.keys()
 
@@ -159,7 +160,7 @@ def test_a_torn_log_counts_up_to_its_last_whole_transaction(make_bench: MakeBenc
     data[size + 100] ^= 1
     (tmp_path / "torn").write_bytes(data)
     pages = Pages(database(bench), tmp_path / "torn")
-    assert [row[9] for row in pages.rows() if len(row) == 20] == [first]
+    assert [row[9] for row in pages.rows() if len(row) == len(MSG_COLUMNS)] == [first]
     pages.close()
 
 

@@ -18,7 +18,9 @@ from .protocol import ErrorCode
 Part = dict[str, Any]
 
 #: Payload fields of a publish that an envelope carries through unchanged, when they are given.
-CARRIED: Final = ("type", "version", "traceId", "deduplicationKey", "timestamp")
+CARRIED: Final = (
+    "type", "version", "traceId", "traceparent", "correlationId", "replyTo", "deduplicationKey", "timestamp",
+)  # fmt: skip
 
 _BINARY_TYPE = "application/octet-stream"
 

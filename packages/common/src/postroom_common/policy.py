@@ -15,8 +15,9 @@ BACKOFFS: Final = ("exponential", "linear", "fixed")
 _SHORTEST_S: Final = 0.001
 _LONGEST_LEASE_S: Final = VISIBILITY_MS_LIMIT // 1000
 _LONGEST_DELAY_S: Final = DELAY_MS_LIMIT // 1000
+_MOST: Final = 2**53
 
-#: The keys of the C++ system with its defaults and its corrections; the upper bounds are ours.
+#: Those of the C++ system come first, with its defaults and its corrections; their upper bounds are ours.
 POLICY_KEYS: Final = (
     Setting("visibilityTimeoutSec", float, 30, "length of a lease, seconds", _SHORTEST_S, _LONGEST_LEASE_S),
     Setting("retry.limit", int, 5, "deliveries before the message dies (0 acts as 1)", 0, 2**31 - 1, below=0),
@@ -25,13 +26,79 @@ POLICY_KEYS: Final = (
     Setting("retry.maxDelaySec", float, 60, "longest delay before a retry, seconds", _SHORTEST_S, _LONGEST_DELAY_S),
     Setting("dlq.enabled", bool, True, "keep dead messages; false: drop them, counted"),
     Setting("dlq.queue", str, "", "name that addresses the dead letters; `<queue>.dlq` if empty"),
+    Setting("dlq.retentionDays", float, 14, "days that dead letters are kept", _SHORTEST_S, 36500),
+    Setting("dlq.maxMessages", int, 0, "dead letters kept; the oldest give way (0: any number)", 0, _MOST),
+    Setting("retry.jitter", float, 0, "part of a delay, 0 to 1, that chance may take off it", 0, 1),
     Setting(
-        "dlq.retentionDays",
+        "retry.sameReasonLimit",
+        int,
+        0,
+        "a message dies once so many attempts in a row gave the same reason (0: no)",
+        0,
+        32,
+    ),
+    Setting("ttlSec", float, 0, "seconds after which a message is no longer wanted (0: never)", 0, _LONGEST_DELAY_S),
+    Setting(
+        "ttlAction", str, "dead-letter", "what becomes of it then", choices=("dead-letter", "drop"), corrected=None
+    ),
+    Setting(
+        "targetFallbackSec",
         float,
-        14,
-        "days that dead letters are kept (not enforced yet)",
-        _SHORTEST_S,
-        36500,
+        0,
+        "seconds after which anyone may have a message, if its target has not (0: never)",
+        0,
+        _LONGEST_DELAY_S,
+    ),
+    Setting(
+        "priority.oldestEvery",
+        int,
+        0,
+        "every so many deliveries the oldest message goes first, whatever its priority (0: never)",
+        0,
+        2**31 - 1,
+    ),
+    Setting("limits.messages", int, 0, "messages that are not dead (0: any number)", 0, _MOST),
+    Setting("limits.bytes", int, 0, "bytes of such messages, bodies and headers (0: any number)", 0, _MOST),
+    Setting("limits.messageBytes", int, 0, "bytes of one message's body (0: as large as a request)", 0, _MOST),
+    Setting("limits.inflight", int, 0, "messages leased at a time (0: any number)", 0, _MOST),
+    Setting(
+        "limits.inflightPerConsumer", int, 0, "messages leased at a time to one consumer (0: any number)", 0, _MOST
+    ),
+    Setting("limits.publishPerSec", float, 0, "messages published a second (0: any number)", 0, 1e9),
+    Setting(
+        "limits.overflow",
+        str,
+        "reject",
+        "what a publish to a full queue comes to",
+        choices=("reject", "drop-oldest", "dead-letter"),
+        corrected=None,
+    ),
+    Setting(
+        "deduplication.mode",
+        str,
+        "off",
+        "what counts as a duplicate: a deduplicationKey used within a time, or of a message that is still there",
+        choices=("off", "window", "while-present"),
+        corrected=None,
+    ),
+    Setting("deduplication.windowSec", float, 300, "that time, seconds", _SHORTEST_S, _LONGEST_DELAY_S),
+    Setting("deduplication.content", bool, False, "without a key, let the body be the key"),
+    Setting("validation.schema", dict, {}, "JSON Schema that bodies must fit (empty: none)"),
+    Setting(
+        "validation.onFailure",
+        str,
+        "reject",
+        "what a message comes to that does not",
+        choices=("reject", "dead-letter"),
+        corrected=None,
+    ),
+    Setting(
+        "expireAfterIdleSec",
+        float,
+        0,
+        "seconds without an event after which an empty queue is deleted (0: never)",
+        0,
+        _LONGEST_DELAY_S,
     ),
 )
 _BY_PATH: Final = {key.key: key for key in POLICY_KEYS}
@@ -64,9 +131,29 @@ class Policy:
     backoff: str
     initial_delay_ms: int
     max_delay_ms: int
+    jitter: float
+    same_reason_limit: int
     dlq_enabled: bool
     dlq_queue: str
     retention_days: float
+    dlq_max_messages: int
+    ttl_ms: int
+    ttl_action: str
+    target_fallback_ms: int
+    oldest_every: int
+    max_messages: int
+    max_bytes: int
+    max_message_bytes: int
+    max_inflight: int
+    max_inflight_per_consumer: int
+    publish_per_sec: float
+    overflow: str
+    deduplication: str
+    deduplication_ms: int
+    deduplicate_content: bool
+    schema: dict[str, Any]
+    on_invalid: str
+    expire_after_idle_ms: int
 
     @classmethod
     def from_layers(cls, *layers: Layer) -> Policy:
@@ -86,6 +173,26 @@ class Policy:
             dlq_enabled=flat["dlq.enabled"],
             dlq_queue=flat["dlq.queue"],
             retention_days=flat["dlq.retentionDays"],
+            jitter=flat["retry.jitter"],
+            same_reason_limit=flat["retry.sameReasonLimit"],
+            dlq_max_messages=flat["dlq.maxMessages"],
+            ttl_ms=_or_never(flat["ttlSec"]),
+            ttl_action=flat["ttlAction"],
+            target_fallback_ms=_or_never(flat["targetFallbackSec"]),
+            oldest_every=flat["priority.oldestEvery"],
+            max_messages=flat["limits.messages"],
+            max_bytes=flat["limits.bytes"],
+            max_message_bytes=flat["limits.messageBytes"],
+            max_inflight=flat["limits.inflight"],
+            max_inflight_per_consumer=flat["limits.inflightPerConsumer"],
+            publish_per_sec=flat["limits.publishPerSec"],
+            overflow=flat["limits.overflow"],
+            deduplication=flat["deduplication.mode"],
+            deduplication_ms=_milliseconds(flat["deduplication.windowSec"]),
+            deduplicate_content=flat["deduplication.content"],
+            schema=flat["validation.schema"],
+            on_invalid=flat["validation.onFailure"],
+            expire_after_idle_ms=_or_never(flat["expireAfterIdleSec"]),
         )
 
     def to_wire(self) -> dict[str, Any]:
@@ -97,18 +204,46 @@ class Policy:
                 "backoff": self.backoff,
                 "initialDelaySec": _seconds(self.initial_delay_ms),
                 "maxDelaySec": _seconds(self.max_delay_ms),
+                "jitter": self.jitter,
+                "sameReasonLimit": self.same_reason_limit,
             },
             "dlq": {
                 "enabled": self.dlq_enabled,
                 "queue": self.dlq_queue,
                 "retentionDays": self.retention_days,
+                "maxMessages": self.dlq_max_messages,
             },
+            "ttlSec": _seconds(self.ttl_ms),
+            "ttlAction": self.ttl_action,
+            "targetFallbackSec": _seconds(self.target_fallback_ms),
+            "priority": {"oldestEvery": self.oldest_every},
+            "limits": {
+                "messages": self.max_messages,
+                "bytes": self.max_bytes,
+                "messageBytes": self.max_message_bytes,
+                "inflight": self.max_inflight,
+                "inflightPerConsumer": self.max_inflight_per_consumer,
+                "publishPerSec": self.publish_per_sec,
+                "overflow": self.overflow,
+            },
+            "deduplication": {
+                "mode": self.deduplication,
+                "windowSec": _seconds(self.deduplication_ms),
+                "content": self.deduplicate_content,
+            },
+            "validation": {"schema": self.schema, "onFailure": self.on_invalid},
+            "expireAfterIdleSec": _seconds(self.expire_after_idle_ms),
         }
 
 
 def dlq_name(queue: str, policy: Policy) -> str:
     """The name that addresses a queue's dead letters."""
     return policy.dlq_queue or f"{queue}.dlq"
+
+
+def _or_never(seconds: float) -> int:
+    """Milliseconds; 0, which means never, stays 0."""
+    return _milliseconds(seconds) if seconds else 0
 
 
 def _milliseconds(seconds: float) -> int:

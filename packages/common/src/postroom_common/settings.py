@@ -20,6 +20,7 @@ _EXPECTED: Final = {
     int: "integer",
     float: "number",
     bool: "boolean",
+    dict: "object",
 }
 _TRUE: Final = ("true", "yes", "on", "1")
 _FALSE: Final = ("false", "no", "off", "0")

@@ -14,9 +14,10 @@ from postroom_common.protocol import OPERATOR_COMMANDS, Command, ErrorCode, Stat
 from .access import Principal, is_operator
 from .calls import Answer, Call
 from .clock import Clock, Now
-from .context import Context, Decision, Draft
-from .engine import decide, decide_expiries, decide_lost
+from .context import NO_MESSAGE, Context, Decision, Draft
+from .engine import decide, decide_lost
 from .group import Group
+from .housekeeping import CHORES, DUTIES
 from .ids import Ids
 from .journal import Journal
 from .policies import Policies
@@ -64,21 +65,24 @@ class Attempt:
         self._parts = parts
         self._parked: list[Call] = []
         self._served: list[Call] = []
-        self._refused: dict[bytes, CommandError] = {}
+        self._told: dict[bytes, Answer] = {}  # answers to requests that made no event
         lead = parts.clock.mark(now, parts.root_id) if parts.journal.wants_roll() else None
         self.group = Group(parts.store, now, parts.epoch, parts.journal.last_id, lead)
 
-    def keep_house(self) -> None:
-        """What is due without a request: delayed messages, leases that are over, waits that have ended."""
+    def keep_house(self, chores: bool) -> None:
+        """What is due without a request: delayed messages, leases that are over, waits that have ended; and the
+        ``chores``, which need not be done at once."""
         parts, now = self._parts, self.now
         woken = dict.fromkeys(parts.store.promote(now.engine, PROMOTE_LIMIT))
-        for draft in decide_expiries(self._context(Principal("", parts.daemon_uid))):
-            self.group.record([draft])
+        for duty in (*DUTIES, *CHORES) if chores else DUTIES:
+            for drafts in duty(self._context(Principal("", parts.daemon_uid))):
+                self.group.record(drafts)
+                woken |= dict.fromkeys(_queues_of(drafts))
         for call in parts.waiters.over(now.engine):
             call.started_ns = time.monotonic_ns()
             self._served.append(call)
-            self.answers.append((call, self._repeated(call) or Answer({"message": None})))
-        for queue in woken:
+            self.answers.append((call, self._repeated(call) or Answer(NO_MESSAGE)))
+        for queue in woken if parts.waiters.count else ():
             self._serve(queue)
 
     def mark(self, clean: bool = False) -> None:
@@ -100,8 +104,7 @@ class Attempt:
         try:
             answer = self._first_answer(call.key) or self._decide(call)
         except CommandError as error:
-            self._refused[call.key] = error
-            answer = Answer(error=error)
+            answer = self._told[call.key] = Answer(error=error)
         if answer:
             self.answers.append((call, answer))
 
@@ -121,8 +124,11 @@ class Attempt:
             self._park(call, decision.wait_until)
             return None
         if decision.data is not None:
-            return Answer(decision.data)
-        return self._record(call, decision.drafts)
+            answer = Answer(decision.data)
+            if decision.once:
+                self._told[call.key] = answer
+            return answer
+        return self._record(call, decision)
 
     def _decide_soundly(self, command: Command, payload: dict[str, Any], who: Principal) -> Decision:
         """Decide. A message that cannot be delivered, since its body is lost, dies of it, and the next one is looked
@@ -136,17 +142,17 @@ class Attempt:
                 self.group.record([decide_lost(context, error.key)])
         raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
 
-    def _record(self, call: Call, drafts: list[Draft]) -> Answer:
+    def _record(self, call: Call, decision: Decision) -> Answer:
         by = {
             "uid": call.who.uid,
             "client": call.who.client_id,
             "request": call.request.request_id,
             "digest": call.key.hex(),
         }
-        event = self.group.record(drafts, by, call.key)
-        answer = Answer(reply_to(event, self._parts.store, self._parts.policies, self.now))
+        events = self.group.record(decision.drafts, by, call.key, decision.reply)
+        answer = Answer(reply_to(events, self._parts.store, self._parts.policies, self.now))
         if call.command is not Command.CONSUME_NEXT and self._parts.waiters.count:
-            for queue in dict.fromkeys(draft["queue"] for draft in drafts if "queue" in draft):
+            for queue in dict.fromkeys(_queues_of(decision.drafts)):
                 self._serve(queue)
         return answer
 
@@ -155,18 +161,18 @@ class Attempt:
     def _first_answer(self, key: bytes) -> Answer | None:
         """The answer that the first of a request's repeats got."""
         repeats = self._parts.repeats
-        event = self.group.by_request.get(key)
-        if event is None:
-            refusal = self._refused.get(key) or repeats.refusal(key)
-            if refusal:
-                return Answer(error=refusal)
+        events = self.group.by_request.get(key)
+        if events is None:
+            answer = self._told.get(key) or repeats.answer(key)
+            if answer:
+                return answer
             place = repeats.place(key)
             if place is None:
                 return None
-            event = self._parts.journal.find(place)
-            if event is None:
+            events = self._parts.journal.find(place)
+            if events is None:
                 raise CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer is no longer kept")
-        return Answer(reply_to(event, self._parts.store, self._parts.policies, self.now))
+        return Answer(reply_to(events, self._parts.store, self._parts.policies, self.now))
 
     def _repeated(self, call: Call) -> Answer | None:
         """The first answer, when a copy of a waiting call was served while it waited."""
@@ -178,11 +184,11 @@ class Attempt:
     def remember(self, places: list[int]) -> None:
         """The group is durable, its events at ``places`` in the journal: repeats are recognised from now on."""
         repeats, first_id = self._parts.repeats, self.group.last_id - len(places) + 1
-        for key, event in self.group.by_request.items():
-            repeats.remember(key, places[event["id"] - first_id])
-        for key, refusal in self._refused.items():
-            if refusal.code not in _PASSING:
-                repeats.remember_refusal(key, refusal)
+        for key, events in self.group.by_request.items():
+            repeats.remember(key, places[events[0]["id"] - first_id])
+        for key, answer in self._told.items():
+            if not answer.error or answer.error.code not in _PASSING:
+                repeats.remember_answer(key, answer)
 
     # --- waiting ----------------------------------------------------------------------------------------------
 
@@ -212,7 +218,7 @@ class Attempt:
             if call.alive():
                 call.started_ns = time.monotonic_ns()  # its wait was no work
                 self._served.append(call)
-                self.answers.append((call, first or self._record(call, decision.drafts)))
+                self.answers.append((call, first or self._record(call, decision)))
 
     def take_back(self) -> None:
         """The group has not happened: those it parked are forgotten, those it served wait on."""
@@ -224,3 +230,8 @@ class Attempt:
     def _context(self, who: Principal) -> Context:
         parts = self._parts
         return Context(parts.store, self.now, who, parts.policies, parts.vitals, parts.ids)
+
+
+def _queues_of(drafts: list[Draft]) -> list[str]:
+    """The queues that drafts name: somebody may wait there."""
+    return [draft[name] for draft in drafts for name in ("queue", "to") if name in draft]

@@ -23,6 +23,7 @@ from .attempt import Attempt, Parts
 from .calls import Answer, Call
 from .engine import BRINGING, QUESTIONS
 from .group import Group
+from .housekeeping import CHORES_EVERY_MS
 from .journal import JournalRefused, JournalUnknown
 from .records import FACT_LOSSES
 from .stores.base import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
@@ -62,6 +63,7 @@ class Broker:
         self._pending: list[Call] = []
         self._marked_at = -MARK_EVERY_MS
         self._housekeeping_from = 0
+        self._chores_from = 0
 
     def submit(self, call: Call) -> None:
         """Take a call into the next group."""
@@ -169,7 +171,10 @@ class Broker:
     def _decide(self, attempt: Attempt, calls: list[Call], housekeeping: bool) -> None:
         self.store.begin()
         if housekeeping:
-            attempt.keep_house()
+            chores = attempt.now.engine >= self._chores_from
+            attempt.keep_house(chores)
+            if chores:
+                self._chores_from = attempt.now.engine + CHORES_EVERY_MS
             if attempt.now.engine - self._marked_at >= MARK_EVERY_MS:
                 attempt.mark()
         for call in calls:

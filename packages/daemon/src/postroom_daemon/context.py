@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from .access import Principal
 from .clock import Now
 from .ids import Ids
 from .policies import Policies
 from .stores.base import Store
+
+#: The answer to a consume_next that brings nothing.
+NO_MESSAGE: Final[dict[str, Any]] = {"message": None}
 
 Draft = dict[str, Any]
 """An event that has no id yet: its type and the fields of its type."""
@@ -27,17 +30,36 @@ class Vitals(Protocol):
 
 @dataclass(slots=True)
 class Decision:
-    """What a command comes to: events (the answer is built from the last of them), or ``data`` for one that changes
-    nothing, or a wish to wait until ``wait_until`` (engine ms) for a message."""
+    """What a command comes to: events, or ``data`` for one that changes nothing, or a wish to wait until ``wait_until``
+    (engine ms) for a message.
+
+    The answer to events is built from the last of them, or from all as ``reply`` says, which that one carries:
+    ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again.
+    """
 
     drafts: list[Draft] = field(default_factory=list)
     data: dict[str, Any] | None = None
     wait_until: int | None = None
+    reply: Draft | None = None
+    once: bool = False
+
+
+@dataclass(slots=True)
+class Pending:
+    """What the drafts of the request that is being decided will change, so that its next item sees it: ``queues`` to be
+    made, messages and bytes ``added`` to each queue (dead ones not counted), ``claims`` with the key that makes them,
+    keys that are ``settled`` or dropped, and how many letters ``died`` in each queue."""
+
+    queues: set[str] = field(default_factory=set)
+    added: dict[str, tuple[int, int]] = field(default_factory=dict)
+    claims: dict[tuple[str, str], str] = field(default_factory=dict)
+    settled: set[str] = field(default_factory=set)
+    died: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class Context:
-    """What a verb may look at."""
+    """What a verb may look at. One is made for each request."""
 
     store: Store
     now: Now
@@ -45,3 +67,4 @@ class Context:
     policies: Policies
     vitals: Vitals
     ids: Ids
+    pending: Pending = field(default_factory=Pending)

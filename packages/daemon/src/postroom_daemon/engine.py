@@ -63,11 +63,6 @@ def decide(command: Command, payload: dict[str, Any], context: Context) -> Decis
     return VERBS[command](context, read_fields(command, payload))
 
 
-def decide_expiries(context: Context) -> list[Draft]:
-    """What follows from the leases that are over."""
-    return [settle.lease_expired(context, entry) for entry in context.store.expired(context.now.engine, EXPIRY_LIMIT)]
-
-
 def decide_lost(context: Context, key: str) -> Draft:
     """What follows when the body of a ready message is found to be lost."""
     return settle.body_lost(context, key)

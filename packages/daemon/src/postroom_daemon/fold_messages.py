@@ -82,7 +82,7 @@ def _retried(event: Event, store: Store) -> None:
 def _died(event: Event, store: Store) -> None:
     entry, before = _move(event, store, State.DEAD)
     entry.dead_at = event["engineMs"]
-    entry.reason = event["failure"]["reasonCode"]
+    entry.reason = str(event["failure"]["reasonCode"])
     entry.phase = event.get("phase", "")
     _fail(entry, event, store)
     _count_reason(entry, 1, store)

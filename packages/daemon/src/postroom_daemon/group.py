@@ -20,15 +20,18 @@ class Group:
 
     def __init__(self, store: Store, now: Now, epoch: int, last_id: int, lead: Draft | None = None) -> None:
         self.events: list[Event] = []
-        self.by_request: dict[bytes, Event] = {}
+        self.by_request: dict[bytes, list[Event]] = {}
         self.last_id = last_id
         self._store = store
         self._now = now
         self._epoch = epoch
         self._lead = lead
 
-    def record(self, drafts: list[Draft], by: dict[str, Any] | None = None, key: bytes = b"") -> Event:
-        """Give a request's drafts their ids and apply them. Its last event.
+    def record(
+        self, drafts: list[Draft], by: dict[str, Any] | None = None, key: bytes = b"", reply: Draft | None = None
+    ) -> list[Event]:
+        """Give a request's drafts their ids and apply them. Its events; ``reply`` is what the last one says of the
+        answer (``replies``).
 
         Raises what ``fold.apply`` raises: the whole group must then be given up.
         """
@@ -37,10 +40,10 @@ class Group:
             self.record([lead])
         engine, wall = self._now
         last = self.last_id + len(drafts)
-        event: Event = {}
+        begin = len(self.events)
         for draft in drafts:
             self.last_id += 1
-            event = {
+            event: Event = {
                 "id": self.last_id,
                 "epoch": self._epoch,
                 "req": last,
@@ -51,15 +54,19 @@ class Group:
             }
             self.events.append(event)
             if event["id"] == last:
+                if reply:
+                    event["reply"] = reply
                 if len(drafts) > 1:
                     event["n"] = len(drafts)
                 if by:
                     event["by"] = by
-                    self.by_request[key] = event
             if event["type"] == EventType.PUBLISHED:
                 self._keep_apart(event)
             apply(event, self._store)
-        return event
+        events = self.events[begin:]
+        if by:
+            self.by_request[key] = events
+        return events
 
     def _keep_apart(self, event: Event) -> None:
         """Give a new body to the store, if that keeps it in a file: the event then only refers to it."""

@@ -20,7 +20,7 @@ from .segments import (
     OnDamage,
     PlacedRequest,
     begun_at,
-    find_event,
+    find_request,
     list_segments,
     place_of,
     read_bytes,
@@ -238,9 +238,9 @@ class Journal:
         """See ``segments.read_requests``."""
         return read_requests(self.root, event_id, on_damage)
 
-    def find(self, place: int) -> Event | None:
-        """See ``segments.find_event``."""
-        return find_event(self.root, place)
+    def find(self, place: int) -> list[Event] | None:
+        """See ``segments.find_request``."""
+        return find_request(self.root, place)
 
     def drop_segments(self, folded_id: int, older_than: int, max_bytes: int, recent: int) -> list[str]:
         """Remove segments that are durably folded up to ``folded_id``, that ended before ``recent`` (engine ms), and

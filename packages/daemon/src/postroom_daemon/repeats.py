@@ -6,16 +6,17 @@ import hashlib
 from collections import deque
 from typing import Final
 
-from postroom_common.errors import CommandError
 from postroom_common.events import Event
+
+from .calls import Answer
 
 #: Requests with events that are remembered while running; after a restart, those of this many last events.
 REMEMBERED: Final = 100_000
 REMEMBERED_AFTER_RESTART: Final = 20_000
 #: Segments that ended within this time (engine ms) stay, whatever their size: repeats are recognised in them.
 REPEATS_MS: Final = 600_000
-#: Refused requests that are remembered.
-REFUSALS: Final = 5_000
+#: Answers without events that are remembered.
+ANSWERS: Final = 5_000
 
 
 def request_key(uid: int, data: bytes) -> bytes:
@@ -30,14 +31,14 @@ def key_of_event(event: Event) -> bytes | None:
 
 
 class Repeats:
-    """Request keys, each with the place of the request's last event in the journal, or with the error that refused
-    it."""
+    """Request keys, each with the place of the request's first event in the journal, or with the answer to one that
+    made no event: the error that refused it, or data that must be the same each time."""
 
     def __init__(self) -> None:
         self._places: dict[bytes, int] = {}
         self._place_order: deque[bytes] = deque()
-        self._refusals: dict[bytes, CommandError] = {}
-        self._refusal_order: deque[bytes] = deque()
+        self._answers: dict[bytes, Answer] = {}
+        self._answer_order: deque[bytes] = deque()
 
     def remember(self, key: bytes, place: int) -> None:
         """Keep where a request's answer stands."""
@@ -47,18 +48,18 @@ class Repeats:
                 self._places.pop(self._place_order.popleft(), None)
         self._places[key] = place
 
-    def remember_refusal(self, key: bytes, error: CommandError) -> None:
-        """Keep the error that a request was refused with."""
-        if key not in self._refusals:
-            self._refusal_order.append(key)
-            if len(self._refusal_order) > REFUSALS:
-                self._refusals.pop(self._refusal_order.popleft(), None)
-        self._refusals[key] = error
+    def remember_answer(self, key: bytes, answer: Answer) -> None:
+        """Keep the answer to a request that made no event."""
+        if key not in self._answers:
+            self._answer_order.append(key)
+            if len(self._answer_order) > ANSWERS:
+                self._answers.pop(self._answer_order.popleft(), None)
+        self._answers[key] = answer
 
     def place(self, key: bytes) -> int | None:
-        """Where the last event of the request with this key stands."""
+        """Where the first event of the request with this key stands."""
         return self._places.get(key)
 
-    def refusal(self, key: bytes) -> CommandError | None:
-        """The error that the request with this key was refused with."""
-        return self._refusals.get(key)
+    def answer(self, key: bytes) -> Answer | None:
+        """The answer to the request with this key, if it made no event."""
+        return self._answers.get(key)

@@ -1,4 +1,4 @@
-"""The answer to a request, built from its last event: at the time, and again for a repeat, also after a restart."""
+"""The answer to a request, built from its events: at the time, and again for a repeat, also after a restart."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from .records import QueueRecord
 from .stores.base import Store
 
 
-def reply_to(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
-    """The ``data`` of the response to the request whose last event is ``event``, which is applied.
+def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    """The ``data`` of the response to the request that made ``events``, which are applied: by its last event, or as
+    that one's ``reply`` says.
 
     Raises ``CommandError`` where a repeat asks for a delivery whose message is gone since.
     """
-    return _REPLIES[event["type"]](event, store, policies, now)
+    reply = events[-1].get("reply")
+    if reply:
+        return _WAYS[reply["as"]](events, reply, store, now)
+    return _REPLIES[events[-1]["type"]](events[-1], store, policies, now)
 
 
 def message_to_wire(event: Event, store: Store) -> dict[str, Any]:
@@ -152,3 +156,6 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.POLICY_SET: _policy_set,
     EventType.IMPORTED: _imported,
 }
+
+#: How the answer is built from all events of a request, by what its last event's ``reply`` says.
+_WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Now], dict[str, Any]]] = {}

@@ -152,7 +152,7 @@ def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
 
 
 class PlacedRequest(NamedTuple):
-    """An intact request: its events, and the place of the last of them."""
+    """An intact request: its events, and the place of the first of them."""
 
     events: list[Event]
     place: int
@@ -190,7 +190,7 @@ def _read_segment(path: Path, from_id: int, on_damage: OnDamage) -> Iterator[Pla
                     _report(path, pending, "its request is incomplete", on_damage)
                 elif event["id"] >= from_id:
                     events = [pended.event for pended in pending if pended.event is not None]
-                    yield PlacedRequest(events, place_of(event["id"], line.offset))
+                    yield PlacedRequest(events, place_of(pending[0].id, pending[0].offset))
                 pending = []
     except OSError as error:
         if error.errno not in UNREADABLE_ERRNOS:
@@ -213,19 +213,25 @@ def place_of(event_id: int, offset: int) -> int:
     return event_id << _OFFSET_BITS | offset
 
 
-def find_event(root: Path, place: int) -> Event | None:
-    """The event at a place; None when its segment is gone or it is damaged. Raises ``OSError``."""
+def find_request(root: Path, place: int) -> list[Event] | None:
+    """The events of the request that begins at a place; None when its segment is gone or one of them is damaged.
+    Raises ``OSError``."""
     event_id, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
     holding = [path for first, path in list_segments(root) if first <= event_id]
     if not holding:
         return None
+    events: list[Event] = []
     try:
-        line = next(read_lines(holding[-1], offset), None)
+        for line in read_lines(holding[-1], offset):
+            if line.event is None or line.event["id"] != event_id + len(events):
+                return None
+            events.append(line.event)
+            if line.event["id"] == line.event["req"]:
+                return events
     except OSError as error:
         if error.errno not in UNREADABLE_ERRNOS:
             raise
-        return None
-    return line.event if line and line.event and line.event["id"] == event_id else None
+    return None
 
 
 class Span(NamedTuple):

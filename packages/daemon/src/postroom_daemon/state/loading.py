@@ -78,7 +78,7 @@ def _loading(head: Head, after: str) -> dict[str, Any]:
 
 
 def _put_queue(record: QueueRecord, store: Store) -> None:
-    record.counts = no_counts()  # the store keeps them up as messages come
+    record.counts, record.bytes = no_counts(), 0  # the store keeps them up as messages come
     store.add_queue(record)
     name = record.override.get("dlq.queue")
     if name:

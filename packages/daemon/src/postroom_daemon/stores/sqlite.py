@@ -253,15 +253,13 @@ class SqliteStore(SqliteGroups):
         return min((row[0] for row in firsts if row), default=None)
 
     def _hint(self, entry: Entry) -> None:
-        waits = entry.state is State.READY or entry.state is State.DELAYED
-        times = (
-            entry.due if entry.state is State.DELAYED else 0,
-            entry.lease_until,
-            entry.lapse if waits else 0,
-        )
-        due = min((time for time in times if time), default=None)
-        if due is not None and (self._due_hint is None or due < self._due_hint):
-            self._due_hint = due
+        times = [entry.lease_until] if entry.lease_until else []
+        if entry.state is State.DELAYED:
+            times.append(entry.due)
+        if entry.lapse and (entry.state is State.READY or entry.state is State.DELAYED):
+            times.append(entry.lapse)
+        if times and (self._due_hint is None or min(times) < self._due_hint):
+            self._due_hint = min(times)
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         rows, cursor = sqlite_order.page(self._rows, self._sql, queue, state, after, limit)

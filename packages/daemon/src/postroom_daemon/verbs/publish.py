@@ -9,6 +9,7 @@ import orjson
 from postroom_common.body import CARRIED, Part, part_from_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
+from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, message_key
 
 from ..context import Context, Decision, Draft
@@ -44,14 +45,35 @@ def publish(context: Context, fields: Fields) -> Decision:
         priority = _priority_of(attributes)
     if priority:
         draft["priority"] = priority
-    if fields["delayMs"]:
-        draft["dueEngineMs"] = context.now.engine + fields["delayMs"]
+    policy = context.policies.effective(queue, record)
+    draft |= _times(context, fields, policy)
     if fields["targetConsumerId"]:
         draft["target"] = fields["targetConsumerId"]
+        fallback = fields["targetFallbackMs"] or policy.target_fallback_ms
+        if fallback:
+            draft["fallbackEngineMs"] = context.now.engine + fallback
+    if fields["orderingKey"]:
+        draft["orderingKey"] = fields["orderingKey"]
     if fields["deduplicationKey"]:
         draft["deduplicationKey"] = fields["deduplicationKey"]
     draft["message"] = orjson.Fragment(orjson.dumps(envelope))
     return Decision([draft] if record else [queue_created(context, queue), draft])
+
+
+def _times(context: Context, fields: Fields, policy: Policy) -> Draft:
+    """When it may be consumed, and until when it is wanted."""
+    now = context.now
+    times: Draft = {}
+    due = now.engine + fields["delayMs"] if fields["delayMs"] else 0
+    if fields["deliverAt"] is not None:
+        times["deliverAtMs"] = fields["deliverAt"]
+        due = max(due, now.engine + fields["deliverAt"] - now.wall)
+    if due > now.engine:
+        times["dueEngineMs"] = due
+    ttl = fields["ttlMs"] or policy.ttl_ms
+    if ttl:
+        times["expiresEngineMs"] = now.engine + ttl
+    return times
 
 
 def _attributes(value: Any) -> Part | None:

@@ -2,46 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
-from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..lifecycle import attempts_spent, backoff_ms
 from ..records import Entry
+from .endings import about, died, failure, gone
 
 
 def ack(context: Context, fields: Fields) -> Decision:
     """The message is done. Raises ``CommandError`` unless the caller holds its lease."""
     entry = _held(context, fields)
-    return Decision([_draft(EventType.ACKED, entry) | {"heldMs": context.now.engine - entry.leased_at}])
+    return Decision([gone(EventType.ACKED, entry) | {"heldMs": context.now.engine - entry.leased_at}])
 
 
 def nack(context: Context, fields: Fields) -> Decision:
     """The delivery failed: with ``requeue`` retried by the policy, else dead at once. Raises as ``ack``."""
     entry = _held(context, fields)
     reason = fields["reason"]
+    if entry.state is State.DEAD:
+        return Decision([_back_among_the_dead(entry)])
     if fields["requeue"]:
-        return Decision([failed(context, entry, ReasonCode.NACKED, reason)])
-    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
-    return Decision([_end(entry, policy, _failure(entry, ReasonCode.REJECTED, reason))])
+        return Decision(failed(context, entry, ReasonCode.NACKED, reason, fields["delayMs"]))
+    return Decision(died(context, entry, failure(entry, ReasonCode.REJECTED, reason)))
 
 
 def release(context: Context, fields: Fields) -> Decision:
     """The message goes back as if it had not been delivered. Raises as ``ack``."""
     entry = _held(context, fields)
-    return Decision([_draft(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}])
+    if entry.state is State.DEAD:
+        return Decision([_back_among_the_dead(entry)])
+    return Decision([about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}])
 
 
 def extend_lease(context: Context, fields: Fields) -> Decision:
     """The lease lasts ``visibilityTimeoutSec`` (or the policy's) from now. Raises as ``ack``."""
     entry = _held(context, fields)
     until = context.now.engine + lease_ms(context, entry.queue, fields)
-    return Decision([_draft(EventType.LEASE_EXTENDED, entry) | {"untilEngineMs": until}])
+    return Decision([about(EventType.LEASE_EXTENDED, entry) | {"untilEngineMs": until}])
 
 
 def lease_ms(context: Context, queue: str, fields: Fields) -> int:
@@ -52,22 +53,28 @@ def lease_ms(context: Context, queue: str, fields: Fields) -> int:
     return round(float(seconds) * 1000)
 
 
-def lease_expired(context: Context, entry: Entry) -> Draft:
+def lease_expired(context: Context, entry: Entry) -> list[Draft]:
     """What follows when a lease ends by itself."""
+    if entry.state is State.DEAD:
+        return [_back_among_the_dead(entry)]
     return failed(context, entry, ReasonCode.LEASE_EXPIRED, f"the lease of {entry.consumer_id} ended")
 
 
-def failed(context: Context, entry: Entry, code: ReasonCode, reason: str) -> Draft:
-    """A delivery failed and is to be retried: the retry, or the end when the attempts are spent."""
+def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_ms: int | None = None) -> list[Draft]:
+    """A delivery failed and is to be retried, after ``delay_ms`` or else the policy's backoff: the retry, or the end
+    when the attempts are spent."""
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     if attempts_spent(policy, entry.attempt):
         text = f"retry limit exceeded (attempt {entry.attempt})" + (f": {reason}" if reason else "")
-        return _end(entry, policy, _failure(entry, ReasonCode.RETRY_LIMIT, text) | {"cause": code})
-    return {
-        **_draft(EventType.RETRIED, entry),
-        "dueEngineMs": context.now.engine + backoff_ms(policy, entry.attempt),
-        "failure": _failure(entry, code, reason),
-    }
+        return died(context, entry, failure(entry, ReasonCode.RETRY_LIMIT, text) | {"cause": code})
+    delay = backoff_ms(policy, entry.attempt) if delay_ms is None else delay_ms
+    return [
+        {
+            **about(EventType.RETRIED, entry),
+            "dueEngineMs": context.now.engine + delay,
+            "failure": failure(entry, code, reason),
+        }
+    ]
 
 
 def body_lost(context: Context, key: str) -> Draft:
@@ -76,7 +83,12 @@ def body_lost(context: Context, key: str) -> Draft:
     entry = context.store.get(key)
     assert entry is not None
     text = "its body is missing or damaged in the store"
-    return _draft(EventType.DIED, entry) | {"failure": _failure(entry, ReasonCode.BODY_LOST, text)}
+    return about(EventType.DIED, entry) | {"failure": failure(entry, ReasonCode.BODY_LOST, text)}
+
+
+def _back_among_the_dead(entry: Entry) -> Draft:
+    """The end of a dead letter's lease: it stays as it was."""
+    return about(EventType.RELEASED, entry) | {"attempt": entry.attempt, "state": State.DEAD}
 
 
 def _held(context: Context, fields: Fields) -> Entry:
@@ -88,7 +100,7 @@ def _held(context: Context, fields: Fields) -> Entry:
     entry = context.store.get(key)
     if entry is None:
         raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, f"no message has the key {key!r}")
-    if entry.state is not State.INFLIGHT:
+    if not entry.lease_id:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"{key} is not leased now: it is {entry.state}")
     lease = fields["leaseId"]
     if lease:
@@ -99,20 +111,3 @@ def _held(context: Context, fields: Fields) -> Entry:
     if context.now.engine >= entry.lease_until:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the lease of {key} is over")
     return entry
-
-
-def _draft(type_: EventType, entry: Entry) -> Draft:
-    return {"type": type_, "queue": entry.queue, "key": entry.key, "lease": entry.lease_id}
-
-
-def _end(entry: Entry, policy: Policy, failure: dict[str, Any]) -> Draft:
-    return _draft(EventType.DIED if policy.dlq_enabled else EventType.DROPPED, entry) | {"failure": failure}
-
-
-def _failure(entry: Entry, code: ReasonCode, reason: str) -> dict[str, Any]:
-    return {
-        "reasonCode": code,
-        "reasonMessage": reason,
-        "attempt": entry.attempt,
-        "consumerId": entry.consumer_id,
-    }

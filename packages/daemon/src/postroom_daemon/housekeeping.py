@@ -1,0 +1,31 @@
+"""What has to be done without a request.
+
+A duty is asked in each group, a chore about once a second. Each gives what follows, one step after the other: a step
+is applied before the next is asked for, so that it sees it. Both end early where there is much to do: the next group
+goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from .context import Context, Draft
+from .verbs import settle
+
+Duty = Callable[[Context], Iterator[list[Draft]]]
+
+#: Leases that one group ends; the rest follows in the next.
+EXPIRY_LIMIT: Final = 500
+#: Engine milliseconds between two times that chores are done.
+CHORES_EVERY_MS: Final = 1000
+
+
+def leases_over(context: Context) -> Iterator[list[Draft]]:
+    """Leases that are over."""
+    for entry in context.store.expired(context.now.engine, EXPIRY_LIMIT):
+        yield settle.lease_expired(context, entry)
+
+
+DUTIES: Final[tuple[Duty, ...]] = (leases_over,)
+CHORES: Final[tuple[Duty, ...]] = ()
