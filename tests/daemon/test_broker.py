@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from postroom_common.protocol import Command
-from postroom_daemon import engine
+from postroom_daemon import engine, housekeeping
 from postroom_daemon.context import Context, Decision
 from postroom_daemon.fields import Fields
 from tests.conformance.bench import Bench
@@ -190,7 +190,7 @@ def test_whatever_makes_a_message_ready_serves_those_who_wait(bench: Bench, how:
 
 
 def test_more_leases_than_one_group_ends_are_all_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "EXPIRY_LIMIT", 3)
+    monkeypatch.setattr(housekeeping, "EXPIRY_LIMIT", 3)
     for _ in range(7):
         bench.publish()
         bench.do("consume_next", queue="q", visibilityTimeoutSec=1)
@@ -206,7 +206,7 @@ def test_more_leases_than_one_group_ends_are_all_ended(bench: Bench, monkeypatch
 def test_a_late_holder_is_refused_even_before_its_end_was_noticed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "EXPIRY_LIMIT", 0)
+    monkeypatch.setattr(housekeeping, "EXPIRY_LIMIT", 0)
     key = bench.publish()
     lease = bench.do("consume_next", queue="q", visibilityTimeoutSec=1)["lease"]["leaseId"]
     bench.hands.pass_ms(1000)

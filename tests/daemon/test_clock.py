@@ -88,9 +88,9 @@ def test_a_step_of_the_wall_clock_ends_no_lease_and_no_delay_and_holds_none_back
     if restart:
         bench.reopen()
     bench.hands.boot_ms += 9_999
-    assert bench.do("status", queue="q")["metrics"] == {"ready": 0, "inflight": 1, "delayed": 1, "dlq": 0}
+    assert bench.do("status", queue="q")["metrics"] == {"ready": 0, "inflight": 1, "delayed": 1, "held": 0, "dlq": 0}
     bench.hands.boot_ms += 1
-    assert bench.do("status", queue="q")["metrics"] == {"ready": 1, "inflight": 0, "delayed": 1, "dlq": 0}
+    assert bench.do("status", queue="q")["metrics"] == {"ready": 1, "inflight": 0, "delayed": 1, "held": 0, "dlq": 0}
 
 
 def test_every_run_begins_with_a_mark_and_a_stop_ends_with_one(bench: Bench) -> None:

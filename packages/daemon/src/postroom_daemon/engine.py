@@ -15,9 +15,6 @@ from .context import Context, Decision, Draft
 from .fields import Fields, read_fields
 from .verbs import consume, deadletters, imports, publish, queues, settle, state
 
-#: Leases that one group ends; the rest follows in the next.
-EXPIRY_LIMIT: Final = 500
-
 VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.PUBLISH: publish.publish,
     Command.CONSUME_NEXT: consume.consume_next,
