@@ -54,6 +54,7 @@ class Parts:
     daemon_uid: int
     ids: Ids
     waiters: Waiters = field(default_factory=Waiters)
+    rounds: dict[str, Any] = field(default_factory=dict)
 
 
 class Attempt:
@@ -229,7 +230,7 @@ class Attempt:
 
     def _context(self, who: Principal) -> Context:
         parts = self._parts
-        return Context(parts.store, self.now, who, parts.policies, parts.vitals, parts.ids)
+        return Context(parts.store, self.now, who, parts.policies, parts.vitals, parts.ids, parts.rounds)
 
 
 def _queues_of(drafts: list[Draft]) -> list[str]:

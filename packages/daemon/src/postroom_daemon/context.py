@@ -67,4 +67,6 @@ class Context:
     policies: Policies
     vitals: Vitals
     ids: Ids
+    rounds: dict[str, Any] = field(default_factory=dict)
+    """How far the chores have come, each under a name of its own: kept while the root is open, no part of its state."""
     pending: Pending = field(default_factory=Pending)
