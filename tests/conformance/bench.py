@@ -80,6 +80,9 @@ class CountedIds(Ids):
     def lease(self) -> str:
         return f"lease-{next(self._numbers)}"
 
+    def chance(self) -> float:
+        return next(self._numbers) % 11 / 10
+
     def root(self) -> str:
         return "root-id"
 

@@ -13,7 +13,7 @@ from postroom_common.protocol import Command
 
 from .context import Context, Decision, Draft
 from .fields import Fields, read_fields
-from .verbs import consume, deadletters, imports, publish, queues, settle, state
+from .verbs import consume, deadletters, imports, publish, queues, schedules, settle, state
 
 VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.PUBLISH: publish.publish,
@@ -32,6 +32,9 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.RESUME: queues.resume,
     Command.SET_POLICY: queues.set_policy,
     Command.GET_POLICY: queues.get_policy,
+    Command.SET_SCHEDULE: schedules.set_schedule,
+    Command.DELETE_SCHEDULE: schedules.delete_schedule,
+    Command.LIST_SCHEDULES: schedules.list_schedules,
     Command.READ_STATE: state.read_state,
     Command.IMPORT_STATE: imports.import_state,
 }
@@ -44,6 +47,7 @@ QUESTIONS: Final = frozenset(
         Command.LIST_QUEUES,
         Command.LIST_DLQ,
         Command.GET_POLICY,
+        Command.LIST_SCHEDULES,
         Command.READ_STATE,
     }
 )

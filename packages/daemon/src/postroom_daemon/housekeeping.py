@@ -10,6 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from .chores.firing import due_schedules
+from .chores.idle import idle_queues
+from .chores.lapses import lapses
+from .chores.wall_time import clock_steps
 from .context import Context, Draft
 from .verbs import settle
 
@@ -27,5 +31,5 @@ def leases_over(context: Context) -> Iterator[list[Draft]]:
         yield settle.lease_expired(context, entry)
 
 
-DUTIES: Final[tuple[Duty, ...]] = (leases_over,)
-CHORES: Final[tuple[Duty, ...]] = ()
+DUTIES: Final[tuple[Duty, ...]] = (leases_over, lapses)
+CHORES: Final[tuple[Duty, ...]] = (clock_steps, due_schedules, idle_queues)

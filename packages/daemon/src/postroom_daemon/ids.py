@@ -34,6 +34,10 @@ class Ids:
         variant = "89ab"[int(noise[16], 16) & 3]
         return f"{noise[:8]}-{noise[8:12]}-4{noise[13:16]}-{variant}{noise[17:20]}-{noise[20:]}"
 
+    def chance(self) -> float:
+        """A number from 0 to 1."""
+        return int(self._hex(8), 16) / 0xFFFFFFFF
+
     def root(self) -> str:
         """A version 4 UUID for a new root."""
         return self.lease()

@@ -61,15 +61,18 @@ def attempts_spent(policy: Policy, attempt: int) -> bool:
     return attempt >= max(1, policy.retry_limit)
 
 
-def backoff_ms(policy: Policy, attempt: int) -> int:
-    """Milliseconds to wait after failed delivery number ``attempt`` (from 1).
+def backoff_ms(policy: Policy, attempt: int, chance: float = 0.0) -> int:
+    """Milliseconds to wait after failed delivery number ``attempt`` (from 1), less the part of the policy's jitter that
+    ``chance`` (0 to 1) takes off.
 
     exponential min(initial * 2^(attempt-1), longest), linear min(initial * attempt, longest), fixed initial: the
     formulas of the C++ system.
     """
     attempt = max(1, attempt)
     if policy.backoff == "fixed":
-        return policy.initial_delay_ms
-    if policy.backoff == "linear":
-        return min(policy.initial_delay_ms * attempt, policy.max_delay_ms)
-    return min(policy.initial_delay_ms << min(attempt - 1, 62), policy.max_delay_ms)
+        delay = policy.initial_delay_ms
+    elif policy.backoff == "linear":
+        delay = min(policy.initial_delay_ms * attempt, policy.max_delay_ms)
+    else:
+        delay = min(policy.initial_delay_ms << min(attempt - 1, 62), policy.max_delay_ms)
+    return round(delay * (1 - policy.jitter * chance))

@@ -141,6 +141,12 @@ def _imported(event: Event, store: Store, policies: Policies, now: Now) -> dict[
     return {name: event[name] for name in ("queues", "messages", "skipped")}
 
 
+def _schedule(events: list[Event], reply: dict[str, Any], store: Store, now: Now) -> dict[str, Any]:
+    event = events[-1]
+    told = {"nextMs": event["schedule"]["nextMs"]} if "schedule" in event else {"deleted": True}
+    return {"name": event["name"], **told, "asOfEvent": event["id"]}
+
+
 _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.PUBLISHED: _published,
     EventType.LEASED: _leased,
@@ -158,4 +164,6 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
 }
 
 #: How the answer is built from all events of a request, by what its last event's ``reply`` says.
-_WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Now], dict[str, Any]]] = {}
+_WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Now], dict[str, Any]]] = {
+    "schedule": _schedule,
+}

@@ -19,11 +19,16 @@ def addresses_dead_letters(context: Context, name: str) -> bool:
     return context.store.fact(dlq_fact(name)) is not None
 
 
-def queue_created(context: Context, queue: str) -> Draft:
-    """The event that makes a queue. Raises ``CommandError`` for a name that addresses dead letters."""
-    if addresses_dead_letters(context, queue):
+def refuse_address(context: Context, queue: str) -> None:
+    """Raise ``CommandError`` for a name that addresses dead letters."""
+    if context.store.queue(queue) is None and addresses_dead_letters(context, queue):
         raise CommandError(
             ErrorCode.INVALID_REQUEST,
             f"{queue!r} is the address of another queue's dead letters: choose a name for a queue of its own",
         )
+
+
+def queue_created(context: Context, queue: str) -> Draft:
+    """The event that makes a queue. Raises ``CommandError`` for a name that addresses dead letters."""
+    refuse_address(context, queue)
     return {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}

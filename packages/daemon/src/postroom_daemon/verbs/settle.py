@@ -67,11 +67,12 @@ def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_
     if attempts_spent(policy, entry.attempt):
         text = f"retry limit exceeded (attempt {entry.attempt})" + (f": {reason}" if reason else "")
         return died(context, entry, failure(entry, ReasonCode.RETRY_LIMIT, text) | {"cause": code})
-    delay = backoff_ms(policy, entry.attempt) if delay_ms is None else delay_ms
+    if delay_ms is None:
+        delay_ms = backoff_ms(policy, entry.attempt, context.ids.chance() if policy.jitter else 0)
     return [
         {
             **about(EventType.RETRIED, entry),
-            "dueEngineMs": context.now.engine + delay,
+            "dueEngineMs": context.now.engine + delay_ms,
             "failure": failure(entry, code, reason),
         }
     ]

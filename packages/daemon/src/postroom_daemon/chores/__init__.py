@@ -1,0 +1,1 @@
+"""What has to be done without a request; ``housekeeping`` lists it."""

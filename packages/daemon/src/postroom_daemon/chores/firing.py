@@ -1,0 +1,82 @@
+"""Schedules that are due: each publishes its message."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, Final
+
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.protocol import Command
+
+from ..context import Context, Draft, Pending
+from ..fields import read_fields
+from ..records import SCHEDULE
+from ..schedules import Plan
+from ..verbs.publish import publish
+from ..verbs.schedules import SCHEDULES_LIMIT, rescheduled
+
+log = logging.getLogger(__name__)
+
+#: A wall clock that says less (Unix ms, the beginning of 2024) was not set yet: nothing is due by it.
+PLAUSIBLE_MS: Final = 1_704_067_200_000
+#: A run that is late by no more was not missed.
+GRACE_MS: Final = 60_000
+#: Runs missed for longer were not missed by a device that was off: its clock was set. One of them is made up for.
+LONGEST_GAP_MS: Final = 30 * 24 * 3600 * 1000
+#: Missed runs that one turn makes up for.
+RUNS_A_TURN: Final = 100
+
+
+def due_schedules(context: Context) -> Iterator[list[Draft]]:
+    """Publishes what schedules have to publish by now. A run that is refused, because its queue is paused or full, does
+    not take place; the event says so."""
+    wall = context.now.wall
+    if wall < PLAUSIBLE_MS:
+        return
+    for fact in context.store.facts(SCHEDULE, "", SCHEDULES_LIMIT):
+        name, schedule = fact.removeprefix(SCHEDULE), context.store.fact(fact)
+        plan = Plan(schedule["cron"], schedule["timezone"])
+        if schedule["nextMs"] > plan.after(wall, min(schedule["setMs"], wall)):  # the clock was set back
+            schedule = rescheduled(schedule, wall)
+            yield [{"type": EventType.SCHEDULE_SET, "name": name, "schedule": schedule}]
+        for at, following in _runs(schedule, plan, wall):
+            yield _fired(context, name, schedule, at, following)
+
+
+def _runs(schedule: dict[str, Any], plan: Plan, wall: int) -> Iterator[tuple[int, int]]:
+    """The runs to take place now, each with the one to wait for next. A run at 0 does not take place."""
+    begin, at = schedule["setMs"], schedule["nextMs"]
+    if at > wall:
+        return
+    last, following = plan.last(wall, begin), plan.after(wall, begin)
+    if schedule["missed"] == "all" and wall - at <= LONGEST_GAP_MS:
+        for _ in range(RUNS_A_TURN):
+            after = plan.after(at, begin)
+            yield at, after
+            at = after
+            if at > wall:
+                return
+    elif schedule["missed"] == "skip" and wall - last > GRACE_MS:
+        yield 0, following
+    else:
+        yield last, following
+
+
+def _fired(context: Context, name: str, schedule: dict[str, Any], at: int, following: int) -> list[Draft]:
+    drafts: list[Draft] = []
+    fired: Draft = {"type": EventType.SCHEDULE_FIRED, "name": name, "forMs": at or schedule["lastMs"]}
+    fired |= {"nextMs": following}
+    if at:
+        try:
+            payload = {"queue": schedule["queue"], **schedule["publish"]}
+            alone = replace(context, pending=Pending())  # the run before has been applied
+            drafts = publish(alone, read_fields(Command.PUBLISH, payload)).drafts
+        except CommandError as error:
+            log.warning("schedule %s: a message is not published: %s", name, error.message)
+            fired["refused"] = error.code
+    else:
+        fired["skipped"] = True
+    return [*drafts, fired]

@@ -1,0 +1,77 @@
+"""When a schedule is due: five fields in a time zone (library cronsim), or ``@every`` and a length of time.
+
+All times are Unix milliseconds: what people write in a crontab is time of the wall.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+_EVERY: Final = re.compile(r"@every\s+((?:\d{1,9}(?:ms|s|m|h|d))+)")
+_PARTS: Final = re.compile(r"(\d+)(ms|s|m|h|d)")
+_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SHORTEST_MS: Final = 1000
+_LONGEST_MS: Final = 366 * 86_400_000
+MISSED: Final = ("skip", "once", "all")
+
+
+class Plan:
+    """The times of one schedule. Raises ``ValueError``, with a text for whoever wrote it, for one that cannot be
+    read."""
+
+    def __init__(self, cron: str, timezone: str) -> None:
+        self.every_ms = _every(cron) if cron.startswith("@") else 0
+        self._cron = cron
+        try:
+            self._zone = UTC if timezone == "UTC" else ZoneInfo(timezone)
+        except (KeyError, ValueError, OSError):
+            raise ValueError(f"timezone: this device knows no time zone {timezone!r}") from None
+        if not self.every_ms:
+            if len(cron.split()) != 5:
+                raise ValueError("cron: expected five fields (minute hour day month weekday), or @every and a time")
+            try:
+                next(CronSim(cron, datetime(2026, 1, 1, tzinfo=self._zone)))
+            except CronSimError as error:
+                raise ValueError(f"cron: {error}") from None
+            except StopIteration:
+                raise ValueError("cron: there is no such time") from None
+
+    def after(self, wall: int, begin: int) -> int:
+        """The first time behind ``wall``; those of ``@every`` are counted from ``begin``."""
+        if self.every_ms:
+            return begin + max(1, (wall - begin) // self.every_ms + 1) * self.every_ms
+        return _ms(next(CronSim(self._cron, _time(wall, self._zone))))
+
+    def last(self, wall: int, begin: int) -> int:
+        """The last time at or before ``wall``."""
+        if self.every_ms:
+            return begin + (wall - begin) // self.every_ms * self.every_ms
+        return _ms(next(CronSim(self._cron, _time(wall, self._zone) + timedelta(milliseconds=1), reverse=True)))
+
+
+def next_of(schedule: dict[str, Any], wall: int) -> int:
+    """The first time of a kept schedule behind ``wall``."""
+    return Plan(schedule["cron"], schedule["timezone"]).after(wall, schedule["setMs"])
+
+
+def _every(text: str) -> int:
+    match = _EVERY.fullmatch(text)
+    if match is None:
+        raise ValueError("cron: expected @every and a time such as 90s, 5m, 1h30m")
+    period = sum(int(number) * _UNITS[unit] for number, unit in _PARTS.findall(match[1]))
+    if not _SHORTEST_MS <= period <= _LONGEST_MS:
+        raise ValueError("cron: @every must be from 1s to 366d")
+    return period
+
+
+def _time(wall: int, zone: Any) -> datetime:
+    return datetime.fromtimestamp(wall / 1000, tz=zone)
+
+
+def _ms(time: datetime) -> int:
+    return round(time.timestamp() * 1000)

@@ -1,0 +1,164 @@
+"""Messages that are published by the clock."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from postroom_daemon.schedules import Plan
+from tests.conformance.bench import Bench
+
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+
+
+def at(text: str) -> int:
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def drain(bench: Bench, queue: str = "q") -> list[str]:
+    found = []
+    while message := bench.do("consume_next", queue=queue)["message"]:
+        found.append(message["payload"])
+    return found
+
+
+def pass_and_run(bench: Bench, milliseconds: int) -> None:
+    bench.hands.pass_ms(milliseconds)
+    bench.run()
+
+
+@pytest.fixture
+def clocked(bench: Bench) -> Bench:
+    """A bench at ten seconds past noon."""
+    bench.hands.wall_ms = at("2026-11-28T12:00:10")
+    return bench
+
+
+def test_every_run_publishes_one_message_with_all_that_the_schedule_says(clocked: Bench) -> None:
+    reply = clocked.do(
+        "set_schedule",
+        name="beat",
+        queue="q",
+        cron="*/5 * * * *",
+        message={"beat": 1},
+        attributes={"a": "b"},
+        priority=4,
+    )
+    assert reply["nextMs"] == at("2026-11-28T12:05:00")
+    pass_and_run(clocked, 4 * MINUTE + 49_999)
+    assert drain(clocked) == []
+    pass_and_run(clocked, 1000)
+    delivery = clocked.do("consume_next", queue="q", payloadAs="value")["message"]
+    assert delivery["payload"] == {"beat": 1} and delivery["attributes"] == {"a": "b"} and delivery["priority"] == 4
+    row = clocked.do("list_schedules")["schedules"][0]
+    assert row["lastMs"] == at("2026-11-28T12:05:00") and row["nextMs"] == at("2026-11-28T12:10:00")
+
+
+def test_a_schedule_of_the_same_name_takes_its_place_and_a_deleted_one_publishes_nothing(clocked: Bench) -> None:
+    clocked.do("set_schedule", name="s", queue="q", cron="@every 10s", message="old")
+    clocked.do("set_schedule", name="s", queue="q", cron="@every 1h30m", message="new")
+    pass_and_run(clocked, 90 * MINUTE)
+    assert drain(clocked) == ["new"]
+    clocked.do("delete_schedule", name="s")
+    pass_and_run(clocked, DAY)
+    assert drain(clocked) == [] and clocked.do("list_schedules")["schedules"] == []
+    assert clocked.send("delete_schedule", name="s").code == "ERR_SCHEDULE_NOT_FOUND"
+
+
+@pytest.mark.parametrize(("missed", "runs"), [("skip", 0), ("once", 1), ("all", 24)])
+@pytest.mark.parametrize("without_store", [False, True])
+def test_runs_missed_while_the_device_was_off_are_made_up_for_as_the_schedule_says(
+    clocked: Bench, missed: str, runs: int, without_store: bool
+) -> None:
+    clocked.hands.pass_ms(HOUR // 2)
+    clocked.do("set_schedule", name="s", queue="q", cron="0 * * * *", missed=missed)
+    clocked.hands.pass_ms(DAY)
+    clocked.reopen(without_store)
+    clocked.run()
+    assert len(drain(clocked)) == runs
+    assert clocked.do("list_schedules")["schedules"][0]["nextMs"] == at("2026-11-29T13:00:00")
+
+
+def test_a_clock_that_jumps_ten_years_ahead_brings_one_run_and_one_that_jumps_back_holds_none_up(
+    clocked: Bench,
+) -> None:
+    clocked.do("set_schedule", name="s", queue="q", cron="0 * * * *", missed="all")
+    clocked.hands.wall_ms += 3660 * DAY
+    pass_and_run(clocked, 1000)
+    assert len(drain(clocked)) == 1
+    clocked.hands.wall_ms -= 3960 * DAY
+    pass_and_run(clocked, 1000)
+    pass_and_run(clocked, HOUR)
+    assert len(drain(clocked)) == 1
+
+
+def test_before_the_clock_is_set_no_schedule_is_due(clocked: Bench) -> None:
+    clocked.do("set_schedule", name="s", queue="q", cron="* * * * *")
+    clocked.hands.wall_ms = 5000
+    pass_and_run(clocked, HOUR)
+    assert drain(clocked) == []
+    clocked.hands.wall_ms = at("2026-11-28T14:00:00")
+    pass_and_run(clocked, MINUTE)
+    assert len(drain(clocked)) == 1
+
+
+def test_a_run_that_is_refused_does_not_take_place_and_the_journal_says_so(clocked: Bench) -> None:
+    clocked.do("set_schedule", name="s", queue="q", cron="@every 10s")
+    clocked.publish()
+    clocked.do("pause", queue="q", operation="publish")
+    pass_and_run(clocked, 10_000)
+    assert clocked.events()[-1]["refused"] == "ERR_PAUSED"
+    clocked.do("resume", queue="q", operation="publish")
+    pass_and_run(clocked, 10_000)
+    assert len(drain(clocked)) == 2
+
+
+def test_a_repeat_gets_the_first_answer_after_a_restart_as_well(clocked: Bench) -> None:
+    first = clocked.send("set_schedule", name="s", queue="q", cron="@every 10s")
+    clocked.reopen()
+    again = clocked.again(first)
+    clocked.run(again)
+    assert again.data == first.data
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"cron": "* * * *"}, "five fields"),
+        ({"cron": "61 * * * *"}, "cron"),
+        ({"cron": "0 0 30 2 *"}, "day-of-month"),
+        ({"cron": "@every 5"}, "@every"),
+        ({"cron": "@every 10ms"}, "1s to 366d"),
+        ({"cron": "@hourly"}, "@every"),
+        ({"timezone": "Mars/Phobos"}, "time zone"),
+        ({"timezone": "../../etc/passwd"}, "time zone"),
+        ({"missed": "never"}, "missed must be"),
+        ({"queue": "q.dlq"}, "dead letters"),
+    ],
+)
+def test_a_schedule_that_cannot_be_read_is_refused_with_what_is_wrong(
+    bench: Bench, fields: dict[str, str], text: str
+) -> None:
+    sent = bench.send("set_schedule", **({"name": "s", "queue": "q", "cron": "@every 5s"} | fields))
+    assert sent.code == "ERR_INVALID_REQUEST" and sent.answer.error and text in sent.answer.error.message
+    assert bench.do("list_schedules")["schedules"] == []
+
+
+def test_an_hour_that_summer_time_skips_or_doubles_has_one_run() -> None:
+    plan, zone = Plan("30 2 * * *", "Europe/Berlin"), ZoneInfo("Europe/Berlin")
+    for begin in ("2026-03-27T12:00:00", "2026-10-23T12:00:00"):
+        time, days = at(begin), []
+        for _ in range(4):
+            time = plan.after(time, 0)
+            days.append(datetime.fromtimestamp(time / 1000, tz=zone).day)
+        assert days == list(range(days[0], days[0] + 4))
+
+
+def test_the_last_time_is_never_behind_and_the_next_always() -> None:
+    for cron in ("*/7 * * * *", "0 0 1 * *", "15 14 * * 1-5"):
+        plan = Plan(cron, "UTC")
+        for wall in (at("2026-11-28T12:00:00"), at("2026-11-28T12:00:00") + 1, at("2026-02-28T23:59:59")):
+            last, following = plan.last(wall, 0), plan.after(wall, 0)
+            assert last <= wall < following and plan.after(last, 0) == following
