@@ -28,6 +28,8 @@ _EVENTS = {
     "extend_lease": "lease_extended", "reprocess_dlq": "reprocessed", "pause": "paused", "resume": "resumed",
     "set_policy": "policy_set", "import_state": "imported",
 }  # fmt: skip
+#: The events after which a message's lease is over.
+_LEASE_ENDS = ("acked", "released", "retried", "died")
 
 
 def judge(office: Office, kind: str) -> None:
@@ -35,10 +37,10 @@ def judge(office: Office, kind: str) -> None:
     server = office.server
     assert server.open(), f"it does not start: {server.problem}"
     _answer_all(office)
-    for sent in office.sent:
-        _check_answers(sent, kind)
     bench = server.bench
     events = bench.events()
+    for sent in office.sent:
+        _check_answers(sent, CODES[kind] + ("ERR_LEASE_EXPIRED",) * _came_too_late(sent, events))
     ledger = audit(events)
     _check_requests(office.sent, events)
     assert not any((office.ipc / "dead").iterdir()), "a request was set aside"
@@ -62,10 +64,18 @@ def _waits(office: Office, name: str) -> bool:
     return any(sent.payload.get("waitMs") and f"r{int(name[:6])}" == sent.request_id for sent in office.sent)
 
 
-def _check_answers(sent: Sent, kind: str) -> None:
-    """Repeats get the first answer; an error names the fault."""
+def _came_too_late(sent: Sent, events: list[Event]) -> bool:
+    """Whether a request about the same lease, made while this one had no answer, has ended the lease."""
+    ends = [event for event in events if event["type"] in _LEASE_ENDS and "by" in event]
+    return any(
+        event["by"]["request"] in sent.overtaken_by and event["lease"] == sent.payload["leaseId"] for event in ends
+    )
+
+
+def _check_answers(sent: Sent, codes: tuple[str, ...]) -> None:
+    """Repeats get the first answer; an error is one of ``codes``."""
     refused = [answer["error"]["code"] for answer in sent.answers if not answer["ok"]]
-    assert set(refused) <= set(CODES[kind]), f"{sent.command} is answered {refused}: {sent.answers}"
+    assert set(refused) <= set(codes), f"{sent.command} is answered {refused}: {sent.answers}"
     done = [answer for answer in sent.answers if answer["ok"]]
     if sent.command not in _QUESTIONS:
         assert not (done and refused), f"{sent.command} is answered OK and {refused}"
