@@ -94,7 +94,8 @@ class Expected(SqliteStore):
     def read(self, journal: Path, up_to: int) -> None:
         """Fold all intact requests up to an event. Raises ``OSError``, ``StoreError``."""
         self.begin()
-        for count, request in enumerate(read_requests(journal, 1, lambda damage: None), 1):
+        requests = read_requests(journal, 1, lambda damage: None) if journal.is_dir() else ()
+        for count, request in enumerate(requests, 1):
             events = request.events
             if events[-1]["id"] > up_to:
                 break
