@@ -20,10 +20,11 @@ from postroom_common.protocol import State, message_key
 from ..files import Files
 from ..quarantine import Quarantine
 from ..records import BodyReference, Entry
-from .base import BodyLost, StoreError, store_error
+from .base import BodyLost, BodyUnread, StoreError, store_error
 from .fs_names import queue_of_directory
 from .payload_audit import Finding, Kept, audit_payloads
-from .payloads import PayloadName, Payloads, directory_of, payload_path
+from .payloads import PayloadName, Payloads, UnreadFile, directory_of, payload_path
+from .read_ahead import AHEAD
 from .sqlite import PAYLOADS_FACT, SqliteStore
 from .sqlite_errors import translated
 from .sqlite_rows import value_holds
@@ -199,12 +200,22 @@ class HybridStore(SqliteStore):
         path = payload_path(entry.seq, entry.queue, key)
         try:
             body = self._payloads.read(path, reference)
+        except UnreadFile as error:
+            raise BodyUnread(key, f"{self._payloads.root / path}: {error.strerror}") from error
         except OSError as error:
             raise store_error(error, self._payloads.root) from error
         if body is None:
             raise BodyLost(key, f"{self._payloads.root / path} is missing, damaged or another message's")
+        if self._payloads.wants_ahead:
+            self._read_ahead(entry)
         self._read = (key, body)
         return body
+
+    def _read_ahead(self, entry: Entry) -> None:
+        """Have the bodies brought into memory that will be delivered next, to whom this one is delivered."""
+        rows = self._rows(self._sql.next, (entry.queue, entry.target, AHEAD + 1))
+        paths = [payload_path(seq, entry.queue, key) for seq, key in rows if key != entry.key]
+        self._payloads.read_ahead(paths[:AHEAD])
 
     # --- looking after the files ------------------------------------------------------------------------------
 

@@ -23,6 +23,10 @@ class Statements:
             f"{select} WHERE state = 'ready' AND queue = ? AND target_consumer_id = ?"
             " ORDER BY priority DESC, seq LIMIT 1"
         )
+        self.next = (
+            f"SELECT seq, message_key FROM {msg} WHERE state = 'ready' AND queue = ? AND target_consumer_id = ?"
+            " ORDER BY priority DESC, seq LIMIT ?"
+        )
         self.expired = f"{select} WHERE state = 'inflight' AND lease_until <= ? ORDER BY lease_until, rowid LIMIT ?"
         self.delayed = f"{select} WHERE state = 'delayed' AND available_at <= ? ORDER BY available_at, rowid LIMIT ?"
         self.dead = (
