@@ -82,6 +82,7 @@ def test_a_case_is_named_by_its_text() -> None:
         "filesystem/everything/EIO/95",
         "filesystem/everything/SHORT/16/for-ever",
         "filesystem/everything/EIO/62/for-ever",
+        "filesystem/extend_lease/EIO/5",
         "hybrid/everything/EIO/76/for-ever",
     ],
 )
