@@ -21,6 +21,8 @@ FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOST_ERRNOS = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO, errno.EUCLEAN, errno.EBADMSG}
 )
+#: Those of them that tell of the disk rather than of the file: it may be read the next time.
+UNREAD_ERRNOS = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG})
 
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -52,6 +52,14 @@ class BodyLost(StoreError):
         self.key = key
 
 
+class BodyUnread(StoreError):
+    """The disk has not given the body of ``key``: it may be there the next time, or never."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key}: {text}")
+        self.key = key
+
+
 class Store(ABC):
     """About a dozen primitives. ``applied`` is the id of the last event folded, committed with the data."""
 
@@ -134,10 +142,11 @@ class Store(ABC):
     @abstractmethod
     def envelope(self, key: str) -> bytes:
         """The message's body and headers as JSON bytes. Raises ``StoreError`` when there are none: ``BodyLost`` when
-        there should be."""
+        there should be, ``BodyUnread`` when the disk does not give them now."""
 
     def check_body(self, key: str) -> None:
-        """Raise ``BodyLost`` unless ``envelope`` has what was published; for stores that keep bodies in files."""
+        """Raise ``BodyLost`` or ``BodyUnread`` unless ``envelope`` has what was published; for stores that keep bodies
+        in files."""
         return
 
     @abstractmethod

@@ -21,7 +21,7 @@ from postroom_common.protocol import State
 from ..files import Files
 from ..quarantine import Quarantine
 from ..records import HISTORY, Entry, QueueRecord
-from .base import BodyLost, Store, StoreError, store_error
+from .base import BodyLost, BodyUnread, Store, StoreError, store_error
 from .book import QueueBook
 from .fs_checkpoint import Checkpoint, Checkpoints, CheckpointTask
 from .fs_files import MessageFiles
@@ -297,7 +297,7 @@ class FilesystemStore(Store):
         if replay and replay.healed.pop(entry.key, None):
             try:
                 self._bodies[entry.key] = self.envelope(entry.key)  # what is torn is written anew, not added to
-            except BodyLost as error:
+            except (BodyLost, BodyUnread) as error:
                 log.error("%s", error)
             replay.bodies.pop(entry.key, None)
             if entry.key in replay.histories:

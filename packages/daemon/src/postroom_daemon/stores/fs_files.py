@@ -9,11 +9,11 @@ import errno
 import logging
 from typing import Any, Final
 
-from ..files import LOST_ERRNOS
+from ..files import LOST_ERRNOS, UNREAD_ERRNOS
 from ..quarantine import Quarantine
 from ..records import Entry
 from . import fs_content
-from .base import BodyLost
+from .base import BodyLost, BodyUnread
 from .fs_index import Index
 from .fs_names import DONE, LETTERS, done_name, id_of, queue_directory, read_entry, read_name, write_name
 from .fs_tree import Tree
@@ -43,6 +43,7 @@ class MessageFiles:
         self._quarantine = quarantine
         self._meta = meta
         self._read = ("", b"")  # the file that was read last: its message and content
+        self._unread = ""  # why the disk has not given it
         self._inside: dict[str, _Facts] = {}
 
     def end(self) -> None:
@@ -76,8 +77,11 @@ class MessageFiles:
         return self._inside.get(key, (0, {}))[1]
 
     def envelope(self, key: str) -> bytes:
-        """The body of a message that has a file. Raises ``BodyLost``."""
+        """The body of a message that has a file. Raises ``BodyLost`` and ``BodyUnread``."""
         envelope = fs_content.envelope_of(self.content(key), key)
+        if envelope is None and self._unread:
+            self._tree.check()
+            raise BodyUnread(key, f"{self.path(key)}: {self._unread}")
         if envelope is None:
             raise BodyLost(key, f"{self.path(key)} is missing, damaged or another message's")
         return envelope
@@ -86,6 +90,7 @@ class MessageFiles:
         """What a message's file holds; nothing when it cannot be read."""
         if self._read[0] != key:
             directory, place = self.directory_of(key), self._index.places[key]
+            self._unread = ""
             try:
                 self._read = (key, self._tree.read(directory, place))
             except OSError as error:
@@ -93,6 +98,8 @@ class MessageFiles:
                     raise
                 log.error("%s: %s", self._tree.path(directory, place), error.strerror)
                 self._read = (key, b"")
+                if error.errno in UNREAD_ERRNOS:
+                    self._unread = error.strerror or str(error)
         return self._read[1]
 
     def path(self, key: str) -> str:
