@@ -17,7 +17,7 @@ from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import decode_line, encode_line
 
 from .config import Config
-from .reach import NotReached, has_journal, reach
+from .reach import NotReached, nothing_done, reach
 from .state import Ask, Head, State, StateError, Totals, read_state, write_state
 from .verbs.exported import exported_message, exported_queue
 
@@ -36,8 +36,8 @@ def export_state(config: Config, file: IO[bytes], queues: frozenset[str], worksp
     Raises ``StateError`` for a queue that is not there, or where there is no journal; ``StartError``, ``NotReached``,
     ``OSError``.
     """
-    if not has_journal(config):
-        raise StateError(f"{config.root}: there is no journal, and so nothing to export")
+    if why := nothing_done(config):
+        raise StateError(f"{config.root}: nothing to export: {why}")
     with reach(config) as reached, reached.state(config, workspace) as state:
         missing = queues - {record.name for record in state.queues}
         if missing:
