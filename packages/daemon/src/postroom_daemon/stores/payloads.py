@@ -148,9 +148,7 @@ class Payloads:
             fd = self._files.open(path, CREATE_FLAGS, 0o600, dir_fd=self._fd)
         self._new.append(path)
         self._held.append(fd)
-        self._files.write_all(fd, body)
-        # All of a group are begun before the first is waited for, and stay open: an error must not be forgotten.
-        self._files.start_writing(fd)
+        self._files.write_all(fd, body)  # and stay open until it is synced: an error must not be forgotten
         if len(self._held) >= _HELD_LIMIT:
             self._sync_held()
 
