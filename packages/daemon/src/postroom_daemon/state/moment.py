@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from heapq import merge
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -11,10 +12,10 @@ from typing import IO
 
 import orjson
 
-from postroom_common.events import Event, EventType
+from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ..records import QueueRecord
+from ..records import FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, QueueRecord
 from ..segments import read_requests
 from . import model
 from .changes import Body, Changes
@@ -38,11 +39,11 @@ def capture(ask: Ask, journal: Path, body: Body, workspace: Path) -> Iterator[mo
         queues = list(read_pages(ask, "queues"))  # last: so that there is a record for each message
         with closing(Changes(workspace, head.event, body)) as changes:
             events = _Events(journal, head.event + 1, queues[-1].as_of)
+            changes.each([head], lambda head: _facts_before(changes, head))
             _take_pages(changes, events, queues, file)
             changes.each(events, changes.fold)
-            yield model.State(
-                events.head_after(head, queues[-1]), changes.queues(), _merged(file, changes, queues[-1].engine_ms)
-            )
+            head = _head_after(changes, head, queues[-1])
+            yield model.State(head, changes.queues(), _merged(file, changes, head.engine_ms))
 
 
 class _Events:
@@ -52,8 +53,6 @@ class _Events:
         self._journal = journal
         self._first = first
         self._last = last
-        self._epoch = 0
-        self._mark: Event | None = None
 
     def __iter__(self) -> Iterator[Event]:
         """Raises ``StateError`` when the journal does not have them all."""
@@ -66,7 +65,7 @@ class _Events:
                     if event["id"] != expected:
                         break
                     expected += 1
-                    yield self._noted(event)
+                    yield event
             if request.events[-1]["id"] >= self._last:
                 break
         if expected <= self._last:
@@ -75,17 +74,24 @@ class _Events:
                 f" {expected}; verify the root, then try again"
             )
 
-    def _noted(self, event: Event) -> Event:
-        self._epoch = event["epoch"]
-        if event["type"] == EventType.CLOCK_MARKED:
-            self._mark = event
-        return event
 
-    def head_after(self, head: Head, page: Page) -> Head:
-        """The head as of the last event, at the time of the last page; they were gone through."""
-        clock = {name: self._mark[name] for name in head.clock} if self._mark else head.clock
-        epoch = self._epoch or head.epoch
-        return Head(head.root, epoch, page.as_of, head.backend, page.engine_ms, page.wall_ms, clock)
+def _facts_before(changes: Changes, head: Head) -> None:
+    changes.put_fact(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
+    changes.put_fact(FACT_CLOCK, head.clock)
+    changes.put_fact(FACT_LOSSES, head.losses or None)
+
+
+def _head_after(changes: Changes, head: Head, page: Page) -> Head:
+    """The head as of the last event, at the time of the last page."""
+    return replace(
+        head,
+        epoch=changes.fact(FACT_EPOCH)["epoch"],
+        event=page.as_of,
+        engine_ms=page.engine_ms,
+        wall_ms=page.wall_ms,
+        clock=changes.fact(FACT_CLOCK),
+        losses=changes.fact(FACT_LOSSES) or [],
+    )
 
 
 def _take_pages(changes: Changes, events: _Events, queues: list[Page], file: IO[bytes]) -> None:
