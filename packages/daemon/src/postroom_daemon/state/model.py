@@ -51,8 +51,16 @@ class Head:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Read what ``to_json`` made. Raises ``KeyError``."""
-        names = ("root", "epoch", "event", "backend", "engineMs", "wallMs", "clock")
-        return cls(*(data[name] for name in names), data.get("losses", []))
+        return cls(
+            root=data["root"],
+            epoch=data["epoch"],
+            event=data["event"],
+            backend=data["backend"],
+            engine_ms=data["engineMs"],
+            wall_ms=data["wallMs"],
+            clock=data["clock"],
+            losses=data.get("losses", []),
+        )
 
 
 @dataclass(frozen=True, slots=True)
