@@ -167,8 +167,9 @@ class Store(ABC):
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
         """Keep a new message whose body was kept apart. Its queue's record must exist."""
         raise StoreError(
-            f"{entry.key}: its body is in a file of backend hybrid: use that backend with this journal (after a"
-            " migration, give payloads.replaced-TIME its old name first)"
+            f"{entry.key}: its body is in a file of backend hybrid, and no other store can be folded from this journal:"
+            " restore a backup; or rename the directory that the migration has kept (payloads.replaced-TIME) to what it"
+            " was called before (payloads), then set backend to hybrid, and start"
         )
 
     @abstractmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -58,6 +59,7 @@ class HybridStore(SqliteStore):
         self._payloads = Payloads(files, payload_root, quarantine)
         self._inline_below = inline_below_bytes
         self._gone: list[str] = []
+        self._made = False  # the directory was made as it was opened
         self._trusted = False  # the database is no new one, and has all its rows
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -75,6 +77,7 @@ class HybridStore(SqliteStore):
 
     def _open_payloads(self) -> None:
         self._check_mounted()
+        self._made = not self._payloads.root.exists()
         self._payloads.open()
         known = self.fact(PAYLOADS_FACT)
         self._trusted = bool(known) and self.fact(SALVAGE_FACT) is None
@@ -128,7 +131,13 @@ class HybridStore(SqliteStore):
         return folded
 
     def caught_up(self, clean: bool) -> list[str]:
-        self._check_mounted()  # again: a database that is folded anew did not know before
+        try:
+            self._check_mounted()  # again: a database that is folded anew did not know before
+        except StoreError:
+            if self._made:  # it is in the way of whoever puts the right one back: `mv` would move that into it
+                with suppress(OSError):
+                    self._payloads.root.rmdir()
+            raise
         moved = super().caught_up(clean)  # first: salvaged rows may be further than the journal
         if not clean:
             # What a crash has left: bodies of messages that had ended, and of a group that was not kept.

@@ -24,6 +24,7 @@ from ..reach import NotReached, reach
 from ..records import FACT_EPOCH, FACT_LOSSES
 from ..state import State, StateError, bodies_in, capture
 from ..stores.base import Store, StoreDamaged, StoreError
+from ..stores.hybrid import HybridStore
 from ..stores.memory import MemoryStore
 from .comparing import Comparison
 from .expected import Expected, lies_in
@@ -242,6 +243,9 @@ class Verification:
         if expected.behind:
             text = f"{expected.behind} events will be folded at the next start"
             self._add(Kind.STORE_BEHIND, f"{applied + 1}-{expected.last}", text)
+        if expected.unfoldable and not isinstance(store, HybridStore):
+            text = f"{expected.unfoldable} is to be folded, and its body is in a file of backend hybrid: see migrate"
+            self._add(Kind.STORE_REFUSED, self._settings.backend, text)
         if shown > expected.last > 0:
             text = "the journal has lost them: the next start goes on behind them"
             self._add(Kind.STORE_AHEAD, f"{expected.last + 1}-{shown}", text)
