@@ -23,7 +23,7 @@ from ..quarantine import Quarantine
 from ..records import BodyReference, Entry
 from .base import BodyLost, BodyUnread, StoreError, store_error
 from .fs_names import queue_of_directory
-from .payload_audit import Finding, Kept, audit_payloads
+from .payload_audit import Kept, PayloadFinding, audit_payloads
 from .payloads import PayloadName, Payloads, UnreadFile, directory_of, payload_path
 from .read_ahead import AHEAD
 from .sqlite import PAYLOADS_FACT, SqliteStore
@@ -228,7 +228,7 @@ class HybridStore(SqliteStore):
 
     # --- looking after the files ------------------------------------------------------------------------------
 
-    def audit(self, contents: bool = True) -> Iterator[Finding]:
+    def audit(self, contents: bool = True) -> Iterator[PayloadFinding]:
         """Compare the files with the index; see ``audit_payloads``. Nothing is changed. Raises ``StoreError``."""
         return audit_payloads(self._payloads, self._kept(), contents)
 
