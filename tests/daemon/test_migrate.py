@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -115,6 +116,15 @@ def test_whenever_it_is_killed_the_root_works_and_it_goes_on(tmp_path: Path, old
             continue
         break
     assert at > 3
+
+
+def test_what_is_kept_is_never_written_over_and_tells_when_it_was_replaced(tmp_path: Path) -> None:
+    config = make_root(tmp_path / "root", "sqlite", 5)
+    kept: list[Path] = []
+    for backend in ("filesystem", "sqlite", "filesystem", "sqlite"):
+        kept += migrate(load(config.root, None, {}, {}), backend, quiet).kept
+    assert len(set(kept)) == len(kept) and all(path.exists() for path in kept)
+    assert all(re.search(r"\.replaced-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?$", path.name) for path in kept)
 
 
 @pytest.mark.parametrize("new", ["sqlite", "filesystem"])
