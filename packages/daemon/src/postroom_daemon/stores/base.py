@@ -8,6 +8,8 @@ transaction must then be rolled back.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -30,6 +32,15 @@ class StoreFull(StoreError):
 def store_error(error: OSError, where: Path | str) -> StoreError:
     """An error of the operating system as one of the contract: ``StoreFull`` where only space is lacking."""
     return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"{where}: {error}")
+
+
+@contextmanager
+def store_errors(where: Path | str) -> Iterator[None]:
+    """Turn errors of the operating system into those of the contract; see ``store_error``."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(error, where) from error
 
 
 class StoreBusy(StoreError):

@@ -21,7 +21,7 @@ from postroom_common.protocol import State, message_key
 from ..files import Files
 from ..quarantine import Quarantine
 from ..records import BodyReference, Entry
-from .base import BodyLost, BodyUnread, StoreError, store_error
+from .base import BodyLost, BodyUnread, StoreError, store_error, store_errors
 from .fs_names import queue_of_directory
 from .payload_audit import Kept, PayloadFinding, audit_payloads
 from .payloads import PayloadName, Payloads, UnreadFile, directory_of, payload_path
@@ -67,10 +67,8 @@ class HybridStore(SqliteStore):
     def open(self) -> None:
         super().open()
         try:
-            self._open_payloads()
-        except OSError as error:
-            self.close()
-            raise store_error(error, self._payloads.root) from error
+            with store_errors(self._payloads.root):
+                self._open_payloads()
         except BaseException:
             self.close()
             raise
@@ -122,10 +120,8 @@ class HybridStore(SqliteStore):
         super().rollback()
 
     def checkpoint(self) -> int:
-        try:
+        with store_errors(self._payloads.root):
             self._payloads.sync()
-        except OSError as error:
-            raise store_error(error, self._payloads.root) from error
         folded = super().checkpoint()
         self._payloads.tidy()
         return folded
@@ -162,27 +158,21 @@ class HybridStore(SqliteStore):
 
     def probe(self) -> None:
         super().probe()
-        try:
+        with store_errors(self._payloads.root):
             self._payloads.check()
-        except OSError as error:
-            raise store_error(error, self._payloads.root) from error
 
     # --- bodies -----------------------------------------------------------------------------------------------
 
     def keep_body(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:
         if len(envelope) < self._inline_below:
             return None
-        try:
+        with store_errors(self._payloads.root):
             self._payloads.write(payload_path(seq, queue, key), envelope)
-        except OSError as error:
-            raise store_error(error, self._payloads.root) from error
         return BodyReference.of(envelope)
 
     def sync_bodies(self) -> None:
-        try:
+        with store_errors(self._payloads.root):
             self._payloads.sync()
-        except OSError as error:
-            raise store_error(error, self._payloads.root) from error
 
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
         self._add(entry, orjson.dumps(reference.to_json()).decode(), _PAYLOAD)
@@ -251,10 +241,8 @@ class HybridStore(SqliteStore):
         name = PayloadName.read(path)
         if name.seq and self._refers(name):
             raise StoreError(f"{path}: a message refers to it")
-        try:
+        with store_errors(self._payloads.root):
             self._payloads.set_aside(path, "no message refers to it")
-        except OSError as error:
-            raise store_error(error, self._payloads.root) from error
 
     def _refers(self, name: PayloadName) -> bool:
         """Whether the body of a message lies there."""
