@@ -17,7 +17,7 @@ from .. import engine
 from .queue import Taken
 
 _QUEUE = "contest"
-_FILL_GROUP = 1000
+_FILL_GROUP = 100  # the bodies of a larger group hybrid syncs in parts
 #: About what an event says beside the body.
 _EVENT_BYTES = 380
 _FLOOR_FILE_BYTES = 4 * 1024 * 1024

@@ -43,7 +43,7 @@ def print_head(rows: Sequence[Row], processes: Mapping[str, QueueProcess]) -> No
 
 def print_filled(report: Report, backlog: int, seconds: Mapping[str, float]) -> None:
     """How long it took to build a backlog; no figure of comparison."""
-    report.section(f"A backlog of {backlog:,}, filled without waiting for the disk, in seconds")
+    report.section(f"A backlog of {backlog:,}, filled without waiting for the disk, all at the same time, in seconds")
     print("  " + ", ".join(f"{kind} {number(took)}" for kind, took in seconds.items()), flush=True)
 
 

@@ -32,19 +32,24 @@ class QueueProcess:
             text=True,
             preexec_fn=die_with_parent,  # noqa: PLW1509 - no thread is running here
         )
-        self.versions: dict[str, str] = self._answer()
+        self.versions: dict[str, str] = self.answer()
         if "missing" in self.versions:
             self.close()
             raise QueueMissing(self.versions["missing"])
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
         """One order, and its answer. Raises ``RuntimeError`` when it could not be done."""
+        self.begin(do, **arguments)
+        return self.answer()
+
+    def begin(self, do: str, **arguments: Any) -> None:
+        """One order; its ``answer`` must be fetched before the next."""
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps({"do": do, **arguments}) + "\n")
         self._process.stdin.flush()
-        return self._answer()
 
-    def _answer(self) -> dict[str, Any]:
+    def answer(self) -> dict[str, Any]:
+        """What came of the order that was begun. Raises ``RuntimeError`` when it could not be done."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line else {"error": f"it ended with {self._process.wait()}"}

@@ -28,12 +28,14 @@ STARTS = 2
 
 @dataclass
 class Sent:
-    """A request in the mailbox, and all responses that were seen to it."""
+    """A request in the mailbox, and all responses that were seen to it. ``overtaken_by`` are the requests that were
+    made about the same lease while this one had no answer."""
 
     request_id: str
     command: str
     payload: Fields
     answers: list[Fields] = field(default_factory=list)
+    overtaken_by: list[str] = field(default_factory=list)
 
     @property
     def answer(self) -> Fields | None:
@@ -180,6 +182,9 @@ class Office:
         temporary = self.ipc / "requests" / (name + ".tmp")
         temporary.write_text(json.dumps(whole))
         temporary.rename(self.ipc / "requests" / name)
+        for earlier in self.sent:
+            if not earlier.answers and "leaseId" in payload and earlier.payload.get("leaseId") == payload["leaseId"]:
+                earlier.overtaken_by.append(sent.request_id)
         self.sent.append(sent)
         return sent
 

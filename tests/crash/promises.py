@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from postroom_common.events import Event
@@ -28,6 +29,11 @@ _EVENTS = {
     "extend_lease": "lease_extended", "reprocess_dlq": "reprocessed", "pause": "paused", "resume": "resumed",
     "set_policy": "policy_set", "import_state": "imported",
 }  # fmt: skip
+#: What is said of a lease after the event that ended it.
+_LEASE_ENDS = {
+    "acked": "ERR_MESSAGE_NOT_FOUND", "released": "ERR_LEASE_EXPIRED", "retried": "ERR_LEASE_EXPIRED",
+    "died": "ERR_LEASE_EXPIRED",
+}  # fmt: skip
 
 
 def judge(office: Office, kind: str) -> None:
@@ -35,10 +41,10 @@ def judge(office: Office, kind: str) -> None:
     server = office.server
     assert server.open(), f"it does not start: {server.problem}"
     _answer_all(office)
-    for sent in office.sent:
-        _check_answers(sent, kind)
     bench = server.bench
     events = bench.events()
+    for sent in office.sent:
+        _check_answers(sent, {*CODES[kind], *_what_a_late_one_is_told(sent, events)})
     ledger = audit(events)
     _check_requests(office.sent, events)
     assert not any((office.ipc / "dead").iterdir()), "a request was set aside"
@@ -62,10 +68,18 @@ def _waits(office: Office, name: str) -> bool:
     return any(sent.payload.get("waitMs") and f"r{int(name[:6])}" == sent.request_id for sent in office.sent)
 
 
-def _check_answers(sent: Sent, kind: str) -> None:
-    """Repeats get the first answer; an error names the fault."""
+def _what_a_late_one_is_told(sent: Sent, events: list[Event]) -> Iterator[str]:
+    """What is right where a request about the same lease, made while this one had no answer, has ended the lease."""
+    for event in events:
+        if event["type"] in _LEASE_ENDS and event.get("by", {}).get("request") in sent.overtaken_by:
+            assert event["lease"] == sent.payload["leaseId"]
+            yield _LEASE_ENDS[event["type"]]
+
+
+def _check_answers(sent: Sent, codes: set[str]) -> None:
+    """Repeats get the first answer; an error is one of ``codes``."""
     refused = [answer["error"]["code"] for answer in sent.answers if not answer["ok"]]
-    assert set(refused) <= set(CODES[kind]), f"{sent.command} is answered {refused}: {sent.answers}"
+    assert set(refused) <= codes, f"{sent.command} is answered {refused}: {sent.answers}"
     done = [answer for answer in sent.answers if answer["ok"]]
     if sent.command not in _QUESTIONS:
         assert not (done and refused), f"{sent.command} is answered OK and {refused}"

@@ -55,6 +55,15 @@ def journal_end_gone(bench: Bench, used: Used) -> None:
     bench.segments()[-1].unlink()
 
 
+def journal_gone(bench: Bench, used: Used) -> None:
+    shutil.rmtree(bench.journal_root)
+
+
+def journal_emptied(bench: Bench, used: Used) -> None:
+    for path in bench.segments():
+        path.unlink()
+
+
 def journal_copy(bench: Bench, used: Used) -> None:
     path = bench.segments()[0]
     shutil.copy(path, path.with_name(segment_name(3)))
@@ -279,6 +288,8 @@ WOUNDS: Final = (
     Wound(journal_head_flip, Kind.JOURNAL_DAMAGED),
     Wound(journal_segment_of_nothing, Kind.JOURNAL_DAMAGED),
     Wound(journal_segment_gone, Kind.EVENTS_MISSING),
+    Wound(journal_gone, Kind.JOURNAL_MISSING),
+    Wound(journal_emptied, Kind.JOURNAL_MISSING),
     Wound(journal_copy, Kind.JOURNAL_DISORDER),
     Wound(journal_renamed, Kind.JOURNAL_MISNAMED),
     Wound(journal_directory, Kind.JOURNAL_NOT_A_FILE),

@@ -13,13 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from postroom_common.events import decode_event, decode_line, encode_line
 from postroom_daemon.backup import BackupError, make, make_backup, open_backup, sink
 from postroom_daemon.backup.form import Manifest
 from postroom_daemon.changeover import ChangeoverInterrupted
+from postroom_daemon.cli import main
 from postroom_daemon.state import State
 from postroom_daemon.unfinished import PlaceTaken
+from tests.daemon.cpp_database import CppDatabase
 from tests.daemon.pasts import MakeBench, Past
 
 
@@ -135,6 +138,28 @@ def test_what_a_killed_backup_has_left_is_replaced_unless_that_is_still_at_work(
         pytest.raises(PlaceTaken, match="somebody else is writing"),
     ):
         past.back_up(tmp_path / f"other-{name}")
+
+
+@pytest.mark.parametrize("place", ["data/payloads", "data/fs", "data/fs/q/inbox", "journal", "ipc/requests"])
+def test_a_place_among_the_daemons_own_files_is_refused(make_bench: MakeBench, place: str) -> None:
+    past = Past.begin(make_bench("hybrid"))
+    past.work(5)
+    inside = past.bench.path / place
+    inside.mkdir(parents=True, exist_ok=True)
+    for name in ("backup", "backup.tar"):
+        with pytest.raises(PlaceTaken, match="among the daemon's own files: name a place elsewhere"):
+            past.back_up(inside / name)
+        assert not (inside / name).exists()
+
+
+@pytest.mark.parametrize("words", [("backup", "--to", "-"), ("export",)], ids=" ".join)
+def test_a_database_of_the_cpp_system_is_told_to_be_taken_over_first(make_bench: MakeBench, words) -> None:
+    bench = make_bench()
+    database = CppDatabase(bench.config.settings.sqlite_db_path, bench.hands.wall_ms)
+    database.message("one")
+    database.db.close()
+    done = CliRunner().invoke(main, [words[0], "--root", str(bench.path), *words[1:]])
+    assert done.exit_code == 1 and "a database of the C++ system: start the daemon once" in done.stderr
 
 
 def test_a_directory_without_a_journal_is_no_root(make_bench: MakeBench, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from postroom_daemon.files import Files
 from postroom_daemon.stores import fs_tree
 from postroom_daemon.stores.filesystem import FilesystemStore
+from postroom_daemon.unread import LOOKS, LOOKS_MS
 from tests.conformance.bench import Bench, seen_in
 from tests.daemon.test_filesystem import MakeBench, bury, expected_of, files_of, make
 
@@ -246,6 +247,9 @@ def test_a_file_that_must_not_be_read_is_a_lost_body_and_a_directory_that_must_n
     bench.files.open, bench.files.stat = refuse, stat
     assert bench.send("consume_next", queue="q").code == "ERR_STORAGE_FAILED"
     searchable = True
+    for _ in range(LOOKS - 1):
+        assert bench.send("consume_next", queue="q").code == "ERR_STORAGE_FAILED"
+    bench.hands.pass_ms(LOOKS_MS)
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == keys[1]
     assert bench.do("list_dlq", queue="q")["messages"][0]["messageKey"] == keys[0]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from postroom_common.events import Event, encode_event
-from postroom_daemon.journal_audit import Finding, FindingKind, JournalAudit, JournalSummary
+from postroom_daemon.journal_audit import JournalAudit, JournalFinding, JournalFindingKind, JournalSummary
 from postroom_daemon.segments import LINE_LIMIT, segment_name
 from tests.conformance.bench import Bench
 from tests.daemon.test_segments import flip, group, line_starts, write
@@ -18,7 +18,7 @@ def kinds(root: Path) -> list[tuple[str, int, int]]:
     return [(finding.kind.value, finding.first_id, finding.last_id) for finding in findings(root)]
 
 
-def findings(root: Path) -> list[Finding]:
+def findings(root: Path) -> list[JournalFinding]:
     before = {path: path.lstat() for path in root.iterdir()}
     found = list(JournalAudit(root).findings())
     assert {path: path.lstat().st_mtime_ns for path in root.iterdir()} == {p: s.st_mtime_ns for p, s in before.items()}
@@ -54,9 +54,9 @@ def test_damaged_bytes_and_the_rest_of_their_request_are_told_with_their_place(t
     flip(path, starts[3] + 9)
     found = findings(tmp_path)
     assert [(one.kind, one.offset, one.length) for one in found] == [
-        (FindingKind.INCOMPLETE_REQUEST, starts[1], starts[2] - starts[1]),
-        (FindingKind.DAMAGED, starts[2], starts[4] - starts[2]),
-        (FindingKind.MISSING, starts[4], 0),
+        (JournalFindingKind.INCOMPLETE_REQUEST, starts[1], starts[2] - starts[1]),
+        (JournalFindingKind.DAMAGED, starts[2], starts[4] - starts[2]),
+        (JournalFindingKind.MISSING, starts[4], 0),
     ]
     assert all(one.is_fault for one in found)
 
@@ -117,8 +117,11 @@ def test_the_end_may_be_in_the_writing(tmp_path: Path) -> None:
     for cut in range(starts[1] + 1, len(data)):
         path.write_bytes(data[:cut])
         found = findings(tmp_path)
-        assert found and {one.kind for one in found} <= {FindingKind.UNFINISHED, FindingKind.INCOMPLETE_REQUEST}
-        assert cut in starts or found[-1].kind is FindingKind.UNFINISHED
+        assert found and {one.kind for one in found} <= {
+            JournalFindingKind.UNFINISHED,
+            JournalFindingKind.INCOMPLETE_REQUEST,
+        }
+        assert cut in starts or found[-1].kind is JournalFindingKind.UNFINISHED
 
 
 def test_a_request_that_recovery_kept_of_a_torn_group_is_no_fault(make_bench: Callable[..., Bench]) -> None:
@@ -131,7 +134,7 @@ def test_a_request_that_recovery_kept_of_a_torn_group_is_no_fault(make_bench: Ca
     bench.open()
     bench.publish(message="next")
     found = findings(bench.journal_root)
-    assert [one.kind for one in found] == [FindingKind.TORN_GROUP] and not found[0].is_fault
+    assert [one.kind for one in found] == [JournalFindingKind.TORN_GROUP] and not found[0].is_fault
 
 
 def test_what_is_no_file_is_told_and_does_not_hold_it_up(tmp_path: Path) -> None:
@@ -147,7 +150,7 @@ def test_a_segment_of_zeros_is_read_in_pieces(tmp_path: Path) -> None:
     with (tmp_path / segment_name(1)).open("wb") as file:
         file.truncate(LINE_LIMIT + 5)
     found = findings(tmp_path)
-    assert [(one.kind, one.length) for one in found] == [(FindingKind.DAMAGED, LINE_LIMIT + 5)]
+    assert [(one.kind, one.length) for one in found] == [(JournalFindingKind.DAMAGED, LINE_LIMIT + 5)]
 
 
 def test_it_reads_along_while_segments_come_and_go(make_bench: Callable[..., Bench]) -> None:
@@ -161,8 +164,8 @@ def test_it_reads_along_while_segments_come_and_go(make_bench: Callable[..., Ben
     removed = bench.live.journal.drop_segments(10**9, 2**62, 10**9, 2**62)
     for _ in range(3):
         bench.publish(message="y")
-    assert len(removed) == 5 and first.kind is FindingKind.DAMAGED
-    assert {one.kind for one in reading} <= {FindingKind.MISSING}, "of the segment that is read already"
+    assert len(removed) == 5 and first.kind is JournalFindingKind.DAMAGED
+    assert {one.kind for one in reading} <= {JournalFindingKind.MISSING}, "of the segment that is read already"
     assert list(JournalAudit(bench.journal_root).findings()) == []
 
 

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+from postroom_daemon.backup import make_backup
 from postroom_daemon.cli import main
 from postroom_daemon.records import LOSSES_LIMIT, with_loss
+from postroom_daemon.restore import Request, Wish, restore
+from postroom_daemon.root import Sources
+from postroom_daemon.state import capture
 from tests.conformance.bench import Bench
 
 STORES = ("sqlite", "filesystem", "hybrid")
@@ -81,6 +86,38 @@ def test_events_that_only_the_journal_lacks_are_told_and_are_no_loss(make_bench:
     health = bench.do("health")
     assert health["status"] == "ok"
     assert health["checks"]["journal"]["missingEvents"] == [[int(lost.stem), last]]
+
+
+@pytest.mark.parametrize("target", STORES)
+def test_a_root_that_is_restored_tells_what_is_lost_until_it_is_noted(
+    make_bench: Callable[..., Bench], tmp_path: Path, target: str
+) -> None:
+    bench, last_lost = after_old_segments_went(make_bench, "sqlite")
+    before = journal_check(bench)
+    bench.close()
+    make_backup(bench.config, str(tmp_path / "backup"), True, {})
+    other = make_bench(target)
+    restore(other.config, Request(tmp_path / "backup", Wish()), Sources(clock=bench.hands.clock))
+    other.open()
+    told = journal_check(other)
+    assert (told["ok"], told["missingEvents"], told["error"]) == (False, [[1, last_lost]], before["error"])
+    assert other.live.broker.accept_losses() == [[1, last_lost]]
+    assert other.do("health")["status"] == "ok"
+
+
+@pytest.mark.parametrize("noted", [False, True], ids=["not noted", "noted while it is read"])
+def test_the_state_of_a_running_root_has_what_is_lost_at_its_event(
+    make_bench: Callable[..., Bench], tmp_path: Path, noted: bool
+) -> None:
+    bench, last_lost = after_old_segments_went(make_bench, "sqlite")
+
+    def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if noted and payload["part"] == "queues":
+            bench.live.broker.accept_losses()
+        return bench.do(command, **payload)
+
+    with capture(ask, bench.journal_root, lambda *_: None, tmp_path) as state:
+        assert state.head.losses == ([] if noted else [[1, last_lost]])
 
 
 def test_the_command_line_takes_note(make_bench: Callable[..., Bench]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -16,10 +18,12 @@ from click.testing import CliRunner
 from postroom_daemon.backends import places
 from postroom_daemon.cli import main
 from postroom_daemon.config import Config, load
-from postroom_daemon.files import Files
+from postroom_daemon.files import Files, remove_all
 from postroom_daemon.local import open_local
 from postroom_daemon.migrate import migrate
+from postroom_daemon.root import StartError
 from postroom_daemon.state import StateError, steady
+from postroom_daemon.verify import Kind, Verification
 from tests.conformance.bench import Bench
 from tests.daemon.test_state import plain, work
 
@@ -112,6 +116,37 @@ def test_whenever_it_is_killed_the_root_works_and_it_goes_on(tmp_path: Path, old
             continue
         break
     assert at > 3
+
+
+def test_what_is_kept_is_never_written_over_and_tells_when_it_was_replaced(tmp_path: Path) -> None:
+    config = make_root(tmp_path / "root", "sqlite", 5)
+    kept: list[Path] = []
+    for backend in ("filesystem", "sqlite", "filesystem", "sqlite"):
+        kept += migrate(load(config.root, None, {}, {}), backend, quiet).kept
+    assert len(set(kept)) == len(kept) and all(path.exists() for path in kept)
+    assert all(re.search(r"\.replaced-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?$", path.name) for path in kept)
+
+
+@pytest.mark.parametrize("new", ["sqlite", "filesystem"])
+def test_a_new_store_that_is_lost_is_folded_from_the_bodies_that_were_kept(tmp_path: Path, new: str) -> None:
+    path = tmp_path / "root"
+    migrate(make_root(path, "hybrid"), new, quiet)
+    before, settings = state_of(path)["messages"], load(path, None, {}, {}).settings
+    for place in filter(Path.exists, places(settings)):
+        remove_all(place)
+    for _ in range(2):  # a start that was refused may leave an empty store
+        with pytest.raises(StartError, match=r"rename the directory that the migration has kept \(payloads.replaced"):
+            state_of(path)
+        report = Verification(load(path, None, {}, {}), tmp_path).run()
+        assert report.counts[Kind.STORE_REFUSED] == 1, report.findings
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"backend": "hybrid"}))
+    with pytest.raises(StartError, match="mount it"):
+        state_of(path)
+    assert not settings.hybrid_payload_root.exists(), "mv would move the right one into it"
+    (kept,) = settings.hybrid_payload_root.parent.glob("payloads.replaced-*")
+    shutil.move(kept, settings.hybrid_payload_root)
+    assert state_of(path)["messages"] == before
 
 
 def test_a_configuration_that_it_could_not_change_is_told(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from tests.daemon import hurt as ways
 from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt
 from tests.daemon.test_verify import command
 from tests.daemon.used import Used, files_below, stop, take, use
+
+LOSSES = {Kind.BODY_LOST, Kind.BODY_WRONG, Kind.EVENTS_LOST, Kind.MESSAGE_LOST, Kind.MESSAGE_MISSING}
 
 
 def lost_bodies(wound: Wound, store: str, used: Used) -> set[str]:
@@ -43,7 +47,16 @@ def repaired(bench: Bench, workspace: Path) -> Repaired:
     result = repair_of(bench, workspace).apply()
     assert result.after is not None and result.done
     assert not result.after.faults, result.after.findings
+    told = {(finding.kind in LOSSES, finding.where) for finding in result.before.findings}
+    for loss in filter(re.compile("is a dead letter now$|are lost: taken note of$").search, result.done):
+        assert (True, where_of(loss)) in told, f"{loss} was not told before"
     return result
+
+
+def where_of(loss: str) -> str:
+    """The message, or the range of events, that something told as done says to be lost."""
+    events = re.match(r"events (\d+) to (\d+) ", loss)
+    return f"{events[1]}-{events[2]}" if events else loss.rpartition(": nobody")[0]
 
 
 def deliver_all(bench: Bench) -> dict[str, Any]:
@@ -224,9 +237,12 @@ def test_the_command_says_first_what_it_would_do_and_then_what_it_did(make_bench
 
 
 def test_a_root_without_a_journal_directory_gets_none_by_looking(tmp_path: Path) -> None:
-    (tmp_path / "root").mkdir()
-    done = CliRunner().invoke(main, ["verify", "--root", str(tmp_path / "root")])
-    assert done.exit_code == 0 and not list((tmp_path / "root").iterdir())
+    root = tmp_path / "root"
+    assert CliRunner().invoke(main, ["init", "--root", str(root)]).exit_code == 0
+    shutil.rmtree(root / "journal")
+    before = files_below(root)
+    done = CliRunner().invoke(main, ["verify", "--root", str(root)])
+    assert done.exit_code == 0 and files_below(root) == before and not (root / "journal").exists()
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: os.symlink(__file__, path)], ids=["a pipe", "a link"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from io import BytesIO
@@ -93,6 +94,27 @@ def test_what_is_read_while_the_daemon_works_is_the_state_at_one_event(
         seen = plain(state)
     assert seen == expected
     assert len(seen["messages"]) > 6
+
+
+def test_memory_does_not_grow_with_what_happens_while_the_pages_are_read(bench: Bench, tmp_path: Path) -> None:
+    bench.publish("a")
+
+    def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if payload["part"] == "queues":
+            for _ in range(1000):
+                bench.publish("a", message="x" * 4000)
+        data = bench.do(command, **payload)
+        if payload["part"] == "queues":
+            tracemalloc.start()  # what the daemon holds itself does not count
+        return data
+
+    try:
+        with capture(ask, bench.journal_root, lambda *_: None, tmp_path) as state:
+            assert not list(tmp_path.glob("state-*")), "a tool that is killed would leave it"
+            assert sum(1 for _ in state.messages) == 1001
+        assert tracemalloc.get_traced_memory()[1] < 2**21
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("backend", ("sqlite", "filesystem", "hybrid"))

@@ -18,7 +18,7 @@ from postroom_daemon.stores.sqlite_statements import Statements
 HOT = (
     "get", "page", "pick", "expired", "delayed", "first_delayed",
     "first_lease", "dead", "next_priority", "next_target", "update", "delete",
-    "get_value", "delete_value", "queue_keys",
+    "get_value", "delete_value", "queue_keys", "next",
 )  # fmt: skip
 
 

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from postroom_daemon.cli import main
-from postroom_daemon.verify import RULES, Kind, NotVerified, Report, Verification, table
+from postroom_daemon.verify import RULES, Finding, Kind, NotVerified, Report, Verification, table
 from tests.conformance.bench import Bench
 from tests.daemon.cpp_database import CppDatabase
-from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt, message_removed, payload_gone
+from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt, message_removed, payload_gone, payload_of, store_gone
 from tests.daemon.test_state import work
 from tests.daemon.used import files_below, stop, take, use
 
@@ -149,8 +149,9 @@ def test_a_root_that_is_not_there_cannot_be_verified(make_bench: Callable[..., B
 @pytest.mark.parametrize("store", STORES)
 def test_a_root_that_was_never_used_is_sound(make_bench: Callable[..., Bench], tmp_path: Path, store: str) -> None:
     bench = make_bench(store)
-    bench.path.mkdir()
-    assert not verified(bench, tmp_path).findings
+    assert CliRunner().invoke(main, ["init", "--root", str(bench.path)]).exit_code == 0
+    done = command(bench, "verify")
+    assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "sound: nothing was found, nor any event or message")
     bench.open().close()
     assert not verified(bench, tmp_path).faults
 
@@ -223,6 +224,58 @@ def test_the_command_has_a_line_for_each_finding_and_exits_with_3(make_bench: Ca
     shown = json.loads(command(bench, "verify", "--json").stdout)
     assert not shown["ok"] and shown["counts"]["message-missing"] == 2
     assert {"kind", "fault", "where", "text", "repair"} == shown["findings"][0].keys()
+
+
+@pytest.mark.parametrize("words", [["verify"], ["repair"], ["repair", "--apply"]], ids=" ".join)
+def test_a_directory_in_which_there_is_no_root_is_not_called_sound(tmp_path: Path, words: list[str]) -> None:
+    done = CliRunner().invoke(main, [*words, "--root", str(tmp_path)])
+    assert done.exit_code == 1 and "there is no root here" in done.stderr
+    assert not list(tmp_path.iterdir()), "looking changes nothing"
+
+
+@pytest.mark.parametrize("words", [["verify"], ["local", "health"]], ids=" ".join)
+def test_a_journal_under_a_link_is_refused_with_what_to_do(make_bench: Callable[..., Bench], words: list[str]) -> None:
+    bench = make_bench().open()
+    use(bench)
+    elsewhere = bench.path / "elsewhere"
+    bench.journal_root.rename(elsewhere)
+    bench.journal_root.symlink_to(elsewhere)
+    done = CliRunner().invoke(main, [words[0], "--root", str(bench.path), *words[1:]])
+    assert done.exit_code == 1 and f"is a symbolic link: set {elsewhere} in the configuration" in done.stderr
+
+
+def test_the_bodies_that_are_not_mounted_are_told_by_their_own_place(
+    make_bench: Callable[..., Bench], tmp_path: Path
+) -> None:
+    bench = make_bench("hybrid").open()
+    use(bench)
+    bodies = bench.config.settings.hybrid_payload_root
+    bodies.rename(bench.path / "elsewhere")
+    for finding in (*verified(bench, tmp_path).findings, *without_database(bench, tmp_path)):
+        assert finding.kind is not Kind.STORE_REFUSED or finding.text.startswith(f"{bodies}: ")
+        assert str(tmp_path / "postroom-verify") not in finding.text
+
+
+def without_database(bench: Bench, workspace: Path) -> list[Finding]:
+    bench.config.settings.sqlite_db_path.unlink()
+    found = verified(bench, workspace).findings
+    assert {finding.kind for finding in found} == {Kind.STORE_MISSING, Kind.STORE_REFUSED}
+    return found
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_what_a_store_that_is_gone_had_alone_is_told_before_it_is_folded_anew(
+    make_bench: Callable[..., Bench], tmp_path: Path, store: str
+) -> None:
+    bench = make_bench(store, segment_bytes=1500).open()
+    used = use(bench)
+    bench.segments()[1].unlink()
+    if store == "hybrid":
+        payload_of(bench, used.ready[-1]).unlink()
+    store_gone(bench, used)
+    report = verified(bench, tmp_path)
+    assert report.counts[Kind.STORE_MISSING] == report.counts[Kind.EVENTS_LOST] == 1
+    assert report.counts[Kind.BODY_LOST] == (store == "hybrid")
 
 
 def test_the_command_cannot_verify_what_is_no_root(tmp_path: Path) -> None:

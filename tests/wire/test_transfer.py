@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import threading
+from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from postroom_common.events import encode_line
 from tests.wire.conftest import MakeDaemon, on_every_store
 from tests.wire.daemon import Fields
 
@@ -72,6 +75,72 @@ def test_a_file_that_is_not_whole_changes_nothing(make_daemon: MakeDaemon, cut: 
     assert done.returncode == 1
     assert b"standard input, line " in done.stderr
     assert not (other.root / "journal").exists()
+
+
+CHANGES = {
+    "a state that there is not": lambda line: line | {"state": "lost"},
+    "no key": lambda line: {name: value for name, value in line.items() if name != "key"},
+    "no body": lambda line: line | {"message": 7},
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_one_line_that_is_no_message_keeps_all_of_a_file_from_being_imported(make_daemon: MakeDaemon, change) -> None:
+    daemon, target = make_daemon().start(), make_daemon().start()
+    for number in range(3):
+        daemon.publish("q", number)
+    exported = lines(daemon.tool("export").stdout)
+    exported[-2] = change(exported[-2])
+    done = target.tool("import", data=sealed(exported))
+    assert done.returncode == 1 and b"standard input, line 5: " in done.stderr, done.stderr
+    assert b"nothing was imported" in done.stderr
+    assert target.ask("list_queues")["queues"] == []
+
+
+def sealed(edited: list[dict[str, Any]]) -> bytes:
+    """Lines with the checksums and the digest that belong to them: as one who edits a file with a program writes."""
+    data = b""
+    for line in edited:
+        fields = {name: value for name, value in line.items() if name != "crc"}
+        if line["kind"] == "end":
+            fields["digest"] = blake2b(data, digest_size=32).hexdigest()
+        data += encode_line(fields)
+    return data
+
+
+def test_a_message_that_is_too_large_for_a_request_is_named_before_anything_is_imported(
+    make_daemon: MakeDaemon,
+) -> None:
+    source, target = make_daemon().start(), make_daemon(config={"limits": {"requestBytes": 4096}}).start()
+    source.publish("q", "small")
+    key = source.publish("q", "x" * 5000)
+    exported = source.tool("export").stdout
+    done = target.tool("import", data=exported)
+    assert done.returncode == 1 and f"message {key!r} takes 5".encode() in done.stderr, done.stderr
+    assert b"stop the daemon and import again" in done.stderr
+    assert target.ask("list_queues")["queues"] == []
+    target.stop()
+    assert target.tool("import", data=exported).returncode == 0
+
+
+def test_an_import_that_is_refused_on_its_way_says_what_it_has_done_and_goes_on_when_it_is_done_again(
+    make_daemon: MakeDaemon,
+) -> None:
+    """A message whose line just fits, and whose request does not, is the one that only the mailbox refuses."""
+    limits = {"limits": {"requestBytes": 4096}}
+    source, target = make_daemon().start(), make_daemon(config=limits).start()
+    for number in range(20):
+        source.publish("q", f"{number:0400d}")
+    room = 4096 - len(source.tool("export").stdout.splitlines()[-2]) + 380
+    source.publish("q", "x" * room)
+    source.publish("q", "last")
+    exported = source.tool("export").stdout
+    done = target.tool("import", data=exported)
+    assert done.returncode == 1, done.stdout
+    assert b"Before that 1 queues and 20 messages were imported" in done.stderr, done.stderr
+    target.stop()
+    again = target.tool("import", data=exported)
+    assert again.stdout == b"2 messages and 0 queues imported; 21 were there already\n", again.stderr
 
 
 def test_a_root_on_which_nothing_was_ever_done_is_not_exported(make_daemon: MakeDaemon) -> None:

@@ -1,10 +1,13 @@
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from typing_extensions import Self
 
-from ._delivery import Delivery
+from ._methods_daemon import DaemonMethods
+from ._methods_deadletters import DeadLetterMethods
+from ._methods_messages import MessageMethods
+from ._methods_queues import QueueMethods
 
 class Request:
     client_id: str
@@ -23,7 +26,7 @@ class Request:
         sent: bool = False,
     ) -> None: ...
 
-class Client:
+class Client(MessageMethods, QueueMethods, DeadLetterMethods, DaemonMethods):
     ipc_root: str
     timeout: float
     max_request_bytes: int
@@ -35,101 +38,6 @@ class Client:
         polling: bool = False,
         max_request_bytes: int = ...,
     ) -> None: ...
-    def publish(
-        self,
-        queue: str,
-        message: Any,
-        attributes: Mapping[str, Any] | str | None = None,
-        priority: int | None = None,
-        delay_ms: int | None = None,
-        target_consumer_id: str | None = None,
-        encoding: str | None = None,
-        content_type: str | None = None,
-        type: str | None = None,
-        version: str | float | None = None,
-        trace_id: str | None = None,
-        deduplication_key: str | None = None,
-        timestamp: str | float | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]: ...
-    def consume_next(
-        self,
-        queue: str,
-        consumer_id: str | None = None,
-        visibility_timeout_sec: float | None = None,
-        wait_ms: int | None = None,
-        wait_lock: bool | None = True,
-        payload_as: str | None = "value",
-        timeout: float | None = None,
-    ) -> Delivery | None: ...
-    def ack(
-        self,
-        message_key: str | Delivery,
-        lease_id: str | None = None,
-        consumer_id: str | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]: ...
-    def nack(
-        self,
-        message_key: str | Delivery,
-        lease_id: str | None = None,
-        consumer_id: str | None = None,
-        reason: str | None = None,
-        requeue: bool | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]: ...
-    def release(
-        self,
-        message_key: str | Delivery,
-        lease_id: str | None = None,
-        consumer_id: str | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]: ...
-    def extend_lease(
-        self,
-        message_key: str | Delivery,
-        lease_id: str | None = None,
-        consumer_id: str | None = None,
-        visibility_timeout_sec: float | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]: ...
-    def status(self, queue: str, timeout: float | None = None) -> dict[str, Any]: ...
-    def health(self, timeout: float | None = None) -> dict[str, Any]: ...
-    def metrics(self, timeout: float | None = None) -> dict[str, Any]: ...
-    def list_queues(
-        self,
-        limit: int | None = None,
-        after: str | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]: ...
-    def list_dlq(
-        self,
-        queue: str,
-        limit: int | None = None,
-        after: str | None = None,
-        preview_bytes: int | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]: ...
-    def reprocess_dlq(self, message_key: str | Delivery, timeout: float | None = None) -> dict[str, Any]: ...
-    def pause(self, queue: str, operation: str | None = None, timeout: float | None = None) -> dict[str, Any]: ...
-    def resume(self, queue: str, operation: str | None = None, timeout: float | None = None) -> dict[str, Any]: ...
-    def set_policy(self, queue: str, policy: Mapping[str, Any], timeout: float | None = None) -> dict[str, Any]: ...
-    def get_policy(self, queue: str, timeout: float | None = None) -> dict[str, Any]: ...
-    def read_state(
-        self,
-        part: str | None = None,
-        after: str | None = None,
-        limit: int | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]: ...
-    def import_state(
-        self,
-        engine_ms: int,
-        wall_ms: int,
-        queues: Sequence[Mapping[str, Any]] | None = None,
-        messages: Sequence[Mapping[str, Any]] | None = None,
-        timeout: float | None = None,
-    ) -> dict[str, Any]: ...
     @property
     def client_id(self) -> str: ...
     def call(

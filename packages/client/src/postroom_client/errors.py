@@ -111,6 +111,30 @@ class Paused(ServerError):
     """ERR_PAUSED: publishing to this queue is paused."""
 
 
+class Draining(ServerError):
+    """ERR_DRAINING: the daemon takes no new messages, so that it can be stopped."""
+
+
+class QueueFull(ServerError):
+    """ERR_QUEUE_FULL: the queue holds as much as its policy allows. Nothing was stored."""
+
+
+class RateLimited(ServerError):
+    """ERR_RATE_LIMITED: messages are published faster than the queue's policy allows. Nothing was stored."""
+
+
+class MessageTooLarge(ServerError):
+    """ERR_MESSAGE_TOO_LARGE: the message is larger than the queue's policy allows. Nothing was stored."""
+
+
+class QueueNotEmpty(ServerError):
+    """ERR_QUEUE_NOT_EMPTY: a queue that holds messages is not deleted. Nothing was changed."""
+
+
+class ScheduleNotFound(ServerError):
+    """ERR_SCHEDULE_NOT_FOUND: no schedule has this name."""
+
+
 class StorageFull(ServerError):
     """ERR_STORAGE_FULL: the disk is too full to take another message; ack and nack still work."""
 
@@ -140,6 +164,12 @@ ERRORS_BY_CODE = {
     "ERR_VALIDATION_FAILED": ValidationFailed,
     "ERR_DLQ_NOT_FOUND": DlqNotFound,
     "ERR_PAUSED": Paused,
+    "ERR_DRAINING": Draining,
+    "ERR_QUEUE_FULL": QueueFull,
+    "ERR_RATE_LIMITED": RateLimited,
+    "ERR_MESSAGE_TOO_LARGE": MessageTooLarge,
+    "ERR_QUEUE_NOT_EMPTY": QueueNotEmpty,
+    "ERR_SCHEDULE_NOT_FOUND": ScheduleNotFound,
     "ERR_STORAGE_FULL": StorageFull,
     "ERR_STORAGE_FAILED": StorageFailed,
     "ERR_ANSWER_LOST": AnswerLost,

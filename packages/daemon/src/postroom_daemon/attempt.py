@@ -24,7 +24,8 @@ from .policies import Policies
 from .repeats import Repeats
 from .replies import reply_to
 from .reserve import Reserve
-from .stores.base import BodyLost, Store
+from .stores.base import BodyLost, BodyUnread, Store
+from .unread import Unread
 from .vitals import DaemonVitals
 from .waiters import Waiters
 
@@ -55,6 +56,7 @@ class Parts:
     ids: Ids
     waiters: Waiters = field(default_factory=Waiters)
     rounds: dict[str, Any] = field(default_factory=dict)
+    unread: Unread = field(default_factory=Unread)
 
 
 class Attempt:
@@ -133,14 +135,22 @@ class Attempt:
 
     def _decide_soundly(self, command: Command, payload: dict[str, Any], who: Principal) -> Decision:
         """Decide. A message that cannot be delivered, since its body is lost, dies of it, and the next one is looked
-        at."""
+        at; so does one whose body the disk has often not given. Raises ``CommandError``."""
         context = self._context(who)
+        unread = self._parts.unread
         for _ in range(LOST_LIMIT):
             try:
-                return decide(command, payload, context)
-            except BodyLost as error:
+                decision = decide(command, payload, context)
+            except (BodyLost, BodyUnread) as error:
                 log.error("%s", error)
+                if isinstance(error, BodyUnread) and not unread.note(error.key, self.now.engine):
+                    raise CommandError(ErrorCode.STORAGE_FAILED, f"nothing was changed: {error}") from error
                 self.group.record([decide_lost(context, error.key)])
+            else:
+                if command is Command.CONSUME_NEXT:
+                    for draft in decision.drafts:
+                        unread.forget(draft["key"])
+                return decision
         raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
 
     def _record(self, call: Call, decision: Decision) -> Answer:
@@ -209,17 +219,20 @@ class Attempt:
             record = self._parts.store.queue(queue)
             if record is None or not record.counts[State.READY]:
                 return
-            first = self._repeated(call)
-            decision = (
-                Decision() if first else self._decide_soundly(Command.CONSUME_NEXT, call.request.payload, call.who)
-            )
-            if not first and not decision.drafts:
+            answer = self._repeated(call)
+            decision = Decision()
+            if answer is None:
+                try:
+                    decision = self._decide_soundly(Command.CONSUME_NEXT, call.request.payload, call.who)
+                except CommandError as error:  # who waits is told, not whoever has made the queue be looked at
+                    answer = Answer(error=error)
+            if not answer and not decision.drafts:
                 continue
             self._parts.waiters.remove(call)
             if call.alive():
                 call.started_ns = time.monotonic_ns()  # its wait was no work
                 self._served.append(call)
-                self.answers.append((call, first or self._record(call, decision)))
+                self.answers.append((call, answer or self._record(call, decision)))
 
     def take_back(self) -> None:
         """The group has not happened: those it parked are forgotten, those it served wait on."""

@@ -7,7 +7,10 @@ he was interrupted.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +42,13 @@ class Changeover:
     aside: list[tuple[str, str]]
     into_place: list[tuple[str, str]]
     result: dict[str, Any]
+
+
+def replaced_name(wall_ms: int, is_taken: Callable[[str], bool]) -> str:
+    """A name, not taken yet, for what another takes the place of at this time: ``replaced-20261128T050000Z``."""
+    name = f"replaced-{datetime.fromtimestamp(wall_ms // 1000, UTC):%Y%m%dT%H%M%SZ}"
+    names = (f"{name}-{number}" if number else name for number in count())
+    return next(free for free in names if not is_taken(free))
 
 
 def check_whole(root: Path) -> None:

@@ -30,7 +30,7 @@ def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
     may run, and goes on working meanwhile. FILE is there in the end, whole, or it is not.
     """
     from .transfer import export_state
-    from .unfinished import new_file
+    from .unfinished import check_apart, new_file
 
     config = source.load_root("export")
     if to == "-":
@@ -39,6 +39,7 @@ def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
         totals = export_state(config, sys.stdout.buffer, frozenset(queues), Path(gettempdir()))
     else:
         path = Path(os.path.abspath(to))
+        check_apart(path, config)
         with new_file(path) as file:
             totals = export_state(config, file, frozenset(queues), path.parent)
     click.echo(f"{totals.messages} messages of {totals.queues} queues", err=True)

@@ -37,7 +37,7 @@ def verify(source: Source, deep: bool, as_json: bool, workspace: Path | None) ->
     Journal, store, and one against the other: every message's state, body and history, the counts of queues, files in
     the wrong place. A running daemon is asked for its messages, and works on.
 
-    Exit codes: 0 sound, 1 could not be verified, 2 wrong use or configuration, 3 faults found.
+    Exit codes: 0 sound, 1 could not be verified or is no root, 2 wrong use or configuration, 3 faults found.
     """
     from .verify import Verification
 
@@ -64,6 +64,7 @@ def repair(source: Source, do_apply: bool, as_json: bool, workspace: Path | None
 
     Exit codes: 0 sound, or sound again, 1 not repaired, 2 wrong use or configuration, 3 faults are there, or are left.
     """
+    from .verify import Kind
     from .verify.repair import Repair
 
     config = source.load()
@@ -84,6 +85,8 @@ def repair(source: Source, do_apply: bool, as_json: bool, workspace: Path | None
         click.echo(_summary(last))
         if last.faults and not do_apply:
             click.echo("nothing was changed: postroomd repair --apply does what is said above")
+            if last.counts[Kind.NOT_COMPARED]:
+                click.echo("and mends what it finds once the journal is in order, which cannot be known before")
     raise SystemExit(FAULTS_FOUND if last.faults else 0)
 
 
@@ -127,5 +130,6 @@ def _summary(report: Report) -> str:
     if report.quarantine["files"]:
         lines.append(f"{report.quarantine['files']} files, {report.quarantine['bytes']} bytes in quarantine")
     notes = sum(report.counts.values()) - report.faults
-    lines.append(f"{report.faults} faults, {notes} notes" if report.counts else "sound: nothing was found")
+    empty = "" if journal["events"] or report.messages else ", nor any event or message"
+    lines.append(f"{report.faults} faults, {notes} notes" if report.counts else f"sound: nothing was found{empty}")
     return "\n".join(lines)

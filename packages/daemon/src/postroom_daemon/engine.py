@@ -59,7 +59,7 @@ def decide(command: Command, payload: dict[str, Any], context: Context) -> Decis
     """What ``command`` comes to on the state as it is.
 
     Raises ``CommandError``, then nothing is to be changed; ``BodyLost`` for a message that can only die: see
-    ``decide_lost``.
+    ``decide_lost``; ``BodyUnread`` for one that may have to.
     """
     return VERBS[command](context, read_fields(command, payload))
 

@@ -21,6 +21,8 @@ FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOST_ERRNOS = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO, errno.EUCLEAN, errno.EBADMSG}
 )
+#: Those of them that tell of the disk rather than of the file: it may be read the next time.
+UNREAD_ERRNOS = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG})
 
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -59,6 +61,33 @@ def _find_start_writing() -> Any:
     return start_writing
 
 
+def _find_is_cached() -> Any:
+    """preadv2(2) of the first byte, without waiting."""
+    nowait, into = getattr(os, "RWF_NOWAIT", 0), [bytearray(1)]
+    if not nowait:
+        return lambda fd: True
+
+    def is_cached(fd: int) -> bool:
+        """Whether the beginning of a file is in memory; True where the system or its file system does not tell."""
+        try:
+            os.preadv(fd, into, 0, nowait)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+    return is_cached
+
+
+def _will_need(fd: int, length: int) -> None:
+    """Let the kernel begin to read the first ``length`` bytes of a file. It promises nothing."""
+    try:
+        os.posix_fadvise(fd, 0, length, os.POSIX_FADV_WILLNEED)
+    except OSError:
+        pass
+
+
 class Files:
     """The calls that the journal, the mailbox and the stores make."""
 
@@ -82,6 +111,8 @@ class Files:
         self.flock: Any = fcntl.flock
         self.allocate: Any = os.posix_fallocate
         self.start_writing: Any = _find_start_writing()
+        self.is_cached: Any = _find_is_cached()
+        self.will_need: Any = _will_need
 
     def write_all(self, fd: int, data: bytes) -> None:
         """Write all of ``data``. Raises ``OSError``; some of the bytes may then be written."""
@@ -102,7 +133,13 @@ class Files:
             self.sync_directory(path.parent)
         else:
             self.sync_directory(path.parent)
-        fd: int = self.open(path, DIRECTORY_FLAGS)
+        try:
+            fd: int = self.open(path, DIRECTORY_FLAGS)
+        except NotADirectoryError as error:
+            if not os.path.islink(path):
+                raise
+            text = f"is a symbolic link: set {os.path.realpath(path)} in the configuration, or mount that here"
+            raise NotADirectoryError(error.errno, text, os.fspath(path)) from error
         return fd
 
     def sync_directory(self, path: Path | str) -> None:

@@ -18,7 +18,7 @@ from .segments import Line, list_segments, list_strangers, read_lines, segment_n
 _TYPES = frozenset(EventType)
 
 
-class FindingKind(StrEnum):
+class JournalFindingKind(StrEnum):
     """What can be wrong. The last three are no faults: they say what the journal itself tells."""
 
     UNREADABLE = "unreadable"  # the operating system does not give the file, or a part of it
@@ -37,14 +37,14 @@ class FindingKind(StrEnum):
     UNFINISHED = "unfinished"  # the end is being written, or a crash has left it so
 
 
-NO_FAULTS = frozenset({FindingKind.GAP, FindingKind.TORN_GROUP, FindingKind.UNFINISHED})
+NO_FAULTS = frozenset({JournalFindingKind.GAP, JournalFindingKind.TORN_GROUP, JournalFindingKind.UNFINISHED})
 
 
-class Finding(NamedTuple):
+class JournalFinding(NamedTuple):
     """One thing that was found. ``first_id`` and ``last_id`` are the events meant, 0 where none can be named;
     ``offset`` and ``length`` are bytes of the segment, ``length`` 0 for a place between two lines."""
 
-    kind: FindingKind
+    kind: JournalFindingKind
     segment: Path
     offset: int
     length: int
@@ -84,22 +84,22 @@ class JournalAudit:
         self._pending: list[tuple[int, int, int]] = []  # offset, length and id of the events of the open request
         self._previous: Event | None = None  # ``id``, ``req`` and ``grp`` of the last intact event
         self._last = 0  # the highest id so far
-        self._damage: Finding | None = None
+        self._damage: JournalFinding | None = None
         self._path = root
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[JournalFinding]:
         """All findings, in the order of the segments. Raises ``OSError`` if the directory itself cannot be read."""
         yield from self._strangers()
         segments = list_segments(self._root)
         for index, (first_id, path) in enumerate(segments):
             yield from self._segment(first_id, path, is_last=index == len(segments) - 1)
 
-    def _strangers(self) -> Iterator[Finding]:
+    def _strangers(self) -> Iterator[JournalFinding]:
         for name in list_strangers(self._root):
             text = "a directory, link or special file, where events should be"
-            yield Finding(FindingKind.NOT_A_FILE, self._root / name, 0, 0, 0, 0, text)
+            yield JournalFinding(JournalFindingKind.NOT_A_FILE, self._root / name, 0, 0, 0, 0, text)
 
-    def _segment(self, first_id: int, path: Path, is_last: bool) -> Iterator[Finding]:
+    def _segment(self, first_id: int, path: Path, is_last: bool) -> Iterator[JournalFinding]:
         self._path, begun = path, False
         end = 0
         try:
@@ -119,12 +119,12 @@ class JournalAudit:
             self._last = 0  # retention has removed it, and what came before: no gap
             return
         except OSError as error:
-            yield Finding(FindingKind.UNREADABLE, path, end, 0, 0, 0, str(error.strerror or error))
+            yield JournalFinding(JournalFindingKind.UNREADABLE, path, end, 0, 0, 0, str(error.strerror or error))
         self.summary.segments += 1
         self.summary.bytes += end
         yield from self._end(is_last)
 
-    def _end(self, is_last: bool) -> Iterator[Finding]:
+    def _end(self, is_last: bool) -> Iterator[JournalFinding]:
         """No request and no group goes on in the next segment. The end of the last one may be in the writing."""
         if not is_last:
             yield from self._drop_pending("its segment ends before it")
@@ -132,13 +132,13 @@ class JournalAudit:
             return
         if self._damage:
             kept, self._damage = self._damage, None
-            unfinished = kept._replace(kind=FindingKind.UNFINISHED, text="no intact event ends the journal")
+            unfinished = kept._replace(kind=JournalFindingKind.UNFINISHED, text="no intact event ends the journal")
             yield unfinished
         if self._pending:
-            yield self._pending_finding(FindingKind.UNFINISHED, "the journal ends inside this request")
+            yield self._pending_finding(JournalFindingKind.UNFINISHED, "the journal ends inside this request")
             self._pending.clear()
         elif self._previous and self._previous["id"] != self._previous["grp"]:
-            yield self._between(FindingKind.UNFINISHED, self._previous, "the journal ends inside a group")
+            yield self._between(JournalFindingKind.UNFINISHED, self._previous, "the journal ends inside a group")
 
     # --- damage and requests ----------------------------------------------------------------------------------
 
@@ -149,23 +149,25 @@ class JournalAudit:
             self._damage = known._replace(length=line.offset + len(line.data) - known.offset)
         else:
             text = "no intact event"
-            self._damage = Finding(FindingKind.DAMAGED, self._path, line.offset, len(line.data), 0, 0, text)
+            self._damage = JournalFinding(
+                JournalFindingKind.DAMAGED, self._path, line.offset, len(line.data), 0, 0, text
+            )
 
-    def _flush_damage(self) -> Iterator[Finding]:
+    def _flush_damage(self) -> Iterator[JournalFinding]:
         if self._damage:
             yield self._damage
         self._damage = None
 
-    def _drop_pending(self, why: str) -> Iterator[Finding]:
+    def _drop_pending(self, why: str) -> Iterator[JournalFinding]:
         if self._pending:
-            yield self._pending_finding(FindingKind.INCOMPLETE_REQUEST, why)
+            yield self._pending_finding(JournalFindingKind.INCOMPLETE_REQUEST, why)
         self._pending.clear()
 
-    def _pending_finding(self, kind: FindingKind, text: str) -> Finding:
+    def _pending_finding(self, kind: JournalFindingKind, text: str) -> JournalFinding:
         first, last = self._pending[0], self._pending[-1]
-        return Finding(kind, self._path, first[0], last[0] + last[1] - first[0], first[2], last[2], text)
+        return JournalFinding(kind, self._path, first[0], last[0] + last[1] - first[0], first[2], last[2], text)
 
-    def _event(self, line: Line, event: Event) -> Iterator[Finding]:
+    def _event(self, line: Line, event: Event) -> Iterator[JournalFinding]:
         yield from self._check_order(line, event)
         yield from self._check_origin(line, event)
         previous = self._previous
@@ -174,7 +176,7 @@ class JournalAudit:
         self._pending.append((line.offset, len(line.data), event["id"]))
         if event["id"] == event["req"]:
             if len(self._pending) != event.get("n", 1):
-                yield self._pending_finding(FindingKind.INCOMPLETE_REQUEST, "its beginning is not there")
+                yield self._pending_finding(JournalFindingKind.INCOMPLETE_REQUEST, "its beginning is not there")
             self._pending.clear()
         self.summary.events += 1
         self.summary.first_id = min(self.summary.first_id or event["id"], event["id"])
@@ -183,51 +185,53 @@ class JournalAudit:
 
     # --- order and origin -------------------------------------------------------------------------------------
 
-    def _check_name(self, first_id: int, line: Line, torn_before: bool) -> Iterator[Finding]:
+    def _check_name(self, first_id: int, line: Line, torn_before: bool) -> Iterator[JournalFinding]:
         event_id = line.id
         if event_id < first_id or (event_id > first_id and not torn_before):
             text = f"its first event is {event_id}: its name should be {segment_name(event_id)}"
-            yield Finding(FindingKind.MISNAMED, self._path, 0, 0, event_id, event_id, text)
+            yield JournalFinding(JournalFindingKind.MISNAMED, self._path, 0, 0, event_id, event_id, text)
 
-    def _check_order(self, line: Line, event: Event) -> Iterator[Finding]:
+    def _check_order(self, line: Line, event: Event) -> Iterator[JournalFinding]:
         before, this = self._last, event["id"]
         self._last = max(before, this)
         if not before:
             return
         if this <= before:
             text = f"event {this} comes behind event {before}"
-            yield Finding(FindingKind.DISORDER, self._path, line.offset, len(line.data), this, this, text)
+            yield JournalFinding(JournalFindingKind.DISORDER, self._path, line.offset, len(line.data), this, this, text)
             return
         previous = self._previous
         if this > before + 1:
             if event["type"] == EventType.GAP:
                 text = f"events {before + 1} to {this - 1} were lost, as the journal says"
-                yield Finding(FindingKind.GAP, self._path, line.offset, 0, before + 1, this - 1, text)
+                yield JournalFinding(JournalFindingKind.GAP, self._path, line.offset, 0, before + 1, this - 1, text)
             else:
                 text = f"events {before + 1} to {this - 1} are not there"
-                yield Finding(FindingKind.MISSING, self._path, line.offset, 0, before + 1, this - 1, text)
+                yield JournalFinding(JournalFindingKind.MISSING, self._path, line.offset, 0, before + 1, this - 1, text)
         elif previous and previous["id"] != previous["grp"] != event["grp"]:
-            yield self._between(FindingKind.TORN_GROUP, previous, "a crash has cut the rest of this group")
+            yield self._between(JournalFindingKind.TORN_GROUP, previous, "a crash has cut the rest of this group")
 
-    def _between(self, kind: FindingKind, event: Event, text: str) -> Finding:
-        return Finding(kind, self._path, 0, 0, event["id"], event["grp"], text)
+    def _between(self, kind: JournalFindingKind, event: Event, text: str) -> JournalFinding:
+        return JournalFinding(kind, self._path, 0, 0, event["id"], event["grp"], text)
 
-    def _check_origin(self, line: Line, event: Event) -> Iterator[Finding]:
-        def finding(kind: FindingKind, text: str) -> Finding:
-            return Finding(kind, self._path, line.offset, len(line.data), event["id"], event["id"], text)
+    def _check_origin(self, line: Line, event: Event) -> Iterator[JournalFinding]:
+        def finding(kind: JournalFindingKind, text: str) -> JournalFinding:
+            return JournalFinding(kind, self._path, line.offset, len(line.data), event["id"], event["id"], text)
 
         summary, type_, root = self.summary, event["type"], event.get("root")
         epoch: Any = event.get("epoch")
         if summary.epoch and epoch < summary.epoch:
-            yield finding(FindingKind.EPOCH, f"epoch {epoch} behind epoch {summary.epoch}")
+            yield finding(JournalFindingKind.EPOCH, f"epoch {epoch} behind epoch {summary.epoch}")
         elif summary.epoch and epoch > summary.epoch and type_ not in (EventType.EPOCH_STARTED, EventType.GAP):
-            yield finding(FindingKind.EPOCH, f"epoch {epoch} behind epoch {summary.epoch}, and no event begins it")
+            yield finding(
+                JournalFindingKind.EPOCH, f"epoch {epoch} behind epoch {summary.epoch}, and no event begins it"
+            )
         elif root and summary.root and root != summary.root and type_ != EventType.EPOCH_STARTED:
-            yield finding(FindingKind.FOREIGN, f"of root {root}, what is before it of root {summary.root}")
+            yield finding(JournalFindingKind.FOREIGN, f"of root {root}, what is before it of root {summary.root}")
         if root and (not summary.root or type_ == EventType.EPOCH_STARTED):
             summary.root = root
         summary.epoch = max(summary.epoch, epoch)
         if event.get("format", JOURNAL_FORMAT) > JOURNAL_FORMAT:
-            yield finding(FindingKind.FORMAT, f"format {event['format']}; this version knows {JOURNAL_FORMAT}")
+            yield finding(JournalFindingKind.FORMAT, f"format {event['format']}; this version knows {JOURNAL_FORMAT}")
         if type_ not in _TYPES and "queue" in event:
-            yield finding(FindingKind.UNKNOWN_TYPE, f"type {type_!r}: from a newer version")
+            yield finding(JournalFindingKind.UNKNOWN_TYPE, f"type {type_!r}: from a newer version")

@@ -7,9 +7,9 @@ stop at any moment leaves a root that works with the old store or the new one, a
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from itertools import zip_longest
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ import orjson
 from postroom_common.events import EventType
 
 from .backends import beside, make_store, places
+from .changeover import replaced_name
 from .clock import Now
 from .config import BACKENDS, Config, Settings
 from .config_file import CONFIG_NAME, write_backend
@@ -134,14 +135,15 @@ def _switch(config: Config, target: Settings, files: Files) -> list[Path]:
     ``sqlite`` and ``hybrid`` share a database: ``hybrid`` works with one of ``sqlite`` too, so it is named as long as
     the database may be of either.
     """
-    suffix = datetime.now(UTC).strftime(".replaced-%Y%m%dT%H%M%S.%f")
+    concerned = places(config.settings) + places(target)
+    name = replaced_name(time.time_ns() // 1_000_000, lambda name: any(_aside(it, name).exists() for it in concerned))
     path = config.file or config.root / CONFIG_NAME
     named_first = (config.settings.backend, target.backend) == (SqliteStore.name, HybridStore.name)
     kept: list[Path] = []
     if named_first:
         write_backend(path, target.backend, files)
     for new, place in zip(places(beside(target, UNFINISHED)), places(target), strict=True):
-        kept += _set_aside(place, suffix, files, replaced=new.exists())
+        kept += _set_aside(place, name, files, replaced=new.exists())
         if new.exists():
             files.rename(new, place)
     for directory in {place.parent for place in places(target)}:
@@ -150,13 +152,17 @@ def _switch(config: Config, target: Settings, files: Files) -> list[Path]:
         write_backend(path, target.backend, files)
     for place in places(config.settings):
         if place not in places(target):
-            kept += _set_aside(place, suffix, files, replaced=False)
+            kept += _set_aside(place, name, files, replaced=False)
     return kept
 
 
-def _set_aside(place: Path, suffix: str, files: Files, replaced: bool) -> list[Path]:
+def _aside(place: Path, name: str) -> Path:
+    return place.with_name(f"{place.name}.{name}")
+
+
+def _set_aside(place: Path, name: str, files: Files, replaced: bool) -> list[Path]:
     """Give what lies at a place another name. A file that is to be replaced keeps its own as well, until it is."""
-    aside = place.with_name(place.name + suffix)
+    aside = _aside(place, name)
     if not place.exists():
         return []
     if replaced and place.is_file():

@@ -19,6 +19,7 @@ from .local import open_local
 from .locks import RootBusy, lock_root
 from .segments import list_segments
 from .state import Ask, State, bodies_in, capture, steady
+from .stores.sqlite_cpp import is_cpp_database
 
 #: A request of a tool waits so long (s) for its answer: a page of a large root may queue behind other work.
 TIMEOUT_S = 60.0
@@ -73,10 +74,14 @@ def reach(config: Config) -> Iterator[Reached]:
         yield Reached(ask, running=True)
 
 
-def has_journal(config: Config) -> bool:
-    """Whether anything was ever done on the root. Raises ``OSError``."""
-    journal = config.settings.journal_root
-    return journal.is_dir() and bool(list_segments(journal))
+def nothing_done(config: Config) -> str:
+    """Why there is nothing to be read from a root, "" where there is something. Raises ``OSError``."""
+    settings = config.settings
+    if settings.journal_root.is_dir() and list_segments(settings.journal_root):
+        return ""
+    if is_cpp_database(settings.sqlite_db_path, settings.sqlite_kv_table, settings.sqlite_message_index_table):
+        return f"{settings.sqlite_db_path} is a database of the C++ system: start the daemon once, which takes it over"
+    return "there is no journal: nothing was ever done here"
 
 
 def is_running(config: Config) -> bool:

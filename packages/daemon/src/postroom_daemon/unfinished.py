@@ -12,13 +12,30 @@ from typing import IO, Final
 
 from postroom_common.errors import PostroomError
 
+from .config import Config
 from .files import CREATE_FLAGS, READ_FLAGS, Files, remove_all
 
 UNFINISHED: Final = ".unfinished"
 
 
 class PlaceTaken(PostroomError):
-    """There is something of that name, or somebody else makes it now."""
+    """There is something of that name, or somebody else makes it now, or it is the daemon's own place."""
+
+
+def check_apart(path: Path, config: Config) -> None:
+    """Raise ``PlaceTaken`` for a place among the daemon's own files, where what is strange is set aside or removed."""
+    settings, real = config.settings, Path(os.path.realpath(path))
+    owned = (
+        settings.journal_root,
+        settings.filesystem_root,
+        settings.hybrid_payload_root,
+        settings.ipc_root,
+        settings.traffic_root,
+        config.quarantine_root,
+    )
+    for directory in owned:
+        if real.is_relative_to(os.path.realpath(directory)):
+            raise PlaceTaken(f"{path} lies in {directory}, among the daemon's own files: name a place elsewhere")
 
 
 @contextmanager

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..config import Config
-from ..reach import has_journal, reach
+from ..reach import nothing_done, reach
 from ..state import Head, Totals, write_state
 from ..state.model import Message
+from ..unfinished import check_apart
 from .form import CONFIG_NAME, JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, BackupError, Manifest
 from .history import content, event_at, segments_until
-from .sink import Sink, open_sink
+from .sink import STDOUT, Sink, open_sink
 
 
 def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str, str]) -> Manifest:
@@ -22,8 +23,10 @@ def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str,
     ``OSError``, and ``NotReached`` when the daemon does not answer. There is then nothing new at ``to``.
     """
     journal = config.settings.journal_root
-    if not has_journal(config):
-        raise BackupError(f"{config.root}: there is no journal, and so nothing to back up")
+    if why := nothing_done(config):
+        raise BackupError(f"{config.root}: nothing to back up: {why}")
+    if to != STDOUT:
+        check_apart(Path(to), config)
     with open_sink(to, config.root) as sink, reach(config) as reached:
         with reached.state(config, sink.workspace) as state:
             counted = _Counted()

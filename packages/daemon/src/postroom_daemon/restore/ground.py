@@ -6,12 +6,11 @@ import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
 from ..backends import beside, places
+from ..changeover import replaced_name
 from ..config import Config, Settings
 from ..config_file import CONFIG_NAME, write_backend
 from ..files import Files, remove_all
@@ -76,9 +75,7 @@ class Ground:
             there[self._configuration] = CONFIG_NAME
         root = self._config.root
         homes = {path: root if path.lstat().st_dev == root.stat().st_dev else path.parent for path in there}
-        name = f"replaced-{datetime.fromtimestamp(wall_ms // 1000, UTC):%Y%m%dT%H%M%SZ}"
-        names = (f"{name}-{number}" if number else name for number in count())
-        free = next(name for name in names if not any((home / name).exists() for home in homes.values()))
+        free = replaced_name(wall_ms, lambda name: any((home / name).exists() for home in homes.values()))
         return [Move(homes[path] / free, path, homes[path] / free / called) for path, called in there.items()]
 
     def stage_configuration(self, files: Files) -> tuple[str, str]:

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import Final, TypeVar
+
+import orjson
 
 from postroom_common.events import Event, EventType
 
 from ..files import LOST_ERRNOS, READ_FLAGS
 from ..fold import apply
 from ..records import BodyReference, Entry, QueueRecord, entry_from_json, history_fact
-from ..stores.memory import MemoryStore
 from ..stores.payloads import payload_path
+from ..stores.sqlite import SqliteStore
 from .model import Message, body_of, message_json
+
+T = TypeVar("T")
+
+#: Keys or messages of one look, and what is done in one transaction.
+_PAGE: Final = 1000
+_BATCH: Final = 1000
+#: The ``value_type`` of a row that refers to a body, and of one whose body is lost.
+_REFERENCE: Final = "reference"
+_LOST: Final = "lost"
 
 Body = Callable[[Entry, BodyReference], bytes | None]
 """The body of a message that is kept in a file; None when it is lost."""
@@ -37,37 +51,63 @@ def bodies_in(root: Path) -> Body:
     return read
 
 
-class Changes(MemoryStore):
-    """Holds the messages that an event names, each from the moment its page shows on.
+class Changes(SqliteStore):
+    """Holds the messages that an event names, each from the moment its page shows on: in a database of its own, so that
+    memory does not grow with what happens meanwhile.
 
-    ``pages`` says as of which event the page of a queue, or of a message, was read.
+    ``named`` tells the keys that events name, and as of which event the page of each was read; 0: it is in none. What
+    queues' pages show is in memory. The database is a file without a name: nothing of it is left, whatever happens.
     """
 
-    def __init__(self, start: int, body: Body) -> None:
-        super().__init__()
-        self.applied = start
+    def __init__(self, workspace: Path, start: int, body: Body) -> None:
+        super().__init__(Path(mkdtemp(prefix="state-", dir=workspace)) / "changes.db", synchronous="OFF")
         self._body = body
-        self._pages: dict[str, int] = {}
         self._queue_pages: dict[str, int] = {}
-        self._kept: dict[str, BodyReference] = {}
-        self._lost: set[str] = set()
+        try:
+            self.open()
+            self.begin()
+            self._execute("CREATE TABLE named (key TEXT PRIMARY KEY, as_of INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID")
+            self.commit()
+        finally:
+            shutil.rmtree(self._path.parent)
+        self.applied = start
+
+    def each(self, items: Iterable[T], do: Callable[[T], None]) -> None:
+        """Do something with each item, many in one transaction."""
+        self.begin()
+        for number, item in enumerate(items, 1):
+            do(item)
+            if number % _BATCH == 0:
+                self.commit()
+                self.begin()
+        self.commit()
 
     def put_queue(self, record: QueueRecord, as_of: int) -> None:
         """A queue's record as its page shows it."""
         self.add_queue(record)
         self._queue_pages[record.name] = as_of
 
+    def name_key(self, key: str) -> None:
+        """An event names this message."""
+        self._execute("INSERT OR IGNORE INTO named (key) VALUES (?)", (key,))
+
+    def named(self) -> Iterator[str]:
+        """The keys that events name, in order."""
+        after = ""
+        while rows := self._rows("SELECT key FROM named WHERE key > ? ORDER BY key LIMIT ?", (after, _PAGE)):
+            yield from (key for (key,) in rows)
+            after = rows[-1][0]
+
     def put_message(self, message: Message, as_of: int) -> None:
         """A message as its page shows it."""
         entry = entry_from_json(message)
-        self._pages[entry.key] = as_of
+        self._execute("UPDATE named SET as_of = ? WHERE key = ?", (as_of, entry.key))
         record = self.touch_queue(entry.queue)
         counted = record.copy()
         if "message" in message:
             self.insert(entry, body_of(message))
         else:
-            self._lost.add(entry.key)
-            self.insert(entry, b"")
+            self._add(entry, "", _LOST)
         record.take_numbers(counted)  # its queue's page has counted it
         if "history" in message:
             self.put_fact(history_fact(entry.key), message["history"])
@@ -80,34 +120,44 @@ class Changes(MemoryStore):
         else:
             counted = record.copy()
             apply(event, self)
+            record = self.touch_queue(record.name)
             record.take_numbers(counted)  # the page has counted it
-        self.commit()
 
     def reflects(self, event: Event) -> bool:
         key = event.get("key")
         if key is None:
             return bool(event["id"] <= self._queue_pages.get(event.get("queue", ""), 0))
-        if key in self._pages:
-            return bool(event["id"] <= self._pages[key])
+        (page,) = self._row("SELECT as_of FROM named WHERE key = ?", (key,))
+        if page:
+            return bool(event["id"] <= page)
         # In no page: it began after that was read, or had ended before.
         return event["type"] != EventType.PUBLISHED and self.get(key) is None
 
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
-        self._kept[entry.key] = reference
-        self.insert(entry, b"")
+        self._add(entry, orjson.dumps(reference.to_json()).decode(), _REFERENCE)
 
-    def messages(self) -> dict[str, Message]:
-        """Every message that is left, by its key, in order."""
-        found = {}
-        for entry in self.entries("", len(self._entries)):
-            kept = self._kept.get(entry.key)
-            if entry.key in self._lost:
-                body = None
-            else:
-                body = self._body(entry, kept) if kept else self.envelope(entry.key)
-            found[entry.key] = message_json(entry, self.fact(history_fact(entry.key)) or [], body)
-        return found
+    def messages(self) -> Iterator[Message]:
+        """Every message that is left, in the order of the keys."""
+        after = ""
+        while True:
+            self.begin()  # what it has looked at is forgotten at its end
+            page = self.entries(after, _PAGE)
+            self.rollback()
+            for entry in page:
+                yield message_json(entry, self.fact(history_fact(entry.key)) or [], self._body_now(entry))
+            if not page:
+                return
+            after = page[-1].key
+
+    def _body_now(self, entry: Entry) -> bytes | None:
+        value, kind, _ = self._row(self._sql.get_value, (entry.key,))
+        if kind == _LOST:
+            return None
+        if kind == _REFERENCE:
+            return self._body(entry, BodyReference.from_json(orjson.loads(value)))
+        return self.envelope(entry.key)
 
     def queues(self) -> list[QueueRecord]:
         """Every queue's record, in the order of their names."""
-        return [self.touch_queue(name) for name in self._names]
+        names = self.queue_names("", 2**31)
+        return [record for name in names if (record := self.queue(name))]

@@ -70,17 +70,20 @@ def read_state(file: Lines, name: str) -> State:
     goes through all of them before.
     """
     reader = _Reader(file, name)
-    head = reader.next()
-    if head["kind"] != "head":
+    first = reader.next()
+    if first["kind"] != "head":
         raise StateError(f"{name} is no state of a root: it does not begin with a head")
-    if head["format"] > STATE_FORMAT:
-        raise StateError(f"{name} has format {head['format']}, newer than this postroomd knows: upgrade it")
-    queues: list[QueueRecord] = []
-    line = reader.next()
-    while line["kind"] == "queue":
-        queues.append(QueueRecord.from_json(line))
+    try:
+        if first["format"] > STATE_FORMAT:
+            raise StateError(f"{name} has format {first['format']}, newer than this postroomd knows: upgrade it")
+        head, queues = Head.from_json(first), list[QueueRecord]()
         line = reader.next()
-    return State(Head.from_json(head), queues, _messages(reader, line, len(queues)))
+        while line["kind"] == "queue":
+            queues.append(QueueRecord.from_json(line))
+            line = reader.next()
+    except (KeyError, TypeError) as error:
+        raise StateError(f"{reader.place}: not of the form that it should have: {error!r}") from None
+    return State(head, queues, _messages(reader, line, len(queues)))
 
 
 def _messages(reader: _Reader, line: dict[str, Any], queues: int) -> Iterator[Message]:
@@ -92,7 +95,7 @@ def _messages(reader: _Reader, line: dict[str, Any], queues: int) -> Iterator[Me
         line = reader.next()
     if (line["kind"], line.get("queues"), line.get("messages")) != ("end", queues, count):
         raise StateError(f"{reader.place}: {queues} queues and {count} messages came before, which it does not confirm")
-    if line["digest"] != reader.digest_before:
+    if line.get("digest") != reader.digest_before:
         raise StateError(f"{reader.place}: the digest of the file does not hold")
     if reader.goes_on():
         raise StateError(f"{reader.place}: the state ends here, the file does not: each needs a file of its own")

@@ -5,7 +5,16 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
-from ..records import FACT_CLOCK, FACT_EPOCH, QueueRecord, dlq_fact, entry_from_json, history_fact, no_counts
+from ..records import (
+    FACT_CLOCK,
+    FACT_EPOCH,
+    FACT_LOSSES,
+    QueueRecord,
+    dlq_fact,
+    entry_from_json,
+    history_fact,
+    no_counts,
+)
 from ..stores.base import Store
 from .model import Head, Message, State, StateError, body_of
 
@@ -67,6 +76,8 @@ def _begin(state: State, store: Store) -> str:
     store.put_fact(FACT_LOADING, _loading(state.head, ""))
     store.put_fact(FACT_EPOCH, {"root": state.head.root, "epoch": state.head.epoch})
     store.put_fact(FACT_CLOCK, state.head.clock)
+    if state.head.losses:
+        store.put_fact(FACT_LOSSES, state.head.losses)
     for record in state.queues:
         _put_queue(record, store)
     store.commit()

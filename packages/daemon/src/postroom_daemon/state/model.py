@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import orjson
@@ -23,7 +23,8 @@ class StateError(PostroomError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Whose state it is, and of which event. ``clock`` is the last mark of the clocks."""
+    """Whose state it is, and of which event. ``clock`` is the last mark of the clocks, ``losses`` are the ranges of
+    events that are lost, of which no operator has taken note."""
 
     root: str
     epoch: int
@@ -32,10 +33,11 @@ class Head:
     engine_ms: int
     wall_ms: int
     clock: dict[str, Any]
+    losses: list[list[int]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """The head as a file has it."""
-        return {
+        head = {
             "root": self.root,
             "epoch": self.epoch,
             "event": self.event,
@@ -44,12 +46,21 @@ class Head:
             "wallMs": self.wall_ms,
             "clock": self.clock,
         }
+        return head | ({"losses": self.losses} if self.losses else {})
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
         """Read what ``to_json`` made. Raises ``KeyError``."""
-        names = ("root", "epoch", "event", "backend", "engineMs", "wallMs", "clock")
-        return cls(*(data[name] for name in names))
+        return cls(
+            root=data["root"],
+            epoch=data["epoch"],
+            event=data["event"],
+            backend=data["backend"],
+            engine_ms=data["engineMs"],
+            wall_ms=data["wallMs"],
+            clock=data["clock"],
+            losses=data.get("losses", []),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from heapq import merge
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -11,10 +12,10 @@ from typing import IO
 
 import orjson
 
-from postroom_common.events import Event, EventType
+from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ..records import QueueRecord
+from ..records import FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, QueueRecord
 from ..segments import read_requests
 from . import model
 from .changes import Body, Changes
@@ -28,67 +29,99 @@ def capture(ask: Ask, journal: Path, body: Body, workspace: Path) -> Iterator[mo
 
     The counts of its queues are what the daemon believes; where the queues fill more than one page, a message that
     became due meanwhile may be counted as delayed still. ``journal`` is the directory of the daemon's segments,
-    ``workspace`` one with room for all messages. Raises ``StateError``, ``OSError``, and what ``ask`` raises.
+    ``workspace`` one with room for all messages: memory does not grow with them, nor with what happens meanwhile.
+    Raises ``StateError``, ``StoreError``, ``OSError``, and what ``ask`` raises.
     """
     head = read_head(ask)
     with TemporaryFile(dir=workspace, prefix="state-") as file:
         for page in read_pages(ask, "messages"):
             file.writelines(b"%d %b\n" % (page.as_of, orjson.dumps(message)) for message in page.items)
         queues = list(read_pages(ask, "queues"))  # last: so that there is a record for each message
-        events = _events(journal, head.event + 1, queues[-1].as_of)
-        changes = _fold(events, Changes(head.event, body), queues, file)
-        head = _at_end(head, events, queues[-1])
-        named = {event.get("key", "") for event in events}
-        yield model.State(head, changes.queues(), _merged(file, named, changes.messages(), head.engine_ms))
+        with closing(Changes(workspace, head.event, body)) as changes:
+            events = _Events(journal, head.event + 1, queues[-1].as_of)
+            changes.each([head], lambda head: _facts_before(changes, head))
+            _take_pages(changes, events, queues, file)
+            changes.each(events, changes.fold)
+            head = _head_after(changes, head, queues[-1])
+            yield model.State(head, changes.queues(), _merged(file, changes, head.engine_ms))
 
 
-def _read(file: IO[bytes]) -> Iterator[tuple[int, Message]]:
+class _Events:
+    """The events of a range, as often as they are gone through: they are not held."""
+
+    def __init__(self, journal: Path, first: int, last: int) -> None:
+        self._journal = journal
+        self._first = first
+        self._last = last
+
+    def __iter__(self) -> Iterator[Event]:
+        """Raises ``StateError`` when the journal does not have them all."""
+        expected = self._first
+        if expected > self._last:
+            return
+        for request in read_requests(self._journal, expected, lambda damage: None):
+            for event in request.events:
+                if self._first <= event["id"] <= self._last:
+                    if event["id"] != expected:
+                        break
+                    expected += 1
+                    yield event
+            if request.events[-1]["id"] >= self._last:
+                break
+        if expected <= self._last:
+            raise StateError(
+                f"{self._journal}: events {self._first} to {self._last} are not all there, the first that is missing is"
+                f" {expected}; verify the root, then try again"
+            )
+
+
+def _facts_before(changes: Changes, head: Head) -> None:
+    changes.put_fact(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
+    changes.put_fact(FACT_CLOCK, head.clock)
+    changes.put_fact(FACT_LOSSES, head.losses or None)
+
+
+def _head_after(changes: Changes, head: Head, page: Page) -> Head:
+    """The head as of the last event, at the time of the last page."""
+    return replace(
+        head,
+        epoch=changes.fact(FACT_EPOCH)["epoch"],
+        event=page.as_of,
+        engine_ms=page.engine_ms,
+        wall_ms=page.wall_ms,
+        clock=changes.fact(FACT_CLOCK),
+        losses=changes.fact(FACT_LOSSES) or [],
+    )
+
+
+def _take_pages(changes: Changes, events: _Events, queues: list[Page], file: IO[bytes]) -> None:
+    """What the pages show of queues, and of the messages that events name."""
+    records = ((QueueRecord.from_json(item), page.as_of) for page in queues for item in page.items)
+    changes.each(records, lambda told: changes.put_queue(*told))
+    changes.each((event["key"] for event in events if "key" in event), changes.name_key)
+    changes.each(_split(file, changes.named(), named=True), lambda told: changes.put_message(*told))
+
+
+def _split(file: IO[bytes], keys: Iterator[str], named: bool) -> Iterator[tuple[Message, int]]:
+    """The messages of the file whose key is among ``keys``, or is not, and as of when each was read.
+
+    Both are in the order of keys.
+    """
+    key = next(keys, None)
     file.seek(0)
     for line in file:
-        as_of, _, message = line.partition(b" ")
-        yield int(as_of), orjson.loads(message)
+        as_of, _, data = line.partition(b" ")
+        message: Message = orjson.loads(data)
+        while key is not None and key < message["key"]:
+            key = next(keys, None)
+        if (key == message["key"]) == named:
+            yield message, int(as_of)
 
 
-def _events(journal: Path, first: int, last: int) -> list[Event]:
-    """The events of a range. Raises ``StateError`` when the journal does not have them all."""
-    found: list[Event] = []
-    if first > last:
-        return found
-    for request in read_requests(journal, first, lambda damage: None):
-        found += [event for event in request.events if first <= event["id"] <= last]
-        if request.events[-1]["id"] >= last:
-            break
-    if len(found) != last - first + 1:
-        raise StateError(f"{journal}: events {first} to {last} are not all there; verify the root, then try again")
-    return found
-
-
-def _fold(events: list[Event], changes: Changes, queues: list[Page], file: IO[bytes]) -> Changes:
-    for page in queues:
-        for item in page.items:
-            changes.put_queue(QueueRecord.from_json(item), page.as_of)
-    keys = {event["key"] for event in events if "key" in event}
-    if keys:
-        for as_of, message in _read(file):
-            if message["key"] in keys:
-                changes.put_message(message, as_of)
-    for event in events:
-        changes.fold(event)
-    return changes
-
-
-def _at_end(head: Head, events: list[Event], page: Page) -> Head:
-    """The head as of the last event, at the time of the last page."""
-    marks = [event for event in events if event["type"] == EventType.CLOCK_MARKED]
-    clock = {name: marks[-1][name] for name in head.clock} if marks else head.clock
-    epoch = events[-1]["epoch"] if events else head.epoch
-    return Head(head.root, epoch, page.as_of, head.backend, page.engine_ms, page.wall_ms, clock)
-
-
-def _merged(file: IO[bytes], left_out: set[str], changed: dict[str, Message], now: int) -> Iterator[Message]:
+def _merged(file: IO[bytes], changes: Changes, now: int) -> Iterator[Message]:
     """The messages of the file, those that an event names as they are at the end."""
-    untouched = (message for _, message in _read(file) if message["key"] not in left_out)
-    for message in merge(untouched, changed.values(), key=lambda message: str(message["key"])):
+    untouched = (message for message, _ in _split(file, changes.named(), named=False))
+    for message in merge(untouched, changes.messages(), key=lambda message: str(message["key"])):
         if message["state"] == State.DELAYED and message["dueEngineMs"] <= now:
             message["state"] = State.READY.value  # time makes it so, and no event tells
         yield message

@@ -8,6 +8,8 @@ transaction must then be rolled back.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,6 +37,15 @@ def store_error(error: OSError, where: Path | str) -> StoreError:
     return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"{where}: {error}")
 
 
+@contextmanager
+def store_errors(where: Path | str) -> Iterator[None]:
+    """Turn errors of the operating system into those of the contract; see ``store_error``."""
+    try:
+        yield
+    except OSError as error:
+        raise store_error(error, where) from error
+
+
 class StoreBusy(StoreError):
     """Another process holds the storage: nothing can be kept until it lets go."""
 
@@ -49,6 +60,14 @@ class StoreDamaged(StoreError):
 
 class BodyLost(StoreError):
     """The body of ``key`` is missing, damaged or another's: it must not be delivered."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key}: {text}")
+        self.key = key
+
+
+class BodyUnread(StoreError):
+    """The disk has not given the body of ``key``: it may be there the next time, or never."""
 
     def __init__(self, key: str, text: str) -> None:
         super().__init__(f"{key}: {text}")
@@ -137,10 +156,11 @@ class Store(ABC):
     @abstractmethod
     def envelope(self, key: str) -> bytes:
         """The message's body and headers as JSON bytes. Raises ``StoreError`` when there are none: ``BodyLost`` when
-        there should be."""
+        there should be, ``BodyUnread`` when the disk does not give them now."""
 
     def check_body(self, key: str) -> None:
-        """Raise ``BodyLost`` unless ``envelope`` has what was published; for stores that keep bodies in files."""
+        """Raise ``BodyLost`` or ``BodyUnread`` unless ``envelope`` has what was published; for stores that keep bodies
+        in files."""
         return
 
     @abstractmethod
@@ -161,8 +181,9 @@ class Store(ABC):
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
         """Keep a new message whose body was kept apart. Its queue's record must exist."""
         raise StoreError(
-            f"{entry.key}: its body is in a file of backend hybrid: use that backend with this journal (after a"
-            " migration, give payloads.replaced-TIME its old name first)"
+            f"{entry.key}: its body is in a file of backend hybrid, and no other store can be folded from this journal:"
+            " restore a backup; or rename the directory that the migration has kept (payloads.replaced-TIME) to what it"
+            " was called before (payloads), then set backend to hybrid, and start"
         )
 
     @abstractmethod

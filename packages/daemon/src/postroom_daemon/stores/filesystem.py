@@ -8,21 +8,17 @@ checkpoint on, and passes over the messages that are already further: see ``refl
 from __future__ import annotations
 
 import logging
-from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from copy import deepcopy
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from postroom_common.events import Event
 from postroom_common.protocol import State
 
 from ..files import Files
 from ..quarantine import Quarantine
-from ..records import HISTORY, Entry, QueueRecord
-from .base import BodyLost, Store, StoreError, store_error
-from .book import QueueBook
+from ..records import QueueRecord
+from .base import StoreError
 from .fs_checkpoint import Checkpoint, Checkpoints, CheckpointTask
 from .fs_files import MessageFiles
 from .fs_hands import Hands
@@ -30,12 +26,12 @@ from .fs_index import Index
 from .fs_names import LETTERS, READY
 from .fs_replay import Replay
 from .fs_scan import Scan
-from .fs_tree import Tree
+from .fs_transactions import Transactions
 
 log = logging.getLogger(__name__)
 
 
-class FilesystemStore(Store):
+class FilesystemStore(Transactions):
     """``folders`` names the folder of each of ``fs_names``' letters, ``meta`` the directory of the checkpoints."""
 
     name: ClassVar[str] = "filesystem"
@@ -43,33 +39,15 @@ class FilesystemStore(Store):
     def __init__(
         self, root: Path, files: Files, quarantine: Quarantine, folders: Mapping[str, str], meta: str = "meta"
     ) -> None:
-        self._quarantine = quarantine
-        self._meta = meta
-        self._ready_folder = folders[READY]
-        self._tree = Tree(files, root, folders)
+        super().__init__(root, files, quarantine, folders, meta)
         self._checkpoints = Checkpoints(files, root / meta)
-        self._reset()
 
     def _reset(self) -> None:
-        self._index = Index(self._ready_folder)
-        self._files = MessageFiles(self._tree, self._index, self._quarantine, self._meta)
-        self._book = QueueBook()
-        self._queues: list[str] = []
-        self._facts: dict[str, Any] = {}
+        super()._reset()
         self._durable = 0  # the event of the last checkpoint
         self._task: CheckpointTask | None = None
-        self._replay: Replay | None = None  # while the journal is folded after opening
-        self.applied = self._applied_before = 0
-        self._failed = False
-        # What the open transaction has changed and looked at:
-        self._changed: dict[str, Entry | None] = {}
-        self._seen: dict[str, Entry] = {}
-        self._bodies: dict[str, bytes] = {}  # of new messages, and of those to be written anew
-        self._histories: dict[str, list[Any] | None] = {}
-        self._facts_before: dict[str, Any] = {}
-        self._new_queues: list[str] = []
 
-    # --- life -------------------------------------------------------------------------------------------------
+    # --- life ----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         self._reset()
@@ -105,24 +83,6 @@ class FilesystemStore(Store):
             self._know(record)
         self._book.commit()
 
-    def _know(self, record: QueueRecord) -> None:
-        """Take a queue's record into the book, its counters as the files are."""
-        if self._replay:
-            record.counts.update(dict.fromkeys(record.counts, 0) | self._replay.found.counts.get(record.name, {}))
-        self._book.put(record)
-        insort(self._queues, record.name)
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Errors of the operating system as those of the contract."""
-        try:
-            yield
-        except OSError as error:
-            raise self._error(error) from error
-
-    def _error(self, error: OSError) -> StoreError:
-        return store_error(error, self._tree.root)
-
     def files(self) -> list[Path]:
         return [self._tree.root]
 
@@ -136,48 +96,7 @@ class FilesystemStore(Store):
         with self._translated():
             self._tree.probe()
 
-    def begin(self) -> None:
-        self._applied_before = self.applied
-
-    def commit(self) -> None:
-        self._failed = True
-        try:
-            for key, entry in self._changed.items():
-                if entry is None:
-                    self._files.finish(key, self.applied)
-                else:
-                    self._files.write(entry, self.applied, self._history(key), self._bodies.get(key))
-        except OSError as error:
-            raise self._error(error) from error
-        self._failed = False
-        self._applied_before = self.applied
-        self._book.commit()
-        self._end()
-
-    def rollback(self) -> None:
-        if self._failed:
-            raise StoreError(f"{self._tree.root}: a commit has failed half-way; the store must be opened anew")
-        for name, value in self._facts_before.items():
-            self._set_fact(name, value)
-        for name in self._new_queues:
-            self._queues.remove(name)
-        self._book.rollback()
-        self.applied = self._applied_before
-        touched = list(self._changed)
-        self._end()
-        for key in touched:  # what was dropped from the index as no longer fitting, fits again
-            entry = self.get(key)
-            if entry:
-                self._index.add(entry)
-        self._end()
-
-    def _end(self) -> None:
-        for kept in (self._changed, self._seen, self._bodies, self._histories, self._facts_before):
-            kept.clear()
-        self._new_queues.clear()
-        self._files.end()
-
-    # --- checkpoints ------------------------------------------------------------------------------------------
+    # --- checkpoints ---------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> int:
         while self._durable < self.applied:
@@ -216,7 +135,7 @@ class FilesystemStore(Store):
             self._durable = task.applied
             self._tree.tidy()
 
-    # --- folding the journal after opening --------------------------------------------------------------------
+    # --- folding the journal after opening -----------------------------------------------------------------------
 
     def reflects(self, event: Event) -> bool:
         if self._replay is None:
@@ -244,107 +163,7 @@ class FilesystemStore(Store):
         self._end()
         return [entry.key for entry in entries]
 
-    # --- messages ---------------------------------------------------------------------------------------------
-
-    def get(self, key: str) -> Entry | None:
-        known = self._seen.get(key)
-        if known is None and key not in self._changed and key in self._index.places:
-            known = self._seen[key] = self._entry(key)
-        return known
-
-    def _entry(self, key: str) -> Entry:
-        try:
-            return self._replay.entry(key) if self._replay else self._files.entry(key)
-        except OSError as error:
-            raise self._error(error) from error
-
-    def envelope(self, key: str) -> bytes:
-        new = self._bodies.get(key) or (self._replay and self._replay.bodies.get(key))
-        if new:
-            return new
-        if self._changed.get(key, ...) is None or key not in self._index.places:
-            raise StoreError(f"no body for {key}")
-        try:
-            return self._files.envelope(key)
-        except OSError as error:
-            raise self._error(error) from error
-
-    def check_body(self, key: str) -> None:
-        self.envelope(key)
-
-    def insert(self, entry: Entry, envelope: bytes) -> None:
-        self._book.move(entry.queue, None, entry.state)
-        self._files.born(entry)
-        self._bodies[entry.key] = envelope
-        self._note(entry)
-
-    def update(self, entry: Entry, before: State) -> None:
-        self._book.move(entry.queue, before, entry.state)
-        self._take(entry, before)
-        self._note(entry)
-
-    def delete(self, entry: Entry, before: State) -> None:
-        self._book.move(entry.queue, before, None)
-        self._take(entry, before)
-        self._changed[entry.key] = None
-        self._seen.pop(entry.key, None)
-        self._bodies.pop(entry.key, None)
-        if self._replay:
-            self._replay.healed.pop(entry.key, None)
-
-    def _note(self, entry: Entry) -> None:
-        replay = self._replay
-        if replay and replay.healed.pop(entry.key, None):
-            try:
-                self._bodies[entry.key] = self.envelope(entry.key)  # what is torn is written anew, not added to
-            except BodyLost as error:
-                log.error("%s", error)
-            replay.bodies.pop(entry.key, None)
-            if entry.key in replay.histories:
-                self._histories.setdefault(entry.key, replay.histories.pop(entry.key))
-        self._changed[entry.key] = self._seen[entry.key] = entry
-        self._index.add(entry)
-
-    def _take(self, entry: Entry, before: State) -> None:
-        if before is State.READY:
-            self._index.take(entry)
-
-    def next_ready(self, queue: str, consumer: str) -> Entry | None:
-        return self._index.next_ready(queue, consumer, self.get)
-
-    def promote(self, now: int, limit: int) -> list[str]:
-        queues: list[str] = []
-        while len(queues) < limit and (entry := self._index.pop_due(now, self.get)):
-            entry.state = State.READY
-            self.update(entry, State.DELAYED)
-            queues.append(entry.queue)
-        return queues
-
-    def expired(self, now: int, limit: int) -> list[Entry]:
-        return self._index.expired(now, limit, self.get)
-
-    def next_due(self) -> int | None:
-        return self._index.next_due()
-
-    def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
-        return self._index.dead(queue, after, limit, self.get)
-
-    def entries(self, after: str, limit: int) -> list[Entry]:
-        found: list[Entry] = []
-        for key in self._index.keys(after) if limit > 0 else ():
-            known = self._seen.get(key)
-            if known is None and key not in self._changed and key in self._index.places:
-                known = self._entry(key)  # not remembered: there may be very many
-            if known:
-                found.append(known)
-            if len(found) == limit:
-                break
-        return found
-
-    def oldest_ready(self, queue: str) -> Entry | None:
-        return self._index.oldest_ready(queue, self.get)
-
-    # --- looking after the files, before the journal is folded ------------------------------------------------
+    # --- looking after the files, before the journal is folded ---------------------------------------------------
 
     def newest(self) -> int:
         """The last event that any file shows."""
@@ -367,48 +186,3 @@ class FilesystemStore(Store):
     def file_of(self, key: str) -> Path:
         """The file of a message that is there."""
         return Path(self._files.path(key))
-
-    # --- queues and single facts ------------------------------------------------------------------------------
-
-    def queue(self, name: str) -> QueueRecord | None:
-        return self._book.records.get(name)
-
-    def touch_queue(self, name: str) -> QueueRecord:
-        return self._book.touch(name)
-
-    def add_queue(self, record: QueueRecord) -> None:
-        self._know(record)
-        self._new_queues.append(record.name)
-
-    def queue_names(self, after: str, limit: int) -> list[str]:
-        at = bisect_right(self._queues, after)
-        return self._queues[at : at + limit]
-
-    def fact(self, name: str) -> Any:
-        if name.startswith(HISTORY):
-            return deepcopy(self._history(name.removeprefix(HISTORY)))
-        return deepcopy(self._facts.get(name))
-
-    def put_fact(self, name: str, value: Any) -> None:
-        if name.startswith(HISTORY):  # it belongs into the message's file, so that both change at once
-            key = name.removeprefix(HISTORY)
-            self._histories[key] = deepcopy(value)
-            entry = self.get(key)
-            if entry:
-                self._note(entry)
-            return
-        self._facts_before.setdefault(name, self._facts.get(name))
-        self._set_fact(name, deepcopy(value))
-
-    def _set_fact(self, name: str, value: Any) -> None:
-        if value is None:
-            self._facts.pop(name, None)
-        else:
-            self._facts[name] = value
-
-    def _history(self, key: str) -> list[Any] | None:
-        if key in self._histories:
-            return self._histories[key]
-        if self._replay and key in self._replay.histories:
-            return self._replay.histories[key]
-        return self._files.history(key) if self.get(key) else None

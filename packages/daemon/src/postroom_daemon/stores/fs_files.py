@@ -9,13 +9,13 @@ import errno
 import logging
 from typing import Any, Final
 
-from ..files import LOST_ERRNOS
+from ..files import LOST_ERRNOS, UNREAD_ERRNOS
 from ..quarantine import Quarantine
 from ..records import Entry
 from . import fs_content
-from .base import BodyLost
+from .base import BodyLost, BodyUnread
 from .fs_index import Index
-from .fs_names import DONE, LETTERS, done_name, id_of, queue_directory, read_entry, read_name, write_name
+from .fs_names import DONE, LETTERS, FileName, done_name, id_of, queue_directory, read_entry, read_name, write_name
 from .fs_tree import Tree
 
 log = logging.getLogger(__name__)
@@ -43,11 +43,16 @@ class MessageFiles:
         self._quarantine = quarantine
         self._meta = meta
         self._read = ("", b"")  # the file that was read last: its message and content
+        self._unread = ""  # why the disk has not given it
+        self._envelope: tuple[bytes, bytes | None] = (b"", None)  # the content that was checked last, and its message
+        self._names: dict[str, tuple[str, FileName]] = {}  # of each message, the place that it stands in
         self._inside: dict[str, _Facts] = {}
 
     def end(self) -> None:
         """Forget what was read: the transaction is over."""
         self._read = ("", b"")
+        self._envelope = (b"", None)
+        self._names.clear()
         self._inside.clear()
         self._index.places.end()
 
@@ -55,8 +60,7 @@ class MessageFiles:
 
     def entry(self, key: str) -> Entry:
         """The entry of a message that has a file, as that tells it."""
-        name = read_name(self._index.places[key].rpartition("/")[2])
-        assert name is not None  # it was read at the start, or written by us
+        name = self._name(key, self._index.places[key])
         if name.inside:
             content = self.content(key)
             line, facts = fs_content.facts_of(content, name.inside)
@@ -67,6 +71,16 @@ class MessageFiles:
             self._inside[key] = (line, facts)
         return read_entry(name, key, self.queue_of(key), self._facts(key))
 
+    def _name(self, key: str, place: str) -> FileName:
+        """The name of a message's file, taken apart once in a transaction."""
+        known = self._names.get(key)
+        if known and known[0] == place:
+            return known[1]
+        name = read_name(place.rpartition("/")[2])
+        assert name is not None  # it was read at the start, or written by us
+        self._names[key] = (place, name)
+        return name
+
     def history(self, key: str) -> list[Any] | None:
         """The failed attempts of a message whose entry was read."""
         history: list[Any] | None = self._facts(key).get("history")
@@ -76,16 +90,27 @@ class MessageFiles:
         return self._inside.get(key, (0, {}))[1]
 
     def envelope(self, key: str) -> bytes:
-        """The body of a message that has a file. Raises ``BodyLost``."""
-        envelope = fs_content.envelope_of(self.content(key), key)
+        """The body of a message that has a file. Raises ``BodyLost`` and ``BodyUnread``."""
+        envelope = self._checked(key)
+        if envelope is None and self._unread:
+            self._tree.check()
+            raise BodyUnread(key, f"{self.path(key)}: {self._unread}")
         if envelope is None:
             raise BodyLost(key, f"{self.path(key)} is missing, damaged or another message's")
         return envelope
+
+    def _checked(self, key: str) -> bytes | None:
+        """The message in the content of its file, which is checked once in a transaction; None when it is not there."""
+        content = self.content(key)
+        if self._envelope[0] is not content:
+            self._envelope = (content, fs_content.envelope_of(content, key))
+        return self._envelope[1]
 
     def content(self, key: str) -> bytes:
         """What a message's file holds; nothing when it cannot be read."""
         if self._read[0] != key:
             directory, place = self.directory_of(key), self._index.places[key]
+            self._unread = ""
             try:
                 self._read = (key, self._tree.read(directory, place))
             except OSError as error:
@@ -93,6 +118,8 @@ class MessageFiles:
                     raise
                 log.error("%s: %s", self._tree.path(directory, place), error.strerror)
                 self._read = (key, b"")
+                if error.errno in UNREAD_ERRNOS:
+                    self._unread = error.strerror or str(error)
         return self._read[1]
 
     def path(self, key: str) -> str:
@@ -106,7 +133,7 @@ class MessageFiles:
         for one that is to be written anew."""
         key, directory, letter = entry.key, self.directory(entry.queue), LETTERS[entry.state]
         place = self._index.places.get(key)
-        old = read_name(place.rpartition("/")[2]) if place else None
+        old = self._name(key, place) if place else None
         version = max(applied, old.version if old else entry.seq)
         line, facts_before = self._inside.get(key, (0, {}))
         name, facts = write_name(entry, version, line, history)
@@ -153,7 +180,7 @@ class MessageFiles:
         directory = self.directory_of(key)
         log.error("%s: %s: it is written anew", self._tree.path(directory, place), error.strerror)
         content = self.content(key)
-        if fs_content.envelope_of(content, key) is None:
+        if self._checked(key) is None:
             target = self._tree.create(directory, letter, name, b"\n" + added)
             self.set_aside(directory, place, "where a message's file was")
             return target
@@ -167,7 +194,7 @@ class MessageFiles:
         """Whether a file has so many lines of facts that it is better written anew; not without its message."""
         content = self.content(key)
         head = content.find(b"\n") + 1
-        return len(content) - head > fs_content.FACT_BYTES_LIMIT and bool(fs_content.envelope_of(content, key))
+        return len(content) - head > fs_content.FACT_BYTES_LIMIT and bool(self._checked(key))
 
     def finish(self, key: str, applied: int) -> None:
         """The end of a message. One that the last checkpoint does not know can go: the journal tells its whole life
@@ -175,8 +202,7 @@ class MessageFiles:
         place = self._index.places.get(key)
         if place is None:
             return
-        name = read_name(place.rpartition("/")[2])
-        assert name is not None
+        name = self._name(key, place)
         directory = self.directory_of(key)
         if name.seq > self.durable:
             try:

@@ -14,7 +14,7 @@ from ..quarantine import Quarantine
 from .fs_files import ASIDE_LIMIT, MessageFiles
 from .fs_index import Index
 from .fs_names import LETTERS, READY, queue_directory, read_name
-from .fs_scan import Finding, Scan, owners, scan
+from .fs_scan import Scan, ScanFinding, owners, scan
 from .fs_tree import Tree
 
 log = logging.getLogger(__name__)
@@ -59,14 +59,14 @@ class Hands:
                     continue
                 owner_of[right] = owner_of.pop(directory)
 
-    def _try_to_settle(self, finding: Finding) -> bool:
+    def _try_to_settle(self, finding: ScanFinding) -> bool:
         try:
             return self._settle(finding)
         except OSError as error:  # it stays where it is, and does not count
             log.error("%s: %s", self._tree.root / finding.path, error)
             return False
 
-    def _settle(self, finding: Finding) -> bool:
+    def _settle(self, finding: ScanFinding) -> bool:
         """Whether all must be looked at anew."""
         tree, (kind, directory, place, key, queue) = self._tree, finding
         path = tree.root / finding.path
@@ -83,7 +83,7 @@ class Hands:
             return self._give_back(finding)
         return False
 
-    def _give_back(self, finding: Finding) -> bool:
+    def _give_back(self, finding: ScanFinding) -> bool:
         """A file that lies in another queue's directory."""
         name = read_name(finding.place.rpartition("/")[2])
         assert name is not None

@@ -64,12 +64,13 @@ class Lane:
     def sort(self) -> None:
         """Put in order what was found at the start: runs one behind the other, and what overlaps beside them."""
         for line in self._lines.values():
-            for seqs, shorts in sorted(line.runs, key=lambda run: run[0][0]):
+            line.runs.sort(key=lambda run: run[0][0], reverse=True)
+            while line.runs:  # each is let go before the next: the line grows where it was
+                seqs, shorts = line.runs.pop()
                 at = bisect_right(seqs, line.last)
                 line.back += [(seq, key_of(self._prefix, short)) for seq, short in zip(seqs[:at], shorts, strict=False)]
                 line.line.extend(islice(shorts, at, None))
                 line.last = max(line.last, seqs[-1])
-            line.runs.clear()
             heapify(line.back)
 
     def _line(self, priority: int) -> _Line:

@@ -38,7 +38,7 @@ _LETTERS: Final = (READY, DELAYED, INFLIGHT, DEAD, DONE)
 _ASKED: Final = 3
 
 
-class Finding(NamedTuple):
+class ScanFinding(NamedTuple):
     """What is not as it should be. ``kind`` is
 
     - ``second``: another file of a message, which tells less;
@@ -85,7 +85,7 @@ class Scan:
     done: dict[str, Done] = field(default_factory=dict)
     misplaced: list[str] = field(default_factory=list)
     lacking: dict[str, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ScanFinding] = field(default_factory=list)
 
     def version_of(self, key: str, index: Index) -> int:
         """The last event that a message's file reflects; 0 when there is none."""
@@ -115,7 +115,7 @@ def scan(
         if is_directory and name != meta:
             _Walk(tree, index, found, meta, durable, name, owner_of[name]).run()
         elif not is_directory:
-            found.findings.append(Finding("blocking" if name == meta else "stranger", "", name))
+            found.findings.append(ScanFinding("blocking" if name == meta else "stranger", "", name))
     index.sort()
     if found.newest <= durable:  # else the journal changes the numbers, and undoes what hands did
         for queue, counts in list(found.counts.items()):
@@ -169,7 +169,7 @@ def _find_foreign(tree: Tree, index: Index, found: Scan, queue: str) -> None:
                     index.places.pop(key)
                     tree.forget(directory, before + name)
                     found.counts[queue][STATES[known.letter]] -= 1
-                    found.findings.append(Finding("misplaced", directory, before + name, whose, owner))
+                    found.findings.append(ScanFinding("misplaced", directory, before + name, whose, owner))
 
 
 class _Walk:
@@ -190,15 +190,15 @@ class _Walk:
     def run(self) -> None:
         tree, found = self._tree, self._found
         if not self._queue:
-            found.findings.append(Finding("stranger", "", self._directory))
+            found.findings.append(ScanFinding("stranger", "", self._directory))
             return
         for name, _ in tree.inside(self._directory):
             if not tree.is_folder(name):
-                found.findings.append(Finding("stranger", self._directory, name))
+                found.findings.append(ScanFinding("stranger", self._directory, name))
         for letter in _LETTERS:
             for shard, before, names in tree.names(self._directory, letter):
                 if names is None:
-                    found.findings.append(Finding("blocking", self._directory, before.rstrip("/")))
+                    found.findings.append(ScanFinding("blocking", self._directory, before.rstrip("/")))
                 else:
                     self._take_names(letter, shard, before, names)
 
@@ -212,7 +212,7 @@ class _Walk:
             is_temporary = name.endswith(TEMPORARY_SUFFIX) and read_name(name.removesuffix(TEMPORARY_SUFFIX))
             self._tree.forget(self._directory, before + name)
             kind = "temporary" if is_temporary else "stranger"
-            self._found.findings.append(Finding(kind, self._directory, before + name))
+            self._found.findings.append(ScanFinding(kind, self._directory, before + name))
 
     def _take_plain(self, shard: int, names: list[str]) -> list[str]:
         """Take what is ready, for anyone, and told by its name alone: the bulk of a backlog, so this is the short way.
@@ -249,7 +249,7 @@ class _Walk:
             if not whose or owner != self._queue or (whose != key and not name.key_is_inside):
                 self._tree.forget(self._directory, place)
                 kind = "misplaced" if whose else "stranger"
-                self._found.findings.append(Finding(kind, self._directory, place, whose, owner))
+                self._found.findings.append(ScanFinding(kind, self._directory, place, whose, owner))
                 return
             key = whose
         if not self._is_newest(key, place, name):
@@ -261,7 +261,7 @@ class _Walk:
             return
         if letter != name.letter:
             found.misplaced.append(key)
-            found.findings.append(Finding("misplaced", self._directory, place, key))
+            found.findings.append(ScanFinding("misplaced", self._directory, place, key))
         if name.key_is_inside:
             found.queues[key] = self._queue
         self._index.places[key] = place
@@ -297,7 +297,7 @@ class _Walk:
         other = read_name(known.rpartition("/")[2])
         newer = other is None or name.version > other.version
         aside = known if newer else place
-        self._found.findings.append(Finding("second", self._directory, aside, key))
+        self._found.findings.append(ScanFinding("second", self._directory, aside, key))
         self._tree.forget(self._directory, aside)
         if newer:
             self._drop(key, other)

@@ -58,6 +58,10 @@ class Tree:
             raise OSError(f"{self.root} was replaced")
         self._files.listdir(self.root)
 
+    def check(self) -> None:
+        """See that the disk takes a sync of the root. Where all of it is gone, no single file is unreadable."""
+        self._files.fsync(self._fd)
+
     def sync(self) -> None:
         """Make everything durable that was done so far. May run beside other calls, in a thread."""
         self._files.syncfs(self._fd)

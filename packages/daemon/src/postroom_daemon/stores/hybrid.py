@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -20,10 +21,11 @@ from postroom_common.protocol import State, message_key
 from ..files import Files
 from ..quarantine import Quarantine
 from ..records import BodyReference, Entry
-from .base import BodyLost, StoreError, store_error
+from .base import BodyLost, BodyUnread, StoreError, store_error, store_errors
 from .fs_names import queue_of_directory
-from .payload_audit import Finding, Kept, audit_payloads
-from .payloads import PayloadName, Payloads, directory_of, payload_path
+from .payload_audit import Kept, PayloadFinding, audit_payloads
+from .payloads import PayloadName, Payloads, UnreadFile, directory_of, payload_path
+from .read_ahead import AHEAD
 from .sqlite import PAYLOADS_FACT, SqliteStore
 from .sqlite_errors import translated
 from .sqlite_rows import value_holds
@@ -57,6 +59,7 @@ class HybridStore(SqliteStore):
         self._payloads = Payloads(files, payload_root, quarantine)
         self._inline_below = inline_below_bytes
         self._gone: list[str] = []
+        self._made = False  # the directory was made as it was opened
         self._trusted = False  # the database is no new one, and has all its rows
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -64,16 +67,15 @@ class HybridStore(SqliteStore):
     def open(self) -> None:
         super().open()
         try:
-            self._open_payloads()
-        except OSError as error:
-            self.close()
-            raise store_error(error, self._payloads.root) from error
+            with store_errors(self._payloads.root):
+                self._open_payloads()
         except BaseException:
             self.close()
             raise
 
     def _open_payloads(self) -> None:
         self._check_mounted()
+        self._made = not self._payloads.root.exists()
         self._payloads.open()
         known = self.fact(PAYLOADS_FACT)
         self._trusted = bool(known) and self.fact(SALVAGE_FACT) is None
@@ -118,16 +120,20 @@ class HybridStore(SqliteStore):
         super().rollback()
 
     def checkpoint(self) -> int:
-        try:
+        with store_errors(self._payloads.root):
             self._payloads.sync()
-        except OSError as error:
-            raise store_error(error, self._payloads.root) from error
         folded = super().checkpoint()
         self._payloads.tidy()
         return folded
 
     def caught_up(self, clean: bool) -> list[str]:
-        self._check_mounted()  # again: a database that is folded anew did not know before
+        try:
+            self._check_mounted()  # again: a database that is folded anew did not know before
+        except StoreError:
+            if self._made:  # it is in the way of whoever puts the right one back: `mv` would move that into it
+                with suppress(OSError):
+                    self._payloads.root.rmdir()
+            raise
         moved = super().caught_up(clean)  # first: salvaged rows may be further than the journal
         if not clean:
             # What a crash has left: bodies of messages that had ended, and of a group that was not kept.
@@ -152,27 +158,21 @@ class HybridStore(SqliteStore):
 
     def probe(self) -> None:
         super().probe()
-        try:
+        with store_errors(self._payloads.root):
             self._payloads.check()
-        except OSError as error:
-            raise store_error(error, self._payloads.root) from error
 
     # --- bodies -----------------------------------------------------------------------------------------------
 
     def keep_body(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:
         if len(envelope) < self._inline_below:
             return None
-        try:
+        with store_errors(self._payloads.root):
             self._payloads.write(payload_path(seq, queue, key), envelope)
-        except OSError as error:
-            raise store_error(error, self._payloads.root) from error
         return BodyReference.of(envelope)
 
     def sync_bodies(self) -> None:
-        try:
+        with store_errors(self._payloads.root):
             self._payloads.sync()
-        except OSError as error:
-            raise store_error(error, self._payloads.root) from error
 
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
         self._add(entry, orjson.dumps(reference.to_json()).decode(), _PAYLOAD)
@@ -199,16 +199,26 @@ class HybridStore(SqliteStore):
         path = payload_path(entry.seq, entry.queue, key)
         try:
             body = self._payloads.read(path, reference)
+        except UnreadFile as error:
+            raise BodyUnread(key, f"{self._payloads.root / path}: {error.strerror}") from error
         except OSError as error:
             raise store_error(error, self._payloads.root) from error
         if body is None:
             raise BodyLost(key, f"{self._payloads.root / path} is missing, damaged or another message's")
+        if self._payloads.wants_ahead:
+            self._read_ahead(entry)
         self._read = (key, body)
         return body
 
+    def _read_ahead(self, entry: Entry) -> None:
+        """Have the bodies brought into memory that will be delivered next, to whom this one is delivered."""
+        rows = self._rows(self._sql.next, (entry.queue, entry.target, AHEAD + 1))
+        paths = [payload_path(seq, entry.queue, key) for seq, key in rows if key != entry.key]
+        self._payloads.read_ahead(paths[:AHEAD])
+
     # --- looking after the files ------------------------------------------------------------------------------
 
-    def audit(self, contents: bool = True) -> Iterator[Finding]:
+    def audit(self, contents: bool = True) -> Iterator[PayloadFinding]:
         """Compare the files with the index; see ``audit_payloads``. Nothing is changed. Raises ``StoreError``."""
         return audit_payloads(self._payloads, self._kept(), contents)
 
@@ -231,10 +241,8 @@ class HybridStore(SqliteStore):
         name = PayloadName.read(path)
         if name.seq and self._refers(name):
             raise StoreError(f"{path}: a message refers to it")
-        try:
+        with store_errors(self._payloads.root):
             self._payloads.set_aside(path, "no message refers to it")
-        except OSError as error:
-            raise store_error(error, self._payloads.root) from error
 
     def _refers(self, name: PayloadName) -> bool:
         """Whether the body of a message lies there."""

@@ -32,13 +32,19 @@ class ParallelSync:
         begun: list[Future[None]] = []
         try:
             for first in range(min(THREADS, len(fds))):
-                begun.append(self._pool.submit(self._sync, fds[first::THREADS]))
+                begun.append(self._pool.submit(self._begin_and_sync, fds[first::THREADS]))
         except RuntimeError as error:
             raise OSError(errno.EAGAIN, str(error)) from error
         finally:
             wait(begun)
         for one in begun:
             one.result()
+
+    def _begin_and_sync(self, fds: Sequence[int]) -> None:
+        # All are on their way before the first is waited for. The threads share the cost of saying so.
+        for fd in fds:
+            self._files.start_writing(fd)
+        self._sync(fds)
 
     def _sync(self, fds: Sequence[int]) -> None:
         for fd in fds:

@@ -15,7 +15,7 @@ from .payloads import PayloadName, Payloads, shard_of
 _ALLOWED: Final = frozenset({"lost+found", ".lost"})
 
 
-class FindingKind(StrEnum):
+class PayloadFindingKind(StrEnum):
     """What can be wrong with a payload file."""
 
     #: A message's file is not there.
@@ -32,11 +32,11 @@ class FindingKind(StrEnum):
     UNREADABLE = "unreadable"
 
 
-class Finding(NamedTuple):
+class PayloadFinding(NamedTuple):
     """Something that is not as it should be. ``path`` is relative to the root of the payloads; ``key`` is the message's
     that refers to it, if one does."""
 
-    kind: FindingKind
+    kind: PayloadFindingKind
     path: str
     text: str
     key: str = ""
@@ -50,7 +50,7 @@ class Kept(NamedTuple):
     reference: BodyReference | None
 
 
-def audit_payloads(payloads: Payloads, kept: Iterable[Kept], contents: bool = True) -> Iterator[Finding]:
+def audit_payloads(payloads: Payloads, kept: Iterable[Kept], contents: bool = True) -> Iterator[PayloadFinding]:
     """What is wrong with the files. ``kept`` comes in the order of (directory, publish number); of it, and of the
     files, one shard is held at a time. Without ``contents`` a file is not read: only its length is compared."""
     expected = groupby(kept, key=lambda one: (one.name.directory, one.name.shard))
@@ -72,12 +72,12 @@ def audit_payloads(payloads: Payloads, kept: Iterable[Kept], contents: bool = Tr
         awaited = next(expected, None)
 
 
-def _missing(kept: Iterable[Kept]) -> Iterator[Finding]:
+def _missing(kept: Iterable[Kept]) -> Iterator[PayloadFinding]:
     for one in kept:
-        yield Finding(FindingKind.MISSING, str(one.name), f"the body of {one.key} is not there", one.key)
+        yield PayloadFinding(PayloadFindingKind.MISSING, str(one.name), f"the body of {one.key} is not there", one.key)
 
 
-def _shards(payloads: Payloads) -> Iterator[tuple[str, str, Finding | None]]:
+def _shards(payloads: Payloads) -> Iterator[tuple[str, str, PayloadFinding | None]]:
     """Every queue's directory and shard in order; or what is none."""
     for directory in payloads.names():
         if directory in _ALLOWED:
@@ -85,27 +85,27 @@ def _shards(payloads: Payloads) -> Iterator[tuple[str, str, Finding | None]]:
         try:
             shards = payloads.names(directory) if payloads.is_directory(directory) else None
         except OSError as error:
-            yield directory, "", Finding(FindingKind.UNREADABLE, directory, str(error))
+            yield directory, "", PayloadFinding(PayloadFindingKind.UNREADABLE, directory, str(error))
             continue
         if shards is None:
-            yield directory, "", Finding(FindingKind.STRAY, directory, "not the directory of a queue")
+            yield directory, "", PayloadFinding(PayloadFindingKind.STRAY, directory, "not the directory of a queue")
             continue
         for shard in shards:
             path = f"{directory}/{shard}"
             if payloads.is_shard(path):
                 yield directory, shard, None
             else:
-                yield directory, shard, Finding(FindingKind.STRAY, path, "not the directory of a shard")
+                yield directory, shard, PayloadFinding(PayloadFindingKind.STRAY, path, "not the directory of a shard")
 
 
 def _shard(
     payloads: Payloads, directory: str, shard: str, messages: dict[str, Kept], contents: bool
-) -> Iterator[Finding]:
+) -> Iterator[PayloadFinding]:
     try:
         names = payloads.names(directory, shard)
     except OSError as error:
         text = f"{error}; {len(messages)} messages have their bodies in it"
-        yield Finding(FindingKind.UNREADABLE, f"{directory}/{shard}", text)
+        yield PayloadFinding(PayloadFindingKind.UNREADABLE, f"{directory}/{shard}", text)
         return
     for text in names:
         name = PayloadName(directory, shard, text)
@@ -113,14 +113,16 @@ def _shard(
         if message:
             problem = _problem(payloads, message, contents)
             if problem:
-                yield Finding(FindingKind.WRONG, str(name), f"the body of {message.key} {problem}", message.key)
+                yield PayloadFinding(
+                    PayloadFindingKind.WRONG, str(name), f"the body of {message.key} {problem}", message.key
+                )
         elif not name.seq:
-            yield Finding(FindingKind.STRAY, str(name), "not a payload file")
+            yield PayloadFinding(PayloadFindingKind.STRAY, str(name), "not a payload file")
         elif shard_of(name.seq) != shard:
             place = PayloadName(directory, shard_of(name.seq), text)
-            yield Finding(FindingKind.MISPLACED, str(name), f"belongs to {place}")
+            yield PayloadFinding(PayloadFindingKind.MISPLACED, str(name), f"belongs to {place}")
         else:
-            yield Finding(FindingKind.ORPHAN, str(name), "no message refers to it")
+            yield PayloadFinding(PayloadFindingKind.ORPHAN, str(name), "no message refers to it")
     yield from _missing(messages.values())
 
 

@@ -16,12 +16,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..files import CREATE_FLAGS, DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files
+from ..files import CREATE_FLAGS, DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, UNREAD_ERRNOS, Files
 from ..quarantine import Quarantine
 from ..records import BodyReference
 from .alone import be_alone
 from .fs_names import ID_PATTERN, id_of, queue_directory
 from .parallel_sync import ParallelSync
+from .read_ahead import ReadAhead
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,10 @@ def payload_path(seq: int, queue: str, key: str) -> str:
     return f"{directory_of(queue)}/{shard_of(seq)}/{seq:015d}-{id_of(key, queue)}.json"
 
 
+class UnreadFile(OSError):
+    """The disk has not given a file, and is there."""
+
+
 class Payloads:
     """The files. Every call may raise ``OSError``."""
 
@@ -91,6 +96,8 @@ class Payloads:
         self._files = files
         self._quarantine = quarantine
         self._parallel = ParallelSync(files)
+        self._ahead = ReadAhead(files)
+        self._wanted = False
         self._fd = -1
         self._known: set[str] = set()
         self._new: list[str] = []
@@ -113,6 +120,7 @@ class Payloads:
         """Let go of everything; what was not synced is not durable."""
         self._let_go()
         self._parallel.close()
+        self._ahead.close()
         if self._fd >= 0:
             self._files.close(self._fd)
         self._fd = -1
@@ -140,9 +148,7 @@ class Payloads:
             fd = self._files.open(path, CREATE_FLAGS, 0o600, dir_fd=self._fd)
         self._new.append(path)
         self._held.append(fd)
-        self._files.write_all(fd, body)
-        # All of a group are begun before the first is waited for, and stay open: an error must not be forgotten.
-        self._files.start_writing(fd)
+        self._files.write_all(fd, body)  # and stay open until it is synced: an error must not be forgotten
         if len(self._held) >= _HELD_LIMIT:
             self._sync_held()
 
@@ -201,11 +207,23 @@ class Payloads:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
+    @property
+    def wants_ahead(self) -> bool:
+        """Whether to call ``read_ahead`` now with the files that come next behind the one that was read last."""
+        return self._wanted
+
+    def read_ahead(self, paths: list[str]) -> None:
+        """Have files brought into memory that are about to be read, all of one queue."""
+        self._wanted = False
+        if paths:
+            self._ahead.fetch(self._fd, paths[0].partition("/")[0], paths)
+
     def read(self, path: str, reference: BodyReference) -> bytes | None:
-        """A body; None when it is missing, or is not what was written."""
+        """A body; None when it is missing, or is not what was written. Raises ``UnreadFile``."""
         try:
             fd = self._files.open(path, READ_FLAGS, dir_fd=self._fd)
             try:
+                self._wanted = self._ahead.met(path.partition("/")[0], path, self._files.is_cached(fd))
                 body = self._read_all(fd, reference.length)
             finally:
                 self._files.close(fd)
@@ -214,6 +232,8 @@ class Payloads:
                 raise
             log.error("%s: %s", self.root / path, error.strerror)
             self._files.fsync(self._fd)  # where the whole disk is gone, no single file is lost
+            if error.errno in UNREAD_ERRNOS:
+                raise UnreadFile(error.errno, error.strerror) from error
             return None
         return body if BodyReference.of(body) == reference else None
 

@@ -16,7 +16,8 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     """Lease the message that is next for this consumer.
 
     Without one: the empty answer, or a wish to wait when ``waitMs`` is given. Raises ``CommandError`` for a
-    ``payloadAs`` that does not exist, ``BodyLost`` when that message has lost its body.
+    ``payloadAs`` that does not exist, ``BodyLost`` when that message has lost its body,
+    ``BodyUnread`` when the disk does not give it.
     """
     if fields["payloadAs"] not in ("text", "value"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")

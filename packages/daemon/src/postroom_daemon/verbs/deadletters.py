@@ -14,7 +14,7 @@ from postroom_common.protocol import ErrorCode, ReasonCode, State
 from ..context import Context, Decision
 from ..fields import Fields
 from ..records import Entry, history_fact
-from ..stores.base import BodyLost
+from ..stores.base import BodyLost, BodyUnread
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 16 * 1024 * 1024
@@ -68,10 +68,10 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
 
 
 def _part(context: Context, entry: Entry) -> Part | None:
-    """A dead letter's body; None when it is lost."""
+    """A dead letter's body; None when it is lost, or the disk does not give it."""
     try:
         part: Part = orjson.loads(context.store.envelope(entry.key))["parts"][0]
-    except BodyLost:
+    except (BodyLost, BodyUnread):
         return None
     return part
 

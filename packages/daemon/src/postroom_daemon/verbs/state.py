@@ -12,7 +12,7 @@ from postroom_common.protocol import ErrorCode
 
 from ..context import Context, Decision
 from ..fields import Fields
-from ..records import FACT_CLOCK, FACT_EPOCH, Entry, entry_to_json, history_fact
+from ..records import FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, Entry, entry_to_json, history_fact
 from ..stores.base import BodyLost, Store
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
@@ -46,7 +46,9 @@ def read_page(store: Store, part: str, after: str, limit: int, page_bytes: int =
 
 
 def _head(store: Store) -> dict[str, Any]:
-    return {**store.fact(FACT_EPOCH), "backend": store.name, "clock": store.fact(FACT_CLOCK)}
+    losses = store.fact(FACT_LOSSES)
+    head = {**store.fact(FACT_EPOCH), "backend": store.name, "clock": store.fact(FACT_CLOCK)}
+    return head | ({"losses": losses} if losses else {})
 
 
 def _queues(store: Store, after: str, limit: int) -> dict[str, Any]:

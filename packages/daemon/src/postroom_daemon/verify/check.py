@@ -14,23 +14,25 @@ from pathlib import Path
 
 from postroom_common.errors import CommandError, PostroomError
 
-from ..changeover import check_whole
+from ..changeover import MARKER_NAME, check_whole
 from ..clock import Clock
-from ..config import Config
+from ..config import Config, Settings
 from ..files import LOST_ERRNOS, Files
-from ..locks import RootBusy, lock_root
+from ..locks import LOCK_NAME, RootBusy, lock_root
 from ..quarantine import sizes_kept
 from ..reach import NotReached, reach
 from ..records import FACT_EPOCH, FACT_LOSSES
 from ..state import State, StateError, bodies_in, capture
 from ..stores.base import Store, StoreDamaged, StoreError
+from ..stores.hybrid import HybridStore
 from ..stores.memory import MemoryStore
 from .comparing import Comparison
 from .expected import Expected, lies_in
 from .facing import MALFORMED, Facing, shown_by
 from .findings import Finding, Kind
 from .journal import JournalCheck
-from .looking import COPY_NAME, Look, copied, has_payloads, is_of_cpp, is_there, look
+from .looking import COPY_NAME, PAYLOADS_NAME, Look, copied, has_payloads, is_of_cpp, is_there, look, with_payloads
+from .rehearsal import FOLDED_NAME, rehearsed
 from .report import OnFinding, Report
 from .trees import file_findings, rows_beside
 
@@ -65,8 +67,7 @@ class Verification:
 
     def run(self) -> Report:
         """Look at everything. Raises ``NotVerified``."""
-        if not self._config.root.is_dir():
-            raise NotVerified(f"{self._config.root} does not exist: there is nothing to verify")
+        self._check_there()
         try:
             with tempfile.TemporaryDirectory(prefix="postroom-verify-", dir=self._workspace) as directory:
                 self._run(Path(directory))
@@ -77,6 +78,17 @@ class Verification:
         kept = list(sizes_kept(self._config.quarantine_root))
         self._report.quarantine = {"files": len(kept), "bytes": sum(kept)}
         return self._report
+
+    def _check_there(self) -> None:
+        root = self._config.root
+        if not root.is_dir():
+            raise NotVerified(f"{root} does not exist: there is nothing to verify")
+        signs = (self._config.file, root / LOCK_NAME, root / MARKER_NAME, self._settings.journal_root)
+        if not any(sign and os.path.lexists(sign) for sign in signs) and not is_there(self._settings):
+            raise NotVerified(
+                f"{root}: there is no root here, neither configuration nor journal nor store of backend"
+                f" {self._settings.backend}: name its directory, or mount it"
+            )
 
     def _run(self, workspace: Path) -> None:
         if not self._settings.journal_root.is_dir():  # locking would make it, and no daemon can work without it
@@ -139,6 +151,7 @@ class Verification:
         if not is_there(self._settings):
             if last:
                 self._add(Kind.STORE_MISSING, self._settings.backend, f"the journal has events up to {last}")
+                self._rehearse(with_payloads(self._settings, workspace), workspace, in_order, damaged=False)
             elif has_payloads(self._settings):
                 self._add(
                     Kind.STORE_MISSING, self._settings.backend, "there are bodies, and neither database nor journal"
@@ -146,32 +159,64 @@ class Verification:
             return
         try:
             settings = copied(self._settings, workspace)
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
+            self._add(Kind.STORE_DAMAGED, self._settings.backend, str(error))
+            self._rehearse(with_payloads(self._settings, workspace), workspace, in_order, damaged=False)
+            return
+        damage = self._damage_of_store(settings, workspace, in_order)
+        if damage:
+            self._add(Kind.STORE_DAMAGED, self._settings.backend, damage)
+            self._rehearse(settings, workspace, in_order, damaged=True)
+
+    def _damage_of_store(self, settings: Settings, workspace: Path, in_order: bool) -> str:
+        """Look at the store that ``settings`` name. What has kept it from being read, "" for nothing."""
+        try:
             if is_of_cpp(settings):
                 self._add(Kind.STORE_OF_CPP, self._settings.backend, str(self._settings.sqlite_db_path))
-                return
+                return ""
             for finding in rows_beside(settings, self._deep):
                 self._take(finding)
             with look(self._config.quarantine_root, settings) as seen:
                 self._store(seen, workspace, in_order)
         except StoreDamaged as error:
-            self._add(Kind.STORE_DAMAGED, self._settings.backend, self._named(error, workspace))
+            return self._named(error, workspace)
         except StoreError as error:
             self._add(Kind.STORE_REFUSED, self._settings.backend, self._named(error, workspace))
         except OSError as error:
             if error.errno not in LOST_ERRNOS:
                 raise
-            self._add(Kind.STORE_DAMAGED, self._settings.backend, self._named(error, workspace))
+            return self._named(error, workspace)
         except MALFORMED as error:
-            self._add(Kind.STORE_DAMAGED, self._settings.backend, f"not of the form that it should have: {error!r}")
+            return f"not of the form that it should have: {error!r}"
+        return ""
+
+    def _rehearse(self, settings: Settings, workspace: Path, in_order: bool, damaged: bool) -> None:
+        """Tell what a store will lack that is made anew. With a journal in disorder nobody knows."""
+        if not in_order:
+            self._not_compared()
+            return
+        try:
+            with rehearsed(self._config.quarantine_root, settings, workspace, damaged) as seen:
+                self._store(seen, workspace, in_order)
+        except StoreError as error:
+            self._add(Kind.STORE_REFUSED, self._settings.backend, self._named(error, workspace))
 
     def _named(self, error: Exception, workspace: Path) -> str:
-        """What an error says, of the database instead of its copy."""
-        return str(error).replace(str(workspace / COPY_NAME), str(self._settings.sqlite_db_path))
+        """What an error says, of what lies in the root instead of what stands for it in the workspace."""
+        text, settings = str(error), self._settings
+        for name in (COPY_NAME, FOLDED_NAME):
+            text = text.replace(str(workspace / name), str(settings.sqlite_db_path))
+        return text.replace(str(workspace / PAYLOADS_NAME), str(settings.hybrid_payload_root))
 
     def _store(self, seen: Look, workspace: Path, in_order: bool) -> None:
         store, journal = seen.store, self._report.journal
         self._report.applied = store.applied
         known = store.fact(FACT_EPOCH)
+        if store.applied and not journal["segments"]:
+            text = f"the store has folded event {store.applied}, and {self._settings.journal_root} has no events"
+            self._add(Kind.JOURNAL_MISSING, "journal", text)
         if known and known["epoch"] == journal["epoch"] and known["root"] != journal["root"] != "":
             text = f"the store is of root {known['root']}, the journal of root {journal['root']}"
             self._add(Kind.STORE_FOREIGN, self._settings.backend, text)
@@ -198,7 +243,10 @@ class Verification:
         if expected.behind:
             text = f"{expected.behind} events will be folded at the next start"
             self._add(Kind.STORE_BEHIND, f"{applied + 1}-{expected.last}", text)
-        if shown > expected.last:
+        if expected.unfoldable and not isinstance(store, HybridStore):
+            text = f"{expected.unfoldable} is to be folded, and its body is in a file of backend hybrid: see migrate"
+            self._add(Kind.STORE_REFUSED, self._settings.backend, text)
+        if shown > expected.last > 0:
             text = "the journal has lost them: the next start goes on behind them"
             self._add(Kind.STORE_AHEAD, f"{expected.last + 1}-{shown}", text)
 

@@ -77,6 +77,7 @@ class Expected(SqliteStore):
         self._select_as_of = f"SELECT as_of FROM {msg} WHERE message_key = ?"
         self.first = self.last = 0  # of the events that the journal has
         self.behind = 0  # how many the store has not folded
+        self.unfoldable = ""  # a message that the store has not folded, and whose body is in a file
         self.clean = False  # after the last event the daemon stopped in order
         self.time = Now(0, 0)  # of the last event
         self.missing: list[tuple[int, int]] = []  # inside the journal, whatever a gap event says of them
@@ -94,7 +95,8 @@ class Expected(SqliteStore):
     def read(self, journal: Path, up_to: int) -> None:
         """Fold all intact requests up to an event. Raises ``OSError``, ``StoreError``."""
         self.begin()
-        for count, request in enumerate(read_requests(journal, 1, lambda damage: None), 1):
+        requests = read_requests(journal, 1, lambda damage: None) if journal.is_dir() else ()
+        for count, request in enumerate(requests, 1):
             events = request.events
             if events[-1]["id"] > up_to:
                 break
@@ -171,7 +173,7 @@ class Expected(SqliteStore):
             if self.queue(event["queue"]) is None:
                 self.add_queue(QueueRecord(event["queue"]))
             entry = Entry(key, event["queue"], state, 0, 0, 0, 0)
-            self.insert_kept(entry, BodyReference(0, ""))
+            self._keep(entry, BodyReference(0, ""))
         elif entry.state not in befores:
             before, entry.state = entry.state, state
             self.update(entry, before)
@@ -194,9 +196,14 @@ class Expected(SqliteStore):
             self.put_fact(_known(key), sorted(known | told))
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
-        self.insert_kept(entry, BodyReference.of(envelope))
+        self._keep(entry, BodyReference.of(envelope))
 
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
+        if entry.seq > self._at and not self.unfoldable:
+            self.unfoldable = entry.key
+        self._keep(entry, reference)
+
+    def _keep(self, entry: Entry, reference: BodyReference) -> None:
         self._add(entry, orjson.dumps(reference.to_json()).decode(), "body")
 
     # --- reading ----------------------------------------------------------------------------------------------

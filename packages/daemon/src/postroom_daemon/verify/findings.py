@@ -19,6 +19,7 @@ class Kind(StrEnum):
     JOURNAL_EPOCH = "journal-epoch"
     JOURNAL_FORMAT = "journal-format"
     JOURNAL_UNFINISHED = "journal-unfinished"
+    JOURNAL_MISSING = "journal-missing"
     EVENTS_LOST = "events-lost"
     EVENTS_MISSING = "events-missing"
     EVENTS_NOTED = "events-noted"
@@ -84,6 +85,10 @@ RULES: Final[dict[Kind, Rule]] = {
     Kind.JOURNAL_UNFINISHED: Rule(
         "the journal ends in a group that was not written whole, nor answered", _START, note=True
     ),
+    Kind.JOURNAL_MISSING: Rule(
+        "the journal is not there, or empty, while there is a store: mount it or put it back, if you have it",
+        "begins a new one behind the store's last event: messages stay, and what had happened to them is gone",
+    ),
     Kind.EVENTS_LOST: Rule(
         "events that neither journal nor store has: messages of then may be missing, and ended ones may be back",
         "takes note of it, as `accept-loss` does",
@@ -104,8 +109,9 @@ RULES: Final[dict[Kind, Rule]] = {
     Kind.STORE_BEHIND: Rule("the store has not folded the journal's last events yet", _START, note=True),
     Kind.STORE_AHEAD: Rule("the journal has lost its last events, which the store has folded", _START, note=True),
     Kind.NOT_COMPARED: Rule(
-        "store and journal are not compared as long as the journal is not in order",
-        "compares them once it is",
+        "store and journal are not compared as long as the journal is not in order: what else is wrong, or lost for"
+        " good, is not known yet",
+        "compares them once it is, and mends what it then finds",
         note=True,
     ),
     Kind.MESSAGE_MISSING: Rule("a message that the store lacks", "puts it back from its event"),

@@ -6,23 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from .. import journal_audit
-from ..journal_audit import FindingKind, JournalAudit
+from ..journal_audit import JournalAudit, JournalFinding, JournalFindingKind
 from .findings import Finding, Kind
 
 _KINDS: Final = {
-    FindingKind.UNREADABLE: Kind.JOURNAL_UNREADABLE,
-    FindingKind.NOT_A_FILE: Kind.JOURNAL_NOT_A_FILE,
-    FindingKind.DAMAGED: Kind.JOURNAL_DAMAGED,
-    FindingKind.INCOMPLETE_REQUEST: Kind.JOURNAL_INCOMPLETE,
-    FindingKind.GAP: Kind.EVENTS_NOTED,
-    FindingKind.DISORDER: Kind.JOURNAL_DISORDER,
-    FindingKind.MISNAMED: Kind.JOURNAL_MISNAMED,
-    FindingKind.FOREIGN: Kind.JOURNAL_FOREIGN,
-    FindingKind.EPOCH: Kind.JOURNAL_EPOCH,
-    FindingKind.FORMAT: Kind.JOURNAL_FORMAT,
-    FindingKind.UNKNOWN_TYPE: Kind.JOURNAL_FORMAT,
-    FindingKind.UNFINISHED: Kind.JOURNAL_UNFINISHED,
+    JournalFindingKind.UNREADABLE: Kind.JOURNAL_UNREADABLE,
+    JournalFindingKind.NOT_A_FILE: Kind.JOURNAL_NOT_A_FILE,
+    JournalFindingKind.DAMAGED: Kind.JOURNAL_DAMAGED,
+    JournalFindingKind.INCOMPLETE_REQUEST: Kind.JOURNAL_INCOMPLETE,
+    JournalFindingKind.GAP: Kind.EVENTS_NOTED,
+    JournalFindingKind.DISORDER: Kind.JOURNAL_DISORDER,
+    JournalFindingKind.MISNAMED: Kind.JOURNAL_MISNAMED,
+    JournalFindingKind.FOREIGN: Kind.JOURNAL_FOREIGN,
+    JournalFindingKind.EPOCH: Kind.JOURNAL_EPOCH,
+    JournalFindingKind.FORMAT: Kind.JOURNAL_FORMAT,
+    JournalFindingKind.UNKNOWN_TYPE: Kind.JOURNAL_FORMAT,
+    JournalFindingKind.UNFINISHED: Kind.JOURNAL_UNFINISHED,
 }  # a torn group is what recovery makes of a crash; what is missing is told once it is known who has taken note of it
 #: As long as one of these stands, what the journal says cannot be told from what somebody has put there.
 _CONFUSING: Final = frozenset(
@@ -52,7 +51,7 @@ class JournalCheck:
     def findings(self) -> Iterator[Finding]:
         """All findings. Raises ``OSError``."""
         for found in self._audit.findings():
-            if found.kind is FindingKind.MISSING:
+            if found.kind is JournalFindingKind.MISSING:
                 self.missing.append((found.first_id, found.last_id))
             kind = _KINDS.get(found.kind)
             if kind is None or (kind is Kind.JOURNAL_UNFINISHED and self._running):
@@ -74,7 +73,7 @@ class JournalCheck:
         }
 
 
-def _where(kind: Kind, found: journal_audit.Finding) -> str:
+def _where(kind: Kind, found: JournalFinding) -> str:
     if kind is Kind.EVENTS_NOTED:
         return f"{found.first_id}-{found.last_id}"
     place = f"{found.segment.name}"

@@ -13,14 +13,16 @@ from typing import Final
 from ..config import Config
 from ..files import Files
 from ..journal import Journal
-from ..journal_audit import Finding, FindingKind, JournalAudit
+from ..journal_audit import JournalAudit, JournalFinding, JournalFindingKind
 from ..journal_order import MOVED_SUFFIX
 from ..quarantine import Quarantine
 from ..segments import read_lines, segment_name
 from .report import Say
 
 #: Findings whose bytes count for nothing.
-_CUT: Final = frozenset({FindingKind.DAMAGED, FindingKind.INCOMPLETE_REQUEST, FindingKind.DISORDER})
+_CUT: Final = frozenset(
+    {JournalFindingKind.DAMAGED, JournalFindingKind.INCOMPLETE_REQUEST, JournalFindingKind.DISORDER}
+)
 #: Cutting a line may leave the rest of its request without it, or a file with another first event.
 _ROUNDS: Final = 4
 
@@ -35,11 +37,13 @@ def repair_journal(config: Config, files: Files, quarantine: Quarantine, say: Sa
         finally:
             journal.close()
         found = list(JournalAudit(settings.journal_root).findings())
-        cuts: dict[Path, list[Finding]] = {}
+        cuts: dict[Path, list[JournalFinding]] = {}
         for one in found:
             if one.kind in _CUT and one.length:
                 cuts.setdefault(one.segment, []).append(one)
-        unreadable = [one for one in found if one.kind is FindingKind.UNREADABLE and os.access(one.segment, os.R_OK)]
+        unreadable = [
+            one for one in found if one.kind is JournalFindingKind.UNREADABLE and os.access(one.segment, os.R_OK)
+        ]
         for one in unreadable:
             quarantine.keep_file(one.segment, f"cannot be read: {one.text}")
         for path, spans in cuts.items():
@@ -50,7 +54,7 @@ def repair_journal(config: Config, files: Files, quarantine: Quarantine, say: Sa
             return
 
 
-def _write_anew(path: Path, spans: list[Finding], root: Path, files: Files, quarantine: Quarantine) -> None:
+def _write_anew(path: Path, spans: list[JournalFinding], root: Path, files: Files, quarantine: Quarantine) -> None:
     """Put a file in the place of a segment that lacks some spans of it.
 
     It is complete before the old one is moved away; after a stop in between, opening the journal gives it its name.

@@ -23,6 +23,8 @@ from ..stores.sqlite_cpp import is_cpp_database
 
 #: What the copy of a database is called.
 COPY_NAME: Final = "store.db"
+#: What stands in the place of a missing directory of bodies.
+PAYLOADS_NAME: Final = "payloads"
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -110,11 +112,17 @@ def copied(settings: Settings, workspace: Path) -> Settings:
         source = settings.sqlite_db_path.with_name(settings.sqlite_db_path.name + suffix)
         if suffix == "" or source.exists():
             shutil.copyfile(source, copy.with_name(copy.name + suffix))
-    if settings.backend == HybridStore.name and not settings.hybrid_payload_root.exists():
-        empty = workspace / "payloads"  # opening would make it
-        empty.mkdir()
-        settings = replace(settings, hybrid_payload_root=empty)
-    return replace(settings, sqlite_db_path=copy)
+    return replace(with_payloads(settings, workspace), sqlite_db_path=copy)
+
+
+def with_payloads(settings: Settings, workspace: Path) -> Settings:
+    """The settings with the directory of the bodies, if it is missing, replaced by an empty one in ``workspace``: a
+    store makes it as it is opened. Raises ``OSError``."""
+    if settings.backend != HybridStore.name or settings.hybrid_payload_root.exists():
+        return settings
+    empty = workspace / PAYLOADS_NAME
+    empty.mkdir()
+    return replace(settings, hybrid_payload_root=empty)
 
 
 @contextmanager

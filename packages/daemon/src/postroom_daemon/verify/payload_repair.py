@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..files import Files
 from ..stores.hybrid import HybridStore
-from ..stores.payload_audit import FindingKind
+from ..stores.payload_audit import PayloadFindingKind
 from ..stores.payloads import PayloadName, shard_of
 from .report import Say
 
@@ -14,9 +14,9 @@ from .report import Say
 def put_back(store: HybridStore, root: Path, files: Files, say: Say) -> None:
     """Move files to where their messages look for them. Raises ``StoreError``, ``OSError``."""
     found = list(store.audit(contents=False))
-    missing = {one.path for one in found if one.kind is FindingKind.MISSING}
+    missing = {one.path for one in found if one.kind is PayloadFindingKind.MISSING}
     for one in found:
-        if one.kind is FindingKind.MISPLACED:
+        if one.kind is PayloadFindingKind.MISPLACED:
             name = PayloadName.read(one.path)
             right = str(name._replace(shard=shard_of(name.seq)))
             if right in missing:
@@ -27,7 +27,7 @@ def put_back(store: HybridStore, root: Path, files: Files, say: Say) -> None:
 def set_aside(store: HybridStore) -> None:
     """Move files that belong to no message to quarantine. Raises ``StoreError``."""
     for one in list(store.audit(contents=False)):
-        if one.kind in (FindingKind.ORPHAN, FindingKind.STRAY, FindingKind.MISPLACED):
+        if one.kind in (PayloadFindingKind.ORPHAN, PayloadFindingKind.STRAY, PayloadFindingKind.MISPLACED):
             store.set_orphan_aside(one.path)
 
 

@@ -139,6 +139,8 @@ class Repair:
         root = open_root(self._config, self._sources, refold=damaged)
         if before.counts[Kind.STORE_MISSING]:
             self._tell("the journal was folded into a new store")
+        if before.counts[Kind.JOURNAL_MISSING]:
+            self._tell(f"a new journal was begun behind event {before.applied}")
         with closing(root):
             self._mend(root, workspace)
             root.broker.stop()

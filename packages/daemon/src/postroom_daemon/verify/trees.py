@@ -10,19 +10,18 @@ from typing import Final, NamedTuple
 
 from ..config import Settings
 from ..records import HISTORY
-from ..stores import payload_audit
 from ..stores.filesystem import FilesystemStore
 from ..stores.hybrid import LEAVING_FACT, HybridStore
-from ..stores.payload_audit import FindingKind
+from ..stores.payload_audit import PayloadFindingKind
 from ..stores.payloads import PayloadName
 from .findings import Finding, Kind
 from .looking import Look
 
 _PAYLOAD_KINDS: Final = {
-    FindingKind.ORPHAN: Kind.FILE_ORPHAN,
-    FindingKind.MISPLACED: Kind.FILE_MISPLACED,
-    FindingKind.STRAY: Kind.FILE_STRANGE,
-    FindingKind.UNREADABLE: Kind.FILE_UNREADABLE,
+    PayloadFindingKind.ORPHAN: Kind.FILE_ORPHAN,
+    PayloadFindingKind.MISPLACED: Kind.FILE_MISPLACED,
+    PayloadFindingKind.STRAY: Kind.FILE_STRANGE,
+    PayloadFindingKind.UNREADABLE: Kind.FILE_UNREADABLE,
 }  # what is missing or wrong is told with its message
 
 #: How the key of a history's row begins.
@@ -118,9 +117,9 @@ def _payload_findings(store: HybridStore, last: int, clean: bool) -> Iterator[Fi
         kind, seq = _PAYLOAD_KINDS.get(found.kind), PayloadName.read(found.path).seq
         if kind is None:
             continue
-        if found.kind is payload_audit.FindingKind.ORPHAN and store.applied < seq <= last:
+        if found.kind is PayloadFindingKind.ORPHAN and store.applied < seq <= last:
             continue  # its event will be folded
-        if found.kind is payload_audit.FindingKind.ORPHAN and not clean and (found.path in leaving or seq > last):
+        if found.kind is PayloadFindingKind.ORPHAN and not clean and (found.path in leaving or seq > last):
             yield Finding(Kind.FILE_LEFT_OVER, found.path, found.text)
         else:
             yield Finding(kind, found.path, found.text)

@@ -1,0 +1,133 @@
+"""A body that the disk does not give is no lost body, and holds up its queue for a while only."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from postroom_daemon.files import Files
+from postroom_daemon.unread import LOOKS, LOOKS_MS, Unread
+from tests.conformance.bench import Bench
+
+MakeBench = Callable[..., Bench]
+
+BACKENDS = ("filesystem", "hybrid")
+
+
+class Unreadable(Files):
+    """Files whose messages' ones cannot be read while ``code`` is set; nor anything be synced while ``gone`` is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.code = 0
+        self.gone = False
+        self.which = "message-1"
+        really_open, really_sync = self.open, self.fsync
+
+        def open_(path: Any, flags: int, *arguments: Any, **options: Any) -> int:
+            if self.code and self.which in str(path) and not flags & os.O_CREAT:
+                raise OSError(self.code, os.strerror(self.code))
+            fd: int = really_open(path, flags, *arguments, **options)
+            return fd
+
+        def fsync(fd: int) -> None:
+            if self.gone:
+                raise OSError(errno.EIO, "the card was drawn")
+            really_sync(fd)
+
+        self.open, self.fsync = open_, fsync
+
+
+@pytest.fixture
+def disk() -> Unreadable:
+    return Unreadable()
+
+
+def served(make_bench: MakeBench, backend: str, disk: Unreadable) -> Bench:
+    """Two messages, the first of which can be made unreadable."""
+    bench = make_bench(backend)
+    bench.files = disk
+    bench.open()
+    assert bench.publish("q", "first") == "msg:q:message-1"
+    bench.publish("q", "second")
+    return bench
+
+
+def consume(bench: Bench) -> str:
+    """What is delivered, or the code of the refusal."""
+    sent = bench.send("consume_next", queue="q")
+    data = sent.data_or_none()
+    return str(data["message"]["payload"]) if data else sent.code
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EUCLEAN, errno.EBADMSG, errno.EMFILE, errno.ENOMEM])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_error_that_passes_costs_no_message(
+    code: int, backend: str, disk: Unreadable, make_bench: MakeBench
+) -> None:
+    bench = served(make_bench, backend, disk)
+    disk.code = code
+    assert consume(bench) == "ERR_STORAGE_FAILED"
+    disk.code = 0
+    assert consume(bench) == "first"
+    assert bench.do("status", queue="q")["metrics"]["dlq"] == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_body_that_is_never_given_is_looked_at_for_a_while_and_then_a_dead_letter(
+    backend: str, disk: Unreadable, make_bench: MakeBench
+) -> None:
+    bench = served(make_bench, backend, disk)
+    disk.code = errno.EIO
+    for _ in range(2 * LOOKS):  # however often in that time
+        assert consume(bench) == "ERR_STORAGE_FAILED"
+    bench.hands.pass_ms(LOOKS_MS - 1)
+    assert consume(bench) == "ERR_STORAGE_FAILED"
+    bench.hands.pass_ms(1)
+    assert consume(bench) == "second"
+    (letter,) = bench.do("list_dlq", queue="q")["messages"]
+    assert (letter["messageKey"], letter["reasonCode"]) == ("msg:q:message-1", "BODY_LOST")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_disk_that_is_gone_costs_no_message_however_long(
+    backend: str, disk: Unreadable, make_bench: MakeBench
+) -> None:
+    bench = served(make_bench, backend, disk)
+    disk.code, disk.gone = errno.EIO, True
+    for _ in range(2 * LOOKS):
+        assert consume(bench) == "ERR_STORAGE_FAILED"
+        bench.hands.pass_ms(LOOKS_MS)
+    disk.code, disk.gone = 0, False
+    assert consume(bench) == "first"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_who_waits_is_told_of_a_body_that_the_disk_does_not_give_and_who_publishes_is_not(
+    backend: str, disk: Unreadable, make_bench: MakeBench
+) -> None:
+    bench = make_bench(backend)
+    bench.files = disk
+    bench.open()
+    waiting = bench.make("consume_next", queue="q", waitMs=60_000)
+    bench.run(waiting)
+    bench.publish("q", "first", delayMs=1000)
+    bench.reopen()
+    bench.run(waiting := bench.again(waiting))
+    disk.code = errno.EIO
+    bench.hands.pass_ms(1000)
+    published = bench.send("publish", queue="q", message="second", priority=-1)
+    assert (waiting.code, published.code) == ("ERR_STORAGE_FAILED", "OK")
+    assert bench.event_types().count("published") == 2
+
+
+def test_looks_in_vain_count_in_a_row_only() -> None:
+    unread = Unread()
+    assert not any(unread.note("key", 0) for _ in range(LOOKS - 1))
+    unread.forget("key")
+    assert not any(unread.note("key", LOOKS_MS) for _ in range(LOOKS))
+    assert unread.note("key", 2 * LOOKS_MS)
