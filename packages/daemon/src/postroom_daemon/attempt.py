@@ -14,7 +14,7 @@ from postroom_common.protocol import OPERATOR_COMMANDS, Command, ErrorCode, Stat
 from .access import Principal, is_operator
 from .calls import Answer, Call
 from .clock import Clock, Now
-from .context import NO_MESSAGE, Context, Decision, Draft
+from .context import Context, Decision, Draft, no_message
 from .engine import decide, decide_lost
 from .group import Group
 from .housekeeping import CHORES, DUTIES
@@ -84,7 +84,7 @@ class Attempt:
         for call in parts.waiters.over(now.engine):
             call.started_ns = time.monotonic_ns()
             self._served.append(call)
-            self.answers.append((call, self._repeated(call) or Answer(NO_MESSAGE)))
+            self.answers.append((call, self._repeated(call) or Answer(no_message(call.request.payload))))
         for queue in woken if parts.waiters.count else ():
             self._serve(queue)
 
@@ -140,17 +140,12 @@ class Attempt:
         unread = self._parts.unread
         for _ in range(LOST_LIMIT):
             try:
-                decision = decide(command, payload, context)
+                return decide(command, payload, context)
             except (BodyLost, BodyUnread) as error:
                 log.error("%s", error)
                 if isinstance(error, BodyUnread) and not unread.note(error.key, self.now.engine):
                     raise CommandError(ErrorCode.STORAGE_FAILED, f"nothing was changed: {error}") from error
                 self.group.record([decide_lost(context, error.key)])
-            else:
-                if command is Command.CONSUME_NEXT:
-                    for draft in decision.drafts:
-                        unread.forget(draft["key"])
-                return decision
         raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
 
     def _record(self, call: Call, decision: Decision) -> Answer:
@@ -160,7 +155,10 @@ class Attempt:
             "request": call.request.request_id,
             "digest": call.key.hex(),
         }
-        events = self.group.record(decision.drafts, by, call.key, decision.reply)
+        events = self.group.record(decision.drafts, by, call.key, decision.reply, decision.more)
+        if call.command is Command.CONSUME_NEXT:
+            for event in events:
+                self._parts.unread.forget(event["key"])
         answer = Answer(reply_to(events, self._parts.store, self._parts.policies, self.now))
         if call.command is not Command.CONSUME_NEXT and self._parts.waiters.count:
             for queue in dict.fromkeys(_queues_of(decision.drafts)):

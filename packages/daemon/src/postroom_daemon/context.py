@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from .access import Principal
 from .clock import Now
@@ -11,11 +12,13 @@ from .ids import Ids
 from .policies import Policies
 from .stores.base import Store
 
-#: The answer to a consume_next that brings nothing.
-NO_MESSAGE: Final[dict[str, Any]] = {"message": None}
-
 Draft = dict[str, Any]
 """An event that has no id yet: its type and the fields of its type."""
+
+
+def no_message(payload: dict[str, Any]) -> dict[str, Any]:
+    """The answer to a consume_next that brings nothing."""
+    return {"message": None} if payload.get("max") is None else {"messages": []}
 
 
 class Vitals(Protocol):
@@ -34,7 +37,9 @@ class Decision:
     (engine ms) for a message.
 
     The answer to events is built from the last of them, or from all as ``reply`` says, which that one carries:
-    ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again.
+    ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again. ``more`` is asked, each time
+    on the state that the drafts before it left, for those that follow in the same request, until it has none; it must
+    not raise.
     """
 
     drafts: list[Draft] = field(default_factory=list)
@@ -42,6 +47,7 @@ class Decision:
     wait_until: int | None = None
     reply: Draft | None = None
     once: bool = False
+    more: Callable[[], list[Draft]] | None = None
 
 
 @dataclass(slots=True)

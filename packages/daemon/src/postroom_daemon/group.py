@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from postroom_common.events import Event, EventType, encode_event, raw_json
@@ -28,45 +29,55 @@ class Group:
         self._lead = lead
 
     def record(
-        self, drafts: list[Draft], by: dict[str, Any] | None = None, key: bytes = b"", reply: Draft | None = None
+        self,
+        drafts: list[Draft],
+        by: dict[str, Any] | None = None,
+        key: bytes = b"",
+        reply: Draft | None = None,
+        more: Callable[[], list[Draft]] | None = None,
     ) -> list[Event]:
-        """Give a request's drafts their ids and apply them. Its events; ``reply`` is what the last one says of the
-        answer (``replies``).
+        """Give a request's drafts their ids and apply them, then those that ``more`` has. Its events; ``reply`` is what
+        the last one says of the answer (``replies``).
 
         Raises what ``fold.apply`` raises: the whole group must then be given up.
         """
         if self._lead:
             lead, self._lead = self._lead, None
             self.record([lead])
-        engine, wall = self._now
-        last = self.last_id + len(drafts)
         begin = len(self.events)
-        for draft in drafts:
-            self.last_id += 1
-            event: Event = {
-                "id": self.last_id,
-                "epoch": self._epoch,
-                "req": last,
-                "grp": 0,
-                "engineMs": engine,
-                "wallMs": wall,
-                **draft,
-            }
-            self.events.append(event)
-            if event["id"] == last:
-                if reply:
-                    event["reply"] = reply
-                if len(drafts) > 1:
-                    event["n"] = len(drafts)
-                if by:
-                    event["by"] = by
-            if event["type"] == EventType.PUBLISHED:
-                self._keep_apart(event)
-            apply(event, self._store)
+        while drafts:
+            for draft in drafts:
+                self._add(draft)
+            drafts = more() if more else []
         events = self.events[begin:]
+        for event in events:
+            event["req"] = self.last_id
+        last = events[-1]
+        if reply:
+            last["reply"] = reply
+        if len(events) > 1:
+            last["n"] = len(events)
         if by:
+            last["by"] = by
             self.by_request[key] = events
         return events
+
+    def _add(self, draft: Draft) -> None:
+        engine, wall = self._now
+        self.last_id += 1
+        event: Event = {
+            "id": self.last_id,
+            "epoch": self._epoch,
+            "req": 0,
+            "grp": 0,
+            "engineMs": engine,
+            "wallMs": wall,
+            **draft,
+        }
+        self.events.append(event)
+        if event["type"] == EventType.PUBLISHED:
+            self._keep_apart(event)
+        apply(event, self._store)
 
     def _keep_apart(self, event: Event) -> None:
         """Give a new body to the store, if that keeps it in a file: the event then only refers to it."""

@@ -26,7 +26,7 @@ def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) ->
     """
     reply = events[-1].get("reply")
     if reply:
-        return _WAYS[reply["as"]](events, reply, store, now)
+        return _WAYS[reply["as"]](events, reply, store, policies, now)
     return _REPLIES[events[-1]["type"]](events[-1], store, policies, now)
 
 
@@ -141,7 +141,39 @@ def _imported(event: Event, store: Store, policies: Policies, now: Now) -> dict[
     return {name: event[name] for name in ("queues", "messages", "skipped")}
 
 
-def _schedule(events: list[Event], reply: dict[str, Any], store: Store, now: Now) -> dict[str, Any]:
+def _deliveries(
+    events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
+) -> dict[str, Any]:
+    """Several leased messages. To a repeat, those that are still leased."""
+    messages = []
+    over = None
+    for event in events:
+        try:
+            messages.append(_leased(event, store, policies, now))
+        except CommandError as error:
+            over = error
+    if over and not messages:
+        raise over
+    for message in messages:
+        del message["engineNowMs"]
+    return {"messages": messages, "engineNowMs": now.engine}
+
+
+def _results(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    """The result of each item of a batch: ``items`` has the number of its events, whose last one says it, or that and
+    the result; where ``items`` is absent, each item made one event."""
+    results = []
+    at = 0
+    for item in reply.get("items") or [1] * len(events):
+        count, result = item if type(item) is list else (item, None)
+        at += count
+        if result is None:
+            result = _REPLIES[events[at - 1]["type"]](events[at - 1], store, policies, now)
+        results.append(result)
+    return {"results": results[reply.get("from", 0) :]}
+
+
+def _schedule(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     event = events[-1]
     told = {"nextMs": event["schedule"]["nextMs"]} if "schedule" in event else {"deleted": True}
     return {"name": event["name"], **told, "asOfEvent": event["id"]}
@@ -164,6 +196,8 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
 }
 
 #: How the answer is built from all events of a request, by what its last event's ``reply`` says.
-_WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Now], dict[str, Any]]] = {
+_WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {
+    "deliveries": _deliveries,
+    "results": _results,
     "schedule": _schedule,
 }
