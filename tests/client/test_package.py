@@ -24,7 +24,7 @@ from postroom_client import (
     errors,
 )
 from postroom_common.codec import decode_request
-from postroom_common.protocol import FIELDS, JSON_DEPTH_LIMIT, OPERATOR_COMMANDS, Command, ErrorCode, Field
+from postroom_common.protocol import FIELDS, JSON_DEPTH_LIMIT, TOOL_COMMANDS, Command, ErrorCode, Field
 
 from .conftest import PACKAGE, ROOT
 
@@ -83,7 +83,7 @@ def test_every_field_is_an_option_of_its_method(command: Command, field: Field) 
     assert parameters["timeout"].default is None
 
 
-@pytest.mark.parametrize(("command", "field"), fields(without=OPERATOR_COMMANDS))
+@pytest.mark.parametrize(("command", "field"), fields(without=TOOL_COMMANDS))
 def test_every_field_is_an_option_of_the_command_line(command: Command, field: Field) -> None:
     names = _cli_words.option_names(field.name)
     (word,) = (word for word, name, _ in _cli_words.SUBCOMMANDS if name == command)
@@ -101,7 +101,7 @@ def test_no_method_has_an_option_that_its_command_does_not_know() -> None:
 
 
 def test_every_command_has_one_word_on_the_command_line() -> None:
-    assert sorted(command for _, command, _ in _cli_words.SUBCOMMANDS) == sorted(set(Command) - OPERATOR_COMMANDS)
+    assert sorted(command for _, command, _ in _cli_words.SUBCOMMANDS) == sorted(set(Command) - TOOL_COMMANDS)
 
 
 def test_every_error_code_has_a_class_of_its_own_and_is_documented() -> None:

@@ -15,7 +15,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from postroom_common.protocol import FIELDS, OPERATOR_COMMANDS, PROTOCOL_VERSION, Command
+from postroom_common.protocol import FIELDS, PROTOCOL_VERSION, TOOL_COMMANDS, Command
 from postroom_daemon import cli_local
 from postroom_daemon.cli import LineFormatter, main
 from postroom_daemon.config import SETTINGS, load
@@ -241,10 +241,10 @@ def test_each_line_begins_with_the_local_time_where_that_is_wanted():
 
 def test_local_has_every_command_and_every_field_of_the_protocol():
     commands = {command.name: command for command in cli_local.LOCAL_COMMANDS}
-    policy = commands["policy"]
-    assert isinstance(policy, click.Group)
-    assert sorted(policy.commands) == ["get", "set"]
-    assert len(commands) - 1 + len(policy.commands) == len(set(Command) - OPERATOR_COMMANDS)
+    policy, schedule = commands.pop("policy"), commands.pop("schedule")
+    assert isinstance(policy, click.Group) and isinstance(schedule, click.Group)
+    assert sorted(policy.commands) == ["get", "set"] and sorted(schedule.commands) == ["delete", "list", "set"]
+    assert len(commands) + len(policy.commands) + len(schedule.commands) == len(set(Command) - TOOL_COMMANDS)
     options = {option for parameter in commands["publish"].params for option in parameter.opts}
     assert {"--queue", "--message", "--attributes", "--priority", "--delay", "--target", "--msg-version"} <= options
     assert len(commands["publish"].params) == len(FIELDS[Command.PUBLISH]) + len(_OWN_OPTIONS)

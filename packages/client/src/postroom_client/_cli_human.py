@@ -169,6 +169,23 @@ def _describe_policy(data):
     return pairs(rows) or u"-"
 
 
+def _describe_schedules(data):
+    rows = []
+    for schedule in data.get("schedules") or []:
+        row = [cell(schedule.get(name)) for name in ("name", "queue", "cron", "timezone", "missed")]
+        rows.append(row + [moment(schedule.get("lastMs")) if schedule.get("lastMs") else u"-", moment(schedule.get("nextMs"))])
+    if not rows:
+        return u"no schedules"
+    headers = [u"name", u"queue", u"cron", u"time zone", u"missed", u"last", u"next"]
+    return table(headers, rows) + _more(data, u"schedules")
+
+
+def _describe_schedule(data):
+    if data.get("deleted"):
+        return u"deleted"
+    return u"next run: %s" % moment(data.get("nextMs"))
+
+
 _DESCRIBERS = {
     "publish": _describe_publish,
     "consume_next": _describe_consume,
@@ -184,6 +201,9 @@ _DESCRIBERS = {
     "resume": _describe_resume,
     "health": describe_health,
     "metrics": describe_metrics,
+    "list_schedules": _describe_schedules,
+    "set_schedule": _describe_schedule,
+    "delete_schedule": _describe_schedule,
     "get_policy": _describe_policy,
     "set_policy": _describe_policy,
 }

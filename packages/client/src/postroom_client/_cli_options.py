@@ -6,7 +6,7 @@ import os
 import sys
 
 from . import __version__
-from ._cli_words import HELP, option_names
+from ._cli_words import GROUPS, HELP, option_names
 from ._cli_words import SUBCOMMANDS as SUBCOMMANDS
 from ._codec import encode_base64
 from ._compat import ordered_dict
@@ -78,7 +78,8 @@ def _parse_all(arguments, lenient=False):
 
 def command_words(options):
     """The command as it was written: ``policy`` has a second word."""
-    return options.word + (" " + options.policy_word if options.word == "policy" else "")
+    second = getattr(options, options.word + "_word", None)
+    return options.word + (" " + second if second else "")
 
 
 def _make_parser(arguments, lenient):
@@ -93,14 +94,16 @@ def _make_parser(arguments, lenient):
     _add_common(common)
     _add_common(parser)
     words = parser.add_subparsers(dest="word", metavar="command")
-    policy_words = None
+    groups = {}
     for word, command, text in SUBCOMMANDS:
         group = words
-        if word.startswith("policy "):
-            if policy_words is None:
-                policy = words.add_parser("policy", help="show or set a queue's policy", parents=[common])
-                policy_words = policy.add_subparsers(dest="policy_word", metavar="get|set")
-            group, word = policy_words, word[7:]
+        if " " in word:
+            first, word = word.split(" ")
+            if first not in groups:
+                metavar = "|".join(one.split(" ")[1] for one, _, _ in SUBCOMMANDS if one.startswith(first + " "))
+                parent = words.add_parser(first, help=GROUPS[first], parents=[common])
+                groups[first] = parent.add_subparsers(dest=first + "_word", metavar=metavar)
+            group = groups[first]
         own = group.add_parser(word, help=text, description=text, parents=[common])
         own.set_defaults(command=command)
         if word in arguments:  # only one of them is used: the others need no options
@@ -123,11 +126,11 @@ def _add_fields(parser, command, lenient):
     for name, _, kind, text, required, _ in FIELDS[command]:
         text = HELP.get(name, text).replace("%", "%%")
         names = option_names(name)
-        if name == "waitLock":
+        if kind == "boolean" and names[0].startswith("--no-"):
             add(*names, dest=name, action="store_false", default=None, help=text)
         elif kind == "boolean":
             add(*names, dest=name, action="store_true", default=None, help=text)
-        elif name == "policy":
+        elif kind in ("object", "array"):
             add(*names, dest=name, metavar="JSON", help=text)
         else:
             metavar = _METAVARS.get(kind, "TEXT")
@@ -142,7 +145,9 @@ def _add_fields(parser, command, lenient):
                 metavar=None if choices else metavar,
                 help=text
             )
-    if command == "publish":
+    if command == "set_schedule":
+        add("--json-body", action="store_true", help="message and attributes are JSON: send their values")
+    elif command == "publish":
         add("--json-body", action="store_true", help="message and attributes are JSON: send their values")
         add("--binary", action="store_true", help="the message is bytes: send them as base64")
     elif command == "consume_next":
@@ -170,14 +175,18 @@ def _scalar(text):
 def payload(options):
     """The payload of a command by wire names. Raises ``UsageError``."""
     fields = {}
-    for name, _, _, _, _, _ in FIELDS[options.command]:
+    for name, _, kind, _, required, _ in FIELDS[options.command]:
         value = getattr(options, name, None)
+        if kind in ("object", "array") and (value is not None or required):
+            option = option_names(name)[0]
+            value = _json_value(_text(_source(value, option), option), option)
         if value is not None:
             fields[name] = value
     if options.command == "publish":
         _complete_publish(options, fields)
-    elif options.command == "set_policy":
-        fields["policy"] = _json_value(_text(_source(fields.get("policy"), "--policy"), "--policy"), "--policy")
+    elif options.command == "set_schedule" and "message" in fields:
+        options.binary = False
+        _complete_publish(options, fields)
     elif options.command == "consume_next":
         if fields.get("waitMs"):
             fields.setdefault("waitLock", True)

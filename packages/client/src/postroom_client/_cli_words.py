@@ -7,22 +7,45 @@ from ._protocol import FIELDS
 #: Words on the command line, the command they mean, and what they do.
 SUBCOMMANDS = (
     ("publish", "publish", "store a message"),
+    ("publish-batch", "publish_batch", "store several messages at once"),
     ("consume", "consume_next", "lease the next message"),
     ("ack", "ack", "settle a message as done"),
+    ("ack-batch", "ack_batch", "settle several messages as done"),
+    ("ack-and-publish", "ack_and_publish", "settle a message as done and store others, all or nothing"),
     ("nack", "nack", "settle a message as failed: retry with --requeue, else dead letter"),
+    ("nack-batch", "nack_batch", "settle several messages as failed"),
     ("release", "release", "give a message back untried"),
     ("extend", "extend_lease", "let a lease end later"),
     ("status", "status", "depths, policy and pauses of a queue"),
     ("queues", "list_queues", "list the queues"),
+    ("consumers", "list_consumers", "who consumes"),
+    ("inflight", "list_inflight", "what is leased, by whom, until when"),
+    ("browse", "browse", "look at the messages of a queue without taking them"),
+    ("message", "get_message", "show one message, and what happened to it"),
     ("list-dlq", "list_dlq", "list the dead letters of a queue"),
-    ("reprocess", "reprocess_dlq", "make a dead letter ready again"),
+    ("count-dlq", "count_dlq", "count the dead letters of a queue by reason"),
+    ("reprocess", "reprocess_dlq", "make dead letters ready again"),
+    ("drop-dlq", "drop_dlq", "remove dead letters"),
+    ("quarantine", "quarantine_dlq", "set a dead letter apart, so that only its own key brings it back"),
+    ("hold", "hold", "keep one message from being delivered"),
+    ("unhold", "unhold", "undo hold"),
+    ("move", "move", "bring messages to another queue"),
+    ("purge", "purge", "remove messages from a queue"),
+    ("delete-queue", "delete_queue", "delete a queue that holds no messages"),
     ("pause", "pause", "stop consuming from a queue, with --publish publishing to it"),
     ("resume", "resume", "undo pause"),
     ("policy get", "get_policy", "show a queue's policy"),
     ("policy set", "set_policy", "set keys of a queue's policy"),
+    ("schedule list", "list_schedules", "list the schedules"),
+    ("schedule set", "set_schedule", "publish a message by the clock"),
+    ("schedule delete", "delete_schedule", "forget a schedule"),
+    ("drain", "drain", "take no new messages in any queue, with --no-draining again"),
     ("health", "health", "whether the daemon's journal, store and disk work (exit status 1 when not)"),
     ("metrics", "metrics", "counters and rates of the daemon"),
 )
+
+#: Words that others follow, and what they are about.
+GROUPS = {"policy": "show or set a queue's policy", "schedule": "messages that are published by the clock"}
 
 #: Shorter names; each field also has the option of its own name (--delay-ms).
 SHORT_OPTIONS = {
@@ -61,6 +84,12 @@ HELP = {
     "after": "continue behind this: the page before says what",
     "previewBytes": "bytes of each body to print (256)",
     "operation": "what to pause or resume (consume)",
+    "messages": "JSON array of objects with the fields of publish, or @FILE, or - (standard input, as without it)",
+    "items": "JSON array of objects that each name a message and its lease, or @FILE, or - (standard input)",
+    "filter": "JSON object that says which messages are meant, or @FILE",
+    "dryRun": "change nothing: count what would be changed",
+    "quarantined": "take it back",
+    "draining": "end it",
     "policy": "JSON object of keys to set, or @FILE, or - (standard input, as without it); {} takes all of them back",
 }
 
@@ -69,8 +98,8 @@ def option_names(field_name):
     """The options of a payload field: a short one where there is one, and the field's own name."""
     words = "".join("-" + char.lower() if char.isupper() else char for char in field_name)
     own = [] if field_name in _NOT_BY_OWN_NAME else ["--" + words]
-    if field_name == "waitLock":
-        return ["--no-wait-lock"]
+    if field_name in ("waitLock", "quarantined", "draining"):  # on, unless one says no
+        return ["--no-" + words]
     short = SHORT_OPTIONS.get(field_name)
     return ([short] if short else []) + own
 

@@ -12,6 +12,7 @@ from ._methods_daemon import DaemonMethods
 from ._methods_deadletters import DeadLetterMethods
 from ._methods_messages import MessageMethods
 from ._methods_queues import QueueMethods
+from ._methods_schedules import ScheduleMethods
 from ._protocol import REQUEST_BYTES_DEFAULT, REQUEST_SUFFIX
 from ._transport import Mailbox
 from .errors import InvalidArgument, NoAnswer
@@ -38,7 +39,7 @@ class Request(object):
         return "<Request %s of %s>" % (self.request_id, self.client_id)
 
 
-class Client(MessageMethods, QueueMethods, DeadLetterMethods, DaemonMethods):
+class Client(MessageMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, DaemonMethods):
     """A client of the daemon that serves the mailbox at ``ipc_root``.
 
     Every method is a command of the protocol, takes the fields of the command's payload by their Python names

@@ -8,6 +8,7 @@ from ._methods_daemon import DaemonMethods
 from ._methods_deadletters import DeadLetterMethods
 from ._methods_messages import MessageMethods
 from ._methods_queues import QueueMethods
+from ._methods_schedules import ScheduleMethods
 
 class Request:
     client_id: str
@@ -26,7 +27,7 @@ class Request:
         sent: bool = False,
     ) -> None: ...
 
-class Client(MessageMethods, QueueMethods, DeadLetterMethods, DaemonMethods):
+class Client(MessageMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, DaemonMethods):
     ipc_root: str
     timeout: float
     max_request_bytes: int

@@ -313,8 +313,10 @@ _PREVIEW = Field("previewBytes", Kind.INTEGER, "bytes of the body to show", defa
 _OPERATION = Field("operation", Kind.TEXT, "what is meant: consume or publish", default="consume")
 _LIMIT = Field("limit", Kind.INTEGER, "most entries to return", default=100, low=1, high=PAGE_LIMIT)
 
+#: Commands that tools give, and no word of a command line.
+TOOL_COMMANDS: Final = frozenset({Command.READ_STATE, Command.IMPORT_STATE})
 #: Commands that only the daemon's own user and root may give.
-OPERATOR_COMMANDS: Final = frozenset({Command.READ_STATE, Command.IMPORT_STATE, Command.DRAIN})
+OPERATOR_COMMANDS: Final = TOOL_COMMANDS | {Command.DRAIN}
 
 #: Every command's payload fields: feeds the daemon's checks, the client's options, the documents.
 FIELDS: Final[dict[Command, tuple[Field, ...]]] = {

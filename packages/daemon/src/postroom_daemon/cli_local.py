@@ -50,30 +50,63 @@ _HELP: Final = {
     "targetConsumerId": "Only this consumer may have it (default: anyone).",
     "encoding": "base64 says that the message is a base64 text of binary data; see also --binary.",
     "delayMs": "Milliseconds before it can be consumed (default 0).",
+    "messages": "JSON array of objects with the fields of publish",
+    "items": "JSON array of objects that each name a message and its lease",
+    "filter": "JSON object that says which messages are meant",
+    "draining": "End it.",
+    "quarantined": "Take it back.",
 }
 #: Options that take one of a few words.
 _CHOICES: Final = {"payloadAs": ("text", "value"), "operation": ("consume", "publish")}
 #: Fields whose argument may be a file or standard input.
-_FROM_FILES: Final = frozenset({"message", "policy"})
+_FROM_FILES: Final = frozenset({"message", "policy", "messages", "items", "filter"})
+_JSON: Final = (Kind.OBJECT, Kind.ARRAY)
+_WITH_BODY: Final = (Command.PUBLISH, Command.SET_SCHEDULE)
+#: The word, or the group and the word, of each command, and what it does.
 _NAMES: Final = {
     Command.PUBLISH: ("publish", "Put a message into a queue."),
+    Command.PUBLISH_BATCH: ("publish-batch", "Put several messages into queues at once."),
     Command.CONSUME_NEXT: ("consume", "Lease the next message of a queue."),
     Command.ACK: ("ack", "Say that a leased message is done."),
+    Command.ACK_BATCH: ("ack-batch", "Say that several leased messages are done."),
+    Command.ACK_AND_PUBLISH: (
+        "ack-and-publish",
+        "Say that a message is done and put others into queues, all or nothing.",
+    ),
     Command.NACK: ("nack", "Say that a leased message failed: to retry it, or to give it up as a dead letter."),
+    Command.NACK_BATCH: ("nack-batch", "Say that several leased messages failed."),
     Command.RELEASE: ("release", "Give a leased message back as if it had not been delivered."),
     Command.EXTEND_LEASE: ("extend", "Prolong a lease, counted from now."),
     Command.STATUS: ("status", "Show one queue."),
     Command.HEALTH: ("health", "Probe journal, store and disk."),
     Command.METRICS: ("metrics", "Show counts and times."),
     Command.LIST_QUEUES: ("queues", "List the queues."),
+    Command.LIST_CONSUMERS: ("consumers", "Show who consumes."),
+    Command.LIST_INFLIGHT: ("inflight", "Show what is leased, by whom, until when."),
+    Command.BROWSE: ("browse", "Look at the messages of a queue without taking them."),
+    Command.GET_MESSAGE: ("message", "Show one message, and what happened to it."),
     Command.LIST_DLQ: ("list-dlq", "List the dead letters of a queue."),
-    Command.REPROCESS_DLQ: ("reprocess", "Make a dead letter ready again, its attempts counted from zero."),
+    Command.COUNT_DLQ: ("count-dlq", "Count the dead letters of a queue by reason."),
+    Command.REPROCESS_DLQ: ("reprocess", "Make dead letters ready again, their attempts counted from zero."),
+    Command.DROP_DLQ: ("drop-dlq", "Remove dead letters."),
+    Command.QUARANTINE_DLQ: ("quarantine", "Set a dead letter apart, so that only its own key brings it back."),
+    Command.HOLD: ("hold", "Keep one message from being delivered."),
+    Command.UNHOLD: ("unhold", "Undo a hold."),
+    Command.MOVE: ("move", "Bring messages to another queue."),
+    Command.PURGE: ("purge", "Remove messages from a queue."),
+    Command.DELETE_QUEUE: ("delete-queue", "Delete a queue that holds no messages."),
     Command.PAUSE: ("pause", "Stop consuming from a queue, or with --publish publishing to it."),
     Command.RESUME: ("resume", "Undo a pause."),
+    Command.DRAIN: ("drain", "Take no new messages in any queue, or with --no-draining again."),
+    Command.GET_POLICY: ("policy get", "Show the policy in force for a queue."),
+    Command.SET_POLICY: ("policy set", "Set keys of a queue's policy over the configuration."),
+    Command.LIST_SCHEDULES: ("schedule list", "List the schedules."),
+    Command.SET_SCHEDULE: ("schedule set", "Publish a message by the clock."),
+    Command.DELETE_SCHEDULE: ("schedule delete", "Forget a schedule."),
 }
-_POLICY_NAMES: Final = {
-    Command.GET_POLICY: ("get", "Show the policy in force for a queue."),
-    Command.SET_POLICY: ("set", "Set keys of a queue's policy over the configuration."),
+_GROUPS: Final = {
+    "policy": "Show or change the policy of a queue.",
+    "schedule": "Messages that are published by the clock.",
 }
 
 
@@ -93,15 +126,16 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
     def carry_out(context: click.Context, /, **given: Any) -> None:
         context.obj.root = given["root"] or context.obj.root
         payload: dict[str, Any] = {field.name: given.get(_variable(field)) for field in FIELDS[command]}
-        if command is Command.PUBLISH:
-            _complete_publish(payload, given["json_body"], given["binary"])
+        if command in _WITH_BODY:
+            _complete_publish(payload, given["json_body"], given.get("binary", False))
         elif given.get("publishing"):
             if payload["operation"] == "consume":
                 raise click.UsageError("--publish and --operation consume: give one of them")
             payload["operation"] = "publish"
-        elif command is Command.SET_POLICY:
-            payload["policy"] = parse_json(read_text(payload["policy"], "--policy"), "--policy")
         for field in FIELDS[command]:
+            if field.kind in _JSON and (field.required or payload[field.name] is not None):
+                option = "--" + split_words(field.name, "-")
+                payload[field.name] = parse_json(read_text(payload[field.name], option), option)
             value = payload[field.name]
             if type(value) is str and not is_text(value):
                 raise click.UsageError(f"{field.name} is not UTF-8")
@@ -109,10 +143,11 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
         _call(context.obj, command, word, {name: value for name, value in payload.items() if value is not None})
 
     params: list[click.Parameter] = [_option(field) for field in FIELDS[command] if field.name not in _ONLY_SERVED]
-    if command is Command.PUBLISH:
+    if command in _WITH_BODY:
         params.append(
             click.Option(["--json-body"], is_flag=True, help="Message and attributes are JSON: take the values.")
         )
+    if command is Command.PUBLISH:
         params.append(click.Option(["--binary"], is_flag=True, help="The message is bytes: take them as base64."))
     if command in (Command.PAUSE, Command.RESUME):
         params.append(click.Option(["--publish", "publishing"], is_flag=True, help="The same as --operation publish."))
@@ -146,6 +181,9 @@ def _option(field: Field) -> click.Option:
     if field.name in _FROM_FILES:
         text = f"{text}: TEXT, @FILE (@@ for a leading @), or standard input (-, or none)."
     if field.kind is Kind.FLAG:
+        if field.default:
+            names[0] = names[0].replace("--", "--no-", 1)
+            return click.Option(names, flag_value=False, type=bool, default=None, help=text)
         return click.Option(names, is_flag=True, default=None, help=text)
     kind: Any = {Kind.INTEGER: int, Kind.NUMBER: float}.get(field.kind, str)
     if field.name in _CHOICES:
@@ -215,12 +253,18 @@ def parse_json(text: str, option: str) -> Any:
         raise click.UsageError(f"{option} is not valid JSON: {error}") from None
 
 
+def _local_commands() -> list[click.Command]:
+    groups = {name: click.Group(name, help=text) for name, text in _GROUPS.items()}
+    commands: list[click.Command] = []
+    for command, (words, text) in _NAMES.items():
+        first, _, second = words.partition(" ")
+        made = _local_command(command, second or first, text)
+        if second:
+            groups[first].add_command(made)
+        else:
+            commands.append(made)
+    return [*commands, *groups.values()]
+
+
 #: The commands of ``postroomd local``.
-LOCAL_COMMANDS: Final[list[click.Command]] = [_local_command(command, *named) for command, named in _NAMES.items()]
-LOCAL_COMMANDS.append(
-    click.Group(
-        "policy",
-        commands=[_local_command(command, *named) for command, named in _POLICY_NAMES.items()],
-        help="Show or change the policy of a queue.",
-    )
-)
+LOCAL_COMMANDS: Final = _local_commands()
