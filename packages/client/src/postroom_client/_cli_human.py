@@ -172,8 +172,9 @@ def _describe_policy(data):
 def _describe_schedules(data):
     rows = []
     for schedule in data.get("schedules") or []:
+        last = moment(schedule["lastMs"]) if schedule.get("lastMs") else u"-"
         row = [cell(schedule.get(name)) for name in ("name", "queue", "cron", "timezone", "missed")]
-        rows.append(row + [moment(schedule.get("lastMs")) if schedule.get("lastMs") else u"-", moment(schedule.get("nextMs"))])
+        rows.append(row + [last, moment(schedule.get("nextMs"))])
     if not rows:
         return u"no schedules"
     headers = [u"name", u"queue", u"cron", u"time zone", u"missed", u"last", u"next"]
