@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from postroom_common.errors import CommandError
+from postroom_common.events import EventType
 from postroom_common.protocol import OPERATOR_COMMANDS, Command, ErrorCode, State, resolve_command
 
 from .access import Principal, is_operator
 from .calls import Answer, Call
+from .chores.lapses import lapsed
 from .clock import Clock, Now
 from .context import Context, Decision, Draft, no_message
 from .engine import decide, decide_lost
@@ -21,11 +23,13 @@ from .housekeeping import CHORES, DUTIES
 from .ids import Ids
 from .journal import Journal
 from .policies import Policies
+from .rates import Rates
 from .repeats import Repeats
 from .replies import reply_to
 from .reserve import Reserve
 from .stores.base import BodyLost, BodyUnread, Store
 from .unread import Unread
+from .verbs.consume import TimeOver
 from .vitals import DaemonVitals
 from .waiters import Waiters
 
@@ -33,7 +37,7 @@ log = logging.getLogger(__name__)
 
 #: Delayed messages that one group makes ready; the rest follows in the next.
 PROMOTE_LIMIT: Final = 500
-#: Messages without a body that one request passes over.
+#: Messages without a body, or whose time is over, that one request passes over.
 LOST_LIMIT: Final = 100
 #: Refusals that say nothing of the request: a repeat is tried again.
 _PASSING: Final = frozenset({ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.ANSWER_LOST})
@@ -56,6 +60,7 @@ class Parts:
     ids: Ids
     waiters: Waiters = field(default_factory=Waiters)
     rounds: dict[str, Any] = field(default_factory=dict)
+    rates: Rates = field(default_factory=Rates)
     unread: Unread = field(default_factory=Unread)
 
 
@@ -70,7 +75,10 @@ class Attempt:
         self._served: list[Call] = []
         self._told: dict[bytes, Answer] = {}  # answers to requests that made no event
         lead = parts.clock.mark(now, parts.root_id) if parts.journal.wants_roll() else None
+        self._published: list[str] = []  # the queue of each message
         self.group = Group(parts.store, now, parts.epoch, parts.journal.last_id, lead)
+        if parts.store.in_flight:
+            parts.store.in_flight.begin()
 
     def keep_house(self, chores: bool) -> None:
         """What is due without a request: delayed messages, leases that are over, waits that have ended; and the
@@ -80,6 +88,7 @@ class Attempt:
         for duty in (*DUTIES, *CHORES) if chores else DUTIES:
             for drafts in duty(self._context(Principal("", parts.daemon_uid))):
                 self.group.record(drafts)
+                self._count_published(drafts)
                 woken |= dict.fromkeys(_queues_of(drafts))
         for call in parts.waiters.over(now.engine):
             call.started_ns = time.monotonic_ns()
@@ -123,6 +132,8 @@ class Attempt:
         if call.command in OPERATOR_COMMANDS and not is_operator(who.uid, self._parts.daemon_uid):
             raise CommandError(ErrorCode.FORBIDDEN, f"{call.command} is for the user that the daemon runs as, and root")
         decision = self._decide_soundly(call.command, request.payload, who)
+        if call.command is Command.CONSUME_NEXT:
+            self._note_consumer(call)
         if decision.wait_until is not None:
             self._park(call, decision.wait_until)
             return None
@@ -137,7 +148,7 @@ class Attempt:
         """Decide. A message that cannot be delivered, since its body is lost, dies of it, and the next one is looked
         at; so does one whose body the disk has often not given. Raises ``CommandError``."""
         context = self._context(who)
-        unread = self._parts.unread
+        unread, lapses = self._parts.unread, 0
         for _ in range(LOST_LIMIT):
             try:
                 return decide(command, payload, context)
@@ -146,6 +157,13 @@ class Attempt:
                 if isinstance(error, BodyUnread) and not unread.note(error.key, self.now.engine):
                     raise CommandError(ErrorCode.STORAGE_FAILED, f"nothing was changed: {error}") from error
                 self.group.record([decide_lost(context, error.key)])
+            except TimeOver as error:
+                entry = self._parts.store.get(error.key)
+                assert entry is not None
+                self.group.record(lapsed(self._context(Principal("", self._parts.daemon_uid)), entry))
+                lapses += 1
+        if lapses:  # there are many more, which the next groups see to
+            return Decision(data=no_message(payload))
         raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
 
     def _record(self, call: Call, decision: Decision) -> Answer:
@@ -156,6 +174,8 @@ class Attempt:
             "digest": call.key.hex(),
         }
         events = self.group.record(decision.drafts, by, call.key, decision.reply, decision.more)
+        if call.command is not Command.IMPORT_STATE:  # what was published elsewhere is not published anew
+            self._count_published(decision.drafts)
         if call.command is Command.CONSUME_NEXT:
             for event in events:
                 self._parts.unread.forget(event["key"])
@@ -238,10 +258,36 @@ class Attempt:
             self._parts.waiters.remove(call)
         for call in self._served:
             self._parts.waiters.park(call)
+        for queue in self._published:
+            self._parts.rates.take(queue, -1)
+        if self._parts.store.in_flight:
+            self._parts.store.in_flight.take_back()
+
+    def _count_published(self, drafts: list[Draft]) -> None:
+        for draft in drafts:
+            if draft["type"] is EventType.PUBLISHED:
+                self._parts.rates.take(draft["queue"])
+                self._published.append(draft["queue"])
+
+    def _note_consumer(self, call: Call) -> None:
+        """Somebody asks a queue for messages."""
+        parts, consumer = self._parts, call.request.payload.get("consumerId")
+        if parts.store.in_flight and parts.store.queue(call.queue):
+            parts.store.in_flight.asks(call.queue, consumer or call.who.client_id, self.now.engine)
 
     def _context(self, who: Principal) -> Context:
         parts = self._parts
-        return Context(parts.store, self.now, who, parts.policies, parts.vitals, parts.ids, parts.rounds)
+        return Context(
+            parts.store,
+            self.now,
+            who,
+            parts.policies,
+            parts.vitals,
+            parts.ids,
+            parts.rounds,
+            rates=parts.rates,
+            waiters=parts.waiters,
+        )
 
 
 def _queues_of(drafts: list[Draft]) -> list[str]:

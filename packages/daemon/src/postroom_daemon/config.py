@@ -275,6 +275,11 @@ class Config:
         """What is configured of the policy of each queue."""
         return {name: queue.policy for name, queue in self.queues.items()}
 
+    @property
+    def rules(self) -> dict[str, dict[str, Any]]:
+        """The message schemas of queues, in the form of the C++ system."""
+        return {name: queue.schema for name, queue in self.queues.items() if queue.schema is not None}
+
     def values(self) -> dict[str, Any]:
         """Every setting's value by key, as JSON shows it."""
         found = {key: getattr(self.settings, name) for key, name in ATTRIBUTES.items()}

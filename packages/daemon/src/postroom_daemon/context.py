@@ -6,11 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from postroom_common.protocol import State
+
 from .access import Principal
 from .clock import Now
 from .ids import Ids
 from .policies import Policies
+from .rates import Rates
+from .records import Entry
 from .stores.base import Store
+from .waiters import Waiters
 
 Draft = dict[str, Any]
 """An event that has no id yet: its type and the fields of its type."""
@@ -37,9 +42,9 @@ class Decision:
     (engine ms) for a message.
 
     The answer to events is built from the last of them, or from all as ``reply`` says, which that one carries:
-    ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again. ``more`` is asked, each time
-    on the state that the drafts before it left, for those that follow in the same request, until it has none; it must
-    not raise.
+    ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again. ``more`` is asked, each
+    time on the state that the drafts before it left, for those that follow in the same request, until it has none; it
+    must not raise.
     """
 
     drafts: list[Draft] = field(default_factory=list)
@@ -54,13 +59,28 @@ class Decision:
 class Pending:
     """What the drafts of the request that is being decided will change, so that its next item sees it: ``queues`` to be
     made, messages and bytes ``added`` to each queue (dead ones not counted), ``claims`` with the key that makes them,
-    keys that are ``settled`` or dropped, and how many letters ``died`` in each queue."""
+    keys that are ``settled`` or dropped, how many letters ``died`` and how many messages were ``published`` in each
+    queue. ``ready`` has the oldest ready messages of a queue, in order, and ``fresh`` those of the request itself."""
 
     queues: set[str] = field(default_factory=set)
     added: dict[str, tuple[int, int]] = field(default_factory=dict)
     claims: dict[tuple[str, str], str] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     died: dict[str, int] = field(default_factory=dict)
+    published: dict[str, int] = field(default_factory=dict)
+    ready: dict[str, list[Entry]] = field(default_factory=dict)
+    fresh: dict[str, list[Entry]] = field(default_factory=dict)
+
+    def add(self, queue: str, messages: int, size: int) -> None:
+        """Note messages that come to a queue, or go if negative, and their bytes."""
+        before = self.added.get(queue, (0, 0))
+        self.added[queue] = (before[0] + messages, before[1] + size)
+
+    def take(self, entry: Entry) -> None:
+        """Note that a message goes."""
+        self.settled.add(entry.key)
+        if entry.state is not State.DEAD:
+            self.add(entry.queue, -1, -entry.size)
 
 
 @dataclass(slots=True)
@@ -76,3 +96,5 @@ class Context:
     rounds: dict[str, Any] = field(default_factory=dict)
     """How far the chores have come, each under a name of its own: kept while the root is open, no part of its state."""
     pending: Pending = field(default_factory=Pending)
+    rates: Rates = field(default_factory=Rates)
+    waiters: Waiters = field(default_factory=Waiters)

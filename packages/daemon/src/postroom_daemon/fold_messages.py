@@ -52,6 +52,8 @@ def _leased(event: Event, store: Store) -> None:
     entry.leased_at = event["engineMs"]
     entry.attempt = event["attempt"]
     store.update(entry, before)
+    if store.in_flight and entry.state is State.INFLIGHT:
+        store.in_flight.leases(entry.queue, entry.consumer_id, event["engineMs"])
 
 
 def _extended(event: Event, store: Store) -> None:
@@ -170,6 +172,8 @@ def _move(event: Event, store: Store, after: State | None, stays: bool = False) 
     if stays:
         after = before
     check_transition(before, event["type"], after)
+    if store.in_flight and before is State.INFLIGHT and after is not State.INFLIGHT:
+        store.in_flight.settles(entry.queue, entry.consumer_id)
     if after is not None:
         entry.state = after
     return entry, before

@@ -141,6 +141,11 @@ def _imported(event: Event, store: Store, policies: Policies, now: Now) -> dict[
     return {name: event[name] for name in ("queues", "messages", "skipped")}
 
 
+def _data(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    data: dict[str, Any] = reply["data"]
+    return data
+
+
 def _deliveries(
     events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
 ) -> dict[str, Any]:
@@ -197,6 +202,7 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
 
 #: How the answer is built from all events of a request, by what its last event's ``reply`` says.
 _WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {
+    "data": _data,
     "deliveries": _deliveries,
     "results": _results,
     "schedule": _schedule,

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from postroom_common.errors import PostroomError
+from postroom_common.protocol import State
 
 from .attempt import Parts
 from .backends import make_store
@@ -18,6 +19,7 @@ from .clock import Clock
 from .config import Config, Settings
 from .files import FULL_ERRNOS, Files
 from .ids import Ids
+from .in_flight import InFlight
 from .journal import Journal, JournalRefused, JournalUnknown
 from .journal_order import Owner
 from .locks import RootBusy, RootOfAnother, lock_root, lock_store
@@ -28,7 +30,7 @@ from .recovery import Recovery
 from .repeats import Repeats
 from .reserve import Reserve
 from .segments import list_segments
-from .stores.base import Store, StoreBusy, StoreDamaged, StoreError, StoreFull
+from .stores.base import Cursor, Store, StoreBusy, StoreDamaged, StoreError, StoreFull
 from .takeover import take_over
 from .traffic import TrafficLog
 from .vitals import DaemonVitals
@@ -136,7 +138,8 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         clock, repeats = sources.clock(), Repeats()
         recovery = Recovery(store, journal, _quarantine(config, files), repeats, sources.ids)
         recovery.run(clock)
-        policies = Policies(config.defaults, config.layers)
+        policies = Policies(config.defaults, config.layers, config.rules)
+        store.in_flight = _in_flight(store)
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         parts = Parts(
@@ -156,6 +159,20 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         opened.pop_all()  # they are the caller's from here
         reserve.care()
         return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, locks.pop_all())
+
+
+def _in_flight(store: Store) -> InFlight:
+    """Who holds how many messages."""
+    found = InFlight()
+    after: Cursor = ()
+    store.begin()
+    while True:
+        page, after = store.scan("", State.INFLIGHT, after, 1000)
+        found.holds(page)
+        if not after:
+            break
+    store.rollback()
+    return found
 
 
 def _reserve(config: Config, files: Files) -> Reserve:

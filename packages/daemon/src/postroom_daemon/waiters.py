@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 
 from .calls import Call
 
@@ -47,6 +48,15 @@ class Waiters:
     def on(self, queue: str) -> list[Call]:
         """The calls that wait on a queue, oldest first."""
         return list(self._by_queue.get(queue, {}).values())
+
+    def consumers(self, queue: str = "") -> Counter[tuple[str, str]]:
+        """How many calls wait, by queue and the name of the consumer, on one queue or on all ('')."""
+        lines = self._by_queue.items() if not queue else [(queue, self._by_queue.get(queue, {}))]
+        return Counter(
+            (name, call.request.payload.get("consumerId") or call.who.client_id)
+            for name, line in lines
+            for call in line.values()
+        )
 
     def over(self, now: int) -> list[Call]:
         """The calls whose wait has ended by ``now``; they are no longer parked."""

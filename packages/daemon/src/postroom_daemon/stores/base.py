@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from postroom_common.events import Event
 from postroom_common.protocol import State
 
 from ..files import FULL_ERRNOS
+from ..in_flight import InFlight
 from ..records import BodyReference, Entry, QueueRecord
 
 Cursor = tuple[str | int, ...]
@@ -80,6 +82,8 @@ class Store(ABC):
     #: The name that the configuration knows it by.
     name: ClassVar[str]
     applied: int = 0
+    #: Who holds how many messages, kept up by the fold once the root is open. No part of what is stored.
+    in_flight: InFlight | None = None
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -252,6 +256,17 @@ class Store(ABC):
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
         """The ready message that was published first, whoever may have it; of those that ``next_ready`` would give to
         ``consumer``, if one is given."""
+
+    def oldest(self, queue: str, limit: int) -> list[Entry]:
+        """At most ``limit`` ready messages, whoever may have them and whether or not it is their turn, in publish order
+        from the first. A store that can do better than look at them all does."""
+        found: list[Entry] = []
+        after: Cursor = ()
+        while True:
+            page, after = self.scan(queue, State.READY, after, 1000)
+            found = nsmallest(limit, found + page, key=lambda entry: entry.seq)
+            if not after:
+                return found
 
     # --- queues and single facts ------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""publish: a new message."""
+"""publish: a new message, and whether it is admitted."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -10,25 +11,98 @@ from postroom_common.body import CARRIED, Part, part_from_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import Policy
-from postroom_common.protocol import ErrorCode, message_key
+from postroom_common.protocol import ErrorCode, ReasonCode, State, message_key
 
+from ..admission import QueueFull, check_rate, check_size, make_room
 from ..context import Context, Decision, Draft
+from ..deduplication import Claim, claim_of, first_of
 from ..fields import Fields
+from ..records import FACT_DRAINING, Entry, QueueRecord
+from ..validation import check_body
 from .creation import queue_created
+from .endings import died, failure
+
+
+@dataclass(slots=True)
+class Item:
+    """What one message comes to: its events, the last of them its own, and what the reply says of it."""
+
+    drafts: list[Draft]
+    result: dict[str, Any]
 
 
 def publish(context: Context, fields: Fields) -> Decision:
-    """Add a message to a queue, which is made if it does not exist.
+    """Add a message to a queue, which is made if it does not exist. Raises as ``admit``."""
+    item = admit(context, fields)
+    if not item.drafts:
+        return Decision(data=item.result, once=True)
+    plain = item.drafts[-1]["type"] is EventType.PUBLISHED
+    return Decision(item.drafts, reply=None if plain else {"as": "data", "data": item.result})
 
-    Raises ``CommandError``: ERR_PAUSED, ERR_STORAGE_FULL, and for a body that cannot be kept.
+
+def admit(context: Context, fields: Fields) -> Item:
+    """Decide one message of a request, after those that ``context.pending`` knows of; it is noted there.
+
+    A duplicate makes no events. A message that the queue does not take, though its policy keeps it, is published and
+    dies at once. Raises ``CommandError``, then nothing was noted: ERR_PAUSED, ERR_DRAINING, ERR_STORAGE_FULL,
+    ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL, and for a body that cannot be kept.
     """
-    queue = fields["queue"]
-    record = context.store.queue(queue)
-    if record and record.publish_paused:
-        raise CommandError(ErrorCode.PAUSED, f"publishing to queue {queue!r} is paused")
+    queue, store, pending = fields["queue"], context.store, context.pending
+    record = store.queue(queue)
+    _refuse_while_closed(context, queue, record)
+    made = [] if record or queue in pending.queues else [queue_created(context, queue)]
+    policy = context.policies.effective(queue, record)
+    part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
+    claim = claim_of(context, policy, fields["deduplicationKey"], part)
+    first = first_of(context, queue, claim) if claim else None
+    if first:
+        return Item([], {**_named(first), "duplicate": True})
     if not context.vitals.room_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
-    envelope: dict[str, Any] = {"parts": [part_from_wire(fields["message"], fields["encoding"], fields["contentType"])]}
+    check_size(policy, queue, part)
+    invalid = check_body(context.policies, policy, queue, part)
+    check_rate(context, queue, policy)
+    draft, size = _published(context, fields, policy, part)
+    if invalid:
+        end = _end(context, draft, size, ReasonCode.VALIDATION_ERROR, invalid)
+        before: list[Draft] = []
+    else:
+        try:
+            before, end = make_room(context, queue, record, policy, size), []
+        except QueueFull as full:
+            before, end = [], _end(context, draft, size, ReasonCode.QUEUE_FULL, full.text)
+    kept = not end or end[-1]["type"] is EventType.DIED
+    if claim and kept:
+        draft["claim"] = claim.to_json()
+    item = Item([*made, *before, draft, *end], _told(draft["key"], end, kept))
+    _note(context, item, draft, claim if kept else None, size)
+    return item
+
+
+def _told(key: str, end: list[Draft], kept: bool) -> dict[str, Any]:
+    named = _named(key)
+    if not end:
+        return named
+    why = end[-1]["failure"]
+    state = State.DEAD if kept else "dropped"
+    return {**named, "state": state, "reasonCode": why["reasonCode"], "reason": why["reasonMessage"]}
+
+
+def _refuse_while_closed(context: Context, queue: str, record: QueueRecord | None) -> None:
+    if record and record.publish_paused:
+        raise CommandError(ErrorCode.PAUSED, f"publishing to queue {queue!r} is paused")
+    if context.store.fact(FACT_DRAINING):
+        raise CommandError(ErrorCode.DRAINING, "the daemon takes no new messages until the drain is ended")
+
+
+def _named(key: str) -> dict[str, Any]:
+    return {"messageId": key.rpartition(":")[2], "messageKey": key}
+
+
+def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> tuple[Draft, int]:
+    """The event of a new message, and the size of what is kept of it."""
+    queue = fields["queue"]
+    envelope: dict[str, Any] = {"parts": [part]}
     attributes = _attributes(fields["attributes"])
     if attributes:
         envelope["attributes"] = attributes
@@ -45,7 +119,6 @@ def publish(context: Context, fields: Fields) -> Decision:
         priority = _priority_of(attributes)
     if priority:
         draft["priority"] = priority
-    policy = context.policies.effective(queue, record)
     draft |= _times(context, fields, policy)
     if fields["targetConsumerId"]:
         draft["target"] = fields["targetConsumerId"]
@@ -56,8 +129,38 @@ def publish(context: Context, fields: Fields) -> Decision:
         draft["orderingKey"] = fields["orderingKey"]
     if fields["deduplicationKey"]:
         draft["deduplicationKey"] = fields["deduplicationKey"]
-    draft["message"] = orjson.Fragment(orjson.dumps(envelope))
-    return Decision([draft] if record else [queue_created(context, queue), draft])
+    body = orjson.dumps(envelope)
+    draft["message"] = orjson.Fragment(body)
+    return draft, len(body)
+
+
+def _entry(context: Context, draft: Draft, size: int) -> Entry:
+    """A message as it will be stored."""
+    state = State.DELAYED if "dueEngineMs" in draft else State.READY
+    claim = draft.get("claim", {})
+    held = claim.get("name", "") if "untilEngineMs" not in claim else ""
+    return Entry(draft["key"], draft["queue"], state, 0, 0, context.now.wall, context.now.engine, size=size, claim=held)
+
+
+def _end(context: Context, draft: Draft, size: int, code: ReasonCode, text: str) -> list[Draft]:
+    """What follows on the publishing of a message that its queue does not take."""
+    entry = _entry(context, draft, size)
+    return died(context, entry, failure(entry, code, text))
+
+
+def _note(context: Context, item: Item, draft: Draft, claim: Claim | None, size: int) -> None:
+    """Let the next item of the request see what this one changes."""
+    pending, queue = context.pending, draft["queue"]
+    if item.drafts[0]["type"] is EventType.QUEUE_CREATED:
+        pending.queues.add(queue)
+    pending.published[queue] = pending.published.get(queue, 0) + 1
+    if claim:
+        pending.claims[queue, claim.name] = draft["key"]
+    if item.drafts[-1] is draft:
+        entry = _entry(context, draft, size)
+        pending.add(queue, 1, size)
+        if entry.state is State.READY:
+            pending.fresh.setdefault(queue, []).append(entry)
 
 
 def _times(context: Context, fields: Fields, policy: Policy) -> Draft:

@@ -1,0 +1,101 @@
+"""Who holds how many messages of which queue: counted by the fold while a root is open, in memory.
+
+Leased dead letters are not counted. A transaction of the store that is taken back is taken back here as well.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Final
+
+from .records import Entry
+
+#: Consumers that are known at a time, each once for each of its queues; those that hold nothing are forgotten first.
+CONSUMERS_LIMIT: Final = 10_000
+
+
+@dataclass(slots=True)
+class Holder:
+    """A consumer of one queue: how many messages it holds, how many it was given since the start, and when it last
+    asked for one, and got one (engine ms; 0: not since the start)."""
+
+    held: int = 0
+    given: int = 0
+    asked: int = 0
+    given_at: int = 0
+
+
+class InFlight:
+    """The consumers by queue and name."""
+
+    def __init__(self) -> None:
+        self._holders: OrderedDict[tuple[str, str], Holder] = OrderedDict()
+        self._undo: list[tuple[Holder, int]] = []
+        self._changed: set[tuple[str, str]] = set()
+
+    def of(self, queue: str, consumer: str) -> int:
+        """How many messages a consumer holds."""
+        holder = self._holders.get((queue, consumer))
+        return holder.held if holder else 0
+
+    def consumers(self, queue: str = "") -> list[tuple[str, str, Holder]]:
+        """Queue, name and facts of all that are known, of one queue or of all ('')."""
+        return [(*key, holder) for key, holder in self._holders.items() if queue in ("", key[0])]
+
+    def asks(self, queue: str, consumer: str, now: int) -> None:
+        """A consumer asks for a message."""
+        self._holder(queue, consumer).asked = now
+
+    def leases(self, queue: str, consumer: str, now: int) -> None:
+        """A message is leased to a consumer."""
+        holder = self._holder(queue, consumer)
+        holder.held += 1
+        holder.given += 1
+        holder.given_at = now
+        self._note(queue, consumer, holder, 1)
+
+    def settles(self, queue: str, consumer: str) -> None:
+        """A consumer's lease has ended."""
+        holder = self._holder(queue, consumer)
+        holder.held -= 1
+        self._note(queue, consumer, holder, -1)
+
+    def holds(self, entries: list[Entry]) -> None:
+        """Messages that are leased at the start."""
+        for entry in entries:
+            self._holder(entry.queue, entry.consumer_id).held += 1
+
+    def begin(self) -> None:
+        """What was counted before stays."""
+        self._undo.clear()
+        self._changed.clear()
+
+    def take_back(self) -> None:
+        """What was counted since ``begin`` has not happened."""
+        for holder, count in self._undo:
+            holder.held -= count
+            holder.given -= max(count, 0)
+        self.begin()
+
+    def _note(self, queue: str, consumer: str, holder: Holder, count: int) -> None:
+        self._undo.append((holder, count))
+        self._changed.add((queue, consumer))
+
+    def _holder(self, queue: str, consumer: str) -> Holder:
+        holder = self._holders.get((queue, consumer))
+        if holder is None:
+            if len(self._holders) >= CONSUMERS_LIMIT:
+                self._forget_one()
+            holder = self._holders[queue, consumer] = Holder()
+        else:
+            self._holders.move_to_end((queue, consumer))
+        return holder
+
+    def _forget_one(self) -> None:
+        """Forget who was not heard of for longest and holds nothing, of a few that were not heard of for long."""
+        for _ in range(100):
+            key, holder = self._holders.popitem(last=False)
+            if not holder.held and key not in self._changed:
+                return
+            self._holders[key] = holder
