@@ -16,6 +16,7 @@ from postroom_common.protocol import queue_name_problem
 from postroom_common.settings import Setting, flatten, shown
 
 from .files import Files
+from .validation_schema import Pattern, check_schema
 
 CONFIG_NAME: Final = "config.json"
 
@@ -101,6 +102,7 @@ def _no_number_in(text: bytes) -> str | None:
 
 def _read_policy(policy: Mapping[str, Any], where: str, warn: Warn) -> Layer:
     layer = read_layer(policy, where, warn)
+    check_schema(layer, where)
     if layer.get(_RETENTION.key, _RETENTION.default) != _RETENTION.default:
         warn(f"{where}.{_RETENTION.key}: this version does not enforce it yet: dead letters stay until reprocessed")
     return layer
@@ -121,19 +123,30 @@ def _read_queues(entries: Any, where: str, warn: Warn) -> dict[str, QueueConfig]
         policy = _read_policy(_expect(entry.get("policy", {}), dict, f"{place}.policy"), f"{place}.policy", warn)
         schema = entry.get("messageSchema")
         if "messageSchema" in entry:
-            _check_schema(schema, f"{place}.messageSchema")
-            warn(f"{place}.messageSchema: this version does not check messages against it yet")
+            _check_rules(schema, f"{place}.messageSchema", warn)
         queues[name] = QueueConfig(policy, schema)
     return queues
 
 
-def _check_schema(schema: Any, where: str) -> None:
+def _check_rules(schema: Any, where: str, warn: Warn) -> None:
     _expect(schema, dict, where)
     _refuse_strangers(schema, ("name", "description", "rules"), where)
     for name in ("name", "description"):
         _expect(schema.get(name, ""), str, f"{where}.{name}")
     for number, rule in enumerate(_expect(schema.get("rules"), list, f"{where}.rules")):
-        _check_rule(rule, f"{where}.rules[{number}]")
+        place = f"{where}.rules[{number}]"
+        _check_rule(rule, place)
+        if rule["type"] == "pattern":
+            _check_pattern(rule["value"], f"{place}.value")
+        if rule["type"] == "custom":
+            warn(f"{place}: there are no custom validators: every message passes this rule")
+
+
+def _check_pattern(expression: str, where: str) -> None:
+    try:
+        Pattern(expression)
+    except ValueError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
 
 
 def _check_rule(rule: Any, where: str) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
-from .fold_queues import queue_of
+from .fold_queues import end_claim, queue_of
 from .lifecycle import check_transition
 from .records import BodyReference, Entry, QueueRecord, history_fact, with_failure
 from .stores.base import NotStored, Store
@@ -132,8 +132,10 @@ def _bring(entry: Entry, event: Event, before: State, store: Store) -> None:
         return
     if store.queue(target) is None:
         store.add_queue(QueueRecord(name=target, created_wall=event["wallMs"]))
-    entry.claim = ""  # it was made in the queue that it leaves, and moving makes none
     source, entry.queue = entry.queue, target
+    if entry.claim:  # it was made in the queue that it leaves, and moving makes none
+        end_claim(source, entry.claim, entry.key, store)
+        entry.claim = ""
     store.relocate(entry, source, before)
     store.touch_queue(target).used = event["engineMs"]
 

@@ -60,18 +60,24 @@ def note_claim(event: Event, store: Store) -> None:
     """Keep the claim that a message is published under, until a time or for as long as the message is there; or end
     the claim of a message that goes."""
     claim, queue = event["claim"], event["queue"]
-    name = claim if type(claim) is str else claim["name"]
-    kept = store.fact(claim_fact(queue, name))
     if type(claim) is str:
-        if kept and kept["key"] == event["key"]:
-            store.put_fact(claim_fact(queue, name), None)
+        end_claim(queue, claim, event["key"], store)
         return
+    name = claim["name"]
+    kept = store.fact(claim_fact(queue, name))
     if kept and kept["untilEngineMs"]:
         store.put_fact(claim_end_fact(kept["untilEngineMs"], queue, name), None)
     until = claim.get("untilEngineMs", 0)
     store.put_fact(claim_fact(queue, name), {"key": event["key"], "untilEngineMs": until})
     if until:
         store.put_fact(claim_end_fact(until, queue, name), True)
+
+
+def end_claim(queue: str, name: str, key: str, store: Store) -> None:
+    """End the claim of a message that goes."""
+    kept = store.fact(claim_fact(queue, name))
+    if kept and kept["key"] == key:
+        store.put_fact(claim_fact(queue, name), None)
 
 
 def _claims_ended(event: Event, store: Store) -> None:

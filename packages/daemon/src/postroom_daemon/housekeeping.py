@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from .chores.claims import claims_over
 from .chores.firing import due_schedules
 from .chores.idle import idle_queues
 from .chores.lapses import lapses
@@ -32,4 +33,4 @@ def leases_over(context: Context) -> Iterator[list[Draft]]:
 
 
 DUTIES: Final[tuple[Duty, ...]] = (leases_over, lapses)
-CHORES: Final[tuple[Duty, ...]] = (clock_steps, due_schedules, idle_queues)
+CHORES: Final[tuple[Duty, ...]] = (clock_steps, due_schedules, idle_queues, claims_over)

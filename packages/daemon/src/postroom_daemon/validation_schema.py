@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from postroom_common.errors import ConfigurationError
+from postroom_common.policy import Layer
+
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
 
@@ -42,6 +45,16 @@ class JsonSchema:
                 return [_told(error), "more may be wrong"]
         found = [_told(error) for error in self._validator.iter_errors(value)]
         return found if len(found) <= _FAULTS else [*found[:_FAULTS], f"{len(found) - _FAULTS} more"]
+
+
+def check_schema(layer: Layer, where: str) -> None:
+    """Raise ``ConfigurationError`` for a layer of a policy with a schema that cannot be used."""
+    schema = layer.get("validation.schema")
+    if schema:
+        try:
+            JsonSchema(schema)
+        except ValueError as error:
+            raise ConfigurationError(f"{where}.validation.schema: {error}") from None
 
 
 class Pattern:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from heapq import nsmallest
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 #: The fact that bodies lie in files: whoever does not know of them must not use the database.
 PAYLOADS_FACT: Final = "payloads"
-#: Priorities and targets that ``oldest_ready`` looks at before it settles for the oldest among them.
+#: Priorities and targets that ``oldest_ready`` and ``oldest`` look at before they settle for the oldest among them.
 _CLASSES_LIMIT = 256
 
 
@@ -274,23 +275,28 @@ class SqliteStore(SqliteGroups):
 
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
         if consumer is None:
-            firsts = [self._oldest(queue, blocked, "", everybody=True) for blocked in (0, 1)]
+            heads = [head for blocked in (0, 1) for head in self._heads(queue, blocked, "", everybody=True)]
         else:
-            firsts = [self._oldest(queue, 0, target, everybody=False) for target in {"", consumer}]
-        return min((one for one in firsts if one), key=lambda e: e.seq, default=None)
+            heads = [head for target in {"", consumer} for head in self._heads(queue, 0, target, everybody=False)]
+        return min(heads, key=lambda e: e.seq, default=None)
 
-    def _oldest(self, queue: str, blocked: int, target: str, everybody: bool) -> Entry | None:
-        """The oldest of a target, or of all targets from that one on. The pick index is grouped by target and priority,
-        and the head of each group is its oldest: one or two probes visit a group."""
-        oldest: Entry | None = None
+    def oldest(self, queue: str, limit: int) -> list[Entry]:
+        found: list[Entry] = []
+        for blocked in (0, 1):
+            for head in self._heads(queue, blocked, "", everybody=True):
+                rows = self._rows(self._sql.ready_behind[0], (queue, blocked, head.target, head.priority, -1, limit))
+                found = nsmallest(limit, found + [self._remember(row) for row in rows], key=lambda e: e.seq)
+        return found
+
+    def _heads(self, queue: str, blocked: int, target: str, everybody: bool) -> Iterator[Entry]:
+        """The oldest of each priority of a target, or of all targets from that one on. The pick index is grouped by
+        target and priority: one or two probes visit a group."""
         below = 2**63 - 1
         for _ in range(_CLASSES_LIMIT):
             head = self._one(self._sql.next_priority, (queue, blocked, target, below))
             if head is None and everybody:
                 head = self._one(self._sql.next_target, (queue, blocked, target))
             if head is None:
-                break
-            if oldest is None or head.seq < oldest.seq:
-                oldest = head
+                return
+            yield head
             target, below = head.target, head.priority
-        return oldest

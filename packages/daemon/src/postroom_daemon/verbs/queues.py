@@ -13,6 +13,7 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..records import QueueRecord, no_counts
 from ..replies import paused_to_wire, policy_to_wire
+from ..validation_schema import check_schema
 from .creation import queue_created
 
 
@@ -88,6 +89,7 @@ def set_policy(context: Context, fields: Fields) -> Decision:
     corrections: list[str] = []
     try:
         layer = read_layer(fields["policy"], "policy", corrections.append)
+        check_schema(layer, "policy")
     except ConfigurationError as error:
         raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if corrections:
