@@ -1,0 +1,201 @@
+"""Messages that are published a second time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from postroom_daemon.records import CLAIM, CLAIM_END
+from tests.conformance.bench import Bench
+
+MakeBench = Callable[..., Bench]
+WINDOW = {"deduplication": {"mode": "window", "windowSec": 10}}
+PRESENT = {"deduplication": {"mode": "while-present"}}
+
+
+@pytest.fixture(params=["sqlite", "memory", "filesystem", "hybrid"])
+def any_bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> Bench:
+    return make_bench(request.param).open()
+
+
+def put(bench: Bench, key: str = "k", queue: str = "q", **options: Any) -> tuple[str, bool]:
+    """The key of the message that stands for this one, and whether it was one before."""
+    data = bench.do("publish", queue=queue, deduplicationKey=key, **options)
+    return data["messageKey"], data.get("duplicate", False)
+
+
+def finish(bench: Bench, queue: str = "q") -> None:
+    lease = bench.do("consume_next", queue=queue)["lease"]
+    bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+
+
+def claims(bench: Bench) -> int:
+    return len(bench.store.facts(CLAIM, "", 100)) + len(bench.store.facts(CLAIM_END, "", 100))
+
+
+def test_without_a_policy_a_key_is_only_carried(any_bench: Bench) -> None:
+    first, second = put(any_bench), put(any_bench)
+    assert first[0] != second[0] and not second[1]
+    assert any_bench.do("consume_next", queue="q")["message"]["deduplicationKey"] == "k"
+
+
+def test_within_the_window_a_key_is_taken_once_also_when_its_message_is_gone(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=WINDOW)
+    key, _ = put(any_bench)
+    assert put(any_bench) == (key, True)
+    finish(any_bench)
+    any_bench.hands.pass_ms(9_999)
+    assert put(any_bench) == (key, True)
+    any_bench.hands.pass_ms(1)
+    other, duplicate = put(any_bench)
+    assert other != key and not duplicate
+
+
+def test_a_claim_survives_a_restart_and_the_loss_of_the_store(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=WINDOW)
+    key, _ = put(any_bench)
+    finish(any_bench)
+    any_bench.reopen(without_store=True)
+    assert put(any_bench) == (key, True)
+    any_bench.reopen()
+    assert put(any_bench) == (key, True)
+
+
+def test_a_duplicate_changes_nothing_and_its_repeat_gets_the_same(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=WINDOW)
+    put(any_bench)
+    events = len(any_bench.events())
+    sent = any_bench.send("publish", queue="q", deduplicationKey="k")
+    assert len(any_bench.events()) == events
+    any_bench.hands.pass_ms(20_000)  # by now it would be taken
+    again = any_bench.again(sent)
+    any_bench.run(again)
+    assert again.data == sent.data and sent.data["duplicate"] is True
+
+
+def test_while_a_message_is_there_its_key_is_taken_dead_or_alive(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=PRESENT)
+    key, _ = put(any_bench)
+    any_bench.hands.pass_ms(10**9)
+    assert put(any_bench) == (key, True)
+    lease = any_bench.do("consume_next", queue="q")["lease"]
+    assert put(any_bench) == (key, True)
+    any_bench.do("nack", messageKey=key, leaseId=lease["leaseId"])
+    assert put(any_bench) == (key, True)
+    any_bench.do("reprocess_dlq", messageKey=key)
+    finish(any_bench)
+    other, duplicate = put(any_bench)
+    assert other != key and not duplicate
+    assert claims(any_bench) == 1
+
+
+def test_keys_of_two_queues_are_two(any_bench: Bench) -> None:
+    for queue in ("q", "r"):
+        any_bench.do("set_policy", queue=queue, policy=WINDOW)
+    assert not put(any_bench)[1]
+    assert not put(any_bench, queue="r")[1]
+
+
+def test_a_refused_message_claims_nothing(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=WINDOW | {"limits": {"messages": 1}})
+    put(any_bench, key="first")
+    assert any_bench.send("publish", queue="q", deduplicationKey="k").code == "ERR_QUEUE_FULL"
+    assert put(any_bench, key="first")[1]  # it is in: there is nothing to refuse
+    finish(any_bench)
+    assert not put(any_bench)[1]
+
+
+def test_a_dead_letter_for_want_of_room_keeps_its_claim(any_bench: Bench) -> None:
+    limits = {"limits": {"messages": 1, "overflow": "dead-letter"}}
+    any_bench.do("set_policy", queue="q", policy=PRESENT | limits)
+    put(any_bench, key="first")
+    key, duplicate = put(any_bench)
+    assert not duplicate
+    assert put(any_bench) == (key, True)
+
+
+def test_what_is_dropped_for_want_of_room_can_be_published_again(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=PRESENT | {"limits": {"messages": 1, "overflow": "drop-oldest"}})
+    first, _ = put(any_bench, key="a")
+    put(any_bench, key="b")
+    second, duplicate = put(any_bench, key="a")
+    assert second != first and not duplicate
+
+
+def test_bodies_may_be_the_keys(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy={"deduplication": {"mode": "window", "content": True}})
+    publish = any_bench.publish
+    assert publish(message="text") == publish(message="text") != publish(message="other")
+    assert publish(message={"a": 1, "b": 2}) == publish(message={"b": 2, "a": 1}) != publish(message={"a": 1, "b": 3})
+    assert publish(message="text", priority=5) == publish(message="text")
+    assert publish(message="AAEC", encoding="base64") != publish(message="AAEC")
+    # A key goes before the body.
+    keyed = publish(message="text", deduplicationKey="k")
+    assert keyed != publish(message="text")
+    assert keyed == publish(message="another", deduplicationKey="k")
+
+
+def test_a_key_and_a_body_of_the_same_bytes_are_two(bench: Bench) -> None:
+    bench.do("set_policy", queue="q", policy={"deduplication": {"mode": "window", "content": True}})
+    assert bench.publish(message="same") != bench.publish(message="x", deduplicationKey="same")
+
+
+def test_the_second_of_a_batch_is_a_duplicate_of_the_first(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=PRESENT)
+    messages = [{"message": str(number), "deduplicationKey": key} for number, key in enumerate("aabca")]
+    sent = any_bench.send("publish_batch", queue="q", messages=messages)
+    results = sent.data["results"]
+    assert [one.get("duplicate", False) for one in results] == [False, True, False, False, True]
+    assert results[0]["messageKey"] == results[1]["messageKey"] == results[4]["messageKey"]
+    assert any_bench.do("status", queue="q")["metrics"]["ready"] == 3
+    any_bench.reopen()
+    again = any_bench.again(sent)
+    any_bench.run(again)
+    assert again.data == sent.data
+
+
+def test_in_a_batch_a_key_is_free_again_once_its_message_was_dropped(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=PRESENT | {"limits": {"messages": 1, "overflow": "drop-oldest"}})
+    messages = [{"deduplicationKey": key} for key in "aba"]
+    results = any_bench.do("publish_batch", queue="q", messages=messages)["results"]
+    assert len({one["messageKey"] for one in results}) == 3
+    assert put(any_bench, key="a") == (results[2]["messageKey"], True)
+
+
+def test_claims_that_are_over_go(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=WINDOW)
+    for number in range(7):
+        put(any_bench, key=str(number))
+        any_bench.hands.pass_ms(1000)
+    assert claims(any_bench) == 14
+    any_bench.hands.pass_ms(5500)  # three are over
+    any_bench.run()
+    assert claims(any_bench) == 8
+    assert any_bench.event_types().count("claims_ended") >= 1
+    any_bench.hands.pass_ms(20_000)
+    any_bench.run()
+    assert claims(any_bench) == 0
+    any_bench.reopen(without_store=True)
+    assert claims(any_bench) == 0
+
+
+def test_a_claim_that_was_made_anew_ends_at_its_new_time(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=WINDOW)
+    put(any_bench)
+    any_bench.hands.pass_ms(10_000)
+    key, duplicate = put(any_bench)  # the chore comes before it, or after: both come to the same
+    assert not duplicate
+    any_bench.hands.pass_ms(9_000)
+    any_bench.run()
+    assert put(any_bench) == (key, True)
+    assert claims(any_bench) == 2
+
+
+def test_moved_to_another_queue_it_claims_nothing_any_more(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=PRESENT)
+    key, _ = put(any_bench)
+    any_bench.do("move", messageKey=key, to="r")
+    assert claims(any_bench) == 0
+    assert not put(any_bench)[1]

@@ -1,0 +1,266 @@
+"""What a consume is admitted to: limits in flight, turns of ordering keys, the oldest now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from postroom_daemon import attempt, in_flight
+from postroom_daemon.chores import lapses
+from postroom_daemon.in_flight import InFlight
+from postroom_daemon.journal import JournalRefused
+from tests.conformance.bench import Bench, Sent
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture(params=["sqlite", "memory", "filesystem", "hybrid"])
+def any_bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> Bench:
+    return make_bench(request.param).open()
+
+
+def policy(bench: Bench, **groups: object) -> None:
+    bench.do("set_policy", queue="q", policy=groups)
+
+
+def consume(bench: Bench, consumer: str = "c", **options: Any) -> dict[str, Any] | None:
+    data = bench.do("consume_next", queue="q", consumerId=consumer, **options)
+    return data if data["message"] else None
+
+
+def settle(bench: Bench, delivery: dict[str, Any] | None, command: str = "ack", **options: Any) -> None:
+    assert delivery
+    lease = delivery["lease"]
+    bench.do(command, messageKey=lease["messageKey"], leaseId=lease["leaseId"], **options)
+
+
+def wait(bench: Bench, consumer: str = "c") -> Sent:
+    sent = bench.make("consume_next", queue="q", consumerId=consumer, waitMs=60_000)
+    bench.run(sent)
+    return sent
+
+
+def got(sent: Sent) -> str | None:
+    """The payload that a waiting consumer was served with."""
+    return sent.data["message"]["payload"] if sent.answers else None
+
+
+def publish(bench: Bench, *bodies: str, **options: Any) -> None:
+    for body in bodies:
+        bench.publish(message=body, **options)
+
+
+# --- limits in flight ---------------------------------------------------------------------------------------------
+
+
+def test_no_more_is_leased_than_a_queue_may_have_in_flight(any_bench: Bench) -> None:
+    policy(any_bench, limits={"inflight": 2})
+    publish(any_bench, "a", "b", "c")
+    first, second = consume(any_bench, "one"), consume(any_bench, "two")
+    assert first and second
+    assert consume(any_bench, "three") is None
+    settle(any_bench, first)
+    assert consume(any_bench, "three")
+
+
+def test_no_more_is_leased_to_a_consumer_than_its_part(any_bench: Bench) -> None:
+    policy(any_bench, limits={"inflightPerConsumer": 1})
+    publish(any_bench, "a", "b", "c")
+    first = consume(any_bench, "one")
+    assert consume(any_bench, "one") is None
+    assert consume(any_bench, "two")
+    settle(any_bench, first, "nack", requeue=True, delayMs=0)
+    assert consume(any_bench, "one")
+
+
+@pytest.mark.parametrize("end", ["ack", "nack", "requeue", "release", "expiry"])
+def test_whatever_ends_a_delivery_makes_room_and_serves_who_waits(end: str, any_bench: Bench) -> None:
+    policy(any_bench, limits={"inflight": 1})
+    publish(any_bench, "a", "b")
+    first = consume(any_bench, "one", visibilityTimeoutSec=5)
+    waiting = wait(any_bench, "two")
+    assert got(waiting) is None
+    if end == "expiry":
+        any_bench.hands.pass_ms(5000)
+        any_bench.run()
+    elif end == "requeue":
+        settle(any_bench, first, "nack", requeue=True)
+    else:
+        settle(any_bench, first, end)
+    assert got(waiting) == ("a" if end == "release" else "b")
+
+
+def test_a_consumers_own_settlement_serves_its_own_wait(any_bench: Bench) -> None:
+    policy(any_bench, limits={"inflightPerConsumer": 1})
+    publish(any_bench, "a", "b")
+    first = consume(any_bench)
+    waiting = wait(any_bench)
+    assert got(waiting) is None
+    settle(any_bench, first)
+    assert got(waiting) == "b"
+
+
+def test_one_at_its_limit_does_not_stand_in_the_way_of_another_who_waits(any_bench: Bench) -> None:
+    policy(any_bench, limits={"inflightPerConsumer": 1})
+    publish(any_bench, "a")
+    consume(any_bench, "one")
+    waits = [wait(any_bench, name) for name in ("one", "two")]
+    publish(any_bench, "b")
+    assert [got(one) for one in waits] == [None, "b"]
+
+
+def test_a_batch_stops_at_the_limit(any_bench: Bench) -> None:
+    policy(any_bench, limits={"inflight": 3})
+    publish(any_bench, *"abcde")
+    assert len(any_bench.do("consume_next", queue="q", max=10)["messages"]) == 3
+    assert any_bench.do("consume_next", queue="q", max=10)["messages"] == []
+
+
+def test_the_limit_is_exact_within_a_group(any_bench: Bench) -> None:
+    policy(any_bench, limits={"inflightPerConsumer": 2})
+    publish(any_bench, *"abcde")
+    sent = [any_bench.make("consume_next", queue="q", consumerId="c") for _ in range(4)]
+    any_bench.run(*sent)
+    assert [bool(one.data["message"]) for one in sent] == [True, True, False, False]
+
+
+def test_what_is_in_flight_counts_after_a_restart(any_bench: Bench) -> None:
+    policy(any_bench, limits={"inflightPerConsumer": 2})
+    publish(any_bench, "a", "b", "c")
+    first = consume(any_bench)
+    consume(any_bench)
+    any_bench.reopen(without_store=True)
+    assert consume(any_bench) is None
+    any_bench.reopen()
+    assert consume(any_bench) is None
+    settle(any_bench, first)
+    assert consume(any_bench)
+
+
+def test_a_group_that_is_taken_back_counts_for_nobody(any_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy(any_bench, limits={"inflightPerConsumer": 1})
+    publish(any_bench, "a", "b")
+
+    def refuse(*_: Any) -> Any:
+        raise JournalRefused(OSError(28, "No space left on device"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(any_bench.live.journal, "append", refuse)
+        assert any_bench.send("consume_next", queue="q", consumerId="c").code == "ERR_STORAGE_FULL"
+    delivery = consume(any_bench)
+    with monkeypatch.context() as patch:
+        patch.setattr(any_bench.live.journal, "append", refuse)
+        lease = delivery["lease"] if delivery else {}
+        refused = any_bench.send("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+        assert refused.code == "ERR_STORAGE_FULL"
+    assert consume(any_bench) is None
+    settle(any_bench, delivery)
+    assert consume(any_bench)
+
+
+def test_consumers_that_hold_nothing_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_flight, "CONSUMERS_LIMIT", 10)
+    counted = InFlight()
+    counted.leases("q", "holder", 1)
+    for number in range(50):
+        counted.begin()
+        counted.asks("q", f"c{number}", number)
+    known = {name for _, name, _ in counted.consumers("q")}
+    assert known == {"holder", *(f"c{number}" for number in range(41, 50))}
+    assert counted.of("q", "holder") == 1
+
+
+# --- order --------------------------------------------------------------------------------------------------------
+
+
+def test_every_so_many_deliveries_the_oldest_goes_first_also_after_a_restart(any_bench: Bench) -> None:
+    policy(any_bench, priority={"oldestEvery": 3})
+    publish(any_bench, "old")
+    publish(any_bench, *"abcdef", priority=9)
+    found = []
+    for _ in range(2):
+        delivery = consume(any_bench)
+        assert delivery
+        found.append(delivery["message"]["payload"])
+    any_bench.reopen(without_store=True)
+    for _ in range(4):
+        delivery = consume(any_bench)
+        assert delivery
+        found.append(delivery["message"]["payload"])
+    assert found == ["a", "b", "old", "c", "d", "e"]
+
+
+def test_the_oldest_for_another_consumer_is_not_given_away(any_bench: Bench) -> None:
+    policy(any_bench, priority={"oldestEvery": 1})
+    publish(any_bench, "theirs", targetConsumerId="other")
+    publish(any_bench, "mine")
+    delivery = consume(any_bench)
+    assert delivery and delivery["message"]["payload"] == "mine"
+
+
+def test_of_an_ordering_key_one_is_in_flight_and_its_failure_blocks_only_it(any_bench: Bench) -> None:
+    publish(any_bench, "a1", "a2", orderingKey="a")
+    publish(any_bench, "b1", orderingKey="b")
+    publish(any_bench, "free")
+    first = consume(any_bench)
+    assert first and first["message"]["payload"] == "a1"
+    settle(any_bench, first, "nack", requeue=True, delayMs=60_000)
+    others = [consume(any_bench) for _ in range(3)]
+    assert [one["message"]["payload"] if one else None for one in others] == ["b1", "free", None]
+    any_bench.hands.pass_ms(60_000)
+    again = consume(any_bench)
+    assert again and again["message"]["payload"] == "a1"
+    assert consume(any_bench) is None
+
+
+@pytest.mark.parametrize("end", ["ack", "nack"])
+def test_whoever_waits_is_served_when_a_key_is_freed(end: str, any_bench: Bench) -> None:
+    publish(any_bench, "a1", "a2", orderingKey="a")
+    first = consume(any_bench)
+    waiting = wait(any_bench, "other")
+    assert got(waiting) is None
+    settle(any_bench, first, end)  # a nack lets it die: a dead letter blocks nothing
+    assert got(waiting) == "a2"
+
+
+def test_a_key_is_freed_by_the_last_failed_delivery(any_bench: Bench) -> None:
+    policy(any_bench, retry={"limit": 1})
+    publish(any_bench, "a1", "a2", orderingKey="a")
+    consume(any_bench, visibilityTimeoutSec=1)
+    waiting = wait(any_bench, "other")
+    any_bench.hands.pass_ms(1000)
+    any_bench.run()
+    assert got(waiting) == "a2"
+
+
+# --- nothing whose time is over -----------------------------------------------------------------------------------
+
+
+def test_what_has_not_lapsed_yet_is_not_delivered_though_its_time_is_over(
+    any_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lapses, "LAPSES_LIMIT", 2)
+    publish(any_bench, *"abcde", ttlMs=1000)
+    publish(any_bench, "fresh")
+    any_bench.hands.pass_ms(1000)
+    delivery = consume(any_bench)
+    assert delivery and delivery["message"]["payload"] == "fresh"
+    assert any_bench.do("status", queue="q")["metrics"]["dlq"] == 5
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "max"])
+def test_where_very_many_are_over_a_request_ends_without_a_message(
+    many: bool, any_bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lapses, "LAPSES_LIMIT", 1)
+    monkeypatch.setattr(attempt, "LOST_LIMIT", 2)
+    publish(any_bench, *"abcdefg", ttlMs=1000)
+    any_bench.hands.pass_ms(1000)
+    options = {"max": 5} if many else {}
+    data = any_bench.do("consume_next", queue="q", waitMs=1000, **options)
+    assert data == ({"messages": []} if many else {"message": None})
+    assert any_bench.do("status", queue="q")["metrics"] == {
+        "ready": 3, "delayed": 0, "inflight": 0, "held": 0, "dlq": 4,
+    }  # fmt: skip
