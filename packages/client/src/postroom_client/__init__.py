@@ -1,7 +1,7 @@
 """Client of the Postroom message queue: files in a mailbox directory, nothing but the standard library."""
 
 from ._codec import Binary
-from ._delivery import Delivery
+from ._delivery import Delivery, Reject, Retry
 from .client import Client, Request
 from .errors import (
     ERRORS_BY_CODE,
@@ -21,6 +21,7 @@ from .errors import (
     MessageNotFound,
     MessageTooLarge,
     NoAnswer,
+    NoReply,
     ParseError,
     Paused,
     PostroomError,
@@ -30,12 +31,14 @@ from .errors import (
     RateLimited,
     RequestRejected,
     RequestTimeout,
+    RequestWithdrawn,
     ScheduleNotFound,
     ServerError,
     StorageFailed,
     StorageFull,
     UnknownCommand,
     ValidationFailed,
+    WorkerFailed,
 )
 
 __version__ = "0.1.0"
@@ -61,6 +64,7 @@ __all__ = [
     "MessageNotFound",
     "MessageTooLarge",
     "NoAnswer",
+    "NoReply",
     "ParseError",
     "Paused",
     "PostroomError",
@@ -68,14 +72,18 @@ __all__ = [
     "QueueNotEmpty",
     "QueueNotFound",
     "RateLimited",
+    "Reject",
     "Request",
     "RequestRejected",
     "RequestTimeout",
+    "RequestWithdrawn",
+    "Retry",
     "ScheduleNotFound",
     "ServerError",
     "StorageFailed",
     "StorageFull",
     "UnknownCommand",
     "ValidationFailed",
+    "WorkerFailed",
     "__version__",
 ]

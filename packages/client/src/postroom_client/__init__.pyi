@@ -1,5 +1,5 @@
 from ._codec import Binary
-from ._delivery import Delivery
+from ._delivery import Delivery, Reject, Retry
 from .client import Client, Request
 from .errors import (
     ERRORS_BY_CODE,
@@ -19,6 +19,7 @@ from .errors import (
     MessageNotFound,
     MessageTooLarge,
     NoAnswer,
+    NoReply,
     ParseError,
     Paused,
     PostroomError,
@@ -28,12 +29,14 @@ from .errors import (
     RateLimited,
     RequestRejected,
     RequestTimeout,
+    RequestWithdrawn,
     ScheduleNotFound,
     ServerError,
     StorageFailed,
     StorageFull,
     UnknownCommand,
     ValidationFailed,
+    WorkerFailed,
 )
 
 __version__: str
@@ -59,6 +62,7 @@ __all__ = [
     "MessageNotFound",
     "MessageTooLarge",
     "NoAnswer",
+    "NoReply",
     "ParseError",
     "Paused",
     "PostroomError",
@@ -66,14 +70,18 @@ __all__ = [
     "QueueNotEmpty",
     "QueueNotFound",
     "RateLimited",
+    "Reject",
     "Request",
     "RequestRejected",
     "RequestTimeout",
+    "RequestWithdrawn",
+    "Retry",
     "ScheduleNotFound",
     "ServerError",
     "StorageFailed",
     "StorageFull",
     "UnknownCommand",
     "ValidationFailed",
+    "WorkerFailed",
     "__version__",
 ]

@@ -103,13 +103,14 @@ _KIND_WORDS = {
     "string": "a string",
     "queue name": "a string",
     "object": "a dict",
+    "array": "a list",
 }
 
 
 def _is_kind(kind, value):
     if kind == "boolean" or isinstance(value, bool):
         return kind == "boolean" and isinstance(value, bool)
-    types = {"integer": integer_types, "number": integer_types + (float,), "object": (dict,)}
+    types = {"integer": integer_types, "number": integer_types + (float,), "object": (dict,), "array": (list, tuple)}
     return isinstance(value, types.get(kind, (text_type, str)))
 
 
@@ -131,6 +132,12 @@ def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, pa
     if PY2 and _has_surrogate(data):
         raise InvalidArgument("text cannot be sent: it has half a surrogate pair")
     return data
+
+
+def encoded_length(value):
+    """The bytes that a value takes in a request. Raises ``InvalidArgument`` for what cannot be sent."""
+    data = _encode_json(_checked(value, "", _DEPTH_LIMIT))
+    return len(data.encode("utf-8", "replace") if isinstance(data, text_type) else data)
 
 
 def _checked(value, where, depth):

@@ -17,6 +17,9 @@ class Delivery:
     type: str | None
     version: str | int | float | None
     trace_id: str | None
+    traceparent: str | None
+    correlation_id: str | None
+    reply_to: str | None
     deduplication_key: str | None
     timestamp: str | int | float | None
     target_consumer_id: str | None
@@ -24,4 +27,14 @@ class Delivery:
     consumer_id: str
     lease_until: int
     lease_until_engine_ms: int | None
+    settled: bool
+    lease_lost: bool
+    received_at: float
     def __init__(self, data: Mapping[str, Any]) -> None: ...
+    def lease_length(self) -> float: ...
+
+class Reject(Exception): ...
+
+class Retry(Exception):
+    delay_ms: int | None
+    def __init__(self, reason: str = "", delay_ms: int | None = None) -> None: ...

@@ -1,5 +1,5 @@
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, overload
 
 from ._delivery import Delivery
 from ._methods import Methods
@@ -20,8 +20,16 @@ class MessageMethods(Methods):
         trace_id: str | None = None,
         deduplication_key: str | None = None,
         timestamp: str | float | None = None,
+        traceparent: str | None = None,
+        correlation_id: str | None = None,
+        reply_to: str | None = None,
+        ttl_ms: int | None = None,
+        deliver_at: int | None = None,
+        ordering_key: str | None = None,
+        target_fallback_ms: int | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]: ...
+    @overload
     def consume_next(
         self,
         queue: str,
@@ -30,8 +38,22 @@ class MessageMethods(Methods):
         wait_ms: int | None = None,
         wait_lock: bool | None = True,
         payload_as: str | None = "value",
+        max: None = None,
         timeout: float | None = None,
     ) -> Delivery | None: ...
+    @overload
+    def consume_next(
+        self,
+        queue: str,
+        consumer_id: str | None = None,
+        visibility_timeout_sec: float | None = None,
+        wait_ms: int | None = None,
+        wait_lock: bool | None = True,
+        payload_as: str | None = "value",
+        *,
+        max: int,
+        timeout: float | None = None,
+    ) -> list[Delivery]: ...
     def ack(
         self,
         message_key: str | Delivery,
@@ -46,6 +68,7 @@ class MessageMethods(Methods):
         consumer_id: str | None = None,
         reason: str | None = None,
         requeue: bool | None = None,
+        delay_ms: int | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]: ...
     def release(

@@ -10,11 +10,13 @@ from ._exchange import Exchange
 from ._files import explain_missing, mailbox_error, make_box, read_to_end, unlink_if_possible
 from ._protocol import DEAD_DIR, REQUEST_SUFFIX, REQUESTS_DIR, RESPONSES_DIR
 from ._watch import open_watch
-from .errors import BadResponse, DaemonNotRunning, MailboxError, RequestRejected, RequestTimeout
+from .errors import BadResponse, DaemonNotRunning, MailboxError, RequestRejected, RequestTimeout, RequestWithdrawn
 
 #: The largest response that is read into memory.
 RESPONSE_BYTES_LIMIT = 128 * 1024 * 1024
 _REASON_BYTES_LIMIT = 64 * 1024
+#: A request that is withdrawn may be in the middle of being executed: its answer is waited for so long.
+_LATE_S = 0.2
 
 
 class Mailbox(object):
@@ -29,11 +31,12 @@ class Mailbox(object):
         self._pid = os.getpid()
         self._closed = False
 
-    def exchange(self, request, timeout_s, keep):
+    def exchange(self, request, timeout_s, keep, give_up=None):
         """Put ``request`` and return the bytes of its response, within ``timeout_s``.
 
-        Unless ``keep``, a request that was given up leaves the mailbox, so that it is not executed later.
-        Raises ``RequestTimeout``, ``DaemonNotRunning``, ``RequestRejected``, ``BadResponse`` or ``MailboxError``.
+        Unless ``keep``, a request that was given up leaves the mailbox, so that it is not executed later; ``give_up``
+        is asked each second at least. Raises ``RequestWithdrawn``, ``RequestTimeout``, ``DaemonNotRunning``,
+        ``RequestRejected``, ``BadResponse`` or ``MailboxError``.
         """
         if self._pid != os.getpid():
             self._leave_parent()
@@ -60,6 +63,13 @@ class Mailbox(object):
                     if data is None:
                         raise self._failure(request, exchange, timeout_s)
                 if data is not None:
+                    answered = True
+                    return data
+                if give_up and give_up():
+                    exchange.withdraw()
+                    data = self._take_late(response, watch)
+                    if data is None:
+                        raise RequestWithdrawn("the request was withdrawn before it was answered", request)
                     answered = True
                     return data
                 if monotonic() >= exchange.inspect_at:
@@ -137,6 +147,15 @@ class Mailbox(object):
             raise BadResponse("%s is larger than %d bytes" % (path, RESPONSE_BYTES_LIMIT))
         unlink_if_possible(path)
         return data
+
+    def _take_late(self, path, watch):
+        """The response to a request that was withdrawn, which the daemon may just have been about to answer."""
+        until = monotonic() + _LATE_S
+        while True:
+            data = self._take(path)
+            if data is not None or monotonic() >= until:
+                return data
+            watch.wait(until - monotonic())
 
     def _reason(self, file_name):
         """Why the daemon set a request aside, or None when it did not or that may not be read."""

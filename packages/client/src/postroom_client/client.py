@@ -8,11 +8,13 @@ from binascii import hexlify
 from . import _codec, _lock
 from ._compat import native_path
 from ._methods import check_timeout
+from ._methods_batches import BatchMethods
 from ._methods_daemon import DaemonMethods
 from ._methods_deadletters import DeadLetterMethods
 from ._methods_messages import MessageMethods
 from ._methods_queues import QueueMethods
 from ._methods_schedules import ScheduleMethods
+from ._methods_work import WorkMethods
 from ._protocol import REQUEST_BYTES_DEFAULT, REQUEST_SUFFIX
 from ._transport import Mailbox
 from .errors import InvalidArgument, NoAnswer
@@ -39,7 +41,9 @@ class Request(object):
         return "<Request %s of %s>" % (self.request_id, self.client_id)
 
 
-class Client(MessageMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, DaemonMethods):
+class Client(
+    MessageMethods, BatchMethods, WorkMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, DaemonMethods
+):
     """A client of the daemon that serves the mailbox at ``ipc_root``.
 
     Every method is a command of the protocol, takes the fields of the command's payload by their Python names
@@ -66,6 +70,7 @@ class Client(MessageMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, D
         self._own_box_used = False
         self._answer_may_come = False
         self._mailbox = Mailbox(self.ipc_root, polling)
+        self._replies = None
         self._closed = False
 
     @property
@@ -106,10 +111,11 @@ class Client(MessageMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, D
         lock = bool(payload.get("waitMs") and payload.get("waitLock") is True)
         return Request(client_id, request_id, file_name, data, lock)
 
-    def send(self, request, timeout=None, keep=False):
+    def send(self, request, timeout=None, keep=False, give_up=None):
         """Send a ``Request``, for the first time or again, and return the reply's data.
 
-        A request that gets no answer in time is withdrawn, so that it is not executed later, unless ``keep``.
+        A request that gets no answer in time is withdrawn, so that it is not executed later, unless ``keep``. So it is
+        once ``give_up()`` is true, which is asked each second: ``RequestWithdrawn`` is raised then.
         """
         if self._closed:
             raise InvalidArgument("this client is closed")
@@ -117,7 +123,7 @@ class Client(MessageMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, D
         if request.client_id == self._own_id:
             self._own_box_used = True
         try:
-            answer = self._mailbox.exchange(request, timeout_s, keep)
+            answer = self._mailbox.exchange(request, timeout_s, keep, give_up)
         except NoAnswer:
             self._answer_may_come = True
             raise

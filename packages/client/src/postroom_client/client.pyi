@@ -1,14 +1,16 @@
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from typing_extensions import Self
 
+from ._methods_batches import BatchMethods
 from ._methods_daemon import DaemonMethods
 from ._methods_deadletters import DeadLetterMethods
 from ._methods_messages import MessageMethods
 from ._methods_queues import QueueMethods
 from ._methods_schedules import ScheduleMethods
+from ._methods_work import WorkMethods
 
 class Request:
     client_id: str
@@ -27,7 +29,9 @@ class Request:
         sent: bool = False,
     ) -> None: ...
 
-class Client(MessageMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, DaemonMethods):
+class Client(
+    MessageMethods, BatchMethods, WorkMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, DaemonMethods
+):
     ipc_root: str
     timeout: float
     max_request_bytes: int
@@ -56,7 +60,13 @@ class Client(MessageMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, D
         timeout: float | None = None,
         request_id: str | None = None,
     ) -> Request: ...
-    def send(self, request: Request, timeout: float | None = None, keep: bool = False) -> dict[str, Any]: ...
+    def send(
+        self,
+        request: Request,
+        timeout: float | None = None,
+        keep: bool = False,
+        give_up: Callable[[], bool] | None = None,
+    ) -> dict[str, Any]: ...
     def is_daemon_running(self) -> bool | None: ...
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...

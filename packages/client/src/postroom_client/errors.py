@@ -50,6 +50,18 @@ class RequestRejected(NoAnswer):
     """The daemon set the request aside without an answer; the text holds its reason."""
 
 
+class RequestWithdrawn(NoAnswer):
+    """The caller gave the request up before it was answered."""
+
+
+class NoReply(PostroomError):
+    """Nobody has answered a ``Client.request`` in time. It may have been worked on, or be worked on still."""
+
+
+class WorkerFailed(PostroomError):
+    """A process of a worker ended with an error."""
+
+
 class ServerError(PostroomError):
     """The daemon refused a request: ``code`` for programs, ``message`` for people."""
 

@@ -13,13 +13,17 @@ from postroom_common.protocol import Command
 
 from .context import Context, Decision, Draft
 from .fields import Fields, read_fields
-from .verbs import consume, deadletters, imports, publish, queues, schedules, settle, state
+from .verbs import batches, deadletters, imports, publish, queues, schedules, settle, state
 
 VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.PUBLISH: publish.publish,
-    Command.CONSUME_NEXT: consume.consume_next,
+    Command.PUBLISH_BATCH: batches.publish_batch,
+    Command.CONSUME_NEXT: batches.consume_next,
     Command.ACK: settle.ack,
+    Command.ACK_BATCH: batches.ack_batch,
+    Command.ACK_AND_PUBLISH: batches.ack_and_publish,
     Command.NACK: settle.nack,
+    Command.NACK_BATCH: batches.nack_batch,
     Command.RELEASE: settle.release,
     Command.EXTEND_LEASE: settle.extend_lease,
     Command.STATUS: queues.status,
@@ -52,7 +56,7 @@ QUESTIONS: Final = frozenset(
     }
 )
 #: Commands that bring messages: on a full disk they wait, and all others go on.
-BRINGING: Final = frozenset({Command.PUBLISH, Command.IMPORT_STATE})
+BRINGING: Final = frozenset({Command.PUBLISH, Command.PUBLISH_BATCH, Command.ACK_AND_PUBLISH, Command.IMPORT_STATE})
 
 
 def decide(command: Command, payload: dict[str, Any], context: Context) -> Decision:
