@@ -241,7 +241,7 @@ FIELDS = {
             "deduplicationKey",
             "deduplication_key",
             "string",
-            "application's key of this fact, carried through",
+            "application's key of this fact: by policy, a second one is not stored",
             False,
             "",
         ),
