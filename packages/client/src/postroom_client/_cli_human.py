@@ -19,6 +19,9 @@ def _describe_publish(data):
 
 
 def _describe_consume(data):
+    if data.get("messages"):
+        now_ms = data.get("engineNowMs")
+        return u"\n\n".join(_describe_consume(dict(one, engineNowMs=now_ms)) for one in data["messages"])
     message = data.get("message")
     if not message:
         return u"nothing to consume"
@@ -74,6 +77,19 @@ def _describe_nack(data):
         if isinstance(end_ms, int) and isinstance(now_ms, int):
             return u"delayed: delivered again in %s" % duration(end_ms - now_ms)
     return cell(state) if state else u"done"
+
+
+def _describe_results(data):
+    rows = []
+    for number, result in enumerate(data.get("results") or []):
+        error = result.get("error")
+        if error:
+            said = u"%s: %s" % (cell(error.get("code")), cell(error.get("message")))
+        else:
+            words = [cell(result[name]) for name in ("messageKey", "state") if name in result]
+            said = u" ".join(words + ([u"(duplicate)"] if result.get("duplicate") else [])) or u"acknowledged"
+        rows.append((u"%d" % number, said))
+    return pairs(rows)
 
 
 def _describe_release(data):
@@ -161,12 +177,24 @@ def _operations(data, paused):
 
 
 def _describe_policy(data):
+    if data.get("explanation"):
+        return _describe_explanation(data["explanation"])
     override = dict(flatten(data.get("override") or {}))
     rows = [
         (cell(name), cell(value) + (u"  (set at run time)" if name in override else u""))
         for name, value in flatten(data.get("policy") or {})
     ]
     return pairs(rows) or u"-"
+
+
+def _describe_explanation(explanation):
+    rows = []
+    for name in sorted(explanation):
+        one = explanation[name]
+        layer = u"set at run time" if one.get("layer") == "override" else cell(one.get("layer"))
+        place = [quote(cell(one[word])) for word in ("pattern", "name") if word in one]
+        rows.append([cell(name), cell(one.get("value")), u" ".join([layer] + place)])
+    return table([u"key", u"value", u"from"], rows)
 
 
 def _describe_schedules(data):
@@ -189,6 +217,10 @@ def _describe_schedule(data):
 
 _DESCRIBERS = {
     "publish": _describe_publish,
+    "publish_batch": _describe_results,
+    "ack_batch": _describe_results,
+    "nack_batch": _describe_results,
+    "ack_and_publish": _describe_results,
     "consume_next": _describe_consume,
     "ack": _describe_ack,
     "nack": _describe_nack,

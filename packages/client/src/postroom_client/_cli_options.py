@@ -6,7 +6,7 @@ import os
 import sys
 
 from . import __version__
-from ._cli_words import GROUPS, HELP, option_names
+from ._cli_words import GROUPS, HELP, WORK, option_names
 from ._cli_words import SUBCOMMANDS as SUBCOMMANDS
 from ._codec import encode_base64
 from ._compat import ordered_dict
@@ -56,6 +56,7 @@ def parse(arguments):
 
     Raises ``UsageError``; exits with 0 after ``--help`` or ``--version``.
     """
+    arguments = _in_full(arguments)
     try:
         options = _parse_all(arguments)
     except UsageError:
@@ -66,6 +67,32 @@ def parse(arguments):
         missing = "policy needs get or set" if getattr(options, "word", None) else "a command is missing"
         raise UsageError(missing + _SEE_HELP % "postroom")
     return options
+
+
+def _in_full(arguments):
+    """``policy QUEUE`` is short for ``policy get --queue QUEUE``; a queue named get or set needs the long form."""
+    position = _position_of_word(arguments)
+    word, queue = arguments[position : position + 1], arguments[position + 1 : position + 2]
+    if word != ["policy"] or not queue or queue[0] in ("get", "set") or queue[0].startswith("-"):
+        return arguments
+    return arguments[: position + 1] + ["get", "--queue"] + arguments[position + 1 :]
+
+
+def _position_of_word(arguments):
+    """Where the command stands, behind the options before it."""
+    position = 0
+    while position < len(arguments) and arguments[position].startswith("-"):
+        position += 2 if arguments[position] in ("--ipc-root", "--timeout", "--client-id") else 1
+    return position
+
+
+def split(arguments):
+    """The arguments for ``parse``, and behind ``--`` the program that ``work`` is to run: None for other commands."""
+    position = _position_of_word(arguments)
+    if arguments[position : position + 1] != ["work"]:
+        return arguments, None
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:end], arguments[end + 1 :]
 
 
 def _parse_all(arguments, lenient=False):
@@ -108,14 +135,30 @@ def _make_parser(arguments, lenient):
         own.set_defaults(command=command)
         if word in arguments:  # only one of them is used: the others need no options
             _add_fields(own, command, lenient)
+    _add_work(words, "work" in arguments, lenient)
     return parser
 
 
-def _add_common(parser):
+def _add_work(words, wanted, lenient):
+    """``postroom work``, which is no command of the protocol: its --timeout is that of the program that it runs."""
+    common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
+    _add_common(common, without="--timeout")
+    own = words.add_parser(
+        "work", help=WORK, parents=[common], formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    own.set_defaults(command="work")
+    if wanted:
+        from ._cli_work import add_options
+
+        add_options(own, lenient)
+
+
+def _add_common(parser, without=None):
     add = parser.add_argument
     hidden = argparse.SUPPRESS
     add("--ipc-root", default=hidden, metavar="DIR", help="the mailbox (default: POSTROOM_IPC_ROOT, or ./ipc)")
-    add("--timeout", default=hidden, type=int, metavar="MS", help="milliseconds to wait for the answer (30000)")
+    if without != "--timeout":
+        add("--timeout", default=hidden, type=int, metavar="MS", help="milliseconds to wait for the answer (30000)")
     add("--client-id", default=hidden, metavar="ID", help="who sends (default: cli-<uid>)")
     add("--json", action="store_true", default=hidden, help="print one JSON object on one line")
     add("--wait-daemon", action="store_true", default=hidden, help="wait for a daemon that does not run yet")

@@ -47,6 +47,9 @@ SUBCOMMANDS = (
 #: Words that others follow, and what they are about.
 GROUPS = {"policy": "show or set a queue's policy", "schedule": "messages that are published by the clock"}
 
+#: What ``postroom work`` does, which is no command of the protocol.
+WORK = "run a program for each message of a queue"
+
 #: Shorter names; each field also has the option of its own name (--delay-ms).
 SHORT_OPTIONS = {
     "delayMs": "--delay",

@@ -102,6 +102,8 @@ class Processes(object):
             status = 0
         except KeyboardInterrupt:
             status = 0
+        except SystemExit as error:
+            status = error.code if isinstance(error.code, int) else 1
         except BaseException:
             traceback.print_exc()
         finally:

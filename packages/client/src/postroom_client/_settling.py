@@ -17,6 +17,14 @@ _HALVES = re.compile(
 )
 
 
+class CannotWork(BaseException):
+    """No message can be worked on: raised by a worker's handler, it gives this one back untried and ends the worker."""
+
+
+#: Ends that are not the message's fault.
+_UNTRIED = (CannotWork, GeneratorExit, KeyboardInterrupt)
+
+
 def settle(client, delivery, error=None, requeue=True):
     """Settle a delivery after the work on it: acknowledged without an ``error``.
 
@@ -28,7 +36,7 @@ def settle(client, delivery, error=None, requeue=True):
         return
     if error is None:
         until_answered(client, delivery, lambda: client.ack(delivery))
-    elif isinstance(error, (GeneratorExit, KeyboardInterrupt)):
+    elif isinstance(error, _UNTRIED):
         until_answered(client, delivery, lambda: client.release(delivery))
     elif isinstance(error, Reject):
         until_answered(client, delivery, lambda: client.nack(delivery, reason=reason_of(error)))

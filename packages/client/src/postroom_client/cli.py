@@ -33,6 +33,7 @@ def main(arguments=None):
 
 
 def _run(arguments):
+    arguments, program = cli_options.split(arguments)
     try:
         options = cli_options.parse(arguments)
     except cli_options.UsageError as error:
@@ -40,30 +41,55 @@ def _run(arguments):
     as_json = getattr(options, "json", False)
     word = cli_options.command_words(options)
     try:
-        payload = cli_options.payload(options)
+        if program is None:
+            payload = cli_options.payload(options)
+        else:
+            _check_work(options, program)
         with _make_client(options) as client:
             if not getattr(options, "wait_daemon", False) and client.is_daemon_running() is False:
                 hint = "; start postroomd, name another --ipc-root, or wait with --wait-daemon"
                 missing = explain_missing(client.ipc_root, hint)
                 raise DaemonNotRunning(missing or "no daemon serves %s%s" % (client.ipc_root, hint))
+            if program is not None:
+                return _work(client, options, program, as_json)
             data = _call(client, options.command, payload, _timeout_s(options, payload))
             if as_json:
                 _write_json({"ok": True, "command": word, "data": data})
             elif getattr(options, "raw", False):
-                _write_body(data)
+                for one in data.get("messages") or [data]:
+                    _write_body(one)
             else:
                 write(describe(options.command, data))
             if options.command == "health" and data.get("status") != "ok":
                 return cli_options.EXIT_ERROR
+            if any("error" in result for result in data.get("results") or ()):
+                return cli_options.EXIT_ERROR
             if options.command != "consume_next":
                 return cli_options.EXIT_OK
-            if not data.get("message"):
+            if not data.get("message") and not data.get("messages"):
                 return cli_options.EXIT_NOTHING
             if options.ack:
                 return _acknowledge(client, data)
             return cli_options.EXIT_OK
     except (PostroomError, cli_options.UsageError) as error:
         return _fail(error, word, as_json)
+
+
+def _check_work(options, program):
+    from ._cli_work import problem
+
+    wrong = problem(options, program)
+    if wrong:
+        raise cli_options.UsageError(wrong)
+
+
+def _work(client, options, program, as_json):
+    from ._cli_work import work
+
+    count = work(client, options, program, as_json)
+    if as_json:
+        _write_json({"ok": True, "command": "work", "data": {"messages": count}})
+    return cli_options.EXIT_OK
 
 
 def _make_client(options):
@@ -77,7 +103,7 @@ def _call(client, command, payload, timeout_s):
         return client.call(command, payload, timeout_s)
     except RequestTimeout as error:
         text = "no answer in %g s" % timeout_s
-        if command == "publish":
+        if command in ("publish", "publish_batch"):
             text += ": it may have been executed; publishing again may store it twice"
         elif command not in _CHANGING_NOTHING:
             text += ": it may have been executed"
@@ -102,7 +128,8 @@ def _timeout_s(options, payload):
 def _acknowledge(client, data):
     # The message is printed first: should this fail, it is delivered again and not lost.
     try:
-        client.ack(data["message"]["messageKey"], lease_id=(data.get("lease") or {}).get("leaseId"))
+        for one in data.get("messages") or [data]:
+            client.ack(one["message"]["messageKey"], lease_id=(one.get("lease") or {}).get("leaseId"))
     except PostroomError as error:
         write(u"postroom: not acknowledged, it will be delivered again: " + in_our_words(_text_of(error)), sys.stderr)
         return cli_options.EXIT_ERROR

@@ -1,0 +1,231 @@
+"""A command that is run for a message: its standard input, its environment, its end."""
+
+import errno
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import tempfile
+
+from ._codec import Binary
+from ._compat import PY2, close_fd, monotonic, poll, read_fd, set_close_on_exec, text_type, write_all
+from ._delivery import Reject, Retry
+from ._settling import CannotWork, bounded
+
+#: The exit status of a command to which its message is no good: EX_DATAERR of sysexits.h.
+REJECTED_STATUS = 65
+#: Seconds between the request to end, when a command's time is over, and the kill.
+GRACE_S = 10.0
+#: The longest attributes that stand in the environment, in bytes: the system takes no variable beyond 128 KiB.
+ATTRIBUTES_BYTES = 100000
+_LOOK_EVERY_S = 1.0
+_TAIL_BYTES = 4096
+
+#: Variables of a command's environment, and the fields of the message that they hold.
+VARIABLES = (
+    ("MESSAGE_KEY", "messageKey"),
+    ("MESSAGE_ID", "messageId"),
+    ("QUEUE", "queue"),
+    ("ATTEMPT", "attempt"),
+    ("ATTRIBUTES", "attributes"),
+    ("PRIORITY", "priority"),
+    ("CREATED_AT", "createdAt"),
+    ("CONTENT_TYPE", "contentType"),
+    ("TYPE", "type"),
+    ("VERSION", "version"),
+    ("TIMESTAMP", "timestamp"),
+    ("TRACE_ID", "traceId"),
+    ("TRACEPARENT", "traceparent"),
+    ("CORRELATION_ID", "correlationId"),
+    ("REPLY_TO", "replyTo"),
+    ("DEDUPLICATION_KEY", "deduplicationKey"),
+    ("TARGET_CONSUMER_ID", "targetConsumerId"),
+)
+
+
+class Command(object):
+    """Called with a delivery it runs the command, and raises what ``settle`` makes of its end.
+
+    Between ``with`` and its end the signals wake it. ``is_stopping`` gives the signal that is to be passed on, if any.
+    """
+
+    def __init__(self, arguments, ipc_root, timeout_s=None, quiet=False):
+        self._arguments = arguments
+        self._ipc_root = ipc_root
+        self._timeout_s = timeout_s
+        self._quiet = quiet
+        self._woken_fd = self._wake_fd = -1
+        self.is_stopping = lambda: None
+
+    def __enter__(self):
+        self._woken_fd, self._wake_fd = os.pipe()
+        for fd in (self._woken_fd, self._wake_fd):
+            set_close_on_exec(fd)
+            _do_not_block(fd)
+        self._before = (signal.signal(signal.SIGCHLD, lambda number, frame: None), signal.set_wakeup_fd(self._wake_fd))
+        return self
+
+    def __exit__(self, *exc_info):
+        handler, wakeup_fd = self._before
+        signal.set_wakeup_fd(wakeup_fd)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL if handler is None else handler)
+        close_fd(self._woken_fd)
+        close_fd(self._wake_fd)
+
+    def __call__(self, delivery):
+        with tempfile.TemporaryFile() as body:
+            body.write(_bytes_of(delivery.payload))
+            body.seek(0)
+            process = self._start(body, self._environment(delivery))
+        said = _Said(process.stderr.fileno())
+        try:
+            timed_out, stopped = self._attend(process, said)
+        except BaseException:
+            _signal_group(process, signal.SIGKILL)
+            process.wait()
+            raise
+        finally:
+            said.read()
+            process.stderr.close()
+        self._judge(process.returncode, said.last_line(), timed_out, stopped)
+
+    def _start(self, body, environment):
+        options = {"preexec_fn": _be_apart} if PY2 else {"start_new_session": True}
+        try:
+            return subprocess.Popen(
+                self._arguments,
+                stdin=body,
+                stdout=2 if self._quiet else None,
+                stderr=subprocess.PIPE,
+                env=environment,
+                close_fds=not PY2,  # there it is slow, and all descriptors are closed by themselves
+                **options
+            )
+        except (IOError, OSError) as error:
+            raise CannotWork("cannot run %r: %s" % (self._arguments[0], os.strerror(error.errno)))
+
+    def _environment(self, delivery):
+        """The daemon's mailbox and the facts of the message beside what this process has. All as bytes."""
+        prefix = b"POSTROOM_"
+        environment = dict(os.environ if PY2 else os.environb)
+        for name, field in VARIABLES:
+            variable = prefix + name.encode("ascii")
+            environment.pop(variable, None)
+            value = delivery.message.get(field)
+            if value is None:
+                continue
+            text = value if isinstance(value, text_type) else text_type(value)
+            data = text.encode("utf-8")
+            if b"\0" not in data and not (name == "ATTRIBUTES" and len(data) > ATTRIBUTES_BYTES):
+                environment[variable] = data
+        root = self._ipc_root
+        environment[prefix + b"IPC_ROOT"] = root if isinstance(root, bytes) else os.fsencode(root)
+        return environment
+
+    def _attend(self, process, said):
+        """Wait for the end of the process: whether its time was over, and the signal that was passed on to it."""
+        end_at = None if self._timeout_s is None else monotonic() + self._timeout_s
+        kill_at = passed_on = None
+        while process.poll() is None:
+            now = monotonic()
+            stop_signal = self.is_stopping()
+            if stop_signal is not None and passed_on is None:
+                passed_on = stop_signal
+                _signal_group(process, stop_signal)
+            if end_at is not None and now >= end_at and kill_at is None:
+                kill_at = now + GRACE_S
+                _signal_group(process, signal.SIGTERM)
+            if kill_at is not None and now >= kill_at:
+                _signal_group(process, signal.SIGKILL)
+            next_at = end_at if kill_at is None else kill_at
+            self._wait(said, _LOOK_EVERY_S if next_at is None else max(0.001, min(_LOOK_EVERY_S, next_at - now)))
+        return kill_at is not None, passed_on
+
+    def _wait(self, said, wait_s):
+        poller = select.poll()
+        poller.register(self._woken_fd, select.POLLIN)
+        if said.fd is not None:
+            poller.register(said.fd, select.POLLIN)
+        poll(poller, wait_s)
+        _read(self._woken_fd)
+        said.read()
+
+    def _judge(self, status, last_line, timed_out, stopped):
+        """Raise what the end of a command means for its message, unless it succeeded."""
+        if status == 0:
+            return
+        if timed_out:
+            how = "ended after %g s, as its time was over" % self._timeout_s
+        elif status < 0:
+            how = "killed by signal %d" % -status
+        else:
+            how = "exit status %d" % status
+        if stopped is not None and status in (-stopped, 128 + stopped):
+            raise CannotWork(how)  # because of our own end: the message was not tried
+        reason = bounded(u"%s: %s" % (how, last_line) if last_line else text_type(how))
+        if status == REJECTED_STATUS and not timed_out:
+            raise Reject(reason)
+        raise Retry(reason)
+
+
+class _Said(object):
+    """What a command writes to its standard error: passed through, and the end of it kept."""
+
+    def __init__(self, fd):
+        self.fd = fd
+        self._tail = b""
+        _do_not_block(fd)
+
+    def read(self):
+        """Take what there is."""
+        while self.fd is not None:
+            data = _read(self.fd)
+            if data is None:
+                return
+            if not data:
+                self.fd = None
+                return
+            self._tail = (self._tail + data)[-_TAIL_BYTES:]
+            try:
+                write_all(2, data)
+            except (IOError, OSError):
+                pass  # nobody reads it any more: that is not the command's fault
+
+    def last_line(self):
+        """The last line that is not empty."""
+        lines = [line.strip() for line in self._tail.decode("utf-8", "replace").splitlines()]
+        return ([u""] + [line for line in lines if line])[-1]
+
+
+def _bytes_of(body):
+    if isinstance(body, Binary):
+        return body.data
+    return body if isinstance(body, bytes) else body.encode("utf-8")
+
+
+def _be_apart():
+    os.setsid()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; programs expect that they do not
+
+
+def _signal_group(process, number):
+    try:
+        os.killpg(process.pid, number)
+    except OSError as error:
+        if error.errno not in (errno.ESRCH, errno.EPERM):
+            raise
+
+
+def _do_not_block(fd):
+    fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_NONBLOCK)
+
+
+def _read(fd):
+    """What can be read now: None for nothing yet, empty at the end."""
+    try:
+        return read_fd(fd, 65536)
+    except (IOError, OSError) as error:
+        if error.errno not in (errno.EAGAIN, errno.EWOULDBLOCK):
+            raise
+        return None
