@@ -24,6 +24,6 @@ class QueueMethods(Methods):
         """Set keys of a queue's policy over the daemon's configuration; ``{}`` takes them all back."""
         return self._send("set_policy", timeout, queue=queue, policy=policy)
 
-    def get_policy(self, queue, timeout=None):
-        """A queue's policy in effect, and what was set by ``set_policy``."""
-        return self._send("get_policy", timeout, queue=queue)
+    def get_policy(self, queue, explain=None, timeout=None):
+        """A queue's policy in effect, and what was set by ``set_policy``; ``explain``: where each key comes from."""
+        return self._send("get_policy", timeout, queue=queue, explain=explain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -234,6 +234,27 @@ class Policy:
             "validation": {"schema": self.schema, "onFailure": self.on_invalid},
             "expireAfterIdleSec": _seconds(self.expire_after_idle_ms),
         }
+
+
+def explained(layers: Sequence[tuple[dict[str, str], Layer]]) -> dict[str, dict[str, Any]]:
+    """Of each key, what comes of ``layers``, each with where it comes from: its ``value`` and that. Keys that no layer
+    sets come from the layer ``default``."""
+    from_: dict[str, dict[str, str]] = {key.key: {"layer": "default"} for key in POLICY_KEYS}
+    stated: Layer = {key.key: key.default for key in POLICY_KEYS}
+    for origin, layer in layers:
+        stated |= layer
+        from_ |= dict.fromkeys(layer, origin)
+    initial, longest = "retry.initialDelaySec", "retry.maxDelaySec"
+    if stated[initial] > stated[longest]:
+        from_[initial], from_[longest] = from_[longest], from_[initial]
+    tree = Policy.from_layers(stated).to_wire()
+    return {path: {"value": value_at(tree, path), **origin} for path, origin in from_.items()}
+
+
+def value_at(tree: dict[str, Any], path: str) -> Any:
+    """The value at a dotted path of a policy in the shape of the configuration file."""
+    group, _, name = path.rpartition(".")
+    return (tree[group] if group else tree)[name]
 
 
 def dlq_name(queue: str, policy: Policy) -> str:

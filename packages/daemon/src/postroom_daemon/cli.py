@@ -17,7 +17,7 @@ import click
 
 from postroom_common.errors import ConfigurationError, PostroomError
 from postroom_common.policy import Policy
-from postroom_common.protocol import PROTOCOL_VERSION
+from postroom_common.protocol import PROTOCOL_VERSION, queue_name_problem
 
 from .cli_backup import backup_command, restore
 from .cli_local import LOCAL_COMMANDS, always_json_option
@@ -42,6 +42,9 @@ INITIAL_KEYS: Final = (
 )
 
 _PACKAGES: Final = {"postroomd": "postroom-daemon", "postroom-common": "postroom-common"}
+
+#: The policy key whose value may fill a page.
+_LONG_KEY: Final = "validation.schema"
 
 _log = logging.getLogger(__name__)
 
@@ -139,13 +142,19 @@ def init(root: Path) -> None:
 
 @main.command("check-config")
 @json_option
+@click.option("--queue", metavar="NAME", help="Show the policy of a queue of this name, and where each key is from.")
 @configured
-def check_config(source: Source, as_json: bool) -> None:
+def check_config(source: Source, as_json: bool, queue: str | None) -> None:
     """Show the configuration in force.
 
     That is every setting's value and source, the policies of the configured queues, and all warnings. Changes
     nothing. Exits with 2 when `run` would refuse the configuration.
+
+    With --queue: the policy of one queue, by the configuration alone, without what was set at run time.
     """
+    problem = queue_name_problem(queue) if queue is not None else None
+    if problem:
+        raise click.UsageError(f"--queue: {problem}")
     try:
         config = source.load()
     except ConfigurationError as error:
@@ -153,7 +162,9 @@ def check_config(source: Source, as_json: bool) -> None:
             click.echo(json.dumps({"ok": False, "error": str(error)}))
             raise SystemExit(2) from None
         raise
-    if as_json:
+    if queue is not None:
+        _show_policy(config, queue, as_json)
+    elif as_json:
         click.echo(json.dumps({"ok": True, **_described(config)}))
     else:
         click.echo("\n".join(_described_lines(config)))
@@ -257,15 +268,33 @@ def _initial_tree() -> dict[str, Any]:
     return tree | {"policyDefaults": Policy.from_layers().to_wire(), "queues": []}
 
 
+def _show_policy(config: Config, queue: str, as_json: bool) -> None:
+    from .policies import Policies
+
+    explanation = Policies(config.defaults, config.queues, config.patterns).explain(queue, {})
+    if as_json:
+        click.echo(json.dumps({"ok": True, "queue": queue, "explanation": explanation}))
+        return
+    values = {key: json.dumps(one["value"]) for key, one in explanation.items()}
+    widths = max(map(len, values)), max(len(value) for key, value in values.items() if key != _LONG_KEY)
+    for key, one in explanation.items():
+        place = next((json.dumps(one[word], ensure_ascii=False) for word in ("pattern", "name") if word in one), "")
+        click.echo(f"{key:{widths[0]}}  {values[key]:{widths[1]}}  {one['layer']} {place}".rstrip())
+
+
 def _described(config: Config) -> dict[str, Any]:
+    from .policies import Policies
+
+    policies = Policies(config.defaults, config.queues, config.patterns)
     values = config.values().items()
-    policies = {name: Policy.from_layers(config.defaults, one.policy) for name, one in config.queues.items()}
+    patterns = {one.text: Policy.from_layers(config.defaults, one.policy) for one in config.patterns}
     return {
         "root": str(config.root),
         "file": str(config.file) if config.file else None,
         "settings": {key: {"value": value, "source": config.sources[key]} for key, value in values},
         "policyDefaults": Policy.from_layers(config.defaults).to_wire(),
-        "queues": {name: {"policy": policy.to_wire()} for name, policy in policies.items()},
+        "queues": {name: {"policy": policies.effective(name, None).to_wire()} for name in config.queues},
+        "patterns": {text: {"policy": policy.to_wire()} for text, policy in patterns.items()},
         "warnings": list(config.warnings),
     }
 
@@ -278,6 +307,7 @@ def _described_lines(config: Config) -> list[str]:
         lines.append(f"{key:{width}}  {json.dumps(entry['value'])}  ({entry['source']})")
     lines += ["", f"policyDefaults  {json.dumps(shown['policyDefaults'])}"]
     lines += [f"queue {name}  {json.dumps(entry['policy'])}" for name, entry in shown["queues"].items()]
+    lines += [f"pattern {text}  {json.dumps(entry['policy'])}" for text, entry in shown["patterns"].items()]
     return [
         *lines,
         "",

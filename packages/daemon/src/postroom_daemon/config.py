@@ -18,7 +18,8 @@ from postroom_common.policy import Layer
 from postroom_common.protocol import DEAD_DIR, REQUEST_BYTES_CEILING, REQUEST_BYTES_DEFAULT, REQUESTS_DIR, RESPONSES_DIR
 from postroom_common.settings import Setting
 
-from .config_file import CONFIG_NAME, ConfigFile, QueueConfig, read_config_file, warn_of_clashes
+from .config_file import CONFIG_NAME, ConfigFile, read_config_file, warn_of_clashes
+from .queue_config import PatternConfig, QueueConfig
 
 #: Backends by every name that they are known by.
 BACKENDS: Final = {
@@ -264,21 +265,12 @@ class Config:
     warnings: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     file: Path | None = None
+    patterns: tuple[PatternConfig, ...] = ()
 
     @property
     def quarantine_root(self) -> Path:
         """Where what cannot be used is kept."""
         return self.root / "quarantine"
-
-    @property
-    def layers(self) -> dict[str, Layer]:
-        """What is configured of the policy of each queue."""
-        return {name: queue.policy for name, queue in self.queues.items()}
-
-    @property
-    def rules(self) -> dict[str, dict[str, Any]]:
-        """The message schemas of queues, in the form of the C++ system."""
-        return {name: queue.schema for name, queue in self.queues.items() if queue.schema is not None}
 
     def values(self) -> dict[str, Any]:
         """Every setting's value by key, as JSON shows it."""
@@ -328,11 +320,12 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     defaults = dict(content.defaults)
     if sources["lease.visibilityTimeoutSec"] != "default":
         defaults.setdefault("visibilityTimeoutSec", values["lease.visibilityTimeoutSec"])
-    warn_of_clashes(defaults, content.queues, warnings.append)
+    warn_of_clashes(defaults, content.queues, content.patterns, warnings.append)
     if values["journal.durability"] != "commit":
         warnings.append("journal.durability: answered requests can be lost at a power cut unless it is commit")
     settings = Settings(**{ATTRIBUTES[key]: value for key, value in values.items()})
-    return Config(root, settings, defaults, content.queues, tuple(warnings), sources, path if read else None)
+    file = path if read else None
+    return Config(root, settings, defaults, content.queues, tuple(warnings), sources, file, content.patterns)
 
 
 def _parse(known: Setting, text: str, where: str, warnings: list[str]) -> Any:

@@ -16,6 +16,7 @@ from postroom_common.protocol import queue_name_problem
 from postroom_common.settings import Setting, flatten, shown
 
 from .files import Files
+from .queue_config import PatternConfig, QueueConfig, first_match
 from .validation_schema import Pattern, check_schema
 
 CONFIG_NAME: Final = "config.json"
@@ -39,20 +40,14 @@ SCHEMA_RULES: Final[dict[str, tuple[str, str] | None]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class QueueConfig:
-    """What the file says of one queue: the keys of its policy that are set, and its message schema."""
-
-    policy: Layer
-    schema: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file's content: settings by key (types not yet checked), the policy of all queues, and single queues."""
+    """A file's content: settings by key (types not yet checked), the policy of all queues, single queues, and queues by
+    patterns of their names in the order of the file."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     defaults: Layer = field(default_factory=dict)
     queues: Mapping[str, QueueConfig] = field(default_factory=dict)
+    patterns: tuple[PatternConfig, ...] = ()
 
 
 def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> ConfigFile:
@@ -73,21 +68,30 @@ def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> Co
     values = flatten(tree, table, f"{path}: ", elsewhere=("policyDefaults", "queues"))
     defaults = _expect(tree.get("policyDefaults", {}), dict, f"{path}: policyDefaults")
     layer = _read_policy(defaults, f"{path}: policyDefaults", warn)
-    return ConfigFile(values, layer, _read_queues(tree.get("queues", []), f"{path}: queues", warn))
+    return ConfigFile(values, layer, *_read_queues(tree.get("queues", []), f"{path}: queues", warn))
 
 
-def warn_of_clashes(defaults: Layer, queues: Mapping[str, QueueConfig], warn: Warn) -> None:
+def warn_of_clashes(
+    defaults: Layer, queues: Mapping[str, QueueConfig], patterns: tuple[PatternConfig, ...], warn: Warn
+) -> None:
     """Tell of policies whose delays stand the wrong way round, and of queues named like another's dead letters."""
-    for name, layer in {"policyDefaults": {}, **{f"queue {name}": one.policy for name, one in queues.items()}}.items():
+    layers = {f"queue {name}": _under(patterns, name) | one.policy for name, one in queues.items()}
+    layers |= {f"pattern {one.text}": one.policy for one in patterns}
+    for where, layer in {"policyDefaults": {}, **layers}.items():
         delays = {key.key: key.default for key in POLICY_KEYS} | defaults | layer
         initial, longest = delays["retry.initialDelaySec"], delays["retry.maxDelaySec"]
         if initial > longest:
             shown_delays = f"retry.initialDelaySec {initial:.15g} is above retry.maxDelaySec {longest:.15g}"
-            warn(f"{name}: {shown_delays}; they are swapped")
-    for name, one in queues.items():
-        dead = dlq_name(name, Policy.from_layers(defaults, one.policy))
+            warn(f"{where}: {shown_delays}; they are swapped")
+    for name in queues:
+        dead = dlq_name(name, Policy.from_layers(defaults, layers[f"queue {name}"]))
         if dead in queues:
             warn(f"queue {name}: its dead letters are addressed as {dead}, which is also a queue; rename one of them")
+
+
+def _under(patterns: tuple[PatternConfig, ...], queue: str) -> Layer:
+    found = first_match(patterns, queue)
+    return found.policy if found else {}
 
 
 def _no_number_in(text: bytes) -> str | None:
@@ -108,24 +112,32 @@ def _read_policy(policy: Mapping[str, Any], where: str, warn: Warn) -> Layer:
     return layer
 
 
-def _read_queues(entries: Any, where: str, warn: Warn) -> dict[str, QueueConfig]:
+def _read_queues(entries: Any, where: str, warn: Warn) -> tuple[dict[str, QueueConfig], tuple[PatternConfig, ...]]:
     queues: dict[str, QueueConfig] = {}
+    patterns: dict[str, PatternConfig] = {}
     for number, entry in enumerate(_expect(entries, list, where)):
         place = f"{where}[{number}]"
         _expect(entry, dict, place)
-        _refuse_strangers(entry, ("name", "policy", "messageSchema"), place)
-        name = _expect(entry.get("name"), str, f"{place}.name")
-        problem = queue_name_problem(name)
+        _refuse_strangers(entry, ("name", "pattern", "policy", "messageSchema"), place)
+        if "name" in entry and "pattern" in entry:
+            raise ConfigurationError(f"{place}: has a name and a pattern; give it one of them")
+        kind = "pattern" if "pattern" in entry else "name"
+        word = _expect(entry.get(kind), str, f"{place}.{kind}")
+        problem = queue_name_problem(word) if kind == "name" else None
         if problem:
-            raise ConfigurationError(f"{place}.name: {shown(name)} {problem}")
-        if name in queues:
-            raise ConfigurationError(f"{place}.name: {shown(name)} stands twice; give each queue one entry")
+            raise ConfigurationError(f"{place}.name: {shown(word)} {problem}")
+        if word in (queues if kind == "name" else patterns):
+            raise ConfigurationError(f"{place}.{kind}: {shown(word)} stands twice; give it one entry")
+        pattern = _usable(word, f"{place}.pattern") if kind == "pattern" else None
         policy = _read_policy(_expect(entry.get("policy", {}), dict, f"{place}.policy"), f"{place}.policy", warn)
         schema = entry.get("messageSchema")
         if "messageSchema" in entry:
             _check_rules(schema, f"{place}.messageSchema", warn)
-        queues[name] = QueueConfig(policy, schema)
-    return queues
+        if pattern:
+            patterns[word] = PatternConfig(word, pattern, policy, schema)
+        else:
+            queues[word] = QueueConfig(policy, schema)
+    return queues, tuple(patterns.values())
 
 
 def _check_rules(schema: Any, where: str, warn: Warn) -> None:
@@ -137,14 +149,14 @@ def _check_rules(schema: Any, where: str, warn: Warn) -> None:
         place = f"{where}.rules[{number}]"
         _check_rule(rule, place)
         if rule["type"] == "pattern":
-            _check_pattern(rule["value"], f"{place}.value")
+            _usable(rule["value"], f"{place}.value")
         if rule["type"] == "custom":
             warn(f"{place}: there are no custom validators: every message passes this rule")
 
 
-def _check_pattern(expression: str, where: str) -> None:
+def _usable(expression: str, where: str) -> Pattern:
     try:
-        Pattern(expression)
+        return Pattern(expression)
     except ValueError as error:
         raise ConfigurationError(f"{where}: {error}") from None
 

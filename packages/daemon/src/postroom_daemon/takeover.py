@@ -79,7 +79,7 @@ def _write_events(
     journal, wall = settings.journal_root, clock.now().wall
     # Engine time begins so that everything has the age that it had.
     clock.resume(None, Now(age_of_all(wall, database.oldest()), wall))
-    policies = Policies(config.defaults, config.layers)
+    policies = Policies(config.defaults, config.queues, config.patterns)
     staging = journal / _STAGING
     try:
         writer = _Writer(staging, files, clock, ids.root(), settings.journal_segment_bytes)

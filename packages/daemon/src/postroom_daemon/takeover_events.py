@@ -12,7 +12,7 @@ import orjson
 
 from postroom_common.errors import ConfigurationError
 from postroom_common.events import EventType
-from postroom_common.policy import read_layer
+from postroom_common.policy import read_layer, value_at
 from postroom_common.protocol import DELAY_MS_LIMIT, VISIBILITY_MS_LIMIT, ReasonCode, queue_name_problem
 
 from .clock import Now
@@ -101,7 +101,7 @@ class Teller:
         if layer.get("dlq.queue", "") in (self._queues | {queue, ""}):
             layer.pop("dlq.queue", None)  # it was never looked at there, and cannot address what is a queue
         configured = self._policies.resulting(queue, {}).to_wire()
-        override = {path: value for path, value in layer.items() if _at(configured, path) != value}
+        override = {path: value for path, value in layer.items() if value_at(configured, path) != value}
         if not override:
             return []
         policy = self._policies.resulting(queue, override).to_wire()
@@ -167,13 +167,6 @@ def _failure(m: CppMessage) -> Draft:
         code = ReasonCode.RETRY_LIMIT if m.dlq_reason.startswith("retry limit") else ReasonCode.REJECTED
     failure = {"reasonCode": code, "reasonMessage": m.dlq_reason, "attempt": m.attempt, "consumerId": ""}
     return {"failure": failure}
-
-
-def _at(tree: dict[str, Any], path: str) -> Any:
-    """The value at a dotted path."""
-    for name in path.split("."):
-        tree = tree[name]
-    return tree
 
 
 def _clamped(value: int, high: int) -> int:

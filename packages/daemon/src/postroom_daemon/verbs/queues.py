@@ -108,7 +108,12 @@ def set_policy(context: Context, fields: Fields) -> Decision:
 
 def get_policy(context: Context, fields: Fields) -> Decision:
     """The policy in force. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
-    return Decision(data=policy_to_wire(_existing(context, fields), context.store, context.policies))
+    queue = _existing(context, fields)
+    data = policy_to_wire(queue, context.store, context.policies)
+    record = context.store.queue(queue)
+    if fields["explain"] and record:
+        data["explanation"] = context.policies.explain(queue, record.override)
+    return Decision(data=data)
 
 
 def health(context: Context, fields: Fields) -> Decision:
