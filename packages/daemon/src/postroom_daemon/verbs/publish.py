@@ -53,6 +53,7 @@ def admit(context: Context, fields: Fields) -> Item:
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
     policy = context.policies.effective(queue, record)
     part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
+    _check_trace(fields["traceparent"])
     claim = claim_of(context, policy, fields["deduplicationKey"], part)
     first = first_of(context, queue, claim) if claim else None
     if first:
@@ -132,6 +133,13 @@ def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> 
     body = orjson.dumps(envelope)
     draft["message"] = orjson.Fragment(body)
     return draft, len(body)
+
+
+def _check_trace(traceparent: str) -> None:
+    """It is carried whatever it says, by the rule that who does not understand a trace hands it on; but others write
+    it into headers of their protocols, where a control character would begin something else."""
+    if any(char < " " or "\x7f" <= char < "\xa0" for char in traceparent):
+        raise CommandError(ErrorCode.INVALID_REQUEST, "traceparent must not have control characters")
 
 
 def _entry(context: Context, draft: Draft, size: int) -> Entry:
