@@ -12,6 +12,8 @@ from tests.wire.daemon import Daemon
 
 #: Events that put a message back, and so explain that it is delivered again.
 EXPLANATIONS = ("retried", "released", "reprocessed")
+#: Why a message may end that is not leased.
+UNDELIVERED = ("BODY_LOST", "MESSAGE_EXPIRED", "QUEUE_FULL", "VALIDATION_ERROR")
 
 
 @dataclass
@@ -38,6 +40,8 @@ class Ledger:
         self.leases: dict[str, Event] = {}
         #: Requests that tell of another root: what happened there between their events is not known.
         self.imported: set[int] = set()
+        #: Requests of clients: what they did, they asked for.
+        self.asked: set[int] = set()
 
     def counts(self, queue: str) -> dict[str, int]:
         """Messages by state; those that wait for their time are ``waiting`` with the ready ones, since becoming due is
@@ -53,6 +57,7 @@ def audit(events: list[Event]) -> Ledger:
     _check_requests(events)
     ledger = Ledger()
     ledger.imported = _imported(events)
+    ledger.asked = {event["req"] for event in events if "by" in event}
     for event in events:
         rule = _RULES.get(event["type"])
         if rule:
@@ -131,7 +136,7 @@ def _held(event: Event, ledger: Ledger) -> Message:
     message = ledger.messages[event["key"]]
     assert message.state == "inflight", f"{event['type']} of {event['key']} while it is {message.state}"
     assert event["lease"] == message.lease, f"{event['type']} under {event['lease']}, held under {message.lease}"
-    if "by" in event or event["req"] in ledger.imported:
+    if event["req"] in ledger.asked:
         assert event["engineMs"] < message.until, f"a late holder was heard: {event}"
     else:
         assert event["engineMs"] >= message.until, f"a lease was ended too early: {event}"
@@ -144,7 +149,7 @@ def _extended(event: Event, ledger: Ledger) -> None:
 
 def _acked(event: Event, ledger: Ledger) -> None:
     message = _held(event, ledger)
-    assert "by" in event
+    assert event["req"] in ledger.asked
     message.state = "gone"
 
 
@@ -161,16 +166,21 @@ def _retried(event: Event, ledger: Ledger) -> None:
 
 
 def _died(event: Event, ledger: Ledger) -> None:
-    if event["failure"]["reasonCode"] == "BODY_LOST":  # it was to be delivered, and could not be
-        message = ledger.messages[event["key"]]
-        assert message.state in ("ready", "delayed"), event
-    else:
-        message = _held(event, ledger)
-    message.state = "dead"
+    _ended(event, ledger).state = "dead"
 
 
 def _dropped(event: Event, ledger: Ledger) -> None:
-    _held(event, ledger).state = "gone"
+    _ended(event, ledger).state = "gone"
+
+
+def _ended(event: Event, ledger: Ledger) -> Message:
+    """The message of an event that ends it: of one that was leased, or for a reason that does not come of a delivery."""
+    if "lease" in event:
+        return _held(event, ledger)
+    message = ledger.messages[event["key"]]
+    assert event["failure"]["reasonCode"] in UNDELIVERED, event
+    assert message.state in ("ready", "delayed"), f"{event['type']} of {event['key']} while it is {message.state}"
+    return message
 
 
 def _reprocessed(event: Event, ledger: Ledger) -> None:
