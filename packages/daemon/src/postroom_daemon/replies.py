@@ -168,14 +168,17 @@ def _results(events: list[Event], reply: dict[str, Any], store: Store, policies:
     """The result of each item of a batch: ``items`` has the number of its events, whose last one says it, or that and
     the result; where ``items`` is absent, each item made one event."""
     results = []
+    told: dict[str, Any] = {}
     at = 0
     for item in reply.get("items") or [1] * len(events):
         count, result = item if type(item) is list else (item, None)
         at += count
         if result is None:
             result = _REPLIES[events[at - 1]["type"]](events[at - 1], store, policies, now)
+            if result.pop("engineNowMs", None) is not None:
+                told["engineNowMs"] = now.engine
         results.append(result)
-    return {"results": results[reply.get("from", 0) :]}
+    return {"results": results[reply.get("from", 0) :], **told}
 
 
 def _schedule(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:

@@ -35,7 +35,7 @@ def publish_batch(context: Context, fields: Fields) -> Decision:
             item = {**item, "queue": queue}
         return _admitted(context, item)
 
-    return _each(items, "messages", decide)
+    return _each(items, decide)
 
 
 def ack_batch(context: Context, fields: Fields) -> Decision:
@@ -130,7 +130,7 @@ def _settled(
         context.pending.settled.add(key)
         return drafts, None
 
-    return _each(_items(fields, "items"), "items", decide)
+    return _each(_items(fields, "items"), decide)
 
 
 def _admitted(context: Context, item: dict[str, Any]) -> Outcome:
@@ -157,11 +157,11 @@ def _refuse_without_room(context: Context) -> None:
 
 def _an_object(item: Any) -> dict[str, Any]:
     if type(item) is not dict:
-        raise CommandError(ErrorCode.PARSE_ERROR, "must be an object")
+        raise CommandError(ErrorCode.PARSE_ERROR, "an item must be an object")
     return item
 
 
-def _each(items: list[Any], name: str, decide: Callable[[dict[str, Any]], Outcome]) -> Decision:
+def _each(items: list[Any], decide: Callable[[dict[str, Any]], Outcome]) -> Decision:
     """Decide each item by itself; a refusal becomes its result."""
     outcomes: list[Outcome] = []
     for item in items:
