@@ -376,6 +376,14 @@ class TextForPeople(unittest.TestCase):
             reply = {"queue": "q", "paused": {"consume": consume, "publish": publish}}
             self.assertEqual(_cli_human.describe(command, reply), text)
 
+    def test_a_publish_that_is_not_just_stored_says_what_became_of_it(self):
+        key = u"msg:q:1"
+        self.assertEqual(_cli_human.describe("publish", {"messageKey": key}), key)
+        text = _cli_human.describe("publish", {"messageKey": key, "duplicate": True})
+        self.assertEqual(text, key + u"\na duplicate of this message: nothing was stored")
+        dead = {"messageKey": key, "state": "dead", "reasonCode": "QUEUE_FULL", "reason": u"it is full"}
+        self.assertEqual(_cli_human.describe("publish", dead), key + u"\ndead: QUEUE_FULL: it is full")
+
     def test_shows_metrics_in_sections_with_units(self):
         reply = {
             "timestamp": 86400000,

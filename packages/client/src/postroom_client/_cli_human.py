@@ -15,7 +15,12 @@ def _describe_any(data):
 
 
 def _describe_publish(data):
-    return cell(data.get("messageKey"))
+    lines = [cell(data.get("messageKey"))]
+    if data.get("duplicate"):
+        lines.append(u"a duplicate of this message: nothing was stored")
+    elif data.get("state"):
+        lines.append(u"%s: %s: %s" % tuple(cell(data.get(name)) for name in ("state", "reasonCode", "reason")))
+    return u"\n".join(lines)
 
 
 def _describe_consume(data):
