@@ -97,7 +97,7 @@ def _describe_results(data):
             words = [cell(result[name]) for name in ("messageKey", "state") if name in result]
             said = u" ".join(words + ([u"(duplicate)"] if result.get("duplicate") else [])) or u"acknowledged"
         rows.append((u"%d" % number, said))
-    return pairs(rows)
+    return pairs(rows) or u"done"
 
 
 def _describe_release(data):
