@@ -19,7 +19,7 @@ from postroom_daemon.stores.memory import MemoryStore
 from postroom_daemon.stores.sqlite import SqliteStore
 
 #: How each store is made in a directory. A new store joins the suite here.
-FOLDERS = {"p": "inbox", "d": "delayed", "u": "processing", "x": "dlq", "a": "archive"}
+FOLDERS = {"p": "inbox", "d": "delayed", "u": "processing", "x": "dlq", "h": "held", "a": "archive"}
 FACTORIES: dict[str, Callable[[Path], Store]] = {
     "filesystem": lambda directory: FilesystemStore(
         directory / "fs", Files(), Quarantine(directory / "quarantine", Files()), FOLDERS

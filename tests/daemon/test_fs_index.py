@@ -28,6 +28,9 @@ PLAIN = f"p7fffffff-000000000001207-{ID}~v1209~w1795811841655~b86402117.json"
         f"inbox/{PLAIN.replace('~w1795811841655', '~w99999999999999')}",
         f"inbox/{PLAIN.replace('~b86402117', '')}",
         f"inbox/{PLAIN.replace('~b86402117', '~b86402117~a3~f17')}",
+        f"inbox/{PLAIN.replace('~b86402117', '~b86402117~s1024')}",
+        f"inbox/{PLAIN.replace('~b86402117', '~b86402117~s0')}",
+        f"inbox/{PLAIN.replace('~b86402117', '~b86402117~s9999999999')}",
         f"inbox/{PLAIN.replace('000000000001207', '999999999999999')}",
         f"inbox/{PLAIN.replace('7fffffff', 'ffffffff')}",
         f"inbox/{PLAIN.replace('8401~', '8402~')}",
@@ -52,7 +55,7 @@ def test_a_folder_of_plain_names_is_taken_and_the_rest_handed_back() -> None:
     places = Places("inbox")
     odd = [PLAIN.replace("8401", "8403").replace("~w1795811841655", "~a1"), "notes.txt"]
     taken, others = places.take_plain("q", 7, [PLAIN, PLAIN, *odd])
-    assert [(order, seq, version) for order, seq, version, _ in taken] == [(0x7FFFFFFF, 1207, 1209)]
+    assert [numbers for *numbers, _ in taken] == [[0x7FFFFFFF, 1207, 1209, 0]]
     assert others == [PLAIN, *odd]  # the second is another file of the same message
     assert places[f"msg:q:{ID}"] == f"inbox/00007/{PLAIN}"
 
@@ -67,14 +70,14 @@ def test_what_comes_back_stands_where_it_was_published_and_folders_may_overlap()
     lane.add_run(0, array("Q", [1, 2]), ["1", "2"])
     lane.add_run(0, array("Q", [7, 10]), ["7", "10"])
     lane.add_unsorted(0, 3, "msg:q:3")
-    index.sort()
+    index.sort(entries.get)
     for number in (11, 8, 4, 12):
-        index.add(entries[f"msg:q:{number}"])
+        index.add(entries[f"msg:q:{number}"], entries.get)
     order = []
     while head := index.next_ready("q", "c", entries.get):
         order.append(head.seq)
         head.state = State.INFLIGHT
-        index.take(head)
+        index.take(head, "q")
     assert order == list(range(1, 13))
 
 

@@ -27,6 +27,7 @@ def make_store(settings: Settings, files: Files, quarantine: Quarantine) -> Stor
             fs_names.DELAYED: settings.filesystem_delayed_dir,
             fs_names.INFLIGHT: settings.filesystem_processing_dir,
             fs_names.DEAD: settings.filesystem_dlq_dir,
+            fs_names.HELD: settings.filesystem_held_dir,
             fs_names.DONE: settings.filesystem_archive_dir,
         }
         return FilesystemStore(settings.filesystem_root, files, quarantine, folders, settings.filesystem_meta_dir)

@@ -154,6 +154,7 @@ class Settings:
         "filesystem.archiveDir", "archive", "of acknowledged messages, until the next checkpoint", **_NAME
     )
     filesystem_dlq_dir: str = setting("filesystem.dlqDir", "dlq", "of dead letters", **_NAME)
+    filesystem_held_dir: str = setting("filesystem.heldDir", "held", "of messages that are held", **_NAME)
     filesystem_meta_dir: str = setting("filesystem.metaDir", "meta", "of its checkpoints", **_NAME)
 
     hybrid_payload_root: Path = setting("hybrid.payloadRoot", Path("data/payloads"), "root of the payload files")

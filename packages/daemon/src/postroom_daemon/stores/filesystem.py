@@ -75,6 +75,9 @@ class FilesystemStore(Transactions):
         self._files = files = MessageFiles(self._tree, self._index, self._quarantine, self._meta)
         self.applied = self._applied_before = self._durable = files.durable = checkpoint.applied
         self._facts = checkpoint.facts
+        for name in checkpoint.facts:
+            self._fact_names.add_unsorted(name)
+        self._fact_names.sort()
         self._replay = Replay(found, files, self._index, self._quarantine)
         files.directories |= found.directories
         files.strays |= found.queues
@@ -134,6 +137,19 @@ class FilesystemStore(Transactions):
                 raise task.error
             self._durable = task.applied
             self._tree.tidy()
+            self._remove_deleted()
+
+    def _remove_deleted(self) -> None:
+        """Remove the directories of queues that are no more, once their last messages' files are gone."""
+        left = {self._files.directory(queue) for queue in self._deleted if queue not in self._book.records}
+        left -= {directory for directory, _ in self._files.done}
+        for queue in list(self._deleted):
+            directory = self._files.directory(queue)
+            if directory in left:
+                self._tree.remove_directory(directory)
+                self._files.directories.pop(queue, None)
+            if directory in left or queue in self._book.records:
+                self._deleted.discard(queue)
 
     # --- folding the journal after opening -----------------------------------------------------------------------
 
@@ -141,7 +157,10 @@ class FilesystemStore(Transactions):
         if self._replay is None:
             return False
         with self._translated():
-            return self._replay.reflects(event)
+            reflected = self._replay.reflects(event)
+        if reflected and "to" in event and self.queue(event["to"]) is None:  # moving there has made the queue
+            self.add_queue(QueueRecord(event["to"], created_wall=event["wallMs"]))
+        return reflected
 
     def caught_up(self, clean: bool) -> list[str]:
         replay = self._replay
@@ -149,12 +168,17 @@ class FilesystemStore(Transactions):
             return []
         found = replay.found
         self.applied = self._applied_before = max(self.applied, found.newest)
-        for name in sorted(found.counts.keys() - self._book.records.keys()):
+        for name in sorted(
+            queue for queue in found.numbers.keys() - self._book.records.keys() if found.count_of(queue)
+        ):
             log.error("queue %r has messages and no record: it gets a new one", name)
             self._know(QueueRecord(name))
         for entry in list(replay.healed.values()):
             self._note(entry)
+        if any(finding.kind == "second" for finding in found.findings):  # hints may have been those of the other file
+            self._index.lines.see_all(self.get)
         self.commit()
+        self._deleted.update(found.directories.keys() - self._book.records.keys())
         self._replay = None
         hands = Hands(self._tree, self._quarantine, self._meta)
         with self._translated():

@@ -15,11 +15,16 @@ from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
 
 from ..records import Entry
+from .fs_names import INSIDE, FileName
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+#: Facts that a name may have no room for, and that the first line has as they were when it was written.
+KEPT_INSIDE: Final = ("target", "order_key", "claim")
 #: Bytes of a file's fact lines that make it worth writing anew.
 FACT_BYTES_LIMIT: Final = 16384
 
+#: Facts of a line that are another's, if it is not the line that the name tells of.
+_CHANGING: Final = ("lease_id", "consumer_id", "queue")
 _MESSAGE: Final = b',"message":'
 _TAIL: Final = len(b',"crc":"01234567"}')
 
@@ -29,8 +34,9 @@ def first_line(entry: Entry, envelope: bytes) -> bytes:
     facts: dict[str, Any] = {"id": entry.seq, "format": FORMAT, "key": entry.key, "queue": entry.queue}
     if entry.priority:
         facts["priority"] = entry.priority
-    if entry.target:
-        facts["target"] = entry.target
+    for name in KEPT_INSIDE:
+        if getattr(entry, name):
+            facts[name] = getattr(entry, name)
     facts |= {"createdMs": entry.created_wall, "createdEngineMs": entry.created}
     return encode_line({**facts, "message": orjson.Fragment(envelope)})
 
@@ -52,7 +58,7 @@ def head_of(content: bytes) -> dict[str, Any] | None:
 def envelope_of(content: bytes, key: str) -> bytes | None:
     """The message in a file's content; None when it is damaged or another message's."""
     head = head_of(content)
-    if head is None or head.get("key") != key or head.get("format") != FORMAT:
+    if head is None or head.get("key") != key or head.get("format") not in range(1, FORMAT + 1):
         return None
     line = content.partition(b"\n")[0]
     # Inside a JSON text the quotes would be escaped: the first match is the field.
@@ -71,7 +77,15 @@ def facts_of(content: bytes, up_to: int) -> tuple[int, dict[str, Any]]:
     return 0, {}
 
 
-def target_of(content: bytes, facts: dict[str, Any]) -> str:
-    """The target that a name had no room for: that of the facts, or where these are lost, of the message's line."""
-    target = facts.get("target") or (head_of(content) or {}).get("target", "")
-    return target if type(target) is str else ""
+def told_inside(name: FileName, content: bytes, line: int, facts: dict[str, Any]) -> dict[str, Any]:
+    """What of the facts in a file's line counts for its name. Of an older line, which is there when a power cut has
+    taken the newer one, that is what does not change with each lease or move; and what the first line has as well is
+    taken from there, if need be."""
+    told = {fact: text for fact, text in facts.items() if fact not in INSIDE}
+    if line != name.inside:
+        told = {fact: text for fact, text in told.items() if fact not in _CHANGING}
+    for fact in INSIDE:
+        if name.is_inside(fact):
+            value = facts.get(fact) or (head_of(content) or {}).get(fact, "")
+            told[fact] = value if type(value) is str else ""
+    return told

@@ -15,7 +15,18 @@ from ..records import Entry
 from . import fs_content
 from .base import BodyLost, BodyUnread
 from .fs_index import Index
-from .fs_names import DONE, LETTERS, FileName, done_name, id_of, queue_directory, read_entry, read_name, write_name
+from .fs_names import (
+    DONE,
+    LETTERS,
+    FileName,
+    done_name,
+    id_of,
+    queue_directory,
+    queue_of_directory,
+    read_entry,
+    read_name,
+    write_name,
+)
 from .fs_tree import Tree
 
 log = logging.getLogger(__name__)
@@ -64,12 +75,10 @@ class MessageFiles:
         if name.inside:
             content = self.content(key)
             line, facts = fs_content.facts_of(content, name.inside)
-            if line != name.inside:  # an older line: the lease in it is not the one that the name tells of
-                facts = {fact: text for fact, text in facts.items() if fact in ("history", "phase")}
-            if name.target_is_inside:
-                facts["target"] = fs_content.target_of(content, facts)
-            self._inside[key] = (line, facts)
-        return read_entry(name, key, self.queue_of(key), self._facts(key))
+            self._inside[key] = (line, fs_content.told_inside(name, content, line, facts))
+        entry = read_entry(name, key, self.queue_of(key), self._facts(key))
+        entry.queue = self.queue_of(key)  # whatever the file says: it lies where it is
+        return entry
 
     def _name(self, key: str, place: str) -> FileName:
         """The name of a message's file, taken apart once in a transaction."""
@@ -134,13 +143,15 @@ class MessageFiles:
         key, directory, letter = entry.key, self.directory(entry.queue), LETTERS[entry.state]
         place = self._index.places.get(key)
         old = self._name(key, place) if place else None
+        moves = old is not None and self.queue_of(key) != entry.queue
+        moved = (moves or (old is not None and old.is_moved)) and id_of(key, entry.queue)[0] == "+"
         version = max(applied, old.version if old else entry.seq)
         line, facts_before = self._inside.get(key, (0, {}))
-        name, facts = write_name(entry, version, line, history)
+        name, facts = write_name(entry, version, line, history, moved)
         added = b""
         if facts and facts != facts_before:
             line = version
-            name, facts = write_name(entry, version, line, history)
+            name, facts = write_name(entry, version, line, history, moved)
             added = fs_content.fact_line(line, facts)
         if body is None and added and facts_before and self._is_worn(key):
             body = self.envelope(key)
@@ -149,42 +160,48 @@ class MessageFiles:
             if place is None:
                 place = self._tree.create(directory, letter, name, data)
             else:
-                place = self._replace(directory, place, letter, name, data)
+                place = self._replace(self.directory_of(key), place, directory, letter, name, data)
         else:
             assert place is not None
-            place = self._change(key, place, letter, name, added)
+            place = self._change(key, place, directory, letter, name, added)
         self._index.places[key] = place
+        if moves:
+            self.strays.pop(key, None)
+            self.born(entry)
 
-    def _replace(self, directory: str, place: str, letter: str, name: str, data: bytes) -> str:
+    def _replace(self, old: str, place: str, directory: str, letter: str, name: str, data: bytes) -> str:
         try:
-            return self._tree.replace(directory, place, letter, name, data)
+            return self._tree.replace(old, place, directory, letter, name, data)
         except (IsADirectoryError, PermissionError) as error:
-            self._make_room(directory, place, error)
+            self._make_room(old, place, error)
             return self._tree.create(directory, letter, name, data)
 
-    def _change(self, key: str, place: str, letter: str, name: str, added: bytes) -> str:
+    def _change(self, key: str, place: str, directory: str, letter: str, name: str, added: bytes) -> str:
         """Rename a file, with a line added. One that nothing can be added to is written anew."""
-        directory = self.directory_of(key)
+        old = self.directory_of(key)
         try:
-            if added:
-                self._tree.append(directory, place, added)
+            if added:  # a directory that does not tell its queue needs the line, even after a power cut
+                unclear = old != directory and queue_of_directory(directory) is None
+                self._tree.append(old, place, added, durable=unclear)
         except OSError as error:
             if error.errno not in _NO_FILE_ERRNOS:
                 raise
-            return self._write_anew(key, place, letter, name, added, error)
-        return self._tree.rename(directory, place, letter, name)
+            return self._write_anew(key, place, directory, letter, name, added, error)
+        return self._tree.rename(old, place, directory, letter, name)
 
-    def _write_anew(self, key: str, place: str, letter: str, name: str, added: bytes, error: OSError) -> str:
+    def _write_anew(
+        self, key: str, place: str, directory: str, letter: str, name: str, added: bytes, error: OSError
+    ) -> str:
         """A new file with the message of one that nothing can be added to. Where that has none, the message is lost,
         but not what became of it."""
-        directory = self.directory_of(key)
-        log.error("%s: %s: it is written anew", self._tree.path(directory, place), error.strerror)
+        old = self.directory_of(key)
+        log.error("%s: %s: it is written anew", self._tree.path(old, place), error.strerror)
         content = self.content(key)
         if self._checked(key) is None:
             target = self._tree.create(directory, letter, name, b"\n" + added)
-            self.set_aside(directory, place, "where a message's file was")
+            self.set_aside(old, place, "where a message's file was")
             return target
-        return self._replace(directory, place, letter, name, content[: content.index(b"\n") + 1] + added)
+        return self._replace(old, place, directory, letter, name, content[: content.index(b"\n") + 1] + added)
 
     def _make_room(self, directory: str, place: str, error: OSError) -> None:
         log.error("%s: %s", self._tree.path(directory, place), error.strerror)
@@ -211,7 +228,7 @@ class MessageFiles:
                 self._make_room(directory, place, error)
         else:
             done = done_name(name, max(applied, name.version))
-            self.done.append((directory, self._tree.rename(directory, place, DONE, done)))
+            self.done.append((directory, self._tree.rename(directory, place, directory, DONE, done)))
         self._index.places.pop(key)
         self.strays.pop(key, None)
 

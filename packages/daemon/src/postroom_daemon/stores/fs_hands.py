@@ -107,7 +107,7 @@ class Hands:
             return False
         directory = files.directory_of(key)
         log.error("%s/%s does not belong there, and is put back", directory, place)
-        index.places[key] = self._tree.rename(directory, place, name[0], name)
+        index.places[key] = self._tree.rename(directory, place, directory, name[0], name)
         return True
 
     def _report(self, found: Scan, durable: int, expected: Mapping[str, int]) -> None:
@@ -118,6 +118,6 @@ class Hands:
         if found.newest > durable:
             return
         for queue, count in expected.items():
-            missing = count - sum(found.counts.get(queue, {}).values())
+            missing = count - found.count_of(queue)
             if missing > 0:
                 log.error("queue %r has %d messages fewer than before: files were removed", queue, missing)

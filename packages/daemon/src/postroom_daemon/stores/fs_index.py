@@ -6,121 +6,24 @@ of what comes next may no longer fit their message: such a one is passed over, a
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right, insort
-from collections import deque
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush
-from itertools import islice
+from heapq import nsmallest
+from itertools import chain, islice
+from typing import Any, Final
 
 from postroom_common.protocol import State
 
 from ..records import Entry
-from .fs_places import Listing, Places, Short, key_of
+from .base import Cursor
+from .fs_lanes import Lane, Look
+from .fs_lines import Lines
+from .fs_places import Listing, Places
+from .fs_sorted import Sorted
 
-Look = Callable[[str], Entry | None]
 _Hint = tuple[int, int, str]  # time, seq, key
-_LAST = "\U0010ffff"  # sorts behind every key
-
-
-class _Line:
-    """The ready messages of one priority: in the line those that came in the order of publishing, which is nearly all;
-    beside it a heap of those that came back."""
-
-    def __init__(self) -> None:
-        self.line: deque[Short] = deque()
-        self.last = -1  # the seq of the line's end
-        self.back: list[tuple[int, str]] = []
-        self.runs: list[tuple[array[int], list[Short]]] = []  # what the start has found, until it is sorted
-
-
-class Lane:
-    """The ready messages of one queue for one target. ``prefix`` precedes the ids of most of them."""
-
-    def __init__(self, prefix: str, places: Places) -> None:
-        self._prefix = prefix
-        self._places = places
-        self._priorities: list[int] = []
-        self._lines: dict[int, _Line] = {}
-
-    def add(self, priority: int, seq: int, key: str) -> None:
-        """Add a message that has become ready; a hint too many does no harm."""
-        line = self._line(priority)
-        prefix, _, id_ = key.rpartition(":")
-        if seq > line.last and prefix == self._prefix:
-            line.line.append(self._places.short(id_))
-            line.last = seq
-        else:
-            heappush(line.back, (seq, key))
-
-    def add_unsorted(self, priority: int, seq: int, key: str) -> None:
-        """As ``add``, before ``sort``."""
-        self._line(priority).back.append((seq, key))
-
-    def add_run(self, priority: int, seqs: array[int], shorts: list[Short]) -> None:
-        """Add what the start has found in one folder, in the order of publishing; ``sort`` must follow."""
-        self._line(priority).runs.append((seqs, shorts))
-
-    def sort(self) -> None:
-        """Put in order what was found at the start: runs one behind the other, and what overlaps beside them."""
-        for line in self._lines.values():
-            line.runs.sort(key=lambda run: run[0][0], reverse=True)
-            while line.runs:  # each is let go before the next: the line grows where it was
-                seqs, shorts = line.runs.pop()
-                at = bisect_right(seqs, line.last)
-                line.back += [(seq, key_of(self._prefix, short)) for seq, short in zip(seqs[:at], shorts, strict=False)]
-                line.line.extend(islice(shorts, at, None))
-                line.last = max(line.last, seqs[-1])
-            heapify(line.back)
-
-    def _line(self, priority: int) -> _Line:
-        line = self._lines.get(priority)
-        if line is None:
-            line = self._lines[priority] = _Line()
-            insort(self._priorities, priority)
-        return line
-
-    def take(self, priority: int, key: str) -> None:
-        """Drop a message that is no longer ready, if it is the next one: what lies deeper is passed over later."""
-        line = self._lines.get(priority)
-        if line is None:
-            return
-        if line.line and key_of(self._prefix, line.line[0]) == key:
-            line.line.popleft()
-        if line.back and line.back[0][1] == key:
-            heappop(line.back)
-
-    def head(self, look: Look) -> Entry | None:
-        """The message to deliver next."""
-        while self._priorities:
-            found = self._first(self._priorities[-1], look)
-            if found:
-                return found
-            del self._lines[self._priorities.pop()]
-        return None
-
-    def oldest(self, look: Look) -> Entry | None:
-        """The message that was published first."""
-        heads = (self._first(priority, look) for priority in self._priorities)
-        return min((head for head in heads if head), key=lambda e: e.seq, default=None)
-
-    def _first(self, priority: int, look: Look) -> Entry | None:
-        line = self._lines[priority]
-        first = None
-        while line.line and not first:
-            first = _ready(look(key_of(self._prefix, line.line[0])))
-            if not first:
-                line.line.popleft()
-        while line.back and not (first and first.seq < line.back[0][0]):
-            entry = _ready(look(line.back[0][1]))
-            if entry:
-                return entry
-            heappop(line.back)
-        return first
-
-
-def _ready(entry: Entry | None) -> Entry | None:
-    return entry if entry and entry.state is State.READY else None
+_LAST: Final = "\U0010ffff"  # sorts behind every key
+#: Hints that a page looks at, for each message that it may have.
+_LOOKS: Final = 4
 
 
 class Index:
@@ -128,10 +31,16 @@ class Index:
 
     def __init__(self, ready_folder: str) -> None:
         self.places = Places(ready_folder)
-        self.due: list[_Hint] = []
-        self.leases: list[_Hint] = []
+        self.due: Sorted[_Hint] = Sorted()
+        self.leases: Sorted[_Hint] = Sorted()
+        self.lapses: Sorted[_Hint] = Sorted()
+        self.lines = Lines(
+            lambda entry: self.lane(entry.queue, entry.target).call(entry.priority, entry.seq, entry.key)
+        )
         self._lanes: dict[str, dict[str, Lane]] = {}
-        self._dead: dict[str, list[_Hint]] = {}
+        self._sharing: dict[str, dict[tuple[str, int], Sorted[tuple[int, str]]]] = {}  # by queue; target, -priority
+        self._dead: dict[str, Sorted[_Hint]] = {}
+        self._held: dict[str, Sorted[_Hint]] = {}
         self._listing: Listing | None = None  # while pages of all keys are read
 
     def lane(self, queue: str, target: str) -> Lane:
@@ -139,14 +48,23 @@ class Index:
         lanes = self._lanes.setdefault(queue, {})
         lane = lanes.get(target)
         if lane is None:
-            lane = lanes[target] = Lane(f"msg:{queue}", self.places)
+            lane = lanes[target] = Lane(queue, target, self.places, self._may_go)
         return lane
 
-    def take(self, entry: Entry) -> None:
-        """A message is no longer ready."""
-        lane = self._lanes.get(entry.queue, {}).get(entry.target)
-        if lane:
-            lane.take(entry.priority, entry.key)
+    def sharing(self, entry: Entry) -> Sorted[tuple[int, str]]:
+        """The ready messages with an ordering key, of a queue, target and priority, whether or not it is their turn."""
+        return self._sharing.setdefault(entry.queue, {}).setdefault((entry.target, -entry.priority), Sorted())
+
+    def dead_of(self, queue: str) -> Sorted[_Hint]:
+        """The dead letters of a queue."""
+        return self._dead.setdefault(queue, Sorted())
+
+    def held_of(self, queue: str) -> Sorted[_Hint]:
+        """The messages of a queue that are held."""
+        return self._held.setdefault(queue, Sorted())
+
+    def _may_go(self, entry: Entry, look: Look) -> bool:
+        return not entry.order_key or self.lines.may_go(entry, look)
 
     def keys(self, after: str) -> Iterator[str]:
         """All keys behind ``after`` in order, as they stood when their first page was asked for."""
@@ -154,6 +72,57 @@ class Index:
             self._listing = self.places.listing()
         yield from self._listing.behind(after)
         self._listing = None
+
+    # --- keeping up -------------------------------------------------------------------------------------------
+
+    def add(self, entry: Entry, look: Look) -> None:
+        """Note where a message belongs in its present state."""
+        match entry.state:
+            case State.READY if entry.order_key:
+                self.sharing(entry).add((entry.seq, entry.key))
+            case State.READY:
+                self.lane(entry.queue, entry.target).add(entry.priority, entry.seq, entry.key)
+            case State.DELAYED:
+                self.due.add((entry.due, entry.seq, entry.key))
+            case State.DEAD:
+                self.dead_of(entry.queue).add((entry.dead_at, entry.seq, entry.key))
+            case State.HELD:
+                self.held_of(entry.queue).add((entry.seq, entry.seq, entry.key))
+        if entry.lease_until or entry.state is State.INFLIGHT:
+            self.leases.add((entry.lease_until, entry.seq, entry.key))
+        if _lapse(entry):
+            self.lapses.add((entry.lapse, entry.seq, entry.key))
+        if entry.order_key:
+            self.lines.note(entry, look)
+
+    def take(self, entry: Entry, queue: str) -> None:
+        """A message was ready in a queue, and has changed."""
+        if entry.order_key:
+            hints = self._sharing.get(queue, {}).get((entry.target, -entry.priority))
+            if hints:
+                hints.discard((entry.seq, entry.key))
+        lane = self._lanes.get(queue, {}).get(entry.target)
+        if lane:
+            lane.take(entry.priority, entry.seq, entry.key)
+
+    def sort(self, is_ready: Callable[[str], Entry | None]) -> None:
+        """Put in order what was added unsorted. ``is_ready`` gives a message that is, of those with ordering keys."""
+        self.lines.sort()
+        for key in self.lines.firsts():
+            first = is_ready(key)
+            if first:
+                self.lane(first.queue, first.target).add_unsorted(first.priority, first.seq, key)
+        parts = (*self._dead.values(), *self._held.values())
+        for hints in (self.due, self.leases, self.lapses, *parts):
+            hints.sort()
+        for sharing in self._sharing.values():
+            for one in sharing.values():
+                one.sort()
+        for lanes in self._lanes.values():
+            for lane in lanes.values():
+                lane.sort()
+
+    # --- who comes next ---------------------------------------------------------------------------------------
 
     def next_ready(self, queue: str, consumer: str, look: Look) -> Entry | None:
         """The message to deliver next to a consumer."""
@@ -167,77 +136,175 @@ class Index:
             del self._lanes[queue][target]  # there may be a target for each request that ever waited for an answer
         return head
 
-    def oldest_ready(self, queue: str, look: Look) -> Entry | None:
-        """The ready message that was published first."""
-        heads = [lane.oldest(look) for lane in self._lanes.get(queue, {}).values()]
+    def oldest_ready(self, queue: str, consumer: str | None, look: Look) -> Entry | None:
+        """The ready message that was published first; see ``Store.oldest_ready``."""
+        lanes = self._lanes.get(queue, {})
+        if consumer is None:
+            wanted = [*lanes.values()]
+            sharing = (self._first_sharing(queue, name, look) for name in list(self._sharing.get(queue, {})))
+        else:
+            wanted = [lanes[target] for target in {"", consumer} if target in lanes]
+            sharing = iter(())
+        heads = chain((lane.oldest(look) for lane in wanted), sharing)
         return min((head for head in heads if head), key=lambda e: e.seq, default=None)
 
-    def add(self, entry: Entry) -> None:
-        """Note where a message belongs in its present state."""
-        match entry.state:
-            case State.READY:
-                self.lane(entry.queue, entry.target).add(entry.priority, entry.seq, entry.key)
-            case State.DELAYED:
-                heappush(self.due, (entry.due, entry.seq, entry.key))
-            case State.INFLIGHT:
-                heappush(self.leases, (entry.lease_until, entry.seq, entry.key))
-            case State.DEAD:
-                letters = self._dead.setdefault(entry.queue, [])
-                hint = (entry.dead_at, entry.seq, entry.key)
-                at = bisect_left(letters, hint)
-                if letters[at : at + 1] != [hint]:
-                    letters.insert(at, hint)
+    def _first_sharing(self, queue: str, name: tuple[str, int], look: Look) -> Entry | None:
+        hints = self._sharing[queue][name]
+        while hint := hints.first():
+            entry = look(hint[1])
+            if entry and _shares(entry, queue, name):
+                return entry
+            hints.discard(hint)
+        del self._sharing[queue][name]
+        return None
 
-    def add_dead_unsorted(self, queue: str, dead_at: int, seq: int, key: str) -> None:
-        """Note a dead letter before ``sort``."""
-        self._dead.setdefault(queue, []).append((dead_at, seq, key))
-
-    def sort(self) -> None:
-        """Put in order what was added unsorted."""
-        heapify(self.due)
-        heapify(self.leases)
-        for letters in self._dead.values():
-            letters.sort()
-        for lanes in self._lanes.values():
-            for lane in lanes.values():
-                lane.sort()
+    def oldest(self, queue: str, limit: int, look: Look) -> list[Entry]:
+        """Ready messages in publish order; see ``Store.oldest``."""
+        parts: list[Iterator[Entry]] = []
+        for lane in self._lanes.get(queue, {}).values():
+            for priority in lane.priorities():
+                fitting = (e for e in lane.line(priority, -1, look) if lane.has(e) and not e.order_key)
+                parts.append(islice(fitting, limit))
+        for name, hints in self._sharing.get(queue, {}).items():
+            entries = (entry for _, key in hints if (entry := look(key)))
+            parts.append(islice((e for e in entries if _shares(e, queue, name)), limit))
+        found: list[Entry] = []
+        for part in parts:
+            found = nsmallest(limit, chain(found, part), key=lambda entry: entry.seq)
+        return found
 
     def expired(self, now: int, limit: int, look: Look) -> list[Entry]:
         """Messages whose lease is over. Looking changes nothing: the caller may not get to all of them."""
-        found: dict[str, Entry] = {}  # a lease that was set twice to the same end has two hints
-        while len(found) < limit and self.leases and self.leases[0][0] <= now:
-            until, _, key = heappop(self.leases)
-            entry = look(key)
-            if entry and entry.state is State.INFLIGHT and entry.lease_until == until:
-                found[key] = entry
-        for entry in found.values():
-            self.add(entry)
-        return list(found.values())
+        return _over(self.leases, now, limit, look, lambda entry: entry.lease_until)
+
+    def lapsing(self, now: int, limit: int, look: Look) -> list[Entry]:
+        """Messages to which something happens while they wait. Looking changes nothing."""
+        return _over(self.lapses, now, limit, look, _lapse)
 
     def pop_due(self, now: int, look: Look) -> Entry | None:
         """The next delayed message that is due, taken out."""
-        while self.due and self.due[0][0] <= now:
-            due, _, key = heappop(self.due)
-            entry = look(key)
-            if entry and entry.state is State.DELAYED and entry.due == due:
+        while (hint := self.due.first()) and hint[0] <= now:
+            self.due.discard(hint)
+            entry = look(hint[2])
+            if entry and entry.state is State.DELAYED and entry.due == hint[0]:
                 return entry
         return None
 
     def next_due(self) -> int | None:
         """When there may be something due or over."""
-        return min((heap[0][0] for heap in (self.due, self.leases) if heap), default=None)
+        firsts = [hints.first() for hints in (self.due, self.leases, self.lapses)]
+        return min((first[0] for first in firsts if first), default=None)
+
+    # --- pages ------------------------------------------------------------------------------------------------
 
     def dead(self, queue: str, after: tuple[int, int], limit: int, look: Look) -> list[Entry]:
         """A page of a queue's dead letters."""
-        letters = self._dead.get(queue, [])
-        at = bisect_right(letters, (*after, _LAST))
         found: list[Entry] = []
-        while len(found) < limit and at < len(letters):
-            dead_at, _, key = letters[at]
-            entry = look(key)
-            if entry and entry.state is State.DEAD and entry.dead_at == dead_at:
+        stale: list[_Hint] = []
+        hints = self._dead.get(queue, Sorted())
+        for hint in hints.behind((*after, _LAST)):
+            entry = look(hint[2])
+            if entry and (entry.queue, entry.state, entry.dead_at) == (queue, State.DEAD, hint[0]):
                 found.append(entry)
-                at += 1
+                if len(found) == limit:
+                    break
             else:
-                del letters[at]
+                stale.append(hint)
+        for hint in stale:
+            hints.discard(hint)
         return found
+
+    def scan(self, queue: str, state: State, after: Cursor, limit: int, look: Look) -> tuple[list[Entry], Cursor]:
+        """A page of messages in a state; see ``Store.scan``."""
+        match state:
+            case State.READY:
+                return self._scan_ready(queue, after, limit, look)
+            case State.DELAYED:
+                return _page(self.due, queue, state, after, limit, look, lambda entry: entry.due)
+            case State.INFLIGHT:  # dead letters that are leased stand among them
+                return _page(self.leases, queue, state, after, limit, look, lambda entry: entry.lease_until)
+            case State.DEAD:
+                hints = self._dead.get(queue, Sorted())
+                return _page(hints, queue, state, after, limit, look, lambda entry: entry.dead_at)
+            case State.HELD:
+                hints = self._held.get(queue, Sorted())
+                return _page(hints, queue, state, after, limit, look, lambda entry: entry.seq)
+
+    def _scan_ready(self, queue: str, after: Cursor, limit: int, look: Look) -> tuple[list[Entry], Cursor]:
+        found: list[Entry] = []
+        place: Any = ()
+        for looked, (place, entry, fits) in enumerate(self._ready_behind(queue, after, look), 1):
+            if fits:
+                found.append(entry)
+            if len(found) == limit or looked == limit * _LOOKS:
+                return found, place
+        return found, ()
+
+    def _ready_behind(self, queue: str, after: Any, look: Look) -> Iterator[tuple[Cursor, Entry, bool]]:
+        """The ready messages of a queue behind a place, each with its own, and others that no longer are."""
+        waits, target, order, seq = after or (0, "", -(2**63), -1)
+        for name in sorted(self._lanes.get(queue, {})) if not waits else ():
+            lane = self._lanes[queue][name]
+            if name >= target:
+                begin = (order, seq) if name == target else (-(2**63), -1)
+                for at, entry in lane.behind(*begin, look):
+                    yield (0, name, at, entry.seq), entry, lane.has(entry) and self._may_go(entry, look)
+        first = (target, order, seq) if waits else ("", -(2**63), -1)
+        for part, hints in sorted(self._sharing.get(queue, {}).items(), key=lambda item: item[0]):
+            if part >= first[:2]:
+                for number, key in hints.behind((first[2] if part == first[:2] else -1, _LAST)):
+                    entry_or_none = look(key)
+                    if entry_or_none:
+                        fits = _shares(entry_or_none, queue, part) and not self._may_go(entry_or_none, look)
+                        yield (1, *part, number), entry_or_none, fits
+
+
+def _page(
+    hints: Sorted[_Hint],
+    queue: str,
+    state: State,
+    after: Any,
+    limit: int,
+    look: Look,
+    time_of: Callable[[Entry], int],
+) -> tuple[list[Entry], Cursor]:
+    found: list[Entry] = []
+    stale: list[_Hint] = []
+    end: Cursor = ()
+    for looked, hint in enumerate(hints.behind((*after, _LAST) if after else ()), 1):
+        entry = look(hint[2])
+        if entry is None or time_of(entry) != hint[0]:
+            stale.append(hint)
+        elif entry.state is state and queue in ("", entry.queue):
+            found.append(entry)
+        if len(found) == limit or looked == limit * _LOOKS:
+            end = hint[:2]
+            break
+    for hint in stale:
+        hints.discard(hint)
+    return found, end
+
+
+def _over(hints: Sorted[_Hint], now: int, limit: int, look: Look, time_of: Callable[[Entry], int]) -> list[Entry]:
+    found: list[Entry] = []
+    stale: list[_Hint] = []
+    for hint in hints:
+        if hint[0] > now or len(found) == limit:
+            break
+        entry = look(hint[2])
+        if entry and time_of(entry) == hint[0]:
+            found.append(entry)
+        else:
+            stale.append(hint)
+    for hint in stale:
+        hints.discard(hint)
+    return found
+
+
+def _lapse(entry: Entry) -> int:
+    return entry.lapse if entry.state in (State.READY, State.DELAYED) else 0
+
+
+def _shares(entry: Entry, queue: str, part: tuple[str, int]) -> bool:
+    fits = entry.state is State.READY and entry.order_key != ""
+    return fits and entry.queue == queue and (entry.target, -entry.priority) == part

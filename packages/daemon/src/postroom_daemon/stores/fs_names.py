@@ -5,7 +5,7 @@ of delivery, ``v`` is the last event that the name reflects. A rename changes al
 file tells by itself how far it has come. Values that are long, or do not fit, stand in a line inside the file
 (``stores/fs_content.py``): ``f`` names that line.
 
-Format 1. To change it: raise ``fs_content.FORMAT``, read both, and test with files written by the version before.
+Format 2; names of format 1 have fewer tags. To change it: raise ``fs_content.FORMAT``, read both, and test with files written by the version before.
 """
 
 from __future__ import annotations
@@ -26,15 +26,21 @@ QUEUE_DIR_BYTES_LIMIT: Final = 200
 ID_PATTERN: Final = "[A-Za-z0-9+][A-Za-z0-9._-]{0,39}"
 TEMPORARY_SUFFIX: Final = ".tmp"
 
-READY, DELAYED, INFLIGHT, DEAD, DONE = "pduxa"
-LETTERS: Final = {State.READY: READY, State.DELAYED: DELAYED, State.INFLIGHT: INFLIGHT, State.DEAD: DEAD}
+READY, DELAYED, INFLIGHT, DEAD, DONE, HELD = "pduxah"
+LETTERS: Final = {
+    State.READY: READY,
+    State.DELAYED: DELAYED,
+    State.INFLIGHT: INFLIGHT,
+    State.DEAD: DEAD,
+    State.HELD: HELD,
+}
 STATES: Final = {letter: state for state, letter in LETTERS.items()}
 
 #: Strict: what a hand has written that no version of this program writes is no message's name.
 NAME: Final = re.compile(
-    r"(?=p[0-9a-f]{8}-|[duxa][0-9]{15})([pduxa])([0-9a-f]{8}|[0-9]{15,19})"
+    r"(?=p[0-9a-f]{8}-|[duxah][0-9]{15})([pduxah])([0-9a-f]{8}|[0-9]{15,19})"
     rf"-([0-9]{{15,19}})-({ID_PATTERN})"
-    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnf]-?[0-9]{1,19}|[kct][A-Za-z0-9._%-]+|T))*)\.json"
+    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegy]-?[0-9]{1,19}|[kctrom][A-Za-z0-9._%-]+|[TOMRQ]))*)\.json"
 )
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -51,12 +57,27 @@ _NUMBERS: Final = {
     "l": "leased_at",
     "x": "dead_at",
     "n": "failures",
+    "s": "size",
+    "e": "expires",
+    "g": "fallback",
+    "y": "due_wall",
 }
-_TEXTS: Final = {"k": "lease_id", "c": "consumer_id", "t": "target"}
+_TEXTS: Final = {
+    "k": "lease_id",
+    "c": "consumer_id",
+    "t": "target",
+    "r": "reason",
+    "o": "order_key",
+    "m": "claim",
+}
+#: What tells that a text stands inside the file, since the start must know, or cannot do without it.
+INSIDE: Final = {"target": "T", "order_key": "O", "claim": "M", "reason": "R"}
+#: What tells that a message was born in another queue than the one in whose directory it lies.
+MOVED: Final = "Q"
 #: The fact that the order of a name tells, by its letter: it needs no tag.
-_ORDERS: Final = {READY: "priority", DELAYED: "due", INFLIGHT: "lease_until", DEAD: "dead_at"}
+_ORDERS: Final = {READY: "priority", DELAYED: "due", INFLIGHT: "lease_until", DEAD: "dead_at", HELD: "seq"}
 #: What gives way when the name is too long, in this order.
-_GIVES_WAY: Final = ("consumer_id", "target", "lease_id")
+_GIVES_WAY: Final = ("consumer_id", "claim", "target", "order_key", "reason", "lease_id")
 
 
 class FileName(NamedTuple):
@@ -77,9 +98,21 @@ class FileName(NamedTuple):
     def key_is_inside(self) -> bool:
         return self.id[0] == "+"
 
+    def is_inside(self, fact: str) -> bool:
+        """Whether one of the texts of ``INSIDE`` stands in the file."""
+        return INSIDE[fact] in self.tags
+
     @property
-    def target_is_inside(self) -> bool:
-        return "T" in self.tags
+    def is_moved(self) -> bool:
+        return MOVED in self.tags
+
+    @property
+    def lapse(self) -> int:
+        """The entry's ``lapse``, told by the name alone."""
+        expires, fallback = int(self.tags.get("e", "0")), int(self.tags.get("g", "0"))
+        if fallback and ("t" in self.tags or "T" in self.tags):
+            return min(fallback, expires) if expires else fallback
+        return expires
 
 
 def queue_directory(queue: str, reserved: str) -> str:
@@ -128,9 +161,11 @@ def id_of(key: str, queue: str) -> str:
     return "+" + hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
-def write_name(entry: Entry, version: int, inside: int, history: list[Any] | None) -> tuple[str, dict[str, Any]]:
+def write_name(
+    entry: Entry, version: int, inside: int, history: list[Any] | None, moved: bool = False
+) -> tuple[str, dict[str, Any]]:
     """The name of an entry's file, and the facts that must stand in the file's line ``inside``: what is too long, and
-    always its phase and its history."""
+    always its phase and its history. ``moved``: its queue is another than the one that it was born in."""
     letter = LETTERS[entry.state]
     held = _ORDERS[letter]
     order = f"{_HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, held):015d}"
@@ -142,20 +177,24 @@ def write_name(entry: Entry, version: int, inside: int, history: list[Any] | Non
     facts: dict[str, Any] = {"history": history} if history else {}
     if entry.phase:
         facts["phase"] = entry.phase
+    if moved:
+        facts["queue"] = entry.queue
     texts = {fact: f"~{tag}{_escape(value)}" for tag, fact in _TEXTS.items() if (value := getattr(entry, fact))}
-    room = NAME_BYTES_LIMIT - len(head) - len(f"~f{inside}~T.json")
+    room = NAME_BYTES_LIMIT - len(head) - len(f"~f{inside}~T~O~M~R~Q.json")
     for fact in _GIVES_WAY:
         if sum(map(len, texts.values())) <= room:
             break
         if texts.pop(fact, ""):
             facts[fact] = getattr(entry, fact)
     tail = f"~f{inside}" if facts else ""
-    return f"{head}{''.join(texts.values())}{tail}{'~T' if 'target' in facts else ''}.json", facts
+    tail += "".join(f"~{tag}" for fact, tag in INSIDE.items() if fact in facts)
+    return f"{head}{''.join(texts.values())}{tail}{f'~{MOVED}' if moved else ''}.json", facts
 
 
 def done_name(name: FileName, version: int) -> str:
     """The name of a message's file once the message is done, until its end is durable."""
-    return f"{DONE}{version:015d}-{name.seq:015d}-{name.id}~v{version}.json"
+    moved = f"~f{name.inside}~{MOVED}" if name.is_moved else ""
+    return f"{DONE}{version:015d}-{name.seq:015d}-{name.id}~v{version}{moved}.json"
 
 
 def read_entry(name: FileName, key: str, queue: str, facts: dict[str, Any]) -> Entry:

@@ -21,10 +21,10 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9
 _NUMBER: Final = r"([1-9][0-9]{0,13})"
 _PLAIN: Final = re.compile(
     r"(?:([0-9]{5})/)?p([0-9a-f]{8})-([0-9]{15})-([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"
-    rf"~v{_NUMBER}~w{_NUMBER}~b{_NUMBER}\.json"
+    rf"~v{_NUMBER}~w{_NUMBER}~b{_NUMBER}(?:~s([1-9][0-9]{{0,8}}))?\.json"
 )
-#: Shard (0: none), order, versions behind the seq; then seq, created_wall and created, of six bytes each.
-_PACKED: Final = Struct(">HIHHIHIHI")
+#: Shard (0: none), order, versions behind the seq; then seq, created_wall and created, of six bytes each, and size.
+_PACKED: Final = Struct(">HIHHIHIHII")
 _HALF: Final = 0xFFFFFFFF
 _SIX_BYTES: Final = 2**48
 
@@ -93,11 +93,11 @@ class Places:
 
     def take_plain(
         self, queue: str, shard: int, names: list[str]
-    ) -> tuple[list[tuple[int, int, int, Short]], list[str]]:
-        """Take the files of a folder that are plainly ready, and not known yet: each with its order, seq and version.
-        The names of the others."""
+    ) -> tuple[list[tuple[int, int, int, int, Short]], list[str]]:
+        """Take the files of a folder that are plainly ready, and not known yet: each with its order, seq, version and
+        size. The names of the others."""
         places = self._by_prefix.setdefault(f"msg:{queue}", {})
-        taken: list[tuple[int, int, int, Short]] = []
+        taken: list[tuple[int, int, int, int, Short]] = []
         others = []
         for name in names:
             plain = _PLAIN.fullmatch(name)
@@ -106,16 +106,16 @@ class Places:
                 packed = None if short in places else _packed(plain, shard)
                 if packed:
                     places[short] = packed
-                    taken.append((int(plain[2], 16), int(plain[3]), int(plain[5]), short))
+                    taken.append((int(plain[2], 16), int(plain[3]), int(plain[5]), int(plain[8] or 0), short))
                     continue
             others.append(name)
         return taken, others
 
     def _unpacked(self, held: bytes, id_: str) -> str:
-        shard, order, behind, *parts = _PACKED.unpack(held)
+        shard, order, behind, *parts, size = _PACKED.unpack(held)
         seq, wall, created = (parts[n] << 32 | parts[n + 1] for n in (0, 2, 4))
         folder = f"{self._folder}{shard:05d}/" if shard else self._folder
-        return f"{folder}p{order:08x}-{seq:015d}-{id_}~v{seq + behind}~w{wall}~b{created}.json"
+        return f"{folder}p{order:08x}-{seq:015d}-{id_}~v{seq + behind}~w{wall}~b{created}{f'~s{size}' if size else ''}.json"
 
 
 class Listing:
@@ -148,11 +148,10 @@ def key_of(prefix: str, short: Short) -> str:
 
 def _packed(plain: re.Match[str], shard: int = 0) -> bytes | None:
     """The numbers of a plain name; None when one of them is out of the ordinary."""
-    own, order, seq_, _, version, wall_, created_ = plain.groups()
+    own, order, seq_, _, version, wall_, created_, size = plain.groups()
     seq, wall, created = int(seq_), int(wall_), int(created_)
     shard, behind = int(own or shard), int(version) - seq
     if shard > 0xFFFF or not 0 <= behind <= 0xFFFF or max(seq, wall, created) >= _SIX_BYTES:
         return None
-    return _PACKED.pack(
-        shard, int(order, 16), behind, seq >> 32, seq & _HALF, wall >> 32, wall & _HALF, created >> 32, created & _HALF
-    )
+    numbers = (part for number in (seq, wall, created) for part in (number >> 32, number & _HALF))
+    return _PACKED.pack(shard, int(order, 16), behind, *numbers, int(size or 0))

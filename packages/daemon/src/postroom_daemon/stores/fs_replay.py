@@ -55,7 +55,7 @@ class Replay:
             envelope = raw_json(event["message"])
             content = self._files.content(key)
             if fs_content.envelope_of(content, key) != envelope:
-                entry = self.entry(key)
+                entry = self._with_told(self.entry(key), event)
                 if self._is_kept(key, content, fs_content.first_line(entry, envelope)):
                     log.warning("%s: its file is damaged; it is written anew from the journal", key)
                     self.bodies[key], self.healed[key] = envelope, entry
@@ -63,8 +63,21 @@ class Replay:
             entry = self.healed[key] = self.entry(key)
             if entry.state is State.INFLIGHT and event["type"] == EventType.LEASED:
                 entry.lease_id, entry.consumer_id = event["lease"], event["consumer"]
+            if event["type"] == EventType.DIED and entry.state is State.DEAD:
+                entry.reason = str(event["failure"]["reasonCode"])
             if "failure" in event:
                 self.histories[key] = with_failure(self.histories.get(key) or self._files.history(key) or [], event)
+
+    def _with_told(self, entry: Entry, event: Event) -> Entry:
+        """An entry with what its name had no room for, and its damaged file has lost."""
+        name = self.found.name_of(entry.key, self._index)
+        if name and name.is_inside("target"):
+            entry.target = event.get("target", "")
+        if name and name.is_inside("order_key"):
+            entry.order_key = event.get("orderingKey", "")
+        if name and name.is_inside("claim"):
+            entry.claim = event["claim"]["name"] if "claim" in event else ""
+        return entry
 
     def _is_kept(self, key: str, content: bytes, expected: bytes) -> bool:
         """Whether nothing is lost with a file that is written over: it is the beginning of what it should be, as a

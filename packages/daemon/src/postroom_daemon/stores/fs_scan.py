@@ -12,14 +12,19 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
+from postroom_common.protocol import State
+
 from ..files import LOST_ERRNOS
+from ..records import Entry
 from . import fs_content
 from .fs_index import Index
 from .fs_names import (
     DEAD,
     DELAYED,
     DONE,
+    HELD,
     INFLIGHT,
+    INSIDE,
     READY,
     STATES,
     TEMPORARY_SUFFIX,
@@ -33,7 +38,7 @@ from .fs_names import (
 from .fs_places import Short
 from .fs_tree import Tree
 
-_LETTERS: Final = (READY, DELAYED, INFLIGHT, DEAD, DONE)
+_LETTERS: Final = (READY, DELAYED, INFLIGHT, DEAD, HELD, DONE)
 #: Messages of a directory that are asked which queue they belong to.
 _ASKED: Final = 3
 
@@ -71,8 +76,28 @@ class Done(NamedTuple):
 
 
 @dataclass(slots=True)
+class Numbers:
+    """What is counted of a queue's messages: see ``QueueRecord``."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def add(self, state: str, size: int, reason: str, by: int) -> None:
+        """Count messages of one state: so many of them, of ``size`` bytes together."""
+        self.counts[state] = self.counts.get(state, 0) + by
+        if state != State.DEAD:
+            self.bytes += size
+        elif reason:
+            self.reasons[reason] = self.reasons.get(reason, 0) + by
+            if not self.reasons[reason]:
+                del self.reasons[reason]
+
+
+@dataclass(slots=True)
 class Scan:
-    """What was found. ``newest`` is the last event that any file reflects.
+    """What was found. ``newest`` is the last event that any file reflects. ``numbers`` are by queue; ``queues`` has the
+    queues of the messages whose key does not tell it.
 
     ``lacking`` are messages whose name says that facts stand inside the file, which does not have them: with the event
     up to which it does. ``misplaced`` have a key each, and lie in another folder than their name says.
@@ -80,7 +105,7 @@ class Scan:
 
     newest: int = 0
     directories: dict[str, str] = field(default_factory=dict)
-    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+    numbers: dict[str, Numbers] = field(default_factory=dict)
     queues: dict[str, str] = field(default_factory=dict)
     done: dict[str, Done] = field(default_factory=dict)
     misplaced: list[str] = field(default_factory=list)
@@ -92,8 +117,20 @@ class Scan:
         done = self.done.get(key)
         if done:
             return done.version
-        name = read_name((index.places.get(key) or "").rpartition("/")[2])
+        name = self.name_of(key, index)
         return name.version if name else 0
+
+    def name_of(self, key: str, index: Index) -> FileName | None:
+        """The name of the file of a message that has one, and is not done."""
+        return read_name((index.places.get(key) or "").rpartition("/")[2])
+
+    def count_of(self, queue: str) -> int:
+        """How many messages a queue has."""
+        return sum(self.numbers[queue].counts.values()) if queue in self.numbers else 0
+
+    def queue_of(self, key: str) -> str:
+        """The queue of a message."""
+        return self.queues.get(key) or key.partition(":")[2].rpartition(":")[0]
 
 
 def owners(tree: Tree, meta: str) -> dict[str, str]:
@@ -111,30 +148,48 @@ def scan(
     Raises ``OSError``.
     """
     found = Scan()
+    known = {queue_directory(queue, meta): queue for queue in expected}
     for name, is_directory in tree.inside():
         if is_directory and name != meta:
-            _Walk(tree, index, found, meta, durable, name, owner_of[name]).run()
+            _Walk(tree, index, found, meta, durable, name, owner_of[name], known.get(name, "")).run()
         elif not is_directory:
             found.findings.append(ScanFinding("blocking" if name == meta else "stranger", "", name))
-    index.sort()
+    index.sort(lambda key: _ready_entry(tree, index, found, key))
     if found.newest <= durable:  # else the journal changes the numbers, and undoes what hands did
-        for queue, counts in list(found.counts.items()):
-            if sum(counts.values()) > expected.get(queue, 0):
+        for queue in list(found.numbers):
+            if found.count_of(queue) > expected.get(queue, 0):
                 _find_foreign(tree, index, found, queue)
     return found
 
 
 def _owner(tree: Tree, directory: str) -> str:
-    heads = (fs_content.head_of(read_or_nothing(tree, directory, place)) for place in _places(tree, directory))
-    queues = {head.get("queue") for head in islice(filter(None, heads), _ASKED)}
-    queue = queues.pop() if len(queues) == 1 else ""
-    return queue if type(queue) is str else ""
+    told = (_message_of(tree, directory, place, name, "")[1] for place, name in _places(tree, directory))
+    queues = set(islice(filter(None, told), _ASKED))
+    return queues.pop() if len(queues) == 1 else ""
 
 
-def _places(tree: Tree, directory: str) -> Iterator[str]:
+def _places(tree: Tree, directory: str) -> Iterator[tuple[str, FileName]]:
     for letter in _LETTERS:
         for _, before, names in tree.names(directory, letter):
-            yield from (before + name for name in names or () if read_name(name))
+            yield from ((before + name, known) for name in names or () if (known := read_name(name)))
+
+
+def _ready_entry(tree: Tree, index: Index, found: Scan, key: str) -> Entry | None:
+    """The entry of a message, if it is ready."""
+    name, queue = found.name_of(key, index), found.queue_of(key)
+    if name is None or name.letter != READY:
+        return None
+    facts: dict[str, Any] = {}
+    if name.is_inside("target"):
+        facts = facts_inside(tree, found.directories[queue], index.places[key], name)[1]
+    return read_entry(name, key, queue, facts)
+
+
+def facts_inside(tree: Tree, directory: str, place: str, name: FileName) -> tuple[int, dict[str, Any]]:
+    """The line inside a file that its name tells of, or an older one if that is lost, and what counts of it."""
+    content = read_or_nothing(tree, directory, place)
+    line, facts = fs_content.facts_of(content, name.inside)
+    return line, fs_content.told_inside(name, content, line, facts)
 
 
 def read_or_nothing(tree: Tree, directory: str, place: str) -> bytes:
@@ -147,10 +202,15 @@ def read_or_nothing(tree: Tree, directory: str, place: str) -> bytes:
         return b""
 
 
-def _message_of(tree: Tree, directory: str, place: str) -> tuple[str, str]:
-    """The key and the queue that a file tells; '' when it is not intact."""
-    head = fs_content.head_of(read_or_nothing(tree, directory, place)) or {}
+def _message_of(tree: Tree, directory: str, place: str, name: FileName, there: str) -> tuple[str, str]:
+    """The key and the queue that a file tells; '' when it is not intact. ``there`` is the queue in whose directory it
+    lies: one that has moved, and has lost the line that tells its queue, belongs where it is."""
+    content = read_or_nothing(tree, directory, place)
+    head = fs_content.head_of(content) or {}
     key, queue = head.get("key"), head.get("queue")
+    if name.is_moved:
+        line, facts = fs_content.facts_of(content, name.inside)
+        queue = facts.get("queue") if line == name.inside else there
     return (key, queue) if type(key) is type(queue) is str and key and queue else ("", "")
 
 
@@ -164,11 +224,12 @@ def _find_foreign(tree: Tree, index: Index, found: Scan, queue: str) -> None:
                 key = f"msg:{queue}:{known.id}" if known else ""
                 if not known or known.key_is_inside or index.places.get(key) != before + name:
                     continue
-                whose, owner = _message_of(tree, directory, before + name)
+                whose, owner = _message_of(tree, directory, before + name, known, queue)
                 if whose and (whose, owner) != (key, queue):
                     index.places.pop(key)
                     tree.forget(directory, before + name)
-                    found.counts[queue][STATES[known.letter]] -= 1
+                    size, reason = int(known.tags.get("s", "0")), known.tags.get("r", "")
+                    found.numbers[queue].add(STATES[known.letter], -size, reason, -1)
                     found.findings.append(ScanFinding("misplaced", directory, before + name, whose, owner))
 
 
@@ -176,14 +237,14 @@ class _Walk:
     """Through one queue's directory."""
 
     def __init__(
-        self, tree: Tree, index: Index, found: Scan, meta: str, durable: int, directory: str, owner: str
+        self, tree: Tree, index: Index, found: Scan, meta: str, durable: int, directory: str, owner: str, known: str
     ) -> None:
         self._tree = tree
         self._index = index
         self._found = found
         self._durable = durable
         self._directory = directory
-        self._queue = queue_of_directory(directory) or owner
+        self._queue = queue_of_directory(directory) or owner or known
         if owner and queue_directory(owner, meta) != directory:
             self._queue = ""  # a copy of another queue's directory, or that directory under another name
 
@@ -195,6 +256,7 @@ class _Walk:
         for name, _ in tree.inside(self._directory):
             if not tree.is_folder(name):
                 found.findings.append(ScanFinding("stranger", self._directory, name))
+        found.directories.setdefault(self._queue, self._directory)
         for letter in _LETTERS:
             for shard, before, names in tree.names(self._directory, letter):
                 if names is None:
@@ -219,13 +281,14 @@ class _Walk:
         The names of all others."""
         taken, others = self._index.places.take_plain(self._queue, shard, names)
         runs: dict[int, tuple[array[int], list[Short]]] = {}
-        newest = self._found.newest
-        for order, seq, version, short in taken:
+        newest, bytes_ = self._found.newest, 0
+        for order, seq, version, size, short in taken:
             run = runs.get(order)
             if run is None:
                 run = runs[order] = (array("Q"), [])
             run[0].append(seq)
             run[1].append(short)
+            bytes_ += size
             if version > newest:
                 newest = version
         lane = self._index.lane(self._queue, "")
@@ -233,19 +296,17 @@ class _Walk:
             lane.add_run(priority_of(f"{order:x}"), seqs, shorts)
         self._found.newest = newest
         if taken:
-            self._count(STATES[READY], len(taken))
+            self._numbers().add(STATES[READY], bytes_, "", len(taken))
         return others
 
-    def _count(self, state: str, change: int) -> None:
-        found = self._found
-        counts = found.counts.setdefault(self._queue, {})
-        counts[state] = counts.get(state, 0) + change
-        found.directories[self._queue] = self._directory
+    def _numbers(self) -> Numbers:
+        self._found.directories[self._queue] = self._directory
+        return self._found.numbers.setdefault(self._queue, Numbers())
 
     def _take(self, letter: str, place: str, name: FileName) -> None:
         key = f"msg:{self._queue}:{name.id}"
         if name.key_is_inside or letter != name.letter:
-            whose, owner = _message_of(self._tree, self._directory, place)
+            whose, owner = _message_of(self._tree, self._directory, place, name, self._queue)
             if not whose or owner != self._queue or (whose != key and not name.key_is_inside):
                 self._tree.forget(self._directory, place)
                 kind = "misplaced" if whose else "stranger"
@@ -269,46 +330,60 @@ class _Walk:
 
     def _hint(self, key: str, place: str, name: FileName) -> None:
         found, index, queue, letter = self._found, self._index, self._queue, name.letter
-        self._count(STATES[letter], 1)
         facts: dict[str, Any] = {}
-        if name.inside and (name.version > self._durable or name.target_is_inside):
-            content = read_or_nothing(self._tree, self._directory, place)
-            line, facts = fs_content.facts_of(content, name.inside)
+        if name.inside and (name.version > self._durable or any(name.is_inside(fact) for fact in INSIDE)):
+            line, facts = facts_inside(self._tree, self._directory, place, name)
             if line != name.inside:
                 found.lacking[key] = line
-            if name.target_is_inside:
-                facts = {**facts, "target": fs_content.target_of(content, facts)}
-        if letter == READY:
-            entry = read_entry(name, key, queue, facts)
+        entry = read_entry(name, key, queue, facts)
+        self._numbers().add(STATES[letter], entry.size, entry.reason, 1)
+        if entry.order_key and letter != DEAD:
+            index.lines.add_unsorted(queue, entry.order_key, name.seq, key, letter == INFLIGHT)
+        if letter == READY and entry.order_key:
+            index.sharing(entry).add_unsorted((name.seq, key))
+        elif letter == READY:
             index.lane(queue, entry.target).add_unsorted(entry.priority, name.seq, key)
         elif letter == DELAYED:
-            index.due.append((int(name.order), name.seq, key))
-        elif letter == INFLIGHT:
-            index.leases.append((int(name.order), name.seq, key))
-        else:
-            index.add_dead_unsorted(queue, int(name.order), name.seq, key)
+            index.due.add_unsorted((entry.due, name.seq, key))
+        elif letter == DEAD:
+            index.dead_of(queue).add_unsorted((entry.dead_at, name.seq, key))
+        elif letter == HELD:
+            index.held_of(queue).add_unsorted((name.seq, name.seq, key))
+        if entry.lease_until or letter == INFLIGHT:
+            index.leases.add_unsorted((entry.lease_until, name.seq, key))
+        if entry.lapse and letter in (READY, DELAYED):
+            index.lapses.add_unsorted((entry.lapse, name.seq, key))
 
     def _is_newest(self, key: str, place: str, name: FileName) -> bool:
-        """Whether this is the only file of a message, or tells more than the one that was found before it. The other
-        one does not count."""
-        known = self._index.places.get(key) or (self._found.done[key].place if key in self._found.done else None)
+        """Whether this is the only file of a message, or tells more than the one that was found before it, perhaps in
+        another queue. The other one does not count."""
+        found = self._found
+        done, known = found.done.get(key), self._index.places.get(key)
+        if done:
+            known, directory = done.place, done.directory
+        elif known:
+            directory = found.directories[found.queue_of(key)]
         if known is None:
             return True
         other = read_name(known.rpartition("/")[2])
         newer = other is None or name.version > other.version
-        aside = known if newer else place
-        self._found.findings.append(ScanFinding("second", self._directory, aside, key))
-        self._tree.forget(self._directory, aside)
+        aside = (directory, known) if newer else (self._directory, place)
+        found.findings.append(ScanFinding("second", *aside, key))
+        self._tree.forget(*aside)
         if newer:
-            self._drop(key, other)
+            self._drop(key, directory, known, other)
         return newer
 
-    def _drop(self, key: str, name: FileName | None) -> None:
+    def _drop(self, key: str, directory: str, place: str, name: FileName | None) -> None:
         """Take back what was noted of a file; its hint in the index fits no longer, or fits again."""
-        self._index.places.pop(key)
-        self._found.done.pop(key, None)
-        self._found.lacking.pop(key, None)
-        if key in self._found.misplaced:
-            self._found.misplaced.remove(key)
+        found, queue = self._found, self._found.queue_of(key)
         if name and name.letter != DONE:
-            self._count(STATES[name.letter], -1)
+            facts = facts_inside(self._tree, directory, place, name)[1] if name.is_inside("reason") else {}
+            entry = read_entry(name, key, queue, facts)
+            found.numbers[queue].add(entry.state, -entry.size, entry.reason, -1)
+        self._index.places.pop(key)
+        found.done.pop(key, None)
+        found.queues.pop(key, None)
+        found.lacking.pop(key, None)
+        if key in found.misplaced:
+            found.misplaced.remove(key)

@@ -8,6 +8,7 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from postroom_common.protocol import State
 from ..files import Files
 from ..quarantine import Quarantine
 from ..records import HISTORY, Entry, QueueRecord
-from .base import BodyLost, BodyUnread, Store, StoreError, store_error
+from .base import BodyLost, BodyUnread, Cursor, Store, StoreError, store_error
 from .book import QueueBook
 from .fs_files import MessageFiles
 from .fs_index import Index
 from .fs_names import READY
 from .fs_replay import Replay
+from .fs_scan import Numbers
+from .fs_sorted import Sorted
 from .fs_tree import Tree
 
 log = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ class Transactions(Store):
         self._book = QueueBook()
         self._queues: list[str] = []
         self._facts: dict[str, Any] = {}
+        self._fact_names: Sorted[str] = Sorted()
         self._replay: Replay | None = None  # while the journal is folded after opening
         self.applied = self._applied_before = 0
         self._failed = False
@@ -54,7 +58,9 @@ class Transactions(Store):
         self._bodies: dict[str, bytes] = {}  # of new messages, and of those to be written anew
         self._histories: dict[str, list[Any] | None] = {}
         self._facts_before: dict[str, Any] = {}
-        self._new_queues: list[str] = []
+        self._queues_changed = False
+        self._deleted: set[str] = set()  # queues whose directories are to go
+        self._lines: set[tuple[str, str]] = set()  # queues and ordering keys of which messages have changed
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -90,22 +96,25 @@ class Transactions(Store):
             raise StoreError(f"{self._tree.root}: a commit has failed half-way; the store must be opened anew")
         for name, value in self._facts_before.items():
             self._set_fact(name, value)
-        for name in self._new_queues:
-            self._queues.remove(name)
         self._book.rollback()
+        if self._queues_changed:
+            self._queues = sorted(self._book.records)
         self.applied = self._applied_before
-        touched = list(self._changed)
+        touched, lines = list(self._changed), list(self._lines)
         self._end()
         for key in touched:  # what was dropped from the index as no longer fitting, fits again
             entry = self.get(key)
             if entry:
-                self._index.add(entry)
+                self._index.add(entry, self.get)
+        for line in lines:
+            self._index.lines.see(line, self.get)
         self._end()
 
     def _end(self) -> None:
         for kept in (self._changed, self._seen, self._bodies, self._histories, self._facts_before):
             kept.clear()
-        self._new_queues.clear()
+        self._lines.clear()
+        self._queues_changed = False
         self._files.end()
 
     # --- messages ------------------------------------------------------------------------------------------------
@@ -137,24 +146,32 @@ class Transactions(Store):
         self.envelope(key)
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
-        self._book.move(entry.queue, None, entry.state)
+        self._book.move(entry.queue, None, entry.state, entry.size)
         self._files.born(entry)
         self._bodies[entry.key] = envelope
         self._note(entry)
 
     def update(self, entry: Entry, before: State) -> None:
-        self._book.move(entry.queue, before, entry.state)
-        self._take(entry, before)
+        self._book.move(entry.queue, before, entry.state, entry.size)
+        self._take(entry, entry.queue, before)
         self._note(entry)
 
+    def relocate(self, entry: Entry, source: str, before: State) -> None:
+        self._book.move(source, before, None, entry.size)
+        self._book.move(entry.queue, None, entry.state, entry.size)
+        self._take(entry, source, before)
+        self._note(entry)
+        self._see_line(source, entry.order_key)
+
     def delete(self, entry: Entry, before: State) -> None:
-        self._book.move(entry.queue, before, None)
-        self._take(entry, before)
+        self._book.move(entry.queue, before, None, entry.size)
+        self._take(entry, entry.queue, before)
         self._changed[entry.key] = None
         self._seen.pop(entry.key, None)
         self._bodies.pop(entry.key, None)
         if self._replay:
             self._replay.healed.pop(entry.key, None)
+        self._see_line(entry.queue, entry.order_key)
 
     def _note(self, entry: Entry) -> None:
         replay = self._replay
@@ -167,11 +184,19 @@ class Transactions(Store):
             if entry.key in replay.histories:
                 self._histories.setdefault(entry.key, replay.histories.pop(entry.key))
         self._changed[entry.key] = self._seen[entry.key] = entry
-        self._index.add(entry)
+        if entry.order_key:
+            self._lines.add((entry.queue, entry.order_key))
+        self._index.add(entry, self.get)
 
-    def _take(self, entry: Entry, before: State) -> None:
+    def _take(self, entry: Entry, queue: str, before: State) -> None:
         if before is State.READY:
-            self._index.take(entry)
+            self._index.take(entry, queue)
+
+    def _see_line(self, queue: str, order_key: str) -> None:
+        """A message with an ordering key has left a queue."""
+        if order_key:
+            self._lines.add((queue, order_key))
+            self._index.lines.see((queue, order_key), self.get)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         return self._index.next_ready(queue, consumer, self.get)
@@ -187,8 +212,14 @@ class Transactions(Store):
     def expired(self, now: int, limit: int) -> list[Entry]:
         return self._index.expired(now, limit, self.get)
 
+    def lapsing(self, now: int, limit: int) -> list[Entry]:
+        return self._index.lapsing(now, limit, self.get)
+
     def next_due(self) -> int | None:
         return self._index.next_due()
+
+    def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        return self._index.scan(queue, state, after, limit, self.get)
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         return self._index.dead(queue, after, limit, self.get)
@@ -205,8 +236,11 @@ class Transactions(Store):
                 break
         return found
 
-    def oldest_ready(self, queue: str) -> Entry | None:
-        return self._index.oldest_ready(queue, self.get)
+    def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
+        return self._index.oldest_ready(queue, consumer, self.get)
+
+    def oldest(self, queue: str, limit: int) -> list[Entry]:
+        return self._index.oldest(queue, limit, self.get)
 
     # --- queues and single facts ---------------------------------------------------------------------------------
 
@@ -218,14 +252,27 @@ class Transactions(Store):
 
     def add_queue(self, record: QueueRecord) -> None:
         self._know(record)
-        self._new_queues.append(record.name)
 
     def _know(self, record: QueueRecord) -> None:
         """Take a queue's record into the book, its counters as the files are."""
         if self._replay:
-            record.counts.update(dict.fromkeys(record.counts, 0) | self._replay.found.counts.get(record.name, {}))
+            numbers = self._replay.found.numbers.get(record.name, Numbers())
+            record.counts.update(dict.fromkeys(record.counts, 0) | numbers.counts)
+            record.bytes, record.reasons = numbers.bytes, numbers.reasons.copy()
         self._book.put(record)
         insort(self._queues, record.name)
+        self._queues_changed = True
+
+    def delete_queue(self, name: str) -> None:
+        record = self._book.records.get(name)
+        if record is None:
+            return
+        if self._replay:  # what is still counted is of a later queue of this name, and of files that are further
+            self._replay.found.numbers[name] = Numbers(record.counts.copy(), record.bytes, record.reasons.copy())
+        self._book.remove(name)
+        self._queues.remove(name)
+        self._queues_changed = True
+        self._deleted.add(name)
 
     def queue_names(self, after: str, limit: int) -> list[str]:
         at = bisect_right(self._queues, after)
@@ -250,8 +297,14 @@ class Transactions(Store):
     def _set_fact(self, name: str, value: Any) -> None:
         if value is None:
             self._facts.pop(name, None)
+            self._fact_names.discard(name)
         else:
             self._facts[name] = value
+            self._fact_names.add(name)
+
+    def facts(self, prefix: str, after: str, limit: int) -> list[str]:
+        names = self._fact_names.behind(after) if after >= prefix else self._fact_names.behind_or_at(prefix)
+        return list(islice(takewhile(lambda name: name.startswith(prefix), names), max(limit, 0)))
 
     def _history(self, key: str) -> list[Any] | None:
         if key in self._histories:

@@ -172,35 +172,37 @@ class Tree:
         self._count(directory, place, 1)
         return place
 
-    def replace(self, directory: str, place: str, letter: str, name: str, data: bytes) -> str:
-        """Write a file anew under a new name: whole before the name shows it, old one removed last. Its place."""
+    def replace(self, old: str, place: str, directory: str, letter: str, name: str, data: bytes) -> str:
+        """Write a file, which lies in the directory ``old``, anew under a new name in ``directory``: whole before the
+        name shows it, old one removed last. Its place."""
         target = self._choose(directory, letter, name)
         temporary = f"{directory}/{target}{TEMPORARY_SUFFIX}"
         self._write(temporary, data)
         self._files.rename(temporary, f"{directory}/{target}", src_dir_fd=self._fd, dst_dir_fd=self._fd)
-        if target != place:
+        if (directory, target) != (old, place):
             self._count(directory, target, 1)
-            self.remove(directory, place)
+            self.remove(old, place)
         return target
 
-    def append(self, directory: str, place: str, data: bytes) -> None:
+    def append(self, directory: str, place: str, data: bytes, durable: bool = False) -> None:
         """Add lines to a file. They begin with a line's end: what an earlier call has written in part ends there."""
         fd = self._files.open(f"{directory}/{place}", _APPEND_FLAGS, dir_fd=self._fd)
         try:
             self._files.write_all(fd, b"\n" + data)
+            if durable:
+                self._files.fsync(fd)
         finally:
             self._files.close(fd)
 
-    def rename(self, directory: str, place: str, letter: str, name: str) -> str:
-        """Give a file a new name, in the folder of ``letter``. Its place."""
+    def rename(self, old: str, place: str, directory: str, letter: str, name: str) -> str:
+        """Give a file, which lies in the directory ``old``, a new name in ``directory``, in the folder of ``letter``.
+        Its place."""
         folder = place.rpartition("/")[0]
-        stays = folder.partition("/")[0] == self._folders[letter]
+        stays = old == directory and folder.partition("/")[0] == self._folders[letter]
         target = f"{folder}/{name}" if stays else self._choose(directory, letter, name)
-        if target != place:
-            self._files.rename(
-                f"{directory}/{place}", f"{directory}/{target}", src_dir_fd=self._fd, dst_dir_fd=self._fd
-            )
-            self._count(directory, place, -1)
+        if (directory, target) != (old, place):
+            self._files.rename(f"{old}/{place}", f"{directory}/{target}", src_dir_fd=self._fd, dst_dir_fd=self._fd)
+            self._count(old, place, -1)
             self._count(directory, target, 1)
         return target
 
@@ -218,6 +220,27 @@ class Tree:
         """Remove a file; one that is gone already is no error."""
         self.unlink(directory, place)
         self._count(directory, place, -1)
+
+    def remove_directory(self, name: str) -> bool:
+        """Remove the directory of a queue that has no files any more. False if something is left in it."""
+        for path in [path for path in self._filled if path.startswith(f"{name}/")]:
+            for shard in [shard for shard in self._filled[path] if shard]:
+                self._remove_empty(f"{path}/{shard}")
+            self._remove_empty(path)
+            del self._filled[path]
+        for folder in self._folders.values():
+            self._remove_empty(f"{name}/{folder}")
+        self._known = {path for path in self._known if path != name and not path.startswith(f"{name}/")}
+        return self._remove_empty(name)
+
+    def _remove_empty(self, path: str) -> bool:
+        try:
+            self._files.rmdir(path, dir_fd=self._fd)
+        except FileNotFoundError:
+            return True
+        except OSError:
+            return False
+        return True
 
     def rename_directory(self, name: str, target: str) -> None:
         """Give a queue's directory another name; before anything in it was looked at."""
