@@ -29,7 +29,10 @@ from postroom_common.protocol import FIELDS, JSON_DEPTH_LIMIT, TOOL_COMMANDS, Co
 from .conftest import PACKAGE, ROOT
 
 #: Public names of ``Client`` that are no commands.
-BESIDE_COMMANDS = {"call", "client_id", "close", "is_daemon_running", "prepare", "send"}
+BESIDE_COMMANDS = {
+    *("call", "client_id", "close", "is_daemon_running", "prepare", "send"),
+    *("consume", "publish_many", "reply", "request", "worker"),
+}
 DOCS = ROOT / "docs" / "client.md"
 
 
