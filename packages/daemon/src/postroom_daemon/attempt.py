@@ -24,6 +24,7 @@ from .ids import Ids
 from .journal import Journal
 from .policies import Policies
 from .rates import Rates
+from .records import FACT_DRAINING
 from .repeats import Repeats
 from .replies import reply_to
 from .reserve import Reserve
@@ -76,6 +77,7 @@ class Attempt:
         self._told: dict[bytes, Answer] = {}  # answers to requests that made no event
         lead = parts.clock.mark(now, parts.root_id) if parts.journal.wants_roll() else None
         self._published: list[str] = []  # the queue of each message
+        self._draining: bool | None = None  # unknown: it is asked for once, for all requests of the group
         self.group = Group(parts.store, now, parts.epoch, parts.journal.last_id, lead)
         if parts.store.in_flight:
             parts.store.in_flight.begin()
@@ -174,6 +176,8 @@ class Attempt:
             "digest": call.key.hex(),
         }
         events = self.group.record(decision.drafts, by, call.key, decision.reply, decision.more)
+        if call.command is Command.DRAIN:
+            self._draining = None
         if call.command is not Command.IMPORT_STATE:  # what was published elsewhere is not published anew
             self._count_published(decision.drafts)
         if call.command is Command.CONSUME_NEXT:
@@ -277,6 +281,8 @@ class Attempt:
 
     def _context(self, who: Principal) -> Context:
         parts = self._parts
+        if self._draining is None:
+            self._draining = bool(parts.store.fact(FACT_DRAINING))
         return Context(
             parts.store,
             self.now,
@@ -285,6 +291,7 @@ class Attempt:
             parts.vitals,
             parts.ids,
             parts.rounds,
+            draining=self._draining,
             rates=parts.rates,
             waiters=parts.waiters,
         )

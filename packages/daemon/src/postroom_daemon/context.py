@@ -96,5 +96,6 @@ class Context:
     rounds: dict[str, Any] = field(default_factory=dict)
     """How far the chores have come, each under a name of its own: kept while the root is open, no part of its state."""
     pending: Pending = field(default_factory=Pending)
+    draining: bool = False
     rates: Rates = field(default_factory=Rates)
     waiters: Waiters = field(default_factory=Waiters)

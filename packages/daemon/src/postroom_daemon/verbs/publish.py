@@ -17,7 +17,7 @@ from ..admission import QueueFull, check_rate, check_size, make_room
 from ..context import Context, Decision, Draft
 from ..deduplication import Claim, claim_of, first_of
 from ..fields import Fields
-from ..records import FACT_DRAINING, Entry, QueueRecord
+from ..records import Entry, QueueRecord
 from ..validation import check_body
 from .creation import queue_created
 from .endings import died, failure
@@ -77,6 +77,8 @@ def admit(context: Context, fields: Fields) -> Item:
         draft["claim"] = claim.to_json()
     item = Item([*made, *before, draft, *end], _told(draft["key"], end, kept))
     _note(context, item, draft, claim if kept else None, size)
+    if policy.overflow == "drop-oldest" and item.drafts[-1] is draft and "dueEngineMs" not in draft:
+        context.pending.fresh.setdefault(queue, []).append(_entry(context, draft, size))
     return item
 
 
@@ -92,7 +94,7 @@ def _told(key: str, end: list[Draft], kept: bool) -> dict[str, Any]:
 def _refuse_while_closed(context: Context, queue: str, record: QueueRecord | None) -> None:
     if record and record.publish_paused:
         raise CommandError(ErrorCode.PAUSED, f"publishing to queue {queue!r} is paused")
-    if context.store.fact(FACT_DRAINING):
+    if context.draining:
         raise CommandError(ErrorCode.DRAINING, "the daemon takes no new messages until the drain is ended")
 
 
@@ -165,10 +167,7 @@ def _note(context: Context, item: Item, draft: Draft, claim: Claim | None, size:
     if claim:
         pending.claims[queue, claim.name] = draft["key"]
     if item.drafts[-1] is draft:
-        entry = _entry(context, draft, size)
         pending.add(queue, 1, size)
-        if entry.state is State.READY:
-            pending.fresh.setdefault(queue, []).append(entry)
 
 
 def _times(context: Context, fields: Fields, policy: Policy) -> Draft:
