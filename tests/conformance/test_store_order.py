@@ -190,6 +190,25 @@ def test_the_oldest_ready_for_a_consumer_is_one_that_it_could_have(store: Store)
 # --- queues -------------------------------------------------------------------------------------------------------
 
 
+def test_the_oldest_ready_messages_come_in_publish_order_whoever_may_have_them_and_whenever(store: Store) -> None:
+    insert(
+        store,
+        entry(1, state=State.DELAYED, due=5),
+        entry(2, priority=1),
+        entry(3, target="somebody"),
+        entry(4, order_key="k"),
+        entry(5, order_key="k", priority=7),
+        entry(6, priority=1),
+        entry(7, target="other", priority=-3),
+        entry(8, priority=9),
+    )
+    assert [one.seq for one in store.oldest(QUEUE, 100)] == [2, 3, 4, 5, 6, 7, 8]
+    assert [one.seq for one in store.oldest(QUEUE, 3)] == [2, 3, 4]
+    change_alone(store, 3, state=State.INFLIGHT, lease_until=9)
+    assert [one.seq for one in store.oldest(QUEUE, 3)] == [2, 4, 5]
+    assert store.oldest("no such queue", 3) == []
+
+
 def test_a_message_that_moves_keeps_its_key_and_its_body_and_is_counted_where_it_is(store: Store) -> None:
     insert(store, entry(1, size=12, order_key="k"), entry(2, size=12, order_key="k"), entry(3, queue="b"))
     store.begin()
