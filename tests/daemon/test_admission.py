@@ -251,3 +251,14 @@ def test_buckets_that_are_full_are_forgotten() -> None:
         assert rates.wait_ms(f"q{number}", 1, 1, now=number * 1000) == 0
         rates.take(f"q{number}")
     assert len(rates._buckets) <= 1001
+
+
+def test_what_is_published_while_there_is_no_limit_counts_for_none_that_comes_later(bench: Bench) -> None:
+    limit(bench, publishPerSec=1)
+    bench.publish()
+    limit(bench, publishPerSec=0)
+    for _ in range(20):
+        bench.publish()
+    limit(bench, publishPerSec=1)
+    assert bench.send("publish", queue="q").code == "OK"
+    assert bench.send("publish", queue="q").code == "ERR_RATE_LIMITED"

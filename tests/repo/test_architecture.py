@@ -34,7 +34,10 @@ CLOSED_DOORS = {
 }
 
 #: Rooms that do no I/O and have no clock of their own.
-PURE_ROOMS = ("engine", "verbs", "fold", "lifecycle", "records", "replies", "policies", "fields", "context")
+PURE_ROOMS = (
+    "engine", "verbs", "fold", "lifecycle", "records", "replies", "policies", "fields", "context", "admission", "rates",
+    "deduplication", "validation", "validation_rules", "validation_schema", "in_flight",
+)  # fmt: skip
 IO_MODULES = {
     "asyncio", "ctypes", "datetime", "fcntl", "glob", "io", "mmap", "os", "pathlib", "select", "selectors", "shutil",
     "signal", "socket", "sqlite3", "subprocess", "tempfile", "threading", "time", "watchdog",

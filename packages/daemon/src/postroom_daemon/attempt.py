@@ -24,7 +24,7 @@ from .ids import Ids
 from .journal import Journal
 from .policies import Policies
 from .rates import Rates
-from .records import FACT_DRAINING
+from .records import FACT_DRAINING, QueueRecord
 from .repeats import Repeats
 from .replies import reply_to
 from .reserve import Reserve
@@ -239,7 +239,7 @@ class Attempt:
         """Give a queue's messages to those who wait for them, oldest first."""
         for call in self._parts.waiters.on(queue):
             record = self._parts.store.queue(queue)
-            if record is None or not record.counts[State.READY]:
+            if record is None or not record.counts[State.READY] or self._is_busy(queue, record):
                 return
             answer = self._repeated(call)
             decision = Decision()
@@ -255,6 +255,11 @@ class Attempt:
                 call.started_ns = time.monotonic_ns()  # its wait was no work
                 self._served.append(call)
                 self.answers.append((call, answer or self._record(call, decision)))
+
+    def _is_busy(self, queue: str, record: QueueRecord) -> bool:
+        """Whether nobody gets a message of a queue before one is settled."""
+        most = self._parts.policies.effective(queue, record).max_inflight
+        return bool(most) and record.counts[State.INFLIGHT] >= most
 
     def take_back(self) -> None:
         """The group has not happened: those it parked are forgotten, those it served wait on."""

@@ -10,6 +10,7 @@ from typing import Final
 
 #: Buckets that are kept before those that are full again are forgotten.
 BUCKETS_LIMIT: Final = 1000
+_ROUNDING: Final = 1e-6
 
 
 class _Bucket:
@@ -41,13 +42,15 @@ class Rates:
             bucket = self._buckets[queue] = _Bucket(rate, now)
         bucket.fill(rate, now)
         lacking = count - bucket.tokens
-        return 0 if lacking <= 1e-9 else max(1, -int(-lacking * 1000 // rate))
+        return 0 if lacking <= _ROUNDING else max(1, -int(-lacking * 1000 // rate))
 
     def take(self, queue: str, count: int = 1) -> None:
         """Messages have been published to a queue; or have not, after all, if ``count`` is negative."""
         bucket = self._buckets.get(queue)
         if bucket:
             bucket.tokens -= count
+            if bucket.tokens < -_ROUNDING:  # nobody has asked: there is no limit any more
+                del self._buckets[queue]
 
     def _forget_full(self, now: int) -> None:
         if len(self._buckets) >= BUCKETS_LIMIT:
