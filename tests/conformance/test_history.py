@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +16,29 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.conformance.bench import Bench, Sent, exported, picture
+from tests.conformance.history_model import VISIBILITY_MS, WAITS, Full, Message, Model, Policy, Waiting
 
 QUEUES = ("a", "b")
 CONSUMERS = ("c1", "c2")
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
-#: limit, backoff, initial s, longest s, whether dead letters are kept; the first is the default.
-POLICIES: tuple[tuple[int, str, int, int, bool], ...] = (
-    (5, "exponential", 1, 60, True),
-    (1, "exponential", 1, 60, True),
-    (0, "fixed", 2, 60, False),
-    (3, "linear", 2, 5, True),
-    (4, "exponential", 1, 3, False),
+#: The first is the default.
+POLICIES = (
+    Policy(),
+    Policy(limit=1),
+    Policy(limit=0, backoff="fixed", initial_s=2, dead_letters=False),
+    Policy(limit=3, backoff="linear", initial_s=2, longest_s=5),
+    Policy(limit=4, longest_s=3, dead_letters=False),
+    Policy(ttl_s=2),
+    Policy(ttl_s=1, ttl_action="drop", oldest_every=2),
+    Policy(ttl_s=1, dead_letters=False, limit=2),
+    Policy(messages=2),
+    Policy(messages=2, overflow="drop-oldest"),
+    Policy(messages=1, overflow="dead-letter", deduplication="window"),
+    Policy(messages=1, overflow="dead-letter", deduplication="while-present", dead_letters=False),
+    Policy(deduplication="window", oldest_every=3),
+    Policy(deduplication="while-present", limit=1),
+    Policy(inflight=1, oldest_every=2),
+    Policy(inflight=3, inflight_per_consumer=1),
 )
 #: So long that an event is as long with it as with what stands for it in the journal of hybrid: all journals begin new
 #: files at the same events.
@@ -35,111 +46,7 @@ BODY = "a body of just thirty-two letters"[:32]
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 
-@dataclass(eq=False)
-class Message:
-    """What the model knows of one message."""
-
-    key: str
-    queue: str
-    priority: int
-    order: int
-    target: str
-    state: str
-    due: int = 0
-    attempt: int = 0
-    lease: str = ""
-    consumer: str = ""
-    until: int = 0
-    died: int = 0
-
-
-@dataclass(eq=False)
-class Waiting:
-    sents: list[Sent]
-    queue: str
-    consumer: str
-    until: int
-
-
-@dataclass
-class Model:
-    """The promises of docs/protocol.md, sections 5, 6 and 8, in the plainest form."""
-
-    now: int = 0
-    messages: list[Message] = field(default_factory=list)
-    leases: list[tuple[Message, str, str]] = field(default_factory=list)
-    queues: set[str] = field(default_factory=set)
-    publish_paused: set[str] = field(default_factory=set)
-    consume_paused: set[str] = field(default_factory=set)
-    policy: dict[str, int] = field(default_factory=dict)
-    waiting: list[Waiting] = field(default_factory=list)
-    order: int = 0
-
-    def in_state(self, queue: str, state: str) -> list[Message]:
-        return [m for m in self.messages if m.queue == queue and m.state == state]
-
-    # What happens by itself, at the head of a group.
-
-    def tick(self) -> None:
-        woken = []
-        for message in sorted(self.messages, key=lambda m: (m.due, m.order)):
-            if message.state == "delayed" and message.due <= self.now:
-                message.state = "ready"
-                woken.append(message.queue)
-        for message in self.messages:
-            if message.state == "inflight" and message.until <= self.now:
-                self.fail(message)
-        for one in [w for w in self.waiting if w.until <= self.now]:
-            self.waiting.remove(one)
-            for sent in one.sents:
-                assert sent.data == {"message": None}
-        for queue in dict.fromkeys(woken):
-            self.serve(queue)
-
-    def fail(self, message: Message) -> None:
-        limit, backoff, initial, longest, _ = POLICIES[self.policy.get(message.queue, 0)]
-        if message.attempt >= max(1, limit):
-            self.bury(message)
-            return
-        seconds = {"fixed": initial, "linear": initial * message.attempt}.get(
-            backoff, initial * 2 ** (message.attempt - 1)
-        )
-        message.state, message.due = (
-            "delayed",
-            self.now + 1000 * (initial if backoff == "fixed" else min(seconds, longest)),
-        )
-
-    def bury(self, message: Message) -> None:
-        kept = POLICIES[self.policy.get(message.queue, 0)][4]
-        message.state, message.died = ("dead" if kept else "gone"), self.now
-
-    def pick(self, queue: str, consumer: str) -> Message | None:
-        if queue in self.consume_paused:
-            return None
-        mine = [m for m in self.in_state(queue, "ready") if m.target in ("", consumer)]
-        return min(mine, key=lambda m: (-m.priority, m.order), default=None)
-
-    def lease(self, message: Message, sents: list[Sent], consumer: str, visibility_ms: int) -> None:
-        for sent in sents:
-            data = sent.data
-            assert data["message"]["messageKey"] == message.key
-            assert data["message"]["attempt"] == message.attempt + 1
-            assert data["lease"]["consumerId"] == consumer
-            assert data["lease"]["leaseUntilEngineMs"] == self.now + visibility_ms
-        message.state, message.attempt = "inflight", message.attempt + 1
-        message.consumer, message.until = consumer, self.now + visibility_ms
-        message.lease = sents[0].data["lease"]["leaseId"]
-        assert message.lease not in [lease for _, lease, _ in self.leases]
-        self.leases.append((message, message.lease, consumer))
-
-    def serve(self, queue: str) -> None:
-        for one in [w for w in self.waiting if w.queue == queue]:
-            message = self.pick(queue, one.consumer)
-            if message:
-                self.waiting.remove(one)
-                self.lease(message, one.sents, one.consumer, 30_000)
-
-
+SETTLED = (st.integers(0, 6), st.sampled_from(["lease", "lease", "lease", "consumer", "other lease", "other consumer"]))
 COMMANDS = st.one_of(
     st.tuples(
         st.just("publish"),
@@ -147,6 +54,9 @@ COMMANDS = st.one_of(
         st.sampled_from([0, 0, 0, 5, -5]),
         st.sampled_from([0, 0, 0, 1, 700, 5000]),
         st.sampled_from(["", "", "", *CONSUMERS]),
+        st.sampled_from([0, 0, 0, 0, 1, 1500, 40_000]),
+        st.sampled_from(["", "", "k1", "k1", "k2"]),
+        st.sampled_from(["", "", "d1", "d2"]),
     ),
     st.tuples(
         st.just("consume"),
@@ -154,18 +64,21 @@ COMMANDS = st.one_of(
         st.sampled_from(CONSUMERS),
         st.sampled_from([0, 0, 0, 1, 2500, 10**6]),
         st.sampled_from([1, 2000, 30_000]),
+        st.sampled_from([0, 0, 0, 1, 3]),
     ),
-    st.tuples(
-        st.sampled_from(["ack", "nack", "retry", "retry", "release", "extend"]),
-        st.integers(0, 6),
-        st.sampled_from(["lease", "lease", "lease", "consumer", "other lease", "other consumer"]),
-    ),
+    st.tuples(st.sampled_from(["ack", "nack", "retry", "retry", "release", "extend"]), *SETTLED),
+    st.tuples(st.just("retry in"), *SETTLED, st.sampled_from([0, 1, 700, 10_000])),
     st.tuples(st.just("reprocess"), st.integers(0, 6)),
     st.tuples(
         st.sampled_from(["pause", "resume", "resume"]), st.sampled_from(QUEUES), st.sampled_from(["publish", "consume"])
     ),
     st.tuples(st.just("policy"), st.sampled_from(QUEUES), st.integers(0, len(POLICIES) - 1)),
 )
+
+
+def deliveries(sent: Sent) -> list[dict[str, Any]]:
+    """What a request was given."""
+    return list(sent.data["messages"]) if "messages" in sent.data else [sent.data]
 
 
 class History(RuleBasedStateMachine):
@@ -181,7 +94,7 @@ class History(RuleBasedStateMachine):
         for bench in self.benches:
             bench.files.fdatasync = bench.files.fsync = bench.files.syncfs = lambda fd: None  # no power is cut here
             bench.open()
-        self.model = Model()
+        self.model = Model(POLICIES)
         self.done: list[list[Sent]] = []
 
     def teardown(self) -> None:
@@ -212,8 +125,7 @@ class History(RuleBasedStateMachine):
     @rule()
     def time_passes_to_the_next_thing_due(self) -> None:
         dues = [bench.live.broker.next_due() for bench in self.benches]
-        known = [m.due for m in self.model.messages if m.state == "delayed"]
-        known += [m.until for m in self.model.messages if m.state == "inflight"] + [w.until for w in self.model.waiting]
+        known = list(self.model.dues())
         for due in dues:
             assert (due is None or due >= 0) if not known else due is not None and due <= min(known)
         if known:
@@ -262,7 +174,7 @@ class History(RuleBasedStateMachine):
             return
         first = done[number % len(done)]
         again = [bench.again(sent) for bench, sent in zip(self.benches, first, strict=True)]
-        if not first[0].call.command or first[0].data_or_none() in (None, {"message": None}):
+        if not first[0].call.command or first[0].data_or_none() in (None, {"message": None}, {"messages": []}):
             return  # it changed nothing: executed again
         self.empty_group()
         events = [len(bench.events()) for bench in self.benches]
@@ -271,14 +183,18 @@ class History(RuleBasedStateMachine):
         assert events == [len(bench.events()) for bench in self.benches]
         assert all((a.answer.data, a.code) == (again[0].answer.data, again[0].code) for a in again)
         if first[0].call.command == "consume_next":
-            key, lease = (first[0].data["lease"][name] for name in ("messageKey", "leaseId"))
-            held = [m for m in self.model.messages if m.key == key and m.state == "inflight" and m.lease == lease]
+            held = [one for one in deliveries(first[0]) if self.is_held(one)]
             assert again[0].code == ("OK" if held else "ERR_LEASE_EXPIRED")
             if held:
-                assert again[0].data["message"] == first[0].data["message"]
-                assert again[0].data["lease"]["leaseId"] == lease
+                assert [one["message"] for one in deliveries(again[0])] == [one["message"] for one in held]
+                assert all(map(self.is_held, deliveries(again[0])))
         elif first[0].call.command in ("publish", "ack", "release", "reprocess_dlq"):
             assert again[0].data == first[0].data
+
+    def is_held(self, delivery: dict[str, Any]) -> bool:
+        lease = delivery["lease"]
+        found = [m for m in self.model.messages if (m.key, m.lease) == (lease["messageKey"], lease["leaseId"])]
+        return any(m.state == "inflight" for m in found)
 
     def empty_group(self) -> None:
         for bench in self.benches:
@@ -296,21 +212,23 @@ class History(RuleBasedStateMachine):
 
     def request(self, command: tuple[Any, ...]) -> tuple[str, str, dict[str, Any]]:
         match command:
-            case ("publish", queue, priority, delay, target):
+            case ("publish", queue, priority, delay, target, ttl, ordering_key, key):
                 fields = {"queue": queue, "priority": priority, "delayMs": delay, "targetConsumerId": target}
-                return "publish", "c1", fields | {"message": BODY}
-            case ("consume", queue, consumer, wait, visibility):
-                fields = {"queue": queue, "consumerId": consumer, "waitMs": wait}
+                fields |= {"ttlMs": ttl} if ttl else {}
+                fields |= {"orderingKey": ordering_key} if ordering_key else {}
+                # It is kept beside the body, in as many letters: see BODY.
+                fields |= {"deduplicationKey": key, "message": BODY[24:]} if key else {"message": BODY}
+                return "publish", "c1", fields
+            case ("consume", queue, consumer, wait, visibility, most):
+                fields = {"queue": queue, "consumerId": consumer, "waitMs": wait} | ({"max": most} if most else {})
                 return "consume_next", "c1", fields | ({} if wait else {"visibilityTimeoutSec": visibility / 1000})
             case ("reprocess", number):
                 return "reprocess_dlq", "c1", {"messageKey": self.key(number)}
             case ("pause" | "resume" as name, queue, operation):
                 return name, "c1", {"queue": queue, "operation": operation}
             case ("policy", queue, number):
-                limit, backoff, initial, longest, kept = POLICIES[number]
-                retry = {"limit": limit, "backoff": backoff, "initialDelaySec": initial, "maxDelaySec": longest}
-                return "set_policy", "c1", {"queue": queue, "policy": {"retry": retry, "dlq": {"enabled": kept}}}
-        name, number, how = command
+                return "set_policy", "c1", {"queue": queue, "policy": POLICIES[number].wire()}
+        name, number, how, *delay = command
         message, lease, consumer = self.lease(number)
         other = CONSUMERS[1 - CONSUMERS.index(consumer)]
         payload: dict[str, Any] = {"messageKey": message.key if message else "msg:a:none"}
@@ -320,11 +238,11 @@ class History(RuleBasedStateMachine):
             "other lease": {"leaseId": "lease-0", "consumerId": consumer},
             "other consumer": {"consumerId": other},
         }[how]
-        if name in ("nack", "retry"):
-            payload |= {"requeue": name == "retry", "reason": "told"}
+        if name in ("nack", "retry", "retry in"):
+            payload |= {"requeue": name != "nack", "reason": "told"} | ({"delayMs": delay[0]} if delay else {})
         if name == "extend":
             payload["visibilityTimeoutSec"] = 4
-        return {"retry": "nack", "extend": "extend_lease"}.get(name, name), consumer, payload
+        return {"retry": "nack", "retry in": "nack", "extend": "extend_lease"}.get(name, name), consumer, payload
 
     def lease(self, number: int) -> tuple[Message | None, str, str]:
         leases = self.model.leases
@@ -337,33 +255,22 @@ class History(RuleBasedStateMachine):
     def expect(self, command: tuple[Any, ...], sents: list[Sent]) -> None:
         model, first = self.model, sents[0]
         match command:
-            case ("publish", queue, priority, delay, target):
-                if queue in model.publish_paused:
-                    assert first.code == "ERR_PAUSED"
-                    return
-                model.order += 1
-                state = "delayed" if delay else "ready"
-                due = model.now + delay if delay else 0
-                model.messages.append(
-                    Message(first.data["messageKey"], queue, priority, model.order, target, state, due)
-                )
-                model.queues.add(queue)
-                model.serve(queue)
-            case ("consume", queue, consumer, wait, visibility):
-                message = model.pick(queue, consumer)
-                if message:
-                    model.lease(message, sents, consumer, 30_000 if wait else visibility)
+            case ("publish", *_):
+                self.expect_published(command, first)
+            case ("consume", queue, consumer, wait, visibility, most):
+                if model.deliver(sents, queue, consumer, most, VISIBILITY_MS if wait else visibility):
+                    pass
                 elif wait:
                     # A later request of the same group may have served it already: looked at when that is expected.
-                    model.waiting.append(Waiting(sents, queue, consumer, model.now + wait))
+                    model.waiting.append(Waiting(sents, queue, consumer, model.now + wait, most))
                 else:
-                    assert first.data == {"message": None}
+                    assert first.data == ({"messages": []} if most else {"message": None})
             case ("reprocess", _):
                 key = first.call.request.payload["messageKey"]
                 dead = [m for m in model.messages if m.key == key and m.state == "dead"]
                 assert first.code == ("OK" if dead else "ERR_DLQ_NOT_FOUND")
                 for message in dead:
-                    message.state, message.attempt = "ready", 0
+                    message.state, message.attempt, message.expires = "ready", 0, 0
                     model.serve(message.queue)
             case ("pause" | "resume" as name, queue, operation):
                 assert first.code == ("OK" if queue in model.queues else "ERR_QUEUE_NOT_FOUND")
@@ -379,8 +286,38 @@ class History(RuleBasedStateMachine):
             case _:
                 self.expect_settled(command, first)
 
+    def expect_published(self, command: tuple[Any, ...], sent: Sent) -> None:
+        _, queue, priority, delay, target, ttl, ordering_key, key = command
+        model, now = self.model, self.model.now
+        if queue in model.publish_paused:
+            assert sent.code == "ERR_PAUSED"
+            return
+        first = model.duplicate_of(queue, key)
+        if first:
+            assert (sent.data["messageKey"], sent.data["duplicate"]) == (first.key, True)
+            return
+        try:
+            room = model.make_room(queue)
+        except Full:
+            assert sent.code == "ERR_QUEUE_FULL"
+            return
+        model.order += 1
+        message = Message(sent.data["messageKey"], queue, priority, model.order, target, ordering_key)
+        ttl = ttl or 1000 * model.of(queue).ttl_s
+        message.expires = now + ttl if ttl else 0
+        if delay:
+            message.state, message.due = "delayed", now + delay
+        model.messages.append(message)
+        model.queues.add(queue)
+        if not room:
+            model.bury(message)
+            state = "dead" if message.state == "dead" else "dropped"
+            assert (sent.data["state"], sent.data["reasonCode"]) == (state, "QUEUE_FULL")
+        model.claim(message, key)
+        model.serve(queue)
+
     def expect_settled(self, command: tuple[Any, ...], sent: Sent) -> None:
-        name, _, how = command
+        name, _, how, *delay = command
         payload, model = sent.call.request.payload, self.model
         message = next((m for m in model.messages if m.key == payload["messageKey"] and m.state != "gone"), None)
         holds = message is not None and (
@@ -401,6 +338,8 @@ class History(RuleBasedStateMachine):
                     self.model.bury(message)
                 case "retry":
                     self.model.fail(message)
+                case "retry in":
+                    self.model.fail(message, delay[0])
                 case "release":
                     message.state, message.attempt = "ready", message.attempt - 1
                 case "extend":
@@ -423,13 +362,17 @@ class History(RuleBasedStateMachine):
                 continue
             assert entry is not None
             assert (entry.state, entry.attempt, entry.priority) == (message.state, message.attempt, message.priority)
+            assert (entry.queue, entry.order_key) == (message.queue, message.ordering_key)
+            if message.state in WAITS:
+                assert entry.expires == message.expires
             if message.state == "delayed":
                 assert entry.due == message.due
             if message.state == "inflight":
                 assert (entry.lease_id, entry.lease_until) == (message.lease, message.until)
         for queue in self.model.queues:
             counts = {
-                state: len(self.model.in_state(queue, state)) for state in ("ready", "delayed", "inflight", "dead")
+                state: len(self.model.in_state(queue, state))
+                for state in ("ready", "delayed", "inflight", "held", "dead")
             }
             assert pictures[0]["queues"][queue].counts == counts
             dead = sorted(self.model.in_state(queue, "dead"), key=lambda m: (m.died, m.order))
