@@ -102,10 +102,12 @@ def entry_from_json(data: dict[str, Any]) -> Entry:
 
 
 class BodyReference(NamedTuple):
-    """What stands for a body that a store keeps in a file: its length, and its BLAKE2b digest of 16 bytes in hex."""
+    """What stands for a body that a store keeps in a file: its length, and its BLAKE2b digest of 16 bytes in hex.
+    ``queue`` is the one in which the message was born, and in whose directory its body stays; '' while it is there."""
 
     length: int
     digest: str
+    queue: str = ""
 
     @classmethod
     def of(cls, body: bytes) -> BodyReference:
@@ -114,12 +116,22 @@ class BodyReference(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         """The reference as an event, and the store, hold it."""
-        return {"bytes": self.length, "blake2b": self.digest}
+        born = {"queue": self.queue} if self.queue else {}
+        return {"bytes": self.length, "blake2b": self.digest, **born}
+
+    def fits(self, body: bytes) -> bool:
+        """Whether it is the reference of a body."""
+        return self[:2] == self.of(body)[:2]
+
+    def moved(self, source: str, target: str) -> BodyReference:
+        """The reference of a message that goes from one queue to another."""
+        born = self.queue or source
+        return self._replace(queue="" if born == target else born)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> BodyReference:
         """Read what ``to_json`` made. Raises ``KeyError``."""
-        return cls(data["bytes"], data["blake2b"])
+        return cls(data["bytes"], data["blake2b"], data.get("queue", ""))
 
 
 #: What the name of a history's fact begins with.

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 import orjson
 
 from postroom_common.events import Event, EventType
+from postroom_common.protocol import State
 
 from ..files import LOST_ERRNOS, READ_FLAGS
 from ..fold import apply
@@ -38,7 +39,7 @@ def bodies_in(root: Path) -> Body:
     the file's: such a body is not lost."""
 
     def read(entry: Entry, reference: BodyReference) -> bytes | None:
-        path = root / payload_path(entry.seq, entry.queue, entry.key)
+        path = root / payload_path(entry.seq, reference.queue or entry.queue, entry.key)
         try:
             with open(path, "rb", opener=lambda name, flags: os.open(name, READ_FLAGS)) as file:
                 body = file.read(reference.length + 1) or b""
@@ -46,7 +47,7 @@ def bodies_in(root: Path) -> Body:
             if error.errno not in LOST_ERRNOS:
                 raise
             return None
-        return body if BodyReference.of(body) == reference else None
+        return body if reference.fits(body) else None
 
     return read
 
@@ -135,6 +136,10 @@ class Changes(SqliteStore):
 
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
         self._add(entry, orjson.dumps(reference.to_json()).decode(), _REFERENCE)
+
+    def relocate(self, entry: Entry, source: str, before: State) -> None:
+        super().relocate(entry, source, before)
+        self._note_birth(entry, source, _REFERENCE)
 
     def messages(self) -> Iterator[Message]:
         """Every message that is left, in the order of the keys."""

@@ -22,7 +22,7 @@ from ..files import Files
 from ..quarantine import Quarantine
 from ..records import BodyReference, Entry
 from .base import BodyLost, BodyUnread, StoreError, store_error, store_errors
-from .fs_names import queue_of_directory
+from .fs_names import id_of, queue_of_directory
 from .payload_audit import Kept, PayloadFinding, audit_payloads
 from .payloads import PayloadName, Payloads, UnreadFile, directory_of, payload_path
 from .read_ahead import AHEAD
@@ -166,9 +166,10 @@ class HybridStore(SqliteStore):
     def keep_body(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:
         if len(envelope) < self._inline_below:
             return None
+        born = "" if key.startswith(message_key(queue, "")) else key.partition(":")[2].rpartition(":")[0]
         with store_errors(self._payloads.root):
-            self._payloads.write(payload_path(seq, queue, key), envelope)
-        return BodyReference.of(envelope)
+            self._payloads.write(payload_path(seq, born or queue, key), envelope)
+        return BodyReference.of(envelope)._replace(queue=born)
 
     def sync_bodies(self) -> None:
         with store_errors(self._payloads.root):
@@ -177,12 +178,29 @@ class HybridStore(SqliteStore):
     def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
         self._add(entry, orjson.dumps(reference.to_json()).decode(), _PAYLOAD)
 
+    def relocate(self, entry: Entry, source: str, before: State) -> None:
+        super().relocate(entry, source, before)
+        self._note_birth(entry, source, _PAYLOAD)
+
     def delete(self, entry: Entry, before: State) -> None:
         # Where no small bodies are kept inline, to find no file costs less than to ask.
         row = self._row(self._sql.get_value, (entry.key,)) if self._inline_below else None
-        super().delete(entry, before)
         if row is None or row[1] == _PAYLOAD:
-            self._gone.append(payload_path(entry.seq, entry.queue, entry.key))
+            self._gone.append(self._path_of(entry.seq, entry.queue, entry.key))
+        super().delete(entry, before)
+
+    def _path_of(self, seq: int, queue: str, key: str) -> str:
+        """Where a message's body lies. Only of one whose key tells another queue must the index be asked."""
+        if id_of(key, queue)[0] == "+":
+            row = self._row(self._sql.get_value, (key,))
+            reference = _reference(key, *row) if row and row[1] == _PAYLOAD else None
+            queue = reference.queue if reference and reference.queue else queue
+        return payload_path(seq, queue, key)
+
+    def file_of(self, key: str) -> Path | None:
+        """The file of a message that is there, if its body is to lie in one."""
+        entry = self.get(key)
+        return self._payloads.root / self._path_of(entry.seq, entry.queue, key) if entry else None
 
     def envelope(self, key: str) -> bytes:
         if self._read[0] == key:
@@ -196,7 +214,7 @@ class HybridStore(SqliteStore):
         reference = _reference(key, *row)
         if reference is None:
             raise BodyLost(key, f"what refers to it has changed in {self._path}")
-        path = payload_path(entry.seq, entry.queue, key)
+        path = payload_path(entry.seq, reference.queue or entry.queue, key)
         try:
             body = self._payloads.read(path, reference)
         except UnreadFile as error:
@@ -213,7 +231,7 @@ class HybridStore(SqliteStore):
     def _read_ahead(self, entry: Entry) -> None:
         """Have the bodies brought into memory that will be delivered next, to whom this one is delivered."""
         rows = self._rows(self._sql.next, (entry.queue, entry.target, AHEAD + 1))
-        paths = [payload_path(seq, entry.queue, key) for seq, key in rows if key != entry.key]
+        paths = [self._path_of(seq, entry.queue, key) for seq, key in rows if key != entry.key]
         self._payloads.read_ahead(paths[:AHEAD])
 
     # --- looking after the files ------------------------------------------------------------------------------
@@ -224,14 +242,15 @@ class HybridStore(SqliteStore):
 
     def _kept(self) -> Iterator[Kept]:
         """Every message whose body lies in a file, in the order of the files. SQLite sorts them, on disk if need be."""
-        self._db.create_function("payload_directory", 1, directory_of, deterministic=True)
+        self._db.create_function("payload_directory", 2, _directory, deterministic=True)
         kv, msg = self._tables["kv"], self._tables["msg"]
         try:
             for _, seq, queue, key, *row in self._db.execute(
-                "SELECT payload_directory(queue) AS directory, seq, queue, key, value, value_type, k.crc"
+                "SELECT payload_directory(queue, value) AS directory, seq, queue, key, value, value_type, k.crc"
                 f" FROM {kv} k JOIN {msg} ON message_key = key WHERE value_type = '{_PAYLOAD}' ORDER BY directory, seq"
             ):
-                yield Kept(PayloadName.read(payload_path(seq, queue, key)), key, _reference(key, *row))
+                path = payload_path(seq, _born(queue, row[0]), key)
+                yield Kept(PayloadName.read(path), key, _reference(key, *row))
         except sqlite3.Error as error:
             raise translated(error, self._path) from error
 
@@ -248,14 +267,26 @@ class HybridStore(SqliteStore):
         """Whether the body of a message lies there."""
         queue = queue_of_directory(name.directory)
         kv, msg = self._tables["kv"], self._tables["msg"]
-        select = (
-            f"SELECT queue, key FROM {kv} JOIN {msg} ON message_key = key WHERE value_type = '{_PAYLOAD}' AND seq = ?"
-        )
+        select = f"SELECT queue, key, value FROM {kv} JOIN {msg} ON message_key = key WHERE value_type = '{_PAYLOAD}' AND seq = ?"
         if queue is not None and not name.id.startswith("+"):  # else only its number can be looked for
             rows = self._rows(f"{select} AND key = ?", (name.seq, message_key(queue, name.id)))
         else:
             rows = self._rows(select, (name.seq,))
-        return any(payload_path(name.seq, queue, key) == str(name) for queue, key in rows)
+        return any(payload_path(name.seq, _born(queue, value), key) == str(name) for queue, key, value in rows)
+
+
+def _born(queue: str, value: str) -> str:
+    """The queue in whose directory a body lies, from what the index says of its message."""
+    if '"queue"' not in value:
+        return queue
+    try:
+        return BodyReference.from_json(orjson.loads(value)).queue or queue
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return queue
+
+
+def _directory(queue: str, value: str) -> str:
+    return directory_of(_born(queue, value))
 
 
 def _reference(key: str, value: str, kind: str, crc: int | None) -> BodyReference | None:

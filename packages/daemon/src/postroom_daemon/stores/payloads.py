@@ -80,7 +80,7 @@ def shard_of(seq: int) -> str:
 
 
 def payload_path(seq: int, queue: str, key: str) -> str:
-    """Where the body of a message lies, from what its event says."""
+    """Where the body of a message lies, from what its event says: ``queue`` is the one that it was born in."""
     return f"{directory_of(queue)}/{shard_of(seq)}/{seq:015d}-{id_of(key, queue)}.json"
 
 
@@ -235,7 +235,7 @@ class Payloads:
             if error.errno in UNREAD_ERRNOS:
                 raise UnreadFile(error.errno, error.strerror) from error
             return None
-        return body if BodyReference.of(body) == reference else None
+        return body if reference.fits(body) else None
 
     def _read_all(self, fd: int, expected: int) -> bytes:
         chunks: list[bytes] = []

@@ -14,10 +14,12 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import orjson
+
 from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ..records import Entry
+from ..records import BodyReference, Entry
 from . import sqlite_order, sqlite_salvage
 from .base import BodyLost, Cursor, StoreDamaged, StoreError
 from .sqlite_errors import translated
@@ -178,6 +180,18 @@ class SqliteStore(SqliteGroups):
         self._count(entry.queue, None, entry.state, entry.size)
         self._line_up(source, entry.order_key)
         self._settle_in(entry)
+
+    def _note_birth(self, entry: Entry, source: str, kind: str) -> None:
+        """A message has moved whose body is in a file: what refers to that, a value of ``kind``, is to tell where."""
+        row = self._row(self._sql.get_value, (entry.key,))
+        if row is None or row[1] != kind or not value_holds(entry.key, *row):
+            return
+        try:
+            reference = BodyReference.from_json(orjson.loads(row[0])).moved(source, entry.queue)
+        except (AttributeError, KeyError, TypeError, ValueError):  # it has changed on the disk: its body is lost
+            return
+        value = orjson.dumps(reference.to_json()).decode()
+        self._execute(self._sql.set_value, (value, value_crc(entry.key, value, kind), entry.key))
 
     def _settle_in(self, entry: Entry) -> None:
         """What follows from a row that was written."""

@@ -61,6 +61,7 @@ class Statements:
             " ON CONFLICT (key) DO UPDATE SET value = excluded.value, updated_at = excluded.updated_at,"
             " crc = excluded.crc"
         )
+        self.set_value = f"UPDATE {kv} SET value = ?, crc = ? WHERE key = ?"
         self.delete_value = f"DELETE FROM {kv} WHERE key = ?"
         self.fact_keys = f"SELECT key FROM {kv} WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
         self.queue_keys = f"SELECT key FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"

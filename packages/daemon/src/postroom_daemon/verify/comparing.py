@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from postroom_common.protocol import State as MessageState
 
-from ..records import BodyReference, Entry, QueueRecord, entry_from_json, no_counts
+from ..records import Entry, QueueRecord, entry_from_json, no_counts
 from ..state.model import Message, State, body_of
 from .expected import Expected, Said, lies_in
 from .findings import Finding, Kind
@@ -157,7 +157,7 @@ class Comparison:
             dead = message["state"] == MessageState.DEAD
             text = "its body is missing or damaged"
             yield Difference(Finding(Kind.BODY_BURIED if dead else Kind.BODY_LOST, key, text), said, message)
-        elif said and said.body and said.body != BodyReference.of(body_of(message)):
+        elif said and said.body and not said.body.fits(body_of(message)):
             text = f"its body is not what event {said.entry.seq} published"
             yield Difference(Finding(Kind.BODY_WRONG, key, text), said, message)
 

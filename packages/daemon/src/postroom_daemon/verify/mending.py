@@ -28,7 +28,6 @@ from ..state.model import Message
 from ..stores.base import BodyLost, Store
 from ..stores.filesystem import FilesystemStore
 from ..stores.hybrid import HybridStore
-from ..stores.payloads import payload_path
 from .comparing import FIXED, QUEUE_FACTS, Difference
 from .expected import Expected, Said
 from .findings import Finding, Kind
@@ -146,7 +145,7 @@ class Mender:
         if "message" in event:
             self._insert_body(entry, raw_json(event["message"]))
         else:
-            store.insert_kept(entry, BodyReference.from_json(event["body"]))
+            store.insert_kept(entry, _reference(event, entry))
         self._put_history(entry, said.history)
 
     def _insert_body(self, entry: Entry, body: bytes) -> None:
@@ -183,7 +182,7 @@ class Mender:
         self._see_to_queue(old.queue)
         store.delete(copy(old), old.state)
         if body is None:
-            store.insert_kept(entry, BodyReference.from_json(event["body"]))
+            store.insert_kept(entry, _reference(event, entry))
         else:
             store.insert(entry, body)  # hybrid: into the database, since its file goes with the old one
         self._put_history(entry, history)
@@ -250,14 +249,16 @@ class Mender:
             if error.errno is not None and error.errno not in LOST_ERRNOS:  # the machine's fault: the body may be whole
                 raise
             return None
-        return body if BodyReference.of(body) == reference else None
+        return body if reference.fits(body) else None
 
     def _file_of(self, found: Message) -> Path | None:
-        if isinstance(self._store, FilesystemStore):
-            return self._store.file_of(found["key"])
-        if isinstance(self._store, HybridStore):
-            return self._settings.hybrid_payload_root / payload_path(found["published"], found["queue"], found["key"])
-        return None
+        has_files = isinstance(self._store, FilesystemStore | HybridStore)
+        return self._store.file_of(found["key"]) if has_files else None
+
+
+def _reference(event: Event, entry: Entry) -> BodyReference:
+    """What refers to the body of a message, from the event that made it, wherever it is now."""
+    return BodyReference.from_json(event["body"]).moved(event["queue"], entry.queue)
 
 
 def _bytes_of(path: Path) -> bytes:
