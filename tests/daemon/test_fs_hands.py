@@ -313,7 +313,7 @@ def test_a_copy_in_another_queues_directory_is_set_aside(stopped: Bench, make_be
 def test_a_copy_with_a_name_of_full_length_is_set_aside_too(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     bench.publish("q", "x")
-    bench.do("consume_next", queue="q", consumerId="c" * 160)
+    bench.do("consume_next", queue="q", consumerId="c" * 154)
     stop(bench)
     (path,) = (root_of(bench) / "q" / "processing").iterdir()
     assert len(path.name) > 235

@@ -118,10 +118,10 @@ class FilesystemStore(Transactions):
         if self._task:
             self._task.wait()
             return self._task
-        queues = [self._book.records[name] for name in self._queues]
-        line = Checkpoint(self.applied, self._facts, queues).encode()
+        queues = [self._book.records[name].copy() for name in self._queues]
+        checkpoint = Checkpoint(self.applied, self._facts.copy(), queues)  # the value of a fact is never changed
         done, self._files.done = self._files.done, []
-        self._task = CheckpointTask(self._tree, self._checkpoints, self.applied, line, done)
+        self._task = CheckpointTask(self._tree, self._checkpoints, checkpoint, done)
         # From here on the end of a message that this checkpoint knows must be seen.
         self._files.durable = self.applied
         return self._task
@@ -168,9 +168,7 @@ class FilesystemStore(Transactions):
             return []
         found = replay.found
         self.applied = self._applied_before = max(self.applied, found.newest)
-        for name in sorted(
-            queue for queue in found.numbers.keys() - self._book.records.keys() if found.count_of(queue)
-        ):
+        for name in sorted(filter(found.count_of, found.numbers.keys() - self._book.records.keys())):
             log.error("queue %r has messages and no record: it gets a new one", name)
             self._know(QueueRecord(name))
         for entry in list(replay.healed.values()):

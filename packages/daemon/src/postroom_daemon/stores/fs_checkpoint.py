@@ -9,10 +9,13 @@ from __future__ import annotations
 import errno
 import re
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from stat import S_ISREG
 from threading import Thread
 from typing import Any, Final
+
+import orjson
 
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
@@ -24,6 +27,8 @@ from .fs_content import FORMAT
 from .fs_tree import Tree
 
 KEPT: Final = 2
+#: Facts that are encoded at once.
+_PIECE: Final = 1000
 _READ_BYTES: Final = 2**20
 _NAME: Final = re.compile(r"checkpoint-([0-9]{20})\.json")
 
@@ -41,12 +46,16 @@ class Checkpoint:
         return {record.name: sum(record.counts.values()) for record in self.queues}
 
     def encode(self) -> bytes:
-        """The checkpoint as a file holds it."""
+        """The checkpoint as a file holds it. The facts may be very many: they are encoded in pieces, between which
+        other threads have their turn."""
+        names = iter(self.facts)
+        pieces = iter(lambda: {name: self.facts[name] for name in islice(names, _PIECE)}, {})
+        facts = b",".join(orjson.dumps(piece)[1:-1] for piece in pieces)
         return encode_line(
             {
                 "id": self.applied,
                 "format": FORMAT,
-                "facts": self.facts,
+                "facts": orjson.Fragment(b"{" + facts + b"}"),
                 "queues": [record.to_json() for record in self.queues],
             }
         )
@@ -110,23 +119,23 @@ class Checkpoints:
 
 class CheckpointTask:
     """The part of a checkpoint that takes time, in a thread, or not: files synced, checkpoint written, and the files of
-    messages that it knows to be done removed.
+    messages that it knows to be done removed. Nobody else may change what is in ``checkpoint``.
 
     What it syncs may be further than ``applied`` by then: each file says for itself how far. When it ``is_over``,
     ``removed`` and ``left`` tell what became of the files, and ``error`` what went wrong.
     """
 
     def __init__(
-        self, tree: Tree, checkpoints: Checkpoints, applied: int, line: bytes, done: list[tuple[str, str]]
+        self, tree: Tree, checkpoints: Checkpoints, checkpoint: Checkpoint, done: list[tuple[str, str]]
     ) -> None:
-        self.applied = applied
+        self.applied = checkpoint.applied
         self.removed: list[tuple[str, str]] = []
         self.left = done
         self.error: OSError | None = None
         self.is_over = False
         self._tree = tree
         self._checkpoints = checkpoints
-        self._line = line
+        self._checkpoint = checkpoint
         self._thread: Thread | None = None
 
     def start(self) -> None:
@@ -145,7 +154,7 @@ class CheckpointTask:
             return
         try:
             self._tree.sync()
-            self._checkpoints.write(self.applied, self._line)
+            self._checkpoints.write(self.applied, self._checkpoint.encode())
             while self.left:
                 self._tree.unlink(*self.left[-1])
                 self.removed.append(self.left.pop())

@@ -34,9 +34,7 @@ class Index:
         self.due: Sorted[_Hint] = Sorted()
         self.leases: Sorted[_Hint] = Sorted()
         self.lapses: Sorted[_Hint] = Sorted()
-        self.lines = Lines(
-            lambda entry: self.lane(entry.queue, entry.target).call(entry.priority, entry.seq, entry.key)
-        )
+        self.lines = Lines(self._call)
         self._lanes: dict[str, dict[str, Lane]] = {}
         self._sharing: dict[str, dict[tuple[str, int], Sorted[tuple[int, str]]]] = {}  # by queue; target, -priority
         self._dead: dict[str, Sorted[_Hint]] = {}
@@ -62,6 +60,9 @@ class Index:
     def held_of(self, queue: str) -> Sorted[_Hint]:
         """The messages of a queue that are held."""
         return self._held.setdefault(queue, Sorted())
+
+    def _call(self, entry: Entry) -> None:
+        self.lane(entry.queue, entry.target).call(entry.priority, entry.seq, entry.key)
 
     def _may_go(self, entry: Entry, look: Look) -> bool:
         return not entry.order_key or self.lines.may_go(entry, look)
@@ -139,13 +140,10 @@ class Index:
     def oldest_ready(self, queue: str, consumer: str | None, look: Look) -> Entry | None:
         """The ready message that was published first; see ``Store.oldest_ready``."""
         lanes = self._lanes.get(queue, {})
-        if consumer is None:
-            wanted = [*lanes.values()]
-            sharing = (self._first_sharing(queue, name, look) for name in list(self._sharing.get(queue, {})))
-        else:
-            wanted = [lanes[target] for target in {"", consumer} if target in lanes]
-            sharing = iter(())
-        heads = chain((lane.oldest(look) for lane in wanted), sharing)
+        wanted = lanes if consumer is None else {"", consumer} & lanes.keys()
+        heads = [lanes[target].oldest(look) for target in wanted]
+        if consumer is None:  # whether or not it is their turn
+            heads += (self._first_sharing(queue, name, look) for name in list(self._sharing.get(queue, {})))
         return min((head for head in heads if head), key=lambda e: e.seq, default=None)
 
     def _first_sharing(self, queue: str, name: tuple[str, int], look: Look) -> Entry | None:
@@ -160,18 +158,18 @@ class Index:
 
     def oldest(self, queue: str, limit: int, look: Look) -> list[Entry]:
         """Ready messages in publish order; see ``Store.oldest``."""
-        parts: list[Iterator[Entry]] = []
+        found: list[Entry] = []
+        for part in self._parts(queue, look):
+            found = nsmallest(limit, chain(found, islice(part, limit)), key=lambda entry: entry.seq)
+        return found
+
+    def _parts(self, queue: str, look: Look) -> Iterator[Iterator[Entry]]:
+        """Ready messages by target and priority, each part in publish order, to be looked at one after the other."""
         for lane in self._lanes.get(queue, {}).values():
             for priority in lane.priorities():
-                fitting = (e for e in lane.line(priority, -1, look) if lane.has(e) and not e.order_key)
-                parts.append(islice(fitting, limit))
+                yield (e for e in lane.line(priority, -1, look) if lane.has(e) and not e.order_key)
         for name, hints in self._sharing.get(queue, {}).items():
-            entries = (entry for _, key in hints if (entry := look(key)))
-            parts.append(islice((e for e in entries if _shares(e, queue, name)), limit))
-        found: list[Entry] = []
-        for part in parts:
-            found = nsmallest(limit, chain(found, part), key=lambda entry: entry.seq)
-        return found
+            yield (e for _, key in hints if (e := look(key)) and _shares(e, queue, name))
 
     def expired(self, now: int, limit: int, look: Look) -> list[Entry]:
         """Messages whose lease is over. Looking changes nothing: the caller may not get to all of them."""

@@ -139,13 +139,11 @@ class Lane:
         return entry.state is State.READY and (entry.queue, entry.target) == (self._queue, self._target)
 
     def behind(self, order: int, seq: int, look: Look) -> Iterator[tuple[int, Entry]]:
-        """What is hinted at behind a place, in the order of delivery, each with its order (the priority, negative): those
-        that still fit, and others."""
-        for priority in self._priorities[bisect_right(self._priorities, -order) - 1 :: -1] if self._priorities else ():
-            if -priority >= order:
-                yield from (
-                    (-priority, entry) for entry in self.line(priority, seq if -priority == order else -1, look)
-                )
+        """What is hinted at behind a place, in the order of delivery, each with its order (the priority, negative):
+        those that still fit, and others."""
+        for priority in reversed(self._priorities[: bisect_right(self._priorities, -order)]):
+            for entry in self.line(priority, seq if -priority == order else -1, look):
+                yield -priority, entry
 
     def priorities(self) -> list[int]:
         """The priorities of which there may be messages."""

@@ -1,5 +1,5 @@
-"""Messages of the filesystem store that share an ordering key, and whose turn it is: the first published one that is not
-dead, while none of them is in flight. All of it is derived from the messages."""
+"""Messages of the filesystem store that share an ordering key, and whose turn it is: that of the first published one
+that is not dead, while none of them is in flight. All of it is derived from the messages."""
 
 from __future__ import annotations
 

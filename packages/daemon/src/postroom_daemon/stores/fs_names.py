@@ -5,7 +5,8 @@ of delivery, ``v`` is the last event that the name reflects. A rename changes al
 file tells by itself how far it has come. Values that are long, or do not fit, stand in a line inside the file
 (``stores/fs_content.py``): ``f`` names that line.
 
-Format 2; names of format 1 have fewer tags. To change it: raise ``fs_content.FORMAT``, read both, and test with files written by the version before.
+Format 2; names of format 1 have fewer tags. To change it: raise ``fs_content.FORMAT``, read all, and test with files
+written by the version before.
 """
 
 from __future__ import annotations

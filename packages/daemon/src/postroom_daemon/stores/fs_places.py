@@ -115,7 +115,8 @@ class Places:
         shard, order, behind, *parts, size = _PACKED.unpack(held)
         seq, wall, created = (parts[n] << 32 | parts[n + 1] for n in (0, 2, 4))
         folder = f"{self._folder}{shard:05d}/" if shard else self._folder
-        return f"{folder}p{order:08x}-{seq:015d}-{id_}~v{seq + behind}~w{wall}~b{created}{f'~s{size}' if size else ''}.json"
+        sized = f"~s{size}" if size else ""
+        return f"{folder}p{order:08x}-{seq:015d}-{id_}~v{seq + behind}~w{wall}~b{created}{sized}.json"
 
 
 class Listing:

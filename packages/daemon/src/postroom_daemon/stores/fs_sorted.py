@@ -1,5 +1,5 @@
-"""A set that is kept in order, of a million small values if need be: adding, finding and removing one moves no more than
-a few hundred others."""
+"""A set that is kept in order, of a million small values if need be: adding, finding and removing one moves no more
+than a few hundred others."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class Sorted(Generic[T]):
         """As ``behind``, with that value itself."""
         buckets = self._buckets
         number = bisect_left(buckets, after, key=_last)
-        if number < len(buckets) and (at := bisect_left(buckets[number], after)) < len(buckets[number]):
-            if buckets[number][at] == after:
-                yield after
-        yield from self.behind(after)
+        if number < len(buckets):
+            yield from buckets[number][bisect_left(buckets[number], after) :]
+        for bucket in buckets[number + 1 :]:
+            yield from bucket
 
     def __iter__(self) -> Iterator[T]:
         for bucket in self._buckets:

@@ -267,7 +267,10 @@ class HybridStore(SqliteStore):
         """Whether the body of a message lies there."""
         queue = queue_of_directory(name.directory)
         kv, msg = self._tables["kv"], self._tables["msg"]
-        select = f"SELECT queue, key, value FROM {kv} JOIN {msg} ON message_key = key WHERE value_type = '{_PAYLOAD}' AND seq = ?"
+        select = (
+            f"SELECT queue, key, value FROM {kv} JOIN {msg} ON message_key = key"
+            f" WHERE value_type = '{_PAYLOAD}' AND seq = ?"
+        )
         if queue is not None and not name.id.startswith("+"):  # else only its number can be looked for
             rows = self._rows(f"{select} AND key = ?", (name.seq, message_key(queue, name.id)))
         else:
