@@ -24,7 +24,7 @@ from .fs_files import MessageFiles
 from .fs_hands import Hands
 from .fs_index import Index
 from .fs_names import LETTERS, READY
-from .fs_replay import Replay
+from .fs_replay import Replay, claims_by_message
 from .fs_scan import Scan
 from .fs_transactions import Transactions
 
@@ -79,6 +79,7 @@ class FilesystemStore(Transactions):
             self._fact_names.add_unsorted(name)
         self._fact_names.sort()
         self._replay = Replay(found, files, self._index, self._quarantine)
+        self._replay.claims = claims_by_message(checkpoint.facts)
         files.directories |= found.directories
         files.strays |= found.queues
         files.done = [(done.directory, done.place) for done in found.done.values()]
@@ -158,9 +159,18 @@ class FilesystemStore(Transactions):
             return False
         with self._translated():
             reflected = self._replay.reflects(event)
-        if reflected and "to" in event and self.queue(event["to"]) is None:  # moving there has made the queue
-            self.add_queue(QueueRecord(event["to"], created_wall=event["wallMs"]))
+        if reflected and event.get("to", event["queue"]) != event["queue"]:
+            self._has_moved(event, self._replay)
         return reflected
+
+    def _has_moved(self, event: Event, replay: Replay) -> None:
+        """What else follows from a move that a message's file shows already; see ``fold_messages``."""
+        if self.queue(event["to"]) is None:
+            self.add_queue(QueueRecord(event["to"], created_wall=event["wallMs"]))
+        self.touch_queue(event["to"]).used = event["engineMs"]
+        name = replay.claims.pop(event["key"], "")
+        if name and (self.fact(name) or {}).get("key") == event["key"]:
+            self.put_fact(name, None)
 
     def caught_up(self, clean: bool) -> list[str]:
         replay = self._replay

@@ -7,13 +7,14 @@ event. What a power cut has taken out of a file that has come far enough is put 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from ..quarantine import Quarantine
-from ..records import Entry, with_failure
+from ..records import CLAIM, Entry, claim_fact, with_failure
 from . import fs_content
 from .fs_files import MessageFiles
 from .fs_index import Index
@@ -31,6 +32,7 @@ class Replay:
         self.healed: dict[str, Entry] = {}
         self.bodies: dict[str, bytes] = {}
         self.histories: dict[str, list[Any]] = {}
+        self.claims: dict[str, str] = {}  # by message: the fact of what it claims for as long as it is in its queue
         self._files = files
         self._index = index
         self._quarantine = quarantine
@@ -40,6 +42,8 @@ class Replay:
         if event["id"] > self.found.newest or "key" not in event:
             return False
         key = event["key"]
+        if event["type"] == EventType.PUBLISHED and "claim" in event and not event["claim"].get("untilEngineMs"):
+            self.claims[key] = claim_fact(event["queue"], event["claim"]["name"])
         if event["id"] > self.found.version_of(key, self._index):
             return False
         if key in self._index.places:
@@ -90,3 +94,9 @@ class Replay:
             log.error("quarantine: %s: %s", self._files.path(key), error)
             return False
         return True
+
+
+def claims_by_message(facts: Mapping[str, Any]) -> dict[str, str]:
+    """The facts of what messages claim without an end, by their keys."""
+    claims = (name for name in facts if name.startswith(CLAIM))
+    return {facts[name]["key"]: name for name in claims if not facts[name]["untilEngineMs"]}
