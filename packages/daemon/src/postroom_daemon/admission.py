@@ -6,6 +6,7 @@ The limits of messages and bytes are exact, also within a request of several mes
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 from postroom_common.body import Part, part_bytes
@@ -19,6 +20,7 @@ from .verbs.endings import dropped
 
 #: Messages that one request drops to make room.
 DROPS_LIMIT: Final = 2000
+_FEW: Final = 32
 
 
 class QueueFull(PostroomError):
@@ -130,27 +132,40 @@ class _Oldest:
 
     def __init__(self, context: Context, queue: str) -> None:
         self.ended = False
-        self._context = context
+        self._store, self._pending = context.store, context.pending
         self._queue = queue
-        self._settled = set(context.pending.settled)
+        self._given: set[str] = set()
 
     def next(self) -> Entry | None:
         """The next one, or None: there is none, or the request has dropped enough."""
-        store, pending = self._context.store, self._context.pending
-        if len(self._settled) >= DROPS_LIMIT:
+        pending = self._pending
+        if len(pending.settled) + len(self._given) >= DROPS_LIMIT:
             return None
-        if not self._settled:
-            found = store.oldest_ready(self._queue)
+        if not pending.settled and not self._given:
+            found = self._store.oldest_ready(self._queue)
         else:
-            if self._queue not in pending.ready:
-                pending.ready[self._queue] = store.oldest(self._queue, DROPS_LIMIT)
-            found = self._first(pending.ready[self._queue])
-        found = found or self._first(pending.fresh.get(self._queue, []))
+            found = self._stored()
+        found = found or self._first(pending.fresh.get(self._queue))
         if found is None:
             self.ended = True
         else:
-            self._settled.add(found.key)
+            self._given.add(found.key)
         return found
 
-    def _first(self, entries: list[Entry]) -> Entry | None:
-        return next((one for one in entries if one.key not in self._settled), None)
+    def _stored(self) -> Entry | None:
+        """Of those that the store has: they are asked for a few at a time, and then more of them."""
+        pending, queue = self._pending, self._queue
+        while True:
+            found = self._first(pending.ready.get(queue))
+            asked = pending.asked.get(queue, 0)
+            if found or asked > DROPS_LIMIT:
+                return found
+            limit = asked * 4 or _FEW
+            entries = self._store.oldest(queue, limit)
+            pending.ready[queue] = deque(entries)
+            pending.asked[queue] = limit if len(entries) == limit else DROPS_LIMIT + 1
+
+    def _first(self, entries: deque[Entry] | None) -> Entry | None:
+        while entries and entries[0].key in self._pending.settled:
+            entries.popleft()
+        return next((one for one in entries or () if one.key not in self._given), None)

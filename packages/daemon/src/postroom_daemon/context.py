@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -60,7 +61,8 @@ class Pending:
     """What the drafts of the request that is being decided will change, so that its next item sees it: ``queues`` to be
     made, messages and bytes ``added`` to each queue (dead ones not counted), ``claims`` with the key that makes them,
     keys that are ``settled`` or dropped, how many letters ``died`` and how many messages were ``published`` in each
-    queue. ``ready`` has the oldest ready messages of a queue, in order, and ``fresh`` those of the request itself."""
+    queue. ``ready`` has the oldest ready messages of a queue, in order (``asked``: how many the store was asked for),
+    and ``fresh`` those of the request itself."""
 
     queues: set[str] = field(default_factory=set)
     added: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -68,8 +70,9 @@ class Pending:
     settled: set[str] = field(default_factory=set)
     died: dict[str, int] = field(default_factory=dict)
     published: dict[str, int] = field(default_factory=dict)
-    ready: dict[str, list[Entry]] = field(default_factory=dict)
-    fresh: dict[str, list[Entry]] = field(default_factory=dict)
+    ready: dict[str, deque[Entry]] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
+    fresh: dict[str, deque[Entry]] = field(default_factory=dict)
 
     def add(self, queue: str, messages: int, size: int) -> None:
         """Note messages that come to a queue, or go if negative, and their bytes."""

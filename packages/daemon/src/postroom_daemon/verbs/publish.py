@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +79,7 @@ def admit(context: Context, fields: Fields) -> Item:
     item = Item([*made, *before, draft, *end], _told(draft["key"], end, kept))
     _note(context, item, draft, claim if kept else None, size)
     if policy.overflow == "drop-oldest" and item.drafts[-1] is draft and "dueEngineMs" not in draft:
-        context.pending.fresh.setdefault(queue, []).append(_entry(context, draft, size))
+        context.pending.fresh.setdefault(queue, deque()).append(_entry(context, draft, size))
     return item
 
 
