@@ -13,7 +13,7 @@ from postroom_common.protocol import Command
 
 from .context import Context, Decision, Draft
 from .fields import Fields, read_fields
-from .verbs import batches, deadletters, imports, publish, queues, schedules, settle, state
+from .verbs import batches, deadletters, imports, operation, publish, queues, schedules, settle, state
 
 VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.PUBLISH: publish.publish,
@@ -32,6 +32,12 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.LIST_QUEUES: queues.list_queues,
     Command.LIST_DLQ: deadletters.list_dlq,
     Command.REPROCESS_DLQ: deadletters.reprocess_dlq,
+    Command.HOLD: operation.hold,
+    Command.UNHOLD: operation.unhold,
+    Command.MOVE: operation.move,
+    Command.PURGE: operation.purge,
+    Command.DELETE_QUEUE: operation.delete_queue,
+    Command.DRAIN: operation.drain,
     Command.PAUSE: queues.pause,
     Command.RESUME: queues.resume,
     Command.SET_POLICY: queues.set_policy,

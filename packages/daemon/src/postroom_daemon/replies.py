@@ -146,6 +146,13 @@ def _data(events: list[Event], reply: dict[str, Any], store: Store, policies: Po
     return data
 
 
+def _operation(
+    events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
+) -> dict[str, Any]:
+    """What an operator's request came to, and the event from which on it is so."""
+    return {**reply["data"], "asOfEvent": events[-1]["id"]}
+
+
 def _deliveries(
     events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
 ) -> dict[str, Any]:
@@ -206,6 +213,7 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
 #: How the answer is built from all events of a request, by what its last event's ``reply`` says.
 _WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {
     "data": _data,
+    "operation": _operation,
     "deliveries": _deliveries,
     "results": _results,
     "schedule": _schedule,

@@ -31,6 +31,7 @@ def status(context: Context, fields: Fields) -> Decision:
             "policy": policy.to_wire(),
             "paused": paused_to_wire(record),
             "oldestReadyAgeMs": _oldest_age(context, record),
+            "draining": context.draining,
             **_as_of(context),
         }
     )
@@ -118,7 +119,8 @@ def get_policy(context: Context, fields: Fields) -> Decision:
 
 def health(context: Context, fields: Fields) -> Decision:
     """Whether journal, store and disk answer, probed now."""
-    return Decision(data=context.vitals.health(context.store, context.now) | _as_of(context))
+    told = context.vitals.health(context.store, context.now)
+    return Decision(data=told | {"draining": context.draining} | _as_of(context))
 
 
 def metrics(context: Context, fields: Fields) -> Decision:

@@ -1,0 +1,272 @@
+"""hold, unhold, move, purge, delete_queue, drain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from postroom_common.protocol import State
+from tests.conformance.bench import Bench, Sent, exported
+
+
+@pytest.fixture(params=["sqlite", "memory", "filesystem", "hybrid"])
+def bench(request: pytest.FixtureRequest, make_bench: Callable[..., Bench]) -> Bench:
+    return make_bench(request.param).open()
+
+
+def counts(bench: Bench, queue: str = "q") -> dict[str, int]:
+    record = bench.store.queue(queue)
+    return {state: count for state, count in record.counts.items() if count} if record else {}
+
+
+def state_of(bench: Bench, key: str) -> State | None:
+    entry = bench.store.get(key)
+    return entry.state if entry else None
+
+
+def consume(bench: Bench, queue: str = "q") -> str | None:
+    message = bench.do("consume_next", queue=queue)["message"]
+    return str(message["messageKey"]) if message else None
+
+
+def all_pages(bench: Bench, command: str, **payload: Any) -> list[dict[str, Any]]:
+    """What a client does: repeat with ``next`` and ``upToEvent`` until there is no more."""
+    pages = [bench.do(command, **payload)]
+    while pages[-1]["next"]:
+        more = {"after": pages[-1]["next"], "upToEvent": pages[0]["upToEvent"]}
+        pages.append(bench.do(command, **payload, **more))
+    return pages
+
+
+def test_a_held_message_is_not_delivered_until_it_is_let_go(bench: Bench) -> None:
+    key = bench.publish()
+    assert bench.do("hold", messageKey=key, reason="odd weight")["state"] == "held"
+    assert consume(bench) is None
+    assert bench.events()[-1]["reason"] == "odd weight"
+    assert bench.do("unhold", messageKey=key)["state"] == "ready"
+    assert consume(bench) == key
+
+
+def test_a_held_message_that_is_not_due_yet_goes_back_to_the_delayed_ones(bench: Bench) -> None:
+    key = bench.publish(delayMs=5000)
+    bench.do("hold", messageKey=key)
+    bench.hands.pass_ms(1000)
+    told = bench.do("unhold", messageKey=key)
+    assert told["state"] == "delayed"
+    assert told["availableAtEngineMs"] - told["engineNowMs"] == 4000
+    assert consume(bench) is None
+    bench.hands.pass_ms(4000)
+    assert consume(bench) == key
+
+
+def test_a_message_that_became_due_while_it_was_held_is_ready_at_once(bench: Bench) -> None:
+    key = bench.publish(delayMs=5000)
+    bench.do("hold", messageKey=key)
+    bench.hands.pass_ms(5000)
+    assert consume(bench) is None
+    assert bench.do("unhold", messageKey=key)["state"] == "ready"
+    assert consume(bench) == key
+
+
+def test_only_what_waits_can_be_held(bench: Bench) -> None:
+    key = bench.publish()
+    consume(bench)
+    refused = bench.send("hold", messageKey=key)
+    assert refused.code == "ERR_INVALID_REQUEST"
+    assert "is inflight: only ready and delayed messages can be held" in str(refused.answer.error)
+    assert bench.send("hold", messageKey="msg:q:none").code == "ERR_MESSAGE_NOT_FOUND"
+    assert bench.send("unhold", messageKey=key).code == "ERR_INVALID_REQUEST"
+
+
+def test_a_purge_drops_what_waits_and_leaves_what_is_in_flight_or_dead(bench: Bench) -> None:
+    dead = bench.publish()
+    lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
+    bench.do("nack", messageKey=dead, leaseId=lease)
+    taken = bench.publish()
+    consume(bench)
+    for number in range(3):
+        bench.publish(delayMs=number * 1000)
+    bench.do("hold", messageKey=bench.publish())
+    assert bench.do("purge", queue="q")["purged"] == 4
+    assert counts(bench) == {"inflight": 1, "dead": 1}
+    assert state_of(bench, taken) is State.INFLIGHT
+    assert bench.events()[-1]["failure"]["reasonCode"] == "PURGED"
+    assert bench.do("purge", queue="q", state="dead")["purged"] == 1
+    assert bench.store.queue("q").reasons == {}  # type: ignore[union-attr]
+
+
+def test_a_purge_by_pages_leaves_what_is_published_meanwhile(bench: Bench) -> None:
+    for _ in range(5):
+        bench.publish()
+    first = bench.do("purge", queue="q", limit=2)
+    newer = bench.publish(priority=9)
+    rest = all_pages(bench, "purge", queue="q", limit=2, after=first["next"], upToEvent=first["upToEvent"])
+    assert first["purged"] + sum(page["purged"] for page in rest) == 5
+    assert consume(bench) == newer
+
+
+def test_a_purge_by_pages_meets_what_waited_for_its_ordering_key(bench: Bench) -> None:
+    for _ in range(7):
+        bench.publish(orderingKey="k", priority=1)
+        bench.publish()
+    assert sum(page["purged"] for page in all_pages(bench, "purge", queue="q", limit=3)) == 14
+    assert counts(bench) == {}
+
+
+def test_a_dry_run_counts_and_changes_nothing(bench: Bench) -> None:
+    for _ in range(5):
+        bench.publish(orderingKey="k")
+    before = len(bench.events())
+    pages = all_pages(bench, "purge", queue="q", limit=2, dryRun=True)
+    assert [page["purged"] for page in pages] == [2, 2, 1]
+    pages = all_pages(bench, "move", queue="q", to="other", limit=2, dryRun=True)
+    assert sum(page["moved"] for page in pages) == 5
+    assert len(bench.events()) == before
+    assert bench.store.queue("other") is None
+
+
+def test_a_purge_takes_only_what_its_filter_means(bench: Bench) -> None:
+    bench.publish(priority=1)
+    kept = bench.publish(priority=2)
+    assert bench.do("purge", queue="q", filter={"priority": 1})["purged"] == 1
+    assert consume(bench) == kept
+
+
+def test_what_is_in_flight_is_not_purged(bench: Bench) -> None:
+    bench.publish()
+    refused = bench.send("purge", queue="q", state="inflight")
+    assert refused.code == "ERR_INVALID_REQUEST"
+    assert "in flight" in str(refused.answer.error)
+    assert bench.send("purge", queue="none").code == "ERR_QUEUE_NOT_FOUND"
+
+
+def test_a_message_moves_with_its_state_its_attempts_and_its_time_to_live(bench: Bench) -> None:
+    key = bench.publish(delayMs=1000, ttlMs=9000)
+    expires = bench.store.get(key).expires  # type: ignore[union-attr]
+    told = bench.do("move", messageKey=key, to="other")
+    assert (told["queue"], told["to"], told["moved"]) == ("q", "other", 1)
+    entry = bench.store.get(key)
+    assert entry is not None
+    assert (entry.queue, entry.state, entry.expires) == ("other", State.DELAYED, expires)
+    bench.hands.pass_ms(1000)
+    assert consume(bench, "other") == key
+
+
+def test_all_that_waits_in_a_queue_moves_by_pages(bench: Bench) -> None:
+    keys = [bench.publish(orderingKey="k" if number % 2 else "") for number in range(6)]
+    bench.do("hold", messageKey=keys[0])
+    bench.publish(delayMs=1000)
+    assert sum(page["moved"] for page in all_pages(bench, "move", queue="q", to="other", limit=2)) == 7
+    assert counts(bench) == {}
+    assert counts(bench, "other") == {"ready": 5, "delayed": 1, "held": 1}
+
+
+def test_a_move_that_cannot_be_is_refused(bench: Bench) -> None:
+    key = bench.publish()
+    assert bench.send("move", messageKey=key, to="q").code == "ERR_INVALID_REQUEST"
+    assert bench.send("move", messageKey=key, to="q.dlq").code == "ERR_INVALID_REQUEST"
+    assert bench.send("move", to="other").code == "ERR_INVALID_REQUEST"
+    assert bench.send("move", to="other", queue="none").code == "ERR_QUEUE_NOT_FOUND"
+    assert bench.send("move", to="other", messageKey="msg:q:none").code == "ERR_MESSAGE_NOT_FOUND"
+    consume(bench)
+    refused = bench.send("move", messageKey=key, to="other")
+    assert refused.code == "ERR_INVALID_REQUEST"
+    assert "in flight" in str(refused.answer.error)
+    assert bench.store.queue("other") is None
+
+
+def test_a_queue_that_holds_anything_is_not_deleted(bench: Bench) -> None:
+    key = bench.publish()
+    lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
+    bench.do("nack", messageKey=key, leaseId=lease)
+    refused = bench.send("delete_queue", queue="q")
+    assert refused.code == "ERR_QUEUE_NOT_EMPTY"
+    assert "1 dead" in str(refused.answer.error)
+    assert bench.send("delete_queue", queue="none").code == "ERR_QUEUE_NOT_FOUND"
+
+
+def test_with_a_queue_go_its_policy_and_its_pauses(bench: Bench) -> None:
+    bench.do("set_policy", queue="q", policy={"retry": {"limit": 7}})
+    bench.do("pause", queue="q", operation="publish")
+    assert bench.do("delete_queue", queue="q")["deleted"] is True
+    assert bench.store.queue("q") is None
+    bench.publish()
+    told = bench.do("status", queue="q")
+    assert told["policy"]["retry"]["limit"] != 7
+    assert told["paused"] == {"publish": False, "consume": False}
+
+
+def test_a_drain_refuses_what_is_new_lets_the_rest_go_on_and_survives_a_restart(bench: Bench) -> None:
+    key = bench.publish()
+    assert bench.do("drain")["draining"] is True
+    bench.reopen()
+    assert bench.send("publish", queue="q", message="x").code == "ERR_DRAINING"
+    batch = bench.do("publish_batch", queue="q", messages=[{"message": "x"}])
+    assert batch["results"][0]["error"]["code"] == "ERR_DRAINING"
+    assert bench.do("health")["draining"] is True
+    assert bench.do("status", queue="q")["draining"] is True
+    assert consume(bench) == key
+    assert bench.do("drain", draining=False)["draining"] is False
+    bench.publish()
+    assert bench.do("health")["draining"] is False
+
+
+def test_a_schedule_does_not_publish_while_the_daemon_drains(bench: Bench) -> None:
+    bench.do("set_schedule", name="s", queue="q", cron="@every 10s", message="tick")
+    bench.do("drain")
+    bench.hands.pass_ms(11_000)
+    bench.do("metrics")
+    fired = [event for event in bench.events() if event["type"] == "schedule_fired"]
+    assert [event["refused"] for event in fired] == ["ERR_DRAINING"]
+    assert counts(bench) == {}
+
+
+def _hold(bench: Bench) -> Sent:
+    return bench.make("hold", messageKey=bench.publish())
+
+
+def _unhold(bench: Bench) -> Sent:
+    key = bench.publish(delayMs=1000)
+    bench.do("hold", messageKey=key)
+    return bench.make("unhold", messageKey=key)
+
+
+def _purge(bench: Bench) -> Sent:
+    for _ in range(3):
+        bench.publish()
+    return bench.make("purge", queue="q", limit=2)
+
+
+def _purge_nothing(bench: Bench) -> Sent:
+    bench.do("set_policy", queue="q", policy={"retry": {"limit": 7}})
+    return bench.make("purge", queue="q")
+
+
+def _move(bench: Bench) -> Sent:
+    bench.publish()
+    return bench.make("move", queue="q", to="other")
+
+
+def _delete(bench: Bench) -> Sent:
+    bench.do("set_policy", queue="q", policy={"retry": {"limit": 7}})
+    return bench.make("delete_queue", queue="q")
+
+
+def _drain(bench: Bench) -> Sent:
+    return bench.make("drain")
+
+
+@pytest.mark.parametrize("prepare", [_hold, _unhold, _purge, _purge_nothing, _move, _delete, _drain])
+def test_a_repeat_gets_the_first_answer_and_changes_nothing(bench: Bench, prepare: Callable[[Bench], Sent]) -> None:
+    sent = prepare(bench)
+    bench.run(sent)
+    held = exported(bench)
+    for restart in (lambda: None, bench.reopen, lambda: bench.reopen(without_store=True)):
+        if prepare is not _purge_nothing:  # what made no event is known until a restart
+            restart()
+        again = bench.again(sent)
+        bench.run(again)
+        assert again.data == sent.data
+        assert exported(bench) == held
