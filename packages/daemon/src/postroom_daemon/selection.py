@@ -1,0 +1,183 @@
+"""Pages of the messages that a filter means: bounded work for each request, whatever the backlog.
+
+A request looks at so many messages and reads so many bytes of bodies, then ends: its page is short, or empty, and has a
+``next`` all the same. Whoever wants all of them goes on until there is none.
+"""
+
+from __future__ import annotations
+
+import base64
+import heapq
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.errors import CommandError
+from postroom_common.protocol import ErrorCode, State
+
+from .context import Context
+from .filters import Filter
+from .records import Entry, history_fact
+from .stores.base import BodyLost, BodyUnread, Cursor, Store
+
+#: Messages that one request looks at, and bytes of bodies that it reads to do so; one body may go beyond.
+LOOKS: Final = 2000
+READ_BYTES: Final = 8 * 1024 * 1024
+_DEAD_PAGE: Final = 100
+_SEAL_BYTES: Final = 6
+
+
+@dataclass(slots=True)
+class Page:
+    """Messages that are meant, and the text with which the next page is asked for: '' when there is none."""
+
+    entries: list[Entry]
+    next: str
+
+
+class Look:
+    """What one request may still look at."""
+
+    def __init__(self, context: Context, wanted: Filter, up_to: int | None = None) -> None:
+        """``up_to``: only messages published by events up to this one."""
+        self._context, self._wanted, self._up_to = context, wanted, up_to
+        self._looks, self._bytes = LOOKS, READ_BYTES
+
+    @property
+    def over(self) -> bool:
+        """Whether the request must end."""
+        return self._looks <= 0 or self._bytes <= 0 or self._wanted.values <= 0
+
+    def step(self) -> None:
+        """A page was read, which may have been empty."""
+        self._looks -= 1
+
+    def at(self, entry: Entry) -> bool:
+        """Whether a message is meant. One whose body is asked for and cannot be read is not."""
+        self._looks -= 1
+        if self._up_to is not None and entry.seq > self._up_to:
+            return False
+        store = self._context.store
+
+        def history() -> list[dict[str, Any]]:
+            return store.fact(history_fact(entry.key)) or [] if entry.failures else []
+
+        def envelope() -> bytes:
+            self._bytes -= entry.size
+            return store.envelope(entry.key)
+
+        try:
+            return self._wanted.matches(entry, self._context.now.engine, history, envelope)
+        except (BodyLost, BodyUnread):
+            return False
+
+
+def select(
+    context: Context,
+    queue: str,
+    states: Sequence[State],
+    wanted: Filter,
+    after: str,
+    limit: int,
+    up_to: int | None = None,
+) -> Page:
+    """A page of a queue's messages in ``states``, one state after the other, each in the order of ``Store.scan``.
+
+    Raises ``CommandError`` for an ``after`` that is none.
+    """
+    what = [queue, *states]
+    at, cursor = _read_cursor(after, what)
+    look, found = Look(context, wanted, up_to), list[Entry]()
+    while at < len(states):
+        page, behind = context.store.scan(queue, states[at], cursor, limit - len(found) if not wanted else limit)
+        look.step()
+        seen = 0
+        for entry in page:
+            if look.over or len(found) >= limit:
+                break
+            seen += 1
+            if look.at(entry):
+                found.append(entry)
+        cursor = behind if seen == len(page) else _behind(context.store, queue, states[at], cursor, seen)
+        if not cursor and seen == len(page):
+            at += 1
+        if look.over or len(found) >= limit:
+            break
+    return Page(found, _cursor_text(at, cursor, what) if at < len(states) else "")
+
+
+def select_dead(context: Context, queues: Iterable[str], wanted: Filter, after: str, limit: int) -> Page:
+    """A page of the dead letters of queues, oldest death first. Raises as ``select``."""
+    look, found, last = Look(context, wanted), list[Entry](), read_dead_cursor(after)
+    for entry in dead_letters(context.store, queues, last):
+        if look.over or len(found) >= limit:
+            return Page(found, f"{last[0]}.{last[1]}")
+        last = (entry.dead_at, entry.seq)
+        if look.at(entry):
+            found.append(entry)
+    return Page(found, "")
+
+
+def dead_letters(store: Store, queues: Iterable[str], after: tuple[int, int] = (-1, -1)) -> Iterator[Entry]:
+    """All dead letters of queues, oldest death first, beginning behind ``after``; read as they are asked for."""
+    return heapq.merge(*(_dead_of(store, queue, after) for queue in queues), key=lambda one: (one.dead_at, one.seq))
+
+
+def _dead_of(store: Store, queue: str, after: tuple[int, int]) -> Iterator[Entry]:
+    while True:
+        page = store.dead(queue, after, _DEAD_PAGE)
+        yield from page
+        if len(page) < _DEAD_PAGE:
+            return
+        after = (page[-1].dead_at, page[-1].seq)
+
+
+def read_dead_cursor(text: str) -> tuple[int, int]:
+    """What ``select_dead`` gave as ``next``. Raises ``CommandError``."""
+    if not text:
+        return (-1, -1)
+    dead_at, _, seq = text.partition(".")
+    if not (dead_at.isdecimal() and seq.isdecimal() and len(text) <= 40):
+        raise _no_cursor()
+    return (min(int(dead_at), 2**63 - 1), min(int(seq), 2**63 - 1))
+
+
+def _behind(store: Store, queue: str, state: State, after: Cursor, count: int) -> Cursor:
+    """The cursor behind the first ``count`` messages of what follows ``after``."""
+    while count:
+        page, after = store.scan(queue, state, after, count)
+        count -= len(page)
+        if not after:
+            break
+    return after
+
+
+def _cursor_text(at: int, cursor: Cursor, what: list[str]) -> str:
+    data = orjson.dumps([at, *cursor])
+    return base64.urlsafe_b64encode(_seal(data, what) + data).decode().rstrip("=")
+
+
+def _read_cursor(text: str, what: list[str]) -> tuple[int, Cursor]:
+    if not text:
+        return 0, ()
+    try:
+        sealed = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except ValueError:
+        raise _no_cursor() from None
+    data = sealed[_SEAL_BYTES:]
+    if sealed[:_SEAL_BYTES] != _seal(data, what):
+        raise _no_cursor()
+    at, *cursor = orjson.loads(data)
+    return at, tuple(cursor)
+
+
+def _seal(data: bytes, what: list[str]) -> bytes:
+    """Tells a cursor of the same question from anything else: a store can be given only what it has made."""
+    return blake2b(data + orjson.dumps(what), digest_size=_SEAL_BYTES).digest()
+
+
+def _no_cursor() -> CommandError:
+    return CommandError(ErrorCode.INVALID_REQUEST, "after must be the next of an earlier page")

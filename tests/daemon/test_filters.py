@@ -1,0 +1,147 @@
+"""Filters say which messages a command means, in bounded work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from postroom_common.errors import CommandError
+from postroom_common.protocol import State
+from postroom_daemon import selection
+from postroom_daemon.context import Context
+from postroom_daemon.filters import Filter
+from postroom_daemon.json_path import Budget, JsonPath, Spent
+from tests.conformance.bench import Bench
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture(params=["sqlite", "memory", "filesystem", "hybrid"])
+def bench(request: pytest.FixtureRequest, make_bench: MakeBench) -> Bench:
+    return make_bench(request.param).open()
+
+
+def context_of(bench: Bench) -> Context:
+    live: Any = bench.live
+    return Context(bench.store, live.clock.now(), None, None, None, None)  # type: ignore[arg-type]
+
+
+def meant(bench: Bench, wanted: dict[str, Any], limit: int = 100) -> list[str]:
+    found, after = [], ""
+    while True:
+        states = [State.READY, State.DELAYED]
+        page = selection.select(context_of(bench), "q", states, Filter(wanted), after, limit)
+        found += [entry.key for entry in page.entries]
+        after = page.next
+        if not after:
+            return found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "told"),
+    [
+        ({"colour": "red"}, "filter.colour is unknown; known are reasonCode, "),
+        ({"text": 5}, "filter.text must be of type string"),
+        ({"priority": True}, "filter.priority must be of type integer"),
+        ({"attribute": {}}, "at least one attribute"),
+        ({"reasonCode": "WHIM"}, "known are REJECTED"),
+        ({"olderThanMs": -1}, "filter.olderThanMs must be from 0"),
+        ({"jsonPath": "$["}, "filter.jsonPath: "),
+        ({"jsonPath": "$[?match(@.a, '(a|a)*')]"}, "filter.jsonPath: "),
+        ({"jsonPath": "$[?search(@.a, 'x')]"}, "filter.jsonPath: "),
+        ({"jsonPath": "$[?$.a == 1]"}, "must begin with @"),
+        ({"jsonPath": "$[?@..a]"}, "name a single value"),
+        ({"jsonPath": "$" + ".a" * 200}, "at most 300"),
+    ],
+)
+def test_a_filter_that_cannot_be_meant_is_refused_and_says_why(wanted: dict[str, Any], told: str) -> None:
+    with pytest.raises(CommandError) as refused:
+        Filter(wanted)
+    assert told in refused.value.message
+
+
+def test_each_key_means_what_it_says(bench: Bench) -> None:
+    wanted: dict[str, Any]
+    first = bench.publish(message={"a": {"n": 1}, "list": [{"ok": True}]}, attributes={"kind": "x"}, priority=3)
+    bench.hands.pass_ms(1000)
+    second = bench.publish(message="plain text", orderingKey="o", correlationId="c", targetConsumerId="t")
+    wall = bench.hands.wall_ms
+    for wanted in (
+        {"attribute": {"kind": "x"}},
+        {"priority": 3},
+        {"olderThanMs": 1000},
+        {"to": wall - 1},
+        {"text": '"n":1'},
+        {"jsonPath": "$.a.n"},
+        {"jsonPath": "$..[?@.ok == true]"},
+        {"jsonPath": "$.list[0]"},
+        {"targetConsumerId": ""},
+    ):
+        assert meant(bench, wanted) == [first], wanted
+    for wanted in (
+        {"orderingKey": "o"},
+        {"correlationId": "c"},
+        {"targetConsumerId": "t"},
+        {"youngerThanMs": 1000},
+        {"from": wall},
+        {"text": "in tex"},
+    ):
+        assert meant(bench, wanted) == [second], wanted
+    for wanted in (
+        {"attemptAtLeast": 1},
+        {"reasonText": "x"},
+        {"jsonPath": "$.a.m"},
+        {"attribute": {"kind": 1}},
+        {"reasonCode": "NACKED"},
+    ):
+        assert meant(bench, wanted) == [], wanted
+    assert meant(bench, {}) == [first, second]
+
+
+def test_the_last_failure_of_a_message_that_is_retried_counts(bench: Bench) -> None:
+    key = bench.publish()
+    lease = bench.do("consume_next", queue="q", consumerId="worker")["lease"]
+    bench.do("nack", messageKey=key, leaseId=lease["leaseId"], reason="the pump is off", requeue=True)
+    assert meant(bench, {"reasonText": "pump", "reasonCode": "NACKED", "consumerId": "worker"}) == [key]
+    assert meant(bench, {"consumerId": "another"}) == []
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_pages_that_follow_each_other_have_each_message_once(
+    bench: Bench, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(selection, "LOOKS", 4)
+    monkeypatch.setattr(selection, "READ_BYTES", 300)
+    keys = [bench.publish(message={"n": number}, delayMs=60_000 * (number % 2)) for number in range(20)]
+    assert sorted(meant(bench, {}, limit)) == sorted(keys)
+    assert sorted(meant(bench, {"jsonPath": "$.n"}, limit)) == sorted(keys)
+    assert meant(bench, {"jsonPath": "$.m"}, limit) == []
+    assert meant(bench, {"text": '"n":13'}, limit) == [keys[13]]
+
+
+def test_a_cursor_of_another_question_is_refused(bench: Bench) -> None:
+    bench.publish()
+    bench.publish()
+    page = selection.select(context_of(bench), "q", [State.READY], Filter({}), "", 1)
+    assert page.next
+    for queue, states, after in (("q", [State.HELD], page.next), ("q", [State.READY], page.next[:-2]), ("q", [], "é")):
+        with pytest.raises(CommandError):
+            selection.select(context_of(bench), queue, states, Filter({}), after, 1)
+
+
+@pytest.mark.parametrize("query", ["$..*..*..*..*..nothing", "$[*,*,*][*,*,*][*,*,*][*,*,*].nothing", "$..[?@.a == 3]"])
+def test_no_query_goes_on_for_ever(query: str) -> None:
+    body: Any = {"a": 1, "b": 2}
+    for _ in range(5):
+        body = [body] * 12
+    with pytest.raises(Spent):
+        JsonPath(query).finds(body, Budget(100_000))
+
+
+def test_a_deep_body_is_looked_through() -> None:
+    body: Any = {"found": 1}
+    for _ in range(120):
+        body = [body]
+    assert JsonPath("$..found").finds(body, Budget(100_000))
