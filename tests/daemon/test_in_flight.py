@@ -260,7 +260,8 @@ def test_where_very_many_are_over_a_request_ends_without_a_message(
     any_bench.hands.pass_ms(1000)
     options = {"max": 5} if many else {}
     data = any_bench.do("consume_next", queue="q", waitMs=1000, **options)
-    assert data == ({"messages": []} if many else {"message": None})
+    nothing: dict[str, Any] = {"messages": []} if many else {"message": None}
+    assert data == nothing
     assert any_bench.do("status", queue="q")["metrics"] == {
         "ready": 3, "delayed": 0, "inflight": 0, "held": 0, "dlq": 4,
     }  # fmt: skip
