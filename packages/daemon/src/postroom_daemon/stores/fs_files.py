@@ -143,7 +143,7 @@ class MessageFiles:
         key, directory, letter = entry.key, self.directory(entry.queue), LETTERS[entry.state]
         place = self._index.places.get(key)
         old = self._name(key, place) if place else None
-        moves = old is not None and self.queue_of(key) != entry.queue
+        moves = self.queue_of(key) != entry.queue  # perhaps in the transaction that it was born in
         moved = (moves or (old is not None and old.is_moved)) and id_of(key, entry.queue)[0] == "+"
         version = max(applied, old.version if old else entry.seq)
         line, facts_before = self._inside.get(key, (0, {}))
