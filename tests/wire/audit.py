@@ -174,7 +174,7 @@ def _dropped(event: Event, ledger: Ledger) -> None:
 
 
 def _ended(event: Event, ledger: Ledger) -> Message:
-    """The message of an event that ends it: of one that was leased, or for a reason that does not come of a delivery."""
+    """The message of an event that ends it: a delivery's, or one that ends for another reason."""
     if "lease" in event:
         return _held(event, ledger)
     message = ledger.messages[event["key"]]

@@ -334,7 +334,12 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field("type", Kind.TEXT, "application's message type", default=""),
         Field("version", Kind.SCALAR, "application's version of that type"),
         Field("traceId", Kind.TEXT, "trace id, carried through", default=""),
-        Field("deduplicationKey", Kind.TEXT, "application's key of this fact: by policy, a second one is not stored", default=""),
+        Field(
+            "deduplicationKey",
+            Kind.TEXT,
+            "application's key of this fact: by policy, a second one is not stored",
+            default="",
+        ),
         Field("timestamp", Kind.SCALAR, "application's time of this fact, carried through"),
         Field("traceparent", Kind.TEXT, "W3C trace context, carried through", default=""),
         Field("correlationId", Kind.TEXT, "which request this belongs to, carried through", default=""),
