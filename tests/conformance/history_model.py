@@ -98,6 +98,11 @@ class Waiting:
     most: int = 0
 
 
+def nothing(most: int) -> dict[str, Any]:
+    """The answer to a request that gets no message."""
+    return {"messages": []} if most else {"message": None}
+
+
 class Full(Exception):
     """A queue takes no more."""
 
@@ -151,7 +156,7 @@ class Model:
         for one in [w for w in self.waiting if w.until <= self.now]:
             self.waiting.remove(one)
             for sent in one.sents:
-                assert sent.data == ({"messages": []} if one.most else {"message": None})
+                assert sent.data == nothing(one.most)
         for queue in self.queues:
             self.serve(queue)
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tests.conformance.bench import Bench, Sent, exported, picture
-from tests.conformance.history_model import VISIBILITY_MS, WAITS, Full, Message, Model, Policy, Waiting
+from tests.conformance.history_model import VISIBILITY_MS, WAITS, Full, Message, Model, Policy, Waiting, nothing
 
 QUEUES = ("a", "b")
 CONSUMERS = ("c1", "c2")
@@ -24,21 +24,17 @@ BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
 #: The first is the default.
 POLICIES = (
     Policy(),
-    Policy(limit=1),
-    Policy(limit=0, backoff="fixed", initial_s=2, dead_letters=False),
-    Policy(limit=3, backoff="linear", initial_s=2, longest_s=5),
-    Policy(limit=4, longest_s=3, dead_letters=False),
-    Policy(ttl_s=2),
-    Policy(ttl_s=1, ttl_action="drop", oldest_every=2),
-    Policy(ttl_s=1, dead_letters=False, limit=2),
-    Policy(messages=2),
-    Policy(messages=2, overflow="drop-oldest"),
-    Policy(messages=1, overflow="dead-letter", deduplication="window"),
-    Policy(messages=1, overflow="dead-letter", deduplication="while-present", dead_letters=False),
-    Policy(deduplication="window", oldest_every=3),
-    Policy(deduplication="while-present", limit=1),
-    Policy(inflight=1, oldest_every=2),
-    Policy(inflight=3, inflight_per_consumer=1),
+    Policy(limit=1, deduplication="window", inflight=1),
+    Policy(limit=0, backoff="fixed", initial_s=2, dead_letters=False, inflight_per_consumer=1),
+    Policy(limit=3, backoff="linear", initial_s=2, longest_s=5, deduplication="while-present", oldest_every=2),
+    Policy(limit=4, longest_s=3, dead_letters=False, ttl_s=2),
+    Policy(ttl_s=1, ttl_action="drop", oldest_every=2, inflight=3, inflight_per_consumer=1),
+    Policy(ttl_s=1, dead_letters=False, limit=2, deduplication="window"),
+    Policy(messages=2, deduplication="while-present"),
+    Policy(messages=2, overflow="drop-oldest", inflight=1),
+    Policy(messages=2, overflow="dead-letter", deduplication="window"),
+    Policy(messages=2, overflow="dead-letter", deduplication="while-present", dead_letters=False),
+    Policy(deduplication="while-present", oldest_every=3, inflight_per_consumer=2),
 )
 #: So long that an event is as long with it as with what stands for it in the journal of hybrid: all journals begin new
 #: files at the same events.
@@ -47,25 +43,25 @@ LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 
 SETTLED = (st.integers(0, 6), st.sampled_from(["lease", "lease", "lease", "consumer", "other lease", "other consumer"]))
-COMMANDS = st.one_of(
-    st.tuples(
-        st.just("publish"),
-        st.sampled_from(QUEUES),
-        st.sampled_from([0, 0, 0, 5, -5]),
-        st.sampled_from([0, 0, 0, 1, 700, 5000]),
-        st.sampled_from(["", "", "", *CONSUMERS]),
-        st.sampled_from([0, 0, 0, 0, 1, 1500, 40_000]),
-        st.sampled_from(["", "", "k1", "k1", "k2"]),
-        st.sampled_from(["", "", "d1", "d2"]),
-    ),
-    st.tuples(
-        st.just("consume"),
-        st.sampled_from(QUEUES),
-        st.sampled_from(CONSUMERS),
-        st.sampled_from([0, 0, 0, 1, 2500, 10**6]),
-        st.sampled_from([1, 2000, 30_000]),
-        st.sampled_from([0, 0, 0, 1, 3]),
-    ),
+PUBLISH = st.tuples(
+    st.just("publish"),
+    st.sampled_from(QUEUES),
+    st.sampled_from([0, 0, 0, 5, -5]),
+    st.sampled_from([0, 0, 0, 1, 700, 5000]),
+    st.sampled_from(["", "", "", "", *CONSUMERS]),
+    st.sampled_from([0, 0, 0, 0, 1, 1500, 40_000]),
+    st.sampled_from(["", "k1", "k1", "k2"]),
+    st.sampled_from(["", "d1", "d1", "d2"]),
+)
+CONSUME = st.tuples(
+    st.just("consume"),
+    st.sampled_from(QUEUES),
+    st.sampled_from(CONSUMERS),
+    st.sampled_from([0, 0, 0, 1, 2500, 10**6]),
+    st.sampled_from([1, 2000, 30_000]),
+    st.sampled_from([0, 0, 0, 1, 3]),
+)
+OTHERS = (
     st.tuples(st.sampled_from(["ack", "nack", "retry", "retry", "release", "extend"]), *SETTLED),
     st.tuples(st.just("retry in"), *SETTLED, st.sampled_from([0, 1, 700, 10_000])),
     st.tuples(st.just("reprocess"), st.integers(0, 6)),
@@ -74,6 +70,9 @@ COMMANDS = st.one_of(
     ),
     st.tuples(st.just("policy"), st.sampled_from(QUEUES), st.integers(0, len(POLICIES) - 1)),
 )
+COMMANDS = st.one_of(PUBLISH, CONSUME, *OTHERS)
+#: What fills queues and has much in flight.
+WORK = st.one_of(PUBLISH, CONSUME)
 
 
 def deliveries(sent: Sent) -> list[dict[str, Any]]:
@@ -104,7 +103,18 @@ class History(RuleBasedStateMachine):
 
     # --- rules ------------------------------------------------------------------------------------------------
 
-    @rule(commands=st.lists(COMMANDS, min_size=1, max_size=4))
+    @initialize(numbers=st.tuples(*[st.integers(0, len(POLICIES) - 1) for _ in QUEUES]))
+    def policies(self, numbers: tuple[int, ...]) -> None:
+        self.group([("policy", *one) for one in zip(QUEUES, numbers, strict=True)])
+
+    @rule(commands=st.lists(WORK, min_size=3, max_size=8))
+    def work(self, commands: list[tuple[Any, ...]]) -> None:
+        self.group(commands)
+
+    @rule(commands=st.lists(COMMANDS, min_size=1, max_size=6))
+    def mixed(self, commands: list[tuple[Any, ...]]) -> None:
+        self.group(commands)
+
     def group(self, commands: list[tuple[Any, ...]]) -> None:
         requests = [self.request(command) for command in commands]
         sents = [[bench.make(name, client, **payload) for bench in self.benches] for name, client, payload in requests]
@@ -264,7 +274,7 @@ class History(RuleBasedStateMachine):
                     # A later request of the same group may have served it already: looked at when that is expected.
                     model.waiting.append(Waiting(sents, queue, consumer, model.now + wait, most))
                 else:
-                    assert first.data == ({"messages": []} if most else {"message": None})
+                    assert first.data == nothing(most)
             case ("reprocess", _):
                 key = first.call.request.payload["messageKey"]
                 dead = [m for m in model.messages if m.key == key and m.state == "dead"]
@@ -401,7 +411,7 @@ class History(RuleBasedStateMachine):
 
 
 History.TestCase.settings = settings(
-    max_examples=3000 if LONG else 120,
+    max_examples=3000 if LONG else 80,
     stateful_step_count=100 if LONG else 30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
