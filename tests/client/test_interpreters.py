@@ -42,6 +42,14 @@ def test_the_client_talks_to_a_daemon(interpreter: str, vendored: Path, ipc_root
     assert "skipped" not in done.stdout, done.stdout
 
 
+def test_the_client_works_on_queues(interpreter: str, vendored: Path, ipc_root: Path, tmp_path: Path) -> None:
+    done = run(
+        interpreter, vendored, str(LEGACY / "wire_work.py"), POSTROOM_IPC_ROOT=str(ipc_root), POSTROOM_OUT=str(tmp_path)
+    )
+    assert done.returncode == 0, done.stdout
+    assert "skipped" not in done.stdout, done.stdout
+
+
 @pytest.mark.parametrize("name", ["postroom_client", "unter einem anderen Dach"])
 def test_a_copied_folder_needs_nothing_but_the_standard_library(interpreter: str, vendored: Path, name: str) -> None:
     directory = vendored

@@ -16,6 +16,8 @@ class BatchMethods(Methods):
         that name none. Returns ``results``: for each what ``publish`` returns, or ``error`` with its code and message.
         """
         items = [_encode_item("publish", message, ("queue",)) for message in _a_list(messages, "messages")]
+        if not items:
+            return {"results": []}
         return self._send("publish_batch", timeout, queue=queue, messages=items)
 
     def ack_batch(self, items, consumer_id=None, timeout=None):
@@ -72,6 +74,8 @@ class BatchMethods(Methods):
             options = dict(item) if isinstance(item, dict) else {"message_key": item}
             key, lease = key_and_lease(options.get("message_key"), options.get("lease_id"))
             encoded.append(_encode_item(command, dict(options, message_key=key, lease_id=lease)))
+        if not items:
+            return {"results": []}
         data = self._send(command + "_batch", timeout, items=encoded, consumer_id=consumer_id)
         for item, result in zip(items, data.get("results") or ()):
             if "error" not in result:

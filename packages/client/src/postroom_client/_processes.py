@@ -98,7 +98,9 @@ class Processes(object):
             for fd in self._pids.values():
                 close_fd(fd)
             if not self._stopping:
-                write_all(writing_fd, str(self._run(self._parent)).encode("ascii"))
+                count = self._run(self._parent)
+                if os.getppid() == self._parent:
+                    write_all(writing_fd, str(count).encode("ascii"))
             status = 0
         except KeyboardInterrupt:
             status = 0

@@ -6,7 +6,7 @@ from binascii import hexlify
 from ._compat import monotonic
 from ._delivery import Delivery
 from ._methods import check_timeout
-from .errors import InvalidArgument, NoReply, QueueNotFound
+from .errors import InvalidArgument, NoReply
 
 #: A reply queue goes by itself when it was idle so much longer than the longest wait in it, in seconds.
 IDLE_S = 300
@@ -50,13 +50,14 @@ class _ReplyQueue(object):
         deadline = monotonic() + timeout_s
         self._make(timeout_s)
         correlation_id = _random_hex()
+        left_s = max(0.001, deadline - monotonic())
         self._client.publish(
             queue,
             body,
             correlation_id=correlation_id,
             reply_to=self.name,
-            ttl_ms=max(1, int(timeout_s * 1000)),
-            timeout=max(0.001, deadline - monotonic()),
+            ttl_ms=max(1, int(left_s * 1000)),
+            timeout=left_s,
             **options
         )
         while True:
@@ -87,9 +88,7 @@ def reply(client, message, body, options, ttl_ms):
         raise InvalidArgument("reply takes the Delivery that is replied to, not %r" % (message,))
     if not message.reply_to:
         return False
-    try:
-        client.status(message.reply_to)
-    except QueueNotFound:
+    if not client.status(message.reply_to).get("exists", True):
         return False  # publishing would make a queue that nobody reads and nothing removes
     client.publish(
         message.reply_to,
