@@ -376,14 +376,16 @@ class AWorker(WorkTest):
 class ARequest(WorkTest):
     def serve(self, handle, count):
         client = Client(IPC_ROOT, timeout=PATIENCE_S)
+        over = threading.Event()
 
         def work():
-            client.worker(self.queue, lambda one: handle(client, one), max_messages=count)
+            client.worker(self.queue, lambda one: handle(client, one), max_messages=count, stop=over.is_set)
             client.close()
 
         thread = threading.Thread(target=work)
         thread.start()
         self.addCleanup(thread.join, PATIENCE_S)
+        self.addCleanup(over.set)
 
     def test_is_replied_to(self):
         self.serve(lambda client, one: client.reply(one, sum(one.payload), attributes={"of": "three"}), 2)
@@ -412,6 +414,7 @@ class ARequest(WorkTest):
 
     def test_passes_over_a_late_reply(self):
         self.assertRaises(NoReply, self.client.request, self.queue, "late", timeout=0.2)
+        wait_until(lambda: self.counts() == {"dlq": 1}, "its time is over")
         (mine,) = self.client._replies._idle
         self.client.publish(mine.name, "too late", correlation_id="the last one's")
         self.serve(lambda client, one: client.reply(one, "in time"), 1)
