@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
+from postroom_common.policy import dlq_name
 from postroom_common.protocol import OPERATOR_COMMANDS, Command, ErrorCode, State, resolve_command
 
 from .access import Principal, is_operator
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 PROMOTE_LIMIT: Final = 500
 #: Messages without a body, or whose time is over, that one request passes over.
 LOST_LIMIT: Final = 100
+#: What brings a dead letter for those who wait by the name of dead letters.
+_TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED})
 #: Refusals that say nothing of the request: a repeat is tried again.
 _PASSING: Final = frozenset({ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.ANSWER_LOST})
 
@@ -91,7 +94,7 @@ class Attempt:
             for drafts in duty(self._context(Principal("", parts.daemon_uid))):
                 self.group.record(drafts)
                 self._count_published(drafts)
-                woken |= dict.fromkeys(_queues_of(drafts))
+                woken |= dict.fromkeys(self._woken_by(drafts))
         for call in parts.waiters.over(now.engine):
             call.started_ns = time.monotonic_ns()
             self._served.append(call)
@@ -185,7 +188,7 @@ class Attempt:
                 self._parts.unread.forget(event["key"])
         answer = Answer(reply_to(events, self._parts.store, self._parts.policies, self.now))
         if call.command is not Command.CONSUME_NEXT and self._parts.waiters.count:
-            for queue in dict.fromkeys(_queues_of(decision.drafts)):
+            for queue in dict.fromkeys(self._woken_by(decision.drafts)):
                 self._serve(queue)
         return answer
 
@@ -239,7 +242,7 @@ class Attempt:
         """Give a queue's messages to those who wait for them, oldest first."""
         for call in self._parts.waiters.on(queue):
             record = self._parts.store.queue(queue)
-            if record is None or not record.counts[State.READY] or self._is_busy(queue, record):
+            if record and (not record.counts[State.READY] or self._is_busy(queue, record)):
                 return
             answer = self._repeated(call)
             decision = Decision()
@@ -255,6 +258,16 @@ class Attempt:
                 call.started_ns = time.monotonic_ns()  # its wait was no work
                 self._served.append(call)
                 self.answers.append((call, answer or self._record(call, decision)))
+
+    def _woken_by(self, drafts: list[Draft]) -> list[str]:
+        """The names under which somebody may wait for what drafts bring: queues, and what addresses dead letters."""
+        names = _queues_of(drafts)
+        if self._parts.waiters.count:
+            for draft in drafts:
+                if draft["type"] in _TO_THE_DEAD:
+                    record = self._parts.store.queue(draft["queue"])
+                    names.append(dlq_name(draft["queue"], self._parts.policies.effective(draft["queue"], record)))
+        return names
 
     def _is_busy(self, queue: str, record: QueueRecord) -> bool:
         """Whether nobody gets a message of a queue before one is settled."""

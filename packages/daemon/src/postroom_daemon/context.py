@@ -60,15 +60,18 @@ class Decision:
 class Pending:
     """What the drafts of the request that is being decided will change, so that its next item sees it: ``queues`` to be
     made, messages and bytes ``added`` to each queue (dead ones not counted), ``claims`` with the key that makes them,
-    keys that are ``settled`` or dropped, how many letters ``died`` and how many messages were ``published`` in each
-    queue. ``ready`` has the oldest ready messages of a queue, in order (``asked``: how many the store was asked for),
-    and ``fresh`` those of the request itself."""
+    keys that are ``settled`` or dropped, and how many messages were ``published`` in each queue. ``ready`` has the
+    oldest ready messages of a queue, in order (``asked``: how many the store was asked for), and ``fresh`` those of the
+    request itself. ``dying`` are those that die; ``gave_way`` is how many stored letters go for them, the last of which
+    died at ``gone_up_to``."""
 
     queues: set[str] = field(default_factory=set)
     added: dict[str, tuple[int, int]] = field(default_factory=dict)
     claims: dict[tuple[str, str], str] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
-    died: dict[str, int] = field(default_factory=dict)
+    dying: dict[str, deque[Entry]] = field(default_factory=dict)
+    gave_way: dict[str, int] = field(default_factory=dict)
+    gone_up_to: dict[str, tuple[int, int]] = field(default_factory=dict)
     published: dict[str, int] = field(default_factory=dict)
     ready: dict[str, deque[Entry]] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)

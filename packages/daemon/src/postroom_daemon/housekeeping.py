@@ -8,14 +8,16 @@ goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Final
 
 from .chores.claims import claims_over
 from .chores.firing import due_schedules
 from .chores.idle import idle_queues
 from .chores.lapses import lapses
+from .chores.retention import old_dead_letters
 from .chores.wall_time import clock_steps
-from .context import Context, Draft
+from .context import Context, Draft, Pending
 from .verbs import settle
 
 Duty = Callable[[Context], Iterator[list[Draft]]]
@@ -29,8 +31,8 @@ CHORES_EVERY_MS: Final = 1000
 def leases_over(context: Context) -> Iterator[list[Draft]]:
     """Leases that are over."""
     for entry in context.store.expired(context.now.engine, EXPIRY_LIMIT):
-        yield settle.lease_expired(context, entry)
+        yield settle.lease_expired(replace(context, pending=Pending()), entry)  # the one before has been applied
 
 
 DUTIES: Final[tuple[Duty, ...]] = (leases_over, lapses)
-CHORES: Final[tuple[Duty, ...]] = (clock_steps, due_schedules, idle_queues, claims_over)
+CHORES: Final[tuple[Duty, ...]] = (clock_steps, due_schedules, idle_queues, claims_over, old_dead_letters)

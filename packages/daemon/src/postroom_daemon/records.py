@@ -148,8 +148,13 @@ def with_failure(history: list[dict[str, Any]], event: Event) -> list[dict[str, 
     """A message's failed attempts with that of an event added; the last ones only, and only the newest reason whole."""
     before = [*history]
     if before:
-        before[-1] = before[-1] | {"reasonMessage": before[-1]["reasonMessage"][:_OLD_REASON]}
+        before[-1] = before[-1] | {"reasonMessage": cut_reason(before[-1]["reasonMessage"])}
     return [*before, event["failure"] | {"failedAtMs": event["wallMs"]}][-HISTORY_LIMIT:]
+
+
+def cut_reason(text: str) -> str:
+    """What a history keeps of a reason once there is a later one."""
+    return text[:_OLD_REASON]
 
 
 def dlq_fact(name: str) -> str:

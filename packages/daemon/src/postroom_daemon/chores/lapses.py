@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from postroom_common.events import EventType
 from postroom_common.protocol import ReasonCode
 
-from ..context import Context, Draft
+from ..context import Context, Draft, Pending
 from ..records import Entry
 from ..verbs.endings import about, died, dropped, failure
 
@@ -19,7 +20,7 @@ LAPSES_LIMIT: Final = 500
 def lapses(context: Context) -> Iterator[list[Draft]]:
     """What follows for messages whose time has come."""
     for entry in context.store.lapsing(context.now.engine, LAPSES_LIMIT):
-        yield lapsed(context, entry)
+        yield lapsed(replace(context, pending=Pending()), entry)  # the one before has been applied
 
 
 def lapsed(context: Context, entry: Entry) -> list[Draft]:

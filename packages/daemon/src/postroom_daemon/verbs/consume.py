@@ -10,6 +10,7 @@ from ..admission import leases_left
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..records import Entry, QueueRecord
+from .consume_dead import consume_dead
 from .creation import addresses_dead_letters
 from .settle import lease_ms
 
@@ -34,12 +35,9 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     queue, now = fields["queue"], context.now.engine
     consumer = fields["consumerId"] or context.who.client_id
     record = context.store.queue(queue)
-    entry = _next(context, queue, consumer, record) if record and not record.consume_paused else None
     if record is None and addresses_dead_letters(context, queue):
-        raise CommandError(
-            ErrorCode.INVALID_REQUEST,
-            f"{queue!r} is an address of dead letters, which this version cannot consume: use list_dlq, reprocess_dlq",
-        )
+        return consume_dead(context, fields)
+    entry = _next(context, queue, consumer, record) if record and not record.consume_paused else None
     if entry is None:
         if fields["waitMs"]:
             return Decision(wait_until=now + fields["waitMs"])

@@ -9,12 +9,12 @@ from postroom_common.protocol import ErrorCode
 from ..context import Context, Draft
 from ..records import dlq_fact
 
-_DLQ_SUFFIX = ".dlq"
+DLQ_SUFFIX = ".dlq"
 
 
 def addresses_dead_letters(context: Context, name: str) -> bool:
     """Whether a name is kept for the dead letters of some queue: ``<queue>.dlq``, or what a policy says instead."""
-    if name.endswith(_DLQ_SUFFIX) or name in context.policies.dlq_names:
+    if name.endswith(DLQ_SUFFIX) or name in context.policies.dlq_names:
         return True
     return context.store.fact(dlq_fact(name)) is not None
 

@@ -1,4 +1,4 @@
-"""list_dlq, reprocess_dlq: dead letters, which are a state of their own queue."""
+"""list_dlq, count_dlq, reprocess_dlq, drop_dlq, quarantine_dlq: dead letters, which are a state of their own queue."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ from typing import Any, Final
 
 import orjson
 
-from postroom_common.body import Part, part_bytes, preview
+from postroom_common.body import CARRIED, Part, part_bytes, part_to_wire, preview, value_to_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
-from postroom_common.protocol import ErrorCode, ReasonCode, State
+from postroom_common.policy import dlq_name
+from postroom_common.protocol import ErrorCode, ReasonCode, State, queue_name_problem
 
-from ..context import Context, Decision
+from ..context import Context, Decision, Draft
 from ..fields import Fields
+from ..filters import Filter
 from ..records import Entry, history_fact
+from ..selection import Page, dead_letters, select_dead
 from ..stores.base import BodyLost, BodyUnread
+from .creation import queue_created, refuse_address
+from .dead_names import dead_letters_of
+from .endings import QUARANTINED, about, dropped
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 16 * 1024 * 1024
@@ -29,69 +35,195 @@ _UNKNOWN: Final = {
 
 
 def list_dlq(context: Context, fields: Fields) -> Decision:
-    """A page of a queue's dead letters, oldest death first. Raises ``CommandError`` for a cursor that is none."""
-    queue, limit = fields["queue"], fields["limit"]
-    found = context.store.dead(queue, _cursor(fields["after"]), limit + 1)
+    """A page of dead letters, oldest death first. Raises ``CommandError`` for a cursor or filter that is none."""
+    name = fields["queue"]
+    page = select_dead(
+        context, dead_letters_of(context, name), Filter(fields["filter"]), fields["after"], fields["limit"]
+    )
     letters: list[dict[str, Any]] = []
     size = 0
-    for entry in found[:limit]:
+    for entry in page.entries:
         if size > PAGE_BYTES:
             break
-        part = _part(context, entry)
-        failure = (context.store.fact(history_fact(entry.key)) or [_UNKNOWN])[-1]
-        body_bytes = len(part_bytes(part)) if part else 0
-        size += body_bytes
-        letters.append(
-            {
-                "messageKey": entry.key,
-                "queue": queue,
-                "reason": failure["reasonMessage"],
-                "reasonCode": failure["reasonCode"],
-                "dlqAt": failure["failedAtMs"],
-                "attempt": failure["attempt"],
-                "consumerId": failure["consumerId"],
-                "preview": preview(part, fields["previewBytes"]) if part else "",
-                "bytes": body_bytes,
-                **({} if part else {"bodyLost": True}),
-            }
-        )
-    last = found[len(letters) - 1] if len(found) > len(letters) else None
+        letter = _letter(context, entry, fields)
+        size += letter["bytes"]
+        letters.append(letter)
+    cut = len(letters) < len(page.entries)
+    last = page.entries[len(letters) - 1] if cut else None
     return Decision(
         data={
-            "queue": queue,
+            "queue": name,
             "count": len(letters),
             "messages": letters,
-            "next": f"{last.dead_at}.{last.seq}" if last else "",
+            "next": f"{last.dead_at}.{last.seq}" if last else page.next,
             "asOfEvent": context.store.applied,
         }
     )
 
 
-def _part(context: Context, entry: Entry) -> Part | None:
-    """A dead letter's body; None when it is lost, or the disk does not give it."""
+def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
+    envelope = _envelope(context, entry)
+    part: Part | None = envelope["parts"][0] if envelope else None
+    failure = (context.store.fact(history_fact(entry.key)) or [_UNKNOWN])[-1]
+    letter = {
+        "messageKey": entry.key,
+        "queue": entry.queue,
+        "reason": failure["reasonMessage"],
+        "reasonCode": failure["reasonCode"],
+        "dlqAt": failure["failedAtMs"],
+        "attempt": failure["attempt"],
+        "consumerId": failure["consumerId"],
+        "preview": preview(part, fields["previewBytes"]) if part else "",
+        "bytes": len(part_bytes(part)) if part else 0,
+    }
+    if entry.lease_id:
+        letter["leased"] = True
+    if entry.phase == QUARANTINED:
+        letter["quarantined"] = True
+    if part is None:
+        letter["bodyLost"] = True
+    elif envelope and fields["fullBodies"]:
+        letter |= _whole(context, entry, envelope, failure)
+    return letter
+
+
+def _whole(context: Context, entry: Entry, envelope: dict[str, Any], failure: dict[str, Any]) -> dict[str, Any]:
+    """A letter as the documents of the C++ system describe it: what was published, why it died, where it belongs."""
+    attributes = envelope.get("attributes")
+    original: dict[str, Any] = {
+        "messageId": entry.key.rpartition(":")[2],
+        "queue": entry.queue,
+        **part_to_wire(envelope["parts"][0], True),
+        "attributes": value_to_wire(attributes, True) if attributes else {},
+        "priority": entry.priority,
+        "createdAt": entry.created_wall,
+    }
+    original |= {name: envelope[name] for name in CARRIED if name in envelope}
+    if entry.target:
+        original["targetConsumerId"] = entry.target
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
+    return {
+        "originalMessage": original,
+        "failure": failure,
+        "routing": {"sourceQueue": entry.queue, "dlqQueue": dlq_name(entry.queue, policy)},
+    }
+
+
+def _envelope(context: Context, entry: Entry) -> dict[str, Any] | None:
+    """What was published; None when it is lost, or the disk does not give it."""
     try:
-        part: Part = orjson.loads(context.store.envelope(entry.key))["parts"][0]
+        envelope: dict[str, Any] = orjson.loads(context.store.envelope(entry.key))
     except (BodyLost, BodyUnread):
         return None
-    return part
+    return envelope
+
+
+def count_dlq(context: Context, fields: Fields) -> Decision:
+    """How many dead letters there are, by reason, how many have ever died, and when the first of those died that are
+    still there."""
+    queues = dead_letters_of(context, fields["queue"])
+    records = [record for queue in queues if (record := context.store.queue(queue))]
+    reasons: dict[str, int] = {}
+    for record in records:
+        for code, count in record.reasons.items():
+            reasons[code] = reasons.get(code, 0) + count
+    oldest = next(dead_letters(context.store, queues), None)
+    return Decision(
+        data={
+            "queue": fields["queue"],
+            "queues": queues,
+            "count": sum(record.counts[State.DEAD] for record in records),
+            "byReason": reasons,
+            "diedTotal": sum(record.totals.get("died", 0) for record in records),
+            "oldestAgeMs": context.now.engine - oldest.dead_at if oldest else None,
+            "asOfEvent": context.store.applied,
+        }
+    )
 
 
 def reprocess_dlq(context: Context, fields: Fields) -> Decision:
-    """A dead letter becomes ready again with its attempts reset; its history stays.
+    """Dead letters become ready again, in their own queue or another, with attempts reset; their history stays.
 
-    Raises ``CommandError`` (ERR_DLQ_NOT_FOUND).
+    Pauses and limits of the queue do not apply: what was taken once is not refused. Raises ``CommandError``
+    (ERR_DLQ_NOT_FOUND, and ERR_INVALID_REQUEST).
     """
-    key = fields["messageKey"]
+    target = fields["to"]
+    problem = queue_name_problem(target) if target else None
+    if problem:
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"to {problem}")
+    if target:
+        refuse_address(context, target)
+    page = _chosen(context, fields)
+    drafts: list[Draft] = []
+    if target and page.entries and context.store.queue(target) is None:
+        drafts.append(queue_created(context, target))
+    drafts += [_reprocessed(context, entry, target) for entry in page.entries]
+    if fields["messageKey"] and not fields["dryRun"]:
+        told = {"messageKey": fields["messageKey"], "reprocessed": True}
+        return Decision(drafts, reply={"as": "data", "data": told})
+    return _paged(context, fields, drafts, page, "reprocessed")
+
+
+def _reprocessed(context: Context, entry: Entry, target: str) -> Draft:
+    draft = about(EventType.REPROCESSED, entry)
+    if target and target != entry.queue:
+        draft["to"] = target
+    if entry.expires:  # its time begins anew
+        draft["expiresEngineMs"] = context.now.engine + max(1, entry.expires - entry.created)
+    return draft
+
+
+def drop_dlq(context: Context, fields: Fields) -> Decision:
+    """Dead letters are removed, as a counted event each. Raises as ``reprocess_dlq``."""
+    page = _chosen(context, fields)
+    text = f"removed by {context.who.client_id}"
+    drafts = [draft for entry in page.entries for draft in dropped(entry, ReasonCode.PURGED, text)]
+    return _paged(context, fields, drafts, page, "dropped")
+
+
+def quarantine_dlq(context: Context, fields: Fields) -> Decision:
+    """A dead letter is set apart, or taken back. Raises ``CommandError`` (ERR_DLQ_NOT_FOUND)."""
+    entry = _dead(context, fields["messageKey"])
+    wanted = fields["quarantined"]
+    told = {"messageKey": entry.key, "quarantined": wanted}
+    if (entry.phase == QUARANTINED) == wanted:
+        return Decision(data=told, once=True)
+    draft = about(EventType.QUARANTINED, entry) | {"phase": QUARANTINED if wanted else ""}
+    if fields["reason"]:
+        draft["reason"] = fields["reason"]
+    return Decision([draft], reply={"as": "data", "data": told})
+
+
+def _chosen(context: Context, fields: Fields) -> Page:
+    """The letter that a request names, or a page of those it means: neither leased nor quarantined ones."""
+    key, name = fields["messageKey"], fields["queue"]
+    if key:
+        if name or fields["filter"] is not None:
+            raise CommandError(ErrorCode.INVALID_REQUEST, "messageKey names one letter: no queue or filter beside it")
+        entry = _dead(context, key)
+        if entry.lease_id:
+            text = f"{key} is leased to {entry.consumer_id}: wait until it is settled, or its lease ends"
+            raise CommandError(ErrorCode.INVALID_REQUEST, text)
+        return Page([entry], "")
+    if not name:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue in which they died")
+    page = select_dead(
+        context, dead_letters_of(context, name), Filter(fields["filter"]), fields["after"], fields["limit"]
+    )
+    return Page([one for one in page.entries if not one.lease_id and one.phase != QUARANTINED], page.next)
+
+
+def _paged(context: Context, fields: Fields, drafts: list[Draft], page: Page, word: str) -> Decision:
+    data: dict[str, Any] = {word: len(page.entries), "next": page.next}
+    if drafts and not fields["dryRun"]:
+        return Decision(drafts, reply={"as": "data", "data": data})
+    if fields["dryRun"]:
+        return Decision(data=data | {"dryRun": True})
+    return Decision(data=data, once=True)
+
+
+def _dead(context: Context, key: str) -> Entry:
     entry = context.store.get(key)
     if entry is None or entry.state is not State.DEAD:
         raise CommandError(ErrorCode.DLQ_NOT_FOUND, f"no dead letter has the key {key!r}")
-    return Decision([{"type": EventType.REPROCESSED, "queue": entry.queue, "key": key}])
-
-
-def _cursor(text: str) -> tuple[int, int]:
-    if not text:
-        return (-1, -1)
-    dead_at, _, seq = text.partition(".")
-    if not (dead_at.isdecimal() and seq.isdecimal() and len(text) <= 40):
-        raise CommandError(ErrorCode.INVALID_REQUEST, "after must be the next of an earlier page")
-    return (min(int(dead_at), 2**63 - 1), min(int(seq), 2**63 - 1))
+    return entry

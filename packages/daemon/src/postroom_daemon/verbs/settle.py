@@ -9,8 +9,8 @@ from postroom_common.protocol import ErrorCode, ReasonCode, State
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..lifecycle import attempts_spent, backoff_ms
-from ..records import Entry
-from .endings import about, died, failure, gone
+from ..records import Entry, cut_reason, history_fact
+from .endings import QUARANTINED, about, died, failure, gone
 
 
 def ack(context: Context, fields: Fields) -> Decision:
@@ -67,6 +67,9 @@ def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_
     if attempts_spent(policy, entry.attempt):
         text = f"retry limit exceeded (attempt {entry.attempt})" + (f": {reason}" if reason else "")
         return died(context, entry, failure(entry, ReasonCode.RETRY_LIMIT, text) | {"cause": code})
+    if _fails_alike(context, entry, policy.same_reason_limit, code, reason):
+        text = f"{policy.same_reason_limit} attempts in a row failed alike" + (f": {reason}" if reason else "")
+        return died(context, entry, failure(entry, ReasonCode.POISON, text) | {"cause": code}, QUARANTINED)
     if delay_ms is None:
         delay_ms = backoff_ms(policy, entry.attempt, context.ids.chance() if policy.jitter else 0)
     return [
@@ -76,6 +79,16 @@ def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_
             "failure": failure(entry, code, reason),
         }
     ]
+
+
+def _fails_alike(context: Context, entry: Entry, limit: int, code: ReasonCode, reason: str) -> bool:
+    """Whether this attempt is the last of so many in a row that failed for one reason."""
+    if not limit or entry.failures < limit - 1:
+        return False
+    history = context.store.fact(history_fact(entry.key)) or [] if entry.failures else []
+    last = history[len(history) - limit + 1 :]
+    alike = [one["reasonCode"] == code and cut_reason(one["reasonMessage"]) == cut_reason(reason) for one in last]
+    return len(alike) == limit - 1 and all(alike)
 
 
 def body_lost(context: Context, key: str) -> Draft:
