@@ -175,5 +175,7 @@ def test_dead_letters_are_not_addressed_by_the_name_of_a_queue(bench: Bench, nam
 def test_a_name_of_dead_letters_becomes_no_queue(bench: Bench, name: str) -> None:
     bench.publish(queue="q")
     bench.do("set_policy", queue="q", policy={"dlq": {"queue": "morgue"}})
-    for command in ("publish", "set_policy", "consume_next"):
+    for command in ("publish", "set_policy"):
         assert bench.send(command, queue=name, policy={}).code == "ERR_INVALID_REQUEST"
+    assert bench.do("consume_next", queue=name)["message"] is None
+    assert bench.store.queue(name) is None

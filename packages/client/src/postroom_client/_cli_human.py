@@ -163,7 +163,19 @@ def _more(data, command, gap=u"\n"):
 
 
 def _describe_reprocess(data):
-    return u"ready again: " + cell(data.get("messageKey"))
+    if data.get("messageKey"):
+        return u"ready again: " + cell(data["messageKey"])
+    return _describe_page(data, u"reprocessed", u"ready again")
+
+
+def _describe_drop(data):
+    return _describe_page(data, u"dropped", u"removed")
+
+
+def _describe_page(data, name, word):
+    would = u" (dry run: nothing was changed)" if data.get("dryRun") else u""
+    more = u"\nmore: the same with --after %s" % quote(cell(data["next"])) if data.get("next") else u""
+    return u"%s: %s%s%s" % (word, cell(data.get(name)), would, more)
 
 
 def _describe_pause(data):
@@ -238,6 +250,7 @@ _DESCRIBERS = {
     "list_queues": _describe_queues,
     "list_dlq": _describe_dlq,
     "reprocess_dlq": _describe_reprocess,
+    "drop_dlq": _describe_drop,
     "pause": _describe_pause,
     "resume": _describe_resume,
     "health": describe_health,

@@ -110,7 +110,7 @@ def _call(client, command, payload, timeout_s):
         raise RequestTimeout(text, error.request)
 
 
-_CHANGING_NOTHING = ("status", "health", "metrics", "list_queues", "list_dlq", "get_policy")
+_CHANGING_NOTHING = ("status", "health", "metrics", "list_queues", "list_dlq", "count_dlq", "get_policy")
 
 
 def _timeout_s(options, payload):

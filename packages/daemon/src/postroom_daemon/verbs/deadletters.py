@@ -198,8 +198,8 @@ def _chosen(context: Context, fields: Fields) -> Page:
     """The letter that a request names, or a page of those it means: neither leased nor quarantined ones."""
     key, name = fields["messageKey"], fields["queue"]
     if key:
-        if name or fields["filter"] is not None:
-            raise CommandError(ErrorCode.INVALID_REQUEST, "messageKey names one letter: no queue or filter beside it")
+        if fields["filter"] is not None:
+            raise CommandError(ErrorCode.INVALID_REQUEST, "messageKey names one letter: no filter beside it")
         entry = _dead(context, key)
         if entry.lease_id:
             text = f"{key} is leased to {entry.consumer_id}: wait until it is settled, or its lease ends"
