@@ -23,8 +23,9 @@ def messages(*bodies: Any, **fields: Any) -> list[dict[str, Any]]:
 
 
 def publish_batch(bench: Bench, *bodies: Any, queue: str = "q", **fields: Any) -> list[dict[str, Any]]:
-    results: list[dict[str, Any]] = bench.do("publish_batch", queue=queue, messages=messages(*bodies, **fields))
-    return results["results"]  # type: ignore[call-overload, no-any-return]
+    items = messages(*bodies, **fields)
+    results: list[dict[str, Any]] = bench.do("publish_batch", queue=queue, messages=items)["results"]
+    return results
 
 
 def lease(bench: Bench, most: int = 10, queue: str = "q", **fields: Any) -> list[dict[str, Any]]:

@@ -23,6 +23,7 @@ from postroom_client import (
     MailboxError,
     RequestRejected,
     RequestTimeout,
+    RequestWithdrawn,
     _exchange,
     _transport,
     _watch,
@@ -463,6 +464,23 @@ class ALongPoll(MailboxTest):
         self.assertEqual([request["payload"]["waitMs"] for request in seen], [18000, 60000])
         spans = [request["deadlineMs"] - request["timestampMs"] for request in seen]
         self.assertEqual(spans, [20000, 60000 + PATIENCE_S * 1000])
+
+    def test_is_withdrawn_when_its_caller_asks_for_it(self):
+        client = self.client()
+        with self.assertRaises(RequestWithdrawn) as caught:
+            client.send(client.prepare("health"), give_up=lambda: bool(self.requests()))
+        self.assertEqual(self.requests(), [])
+        self.assertEqual(caught.exception.request.client_id, client.client_id)
+
+    def test_that_is_answered_just_when_it_is_withdrawn_has_its_answer(self):
+        client = self.client()
+
+        def answer_then_give_up():
+            write_response(self.root, {"clientId": client.client_id, "requestId": "r"}, {"just": "now"})
+            return True
+
+        request = client.prepare("health", request_id="r")
+        self.assertEqual(client.send(request, give_up=answer_then_give_up), {"just": "now"})
 
     def test_that_is_given_up_lets_go_and_withdraws(self):
         self.hold_daemon_lock()

@@ -65,7 +65,7 @@ class Mailbox(object):
                 if data is not None:
                     answered = True
                     return data
-                if give_up and give_up():
+                if give_up is not None and give_up():
                     exchange.withdraw()
                     data = self._take_late(response, watch)
                     if data is None:
