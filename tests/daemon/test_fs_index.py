@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from array import array
+from random import Random
 
 import pytest
 
 from postroom_common.protocol import State
 from postroom_daemon.records import Entry
+from postroom_daemon.stores.base import Cursor
 from postroom_daemon.stores.fs_index import Index
 from postroom_daemon.stores.fs_places import Places, key_of
+from postroom_daemon.stores.fs_sorted import Sorted
 
 ID = "01a21eba-1678-7c3a-9b1e-5d0f6a2e8401"
 PLAIN = f"p7fffffff-000000000001207-{ID}~v1209~w1795811841655~b86402117.json"
@@ -85,3 +88,49 @@ def test_an_id_is_one_object_for_the_line_and_for_the_place() -> None:
     places = Places("inbox")
     assert places.short(ID) is places.short(ID)
     assert key_of("msg:q", places.short(ID)) == f"msg:q:{ID}"
+
+
+def test_a_sorted_set_is_what_a_list_would_be() -> None:
+    numbers = Random(1)
+    kept: Sorted[int] = Sorted()
+    for value in range(0, 3000, 3):
+        kept.add_unsorted(value)
+    kept.sort()
+    model = set(range(0, 3000, 3))
+    for _ in range(6000):
+        value = numbers.randrange(4000)
+        if numbers.random() < 0.5:
+            kept.add(value)
+            model.add(value)
+        else:
+            kept.discard(value)
+            model.discard(value)
+    assert list(kept) == sorted(model) and kept.first() == min(model)
+    for after in (-1, 0, 1777, 3999):
+        assert list(kept.behind(after)) == [value for value in sorted(model) if value > after]
+        assert list(kept.behind_or_at(after)) == [value for value in sorted(model) if value >= after]
+    for value in list(kept):
+        kept.discard(value)
+    assert not kept and kept.first() is None and list(kept.behind(0)) == []
+
+
+def test_pages_of_a_backlog_pass_over_what_has_gone_from_its_middle() -> None:
+    index = Index("inbox")
+    entries = {f"msg:q:{n}": Entry(f"msg:q:{n}", "q", State.READY, n % 3, n, 0, 0) for n in range(1, 5001)}
+    for entry in entries.values():
+        index.add(entry, entries.get)
+    for entry in list(entries.values()):
+        if entry.seq % 7 and entry.seq > 20:
+            index.take(entries.pop(entry.key), "q")
+    back = entries["msg:q:14"]
+    index.take(back, "q")
+    index.add(back, entries.get)  # as one whose lease has ended: it stands in two places
+    seen: list[int] = []
+    after: Cursor = ()
+    while True:
+        page, after = index.scan("q", State.READY, after, 10, entries.get)
+        seen += [entry.seq for entry in page]
+        if not after:
+            break
+    assert seen == [entry.seq for entry in sorted(entries.values(), key=lambda e: (-e.priority, e.seq))]
+    assert [entry.seq for entry in index.oldest("q", 3, entries.get)] == [1, 2, 3]
