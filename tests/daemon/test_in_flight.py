@@ -172,6 +172,22 @@ def test_consumers_that_hold_nothing_are_forgotten_first(monkeypatch: pytest.Mon
     assert counted.of("q", "holder") == 1
 
 
+def test_leased_dead_letters_count_for_no_limit(any_bench: Bench) -> None:
+    policy(any_bench, limits={"inflight": 1, "inflightPerConsumer": 1})
+    publish(any_bench, "dead", "alive", "last")
+    settle(any_bench, consume(any_bench), "nack")
+    letter = any_bench.do("consume_next", queue="q.dlq", consumerId="c")
+    assert letter["message"]["payload"] == "dead"
+    alive = consume(any_bench)
+    assert alive and consume(any_bench) is None
+    any_bench.reopen()
+    assert consume(any_bench) is None
+    settle(any_bench, letter)
+    assert consume(any_bench) is None
+    settle(any_bench, alive)
+    assert consume(any_bench)
+
+
 # --- order --------------------------------------------------------------------------------------------------------
 
 
