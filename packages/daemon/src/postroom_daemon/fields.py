@@ -40,7 +40,9 @@ def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
         if field is None or (value is None and field.kind is not Kind.VALUE):
             continue
         if type(value) not in _TYPES[field.kind]:
-            names_something = field.required and field.kind in (Kind.QUEUE, Kind.TEXT)
+            names_something = field.name in ("queue", "messageKey") or (
+                field.required and field.kind in (Kind.QUEUE, Kind.TEXT)
+            )
             code = ErrorCode.INVALID_REQUEST if names_something else ErrorCode.PARSE_ERROR
             raise CommandError(code, f"{name} must be of type {field.kind}, but is {_kind_of(value)}")
         if field.kind is Kind.QUEUE or field.kind is Kind.TEXT or field.low is not None:
