@@ -35,8 +35,8 @@ def all_pages(bench: Bench, command: str, **payload: Any) -> list[dict[str, Any]
     """What a client does: repeat with ``next`` and ``upToEvent`` until there is no more."""
     pages = [bench.do(command, **payload)]
     while pages[-1]["next"]:
-        more = {"after": pages[-1]["next"], "upToEvent": pages[0]["upToEvent"]}
-        pages.append(bench.do(command, **payload, **more))
+        payload |= {"after": pages[-1]["next"], "upToEvent": pages[0]["upToEvent"]}
+        pages.append(bench.do(command, **payload))
     return pages
 
 

@@ -12,6 +12,7 @@ from postroom_common.protocol import State
 from .access import Principal
 from .clock import Now
 from .ids import Ids
+from .journal_history import MessageHistory
 from .policies import Policies
 from .rates import Rates
 from .records import Entry
@@ -28,13 +29,16 @@ def no_message(payload: dict[str, Any]) -> dict[str, Any]:
 
 
 class Vitals(Protocol):
-    """What the daemon knows of itself: the answers to health and metrics, and whether there is room to publish."""
+    """What the daemon knows of itself: the answers to health and metrics, whether there is room to publish, and what
+    the journal tells of a message."""
 
     def health(self, store: Store, now: Now) -> dict[str, Any]: ...
 
     def metrics(self, store: Store, now: Now) -> dict[str, Any]: ...
 
     def room_to_publish(self) -> bool: ...
+
+    def history(self, key: str, limit: int) -> MessageHistory: ...
 
 
 @dataclass(slots=True)

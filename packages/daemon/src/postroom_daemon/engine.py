@@ -13,7 +13,7 @@ from postroom_common.protocol import Command
 
 from .context import Context, Decision, Draft
 from .fields import Fields, read_fields
-from .verbs import batches, deadletters, imports, operation, publish, queues, schedules, settle, state
+from .verbs import batches, deadletters, imports, inspection, operation, publish, queues, schedules, settle, state
 
 VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.PUBLISH: publish.publish,
@@ -35,6 +35,10 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.REPROCESS_DLQ: deadletters.reprocess_dlq,
     Command.DROP_DLQ: deadletters.drop_dlq,
     Command.QUARANTINE_DLQ: deadletters.quarantine_dlq,
+    Command.LIST_CONSUMERS: inspection.list_consumers,
+    Command.LIST_INFLIGHT: inspection.list_inflight,
+    Command.BROWSE: inspection.browse,
+    Command.GET_MESSAGE: inspection.get_message,
     Command.HOLD: operation.hold,
     Command.UNHOLD: operation.unhold,
     Command.MOVE: operation.move,
@@ -61,6 +65,10 @@ QUESTIONS: Final = frozenset(
         Command.LIST_DLQ,
         Command.COUNT_DLQ,
         Command.GET_POLICY,
+        Command.LIST_CONSUMERS,
+        Command.LIST_INFLIGHT,
+        Command.BROWSE,
+        Command.GET_MESSAGE,
         Command.LIST_SCHEDULES,
         Command.READ_STATE,
     }

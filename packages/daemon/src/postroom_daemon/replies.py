@@ -14,7 +14,7 @@ from postroom_common.protocol import ErrorCode, State
 
 from .clock import Now
 from .policies import Policies, override_to_wire
-from .records import QueueRecord
+from .records import Entry, QueueRecord
 from .stores.base import Store
 
 
@@ -35,8 +35,11 @@ def message_to_wire(event: Event, store: Store) -> dict[str, Any]:
     entry = store.get(event["key"])
     if entry is None or entry.lease_id != event["lease"]:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
-    envelope = orjson.loads(store.envelope(entry.key))
-    as_value = event.get("as") == "value"
+    return stored_to_wire(entry, orjson.loads(store.envelope(entry.key)), event.get("as") == "value", event["attempt"])
+
+
+def stored_to_wire(entry: Entry, envelope: dict[str, Any], as_value: bool, attempt: int) -> dict[str, Any]:
+    """A message with its whole body and all that it carries."""
     attributes = envelope.get("attributes")
     shown: dict[str, Any] = {
         "messageId": entry.key.rpartition(":")[2],
@@ -45,7 +48,7 @@ def message_to_wire(event: Event, store: Store) -> dict[str, Any]:
         **part_to_wire(envelope["parts"][0], as_value),
         "attributes": value_to_wire(attributes, as_value) if attributes else ({} if as_value else "{}"),
         "priority": entry.priority,
-        "attempt": event["attempt"],
+        "attempt": attempt,
         "createdAt": entry.created_wall,
     }
     for name in CARRIED:

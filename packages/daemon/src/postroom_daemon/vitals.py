@@ -19,6 +19,7 @@ from .config import Settings
 from .group import Group
 from .histogram import Histogram
 from .journal import Journal
+from .journal_history import MessageHistory, history_of
 from .quarantine import Quarantine
 from .records import FACT_LOSSES, LOSSES_LIMIT
 from .reserve import Reserve
@@ -123,6 +124,10 @@ class DaemonVitals:
             counter[event["type"]] += 1
             if event["type"] == EventType.ACKED:
                 self._lease_to_ack.add(event["heldMs"])
+
+    def history(self, key: str, limit: int) -> MessageHistory:
+        """What the journal still tells of a message. Raises ``OSError``."""
+        return history_of(self._settings.journal_root, key, limit)
 
     def room_to_publish(self) -> bool:
         """Whether the disk has its reserve; looked at once in ``FREE_CHECK_NS``."""

@@ -1,0 +1,84 @@
+"""What happened to one message, read from the end of the journal backwards: bounded work, however long it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import orjson
+
+from postroom_common.errors import DamagedRecord
+from postroom_common.events import Event, EventType, decode_event
+
+from .segments import list_segments, read_bytes
+
+#: Bytes of the journal that one look reads; a line that is longer than a block may go beyond.
+LOOK_BYTES: Final = 16 * 1024 * 1024
+_BLOCK_BYTES: Final = 1024 * 1024
+_ID: Final = re.compile(rb'\{"id":(\d+),')
+
+
+class MessageHistory(NamedTuple):
+    """Events about a message, oldest first. Of those from ``complete_from`` on all are there that are intact. ``cut``:
+    the look ended before it was known whether there are older ones."""
+
+    events: list[Event]
+    complete_from: int
+    cut: bool
+
+
+def history_of(root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES) -> MessageHistory:
+    """The latest events about a message, at most ``limit``. Raises ``OSError``."""
+    needle = orjson.dumps({"key": key})[1:-1]
+    found: list[Event] = []
+    looked = 0
+    for region in _regions(root):
+        for event in _events_in(region, needle, key):
+            found.append(event)
+            if len(found) == limit or event["type"] == EventType.PUBLISHED:
+                more = event["type"] != EventType.PUBLISHED
+                return MessageHistory(found[::-1], event["id"], more)
+        first = _ID.match(region)
+        looked = int(first[1]) if first else looked
+        most_bytes -= len(region)
+        if most_bytes <= 0:
+            return MessageHistory(found[::-1], looked, True)
+    return MessageHistory(found[::-1], looked, False)
+
+
+def _regions(root: Path) -> Iterator[bytes]:
+    """The lines of the journal, some at a time, the latest first. Segments that are gone meanwhile are passed over."""
+    for _, path in reversed(list_segments(root)):
+        try:
+            end = path.stat().st_size
+            rest = b""
+            while end > 0:
+                start = max(0, end - _BLOCK_BYTES)
+                block = read_bytes(path, start, end - start) + rest
+                end = start
+                cut = block.find(b"\n") + 1 if start else 0
+                if start and not cut:  # the middle of a long line
+                    rest = block
+                    continue
+                rest, region = block[:cut], block[cut:]
+                if region:
+                    yield region
+        except FileNotFoundError:
+            continue
+
+
+def _events_in(region: bytes, needle: bytes, key: str) -> Iterator[Event]:
+    """The intact events of some lines that are about a message, the latest first."""
+    end = len(region)
+    while (at := region.rfind(needle, 0, end)) >= 0:
+        begin = region.rfind(b"\n", 0, at) + 1
+        close = region.find(b"\n", at)
+        try:
+            event = decode_event(region[begin : len(region) if close < 0 else close])
+        except DamagedRecord:
+            event = {}
+        if event.get("key") == key:
+            yield event
+        end = begin

@@ -1,0 +1,190 @@
+"""browse, get_message, list_inflight, list_consumers, status: looking changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from postroom_daemon.journal_history import history_of
+from tests.conformance.bench import Bench, exported
+
+
+@pytest.fixture(params=["sqlite", "memory", "filesystem", "hybrid"])
+def bench(request: pytest.FixtureRequest, make_bench: Callable[..., Bench]) -> Bench:
+    return make_bench(request.param).open()
+
+
+def consume(bench: Bench, consumer: str = "c", **fields: Any) -> dict[str, Any]:
+    delivery: dict[str, Any] = bench.do("consume_next", queue="q", consumerId=consumer, **fields)
+    return delivery
+
+
+def die(bench: Bench, reason: str = "broken") -> str:
+    key = bench.publish()
+    lease = consume(bench)["lease"]
+    bench.do("nack", messageKey=lease["messageKey"], leaseId=lease["leaseId"], reason=reason)
+    return key
+
+
+def one_of_each(bench: Bench) -> dict[str, str]:
+    """A message in each state."""
+    keys = {"dead": die(bench)}
+    keys["inflight"] = bench.publish()
+    consume(bench)
+    keys["ready"] = bench.publish(message="wide", priority=3)
+    keys["delayed"] = bench.publish(delayMs=60_000)
+    keys["held"] = bench.publish()
+    bench.do("hold", messageKey=keys["held"])
+    return keys
+
+
+def test_messages_of_every_state_are_browsed_and_nothing_changes(bench: Bench) -> None:
+    keys = one_of_each(bench)
+    before, events = exported(bench), len(bench.events())
+    for state, key in keys.items():
+        page = bench.do("browse", queue="q", state=state)
+        assert [message["messageKey"] for message in page["messages"]] == [key]
+        assert page["messages"][0]["state"] == state
+        assert page["next"] == ""
+    ready = bench.do("browse", queue="q", previewBytes=2)["messages"][0]
+    assert (ready["preview"], ready["bytes"], ready["priority"]) == ("wi", 4, 3)
+    assert "payload" not in ready
+    assert bench.do("browse", queue="q", fullBodies=True)["messages"][0]["payload"] == "wide"
+    assert bench.do("browse", queue="q", state="delayed")["messages"][0]["availableAtEngineMs"] > 0
+    assert bench.do("browse", queue="q", state="dead")["messages"][0]["reason"] == "broken"
+    assert exported(bench) == before
+    assert len(bench.events()) == events
+
+
+def test_pages_have_each_message_once(bench: Bench) -> None:
+    keys = [bench.publish(priority=number % 3) for number in range(7)]
+    seen: list[str] = []
+    after = ""
+    while True:
+        page = bench.do("browse", queue="q", limit=2, after=after)
+        seen += [message["messageKey"] for message in page["messages"]]
+        after = page["next"]
+        if not after:
+            break
+    assert sorted(seen) == sorted(keys)
+    assert bench.do("browse", queue="q", filter={"priority": 2})["count"] == 2
+
+
+def test_a_page_of_large_bodies_is_shorter_than_asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("postroom_daemon.verbs.inspection.PAGE_BYTES", 2500)
+    keys = [bench.publish(message="x" * 1000) for _ in range(5)]
+    first = bench.do("browse", queue="q", fullBodies=True)
+    assert [message["messageKey"] for message in first["messages"]] == keys[:2]
+    second = bench.do("browse", queue="q", fullBodies=True, after=first["next"])
+    assert [message["messageKey"] for message in second["messages"]] == keys[2:4]
+
+
+def test_a_state_or_a_place_that_there_is_not_is_refused(bench: Bench) -> None:
+    bench.publish()
+    for wrong in ({"state": "lost"}, {"after": "nonsense"}, {"filter": {"colour": "red"}}):
+        assert bench.send("browse", queue="q", **wrong).code == "ERR_INVALID_REQUEST"
+    for command in ("list_inflight", "list_consumers"):
+        assert bench.send(command, after="nonsense").code == "ERR_INVALID_REQUEST"
+    assert bench.send("get_message", messageKey="msg:q:x", payloadAs="xml").code == "ERR_INVALID_REQUEST"
+
+
+def test_one_message_is_shown_whole_with_all_that_happened_to_it(bench: Bench) -> None:
+    key = bench.publish(message={"a": 1}, attributes={"h": "v"}, orderingKey="k")
+    lease = consume(bench)["lease"]
+    bench.do("nack", messageKey=key, leaseId=lease["leaseId"], reason="busy", requeue=True)
+    told = bench.do("get_message", messageKey=key, payloadAs="value", events=10)
+    assert told["state"] == "delayed"
+    assert (told["message"]["payload"], told["message"]["attributes"]) == ({"a": 1}, {"h": "v"})
+    assert told["message"]["orderingKey"] == "k"
+    assert told["failures"][0]["reasonMessage"] == "busy"
+    assert [event["type"] for event in told["events"]] == ["published", "leased", "retried"]
+    assert told["events"][-1]["by"]["client"] == "client"
+    assert told["completeFrom"] == told["events"][0]["id"]
+    assert told["cut"] is False
+    assert "message" not in told["events"][0]
+
+
+def test_only_the_latest_events_are_shown_and_it_is_said_from_which_on_they_are_all(bench: Bench) -> None:
+    key = bench.publish()
+    for _ in range(3):
+        bench.do("hold", messageKey=key)
+        bench.do("unhold", messageKey=key)
+    told = bench.do("get_message", messageKey=key, events=2)
+    assert [event["type"] for event in told["events"]] == ["held", "unheld"]
+    assert told["cut"] is True
+    assert told["completeFrom"] == told["events"][0]["id"]
+
+
+def test_a_message_that_is_gone_is_told_of_while_the_journal_knows_it(bench: Bench) -> None:
+    key = bench.publish()
+    lease = consume(bench)["lease"]
+    bench.do("ack", messageKey=key, leaseId=lease["leaseId"])
+    told = bench.do("get_message", messageKey=key, events=10)
+    assert told["state"] == "gone"
+    assert [event["type"] for event in told["events"]] == ["published", "leased", "acked"]
+    assert bench.send("get_message", messageKey=key).code == "ERR_MESSAGE_NOT_FOUND"
+    never = bench.send("get_message", messageKey="msg:q:never", events=10)
+    assert never.code == "ERR_MESSAGE_NOT_FOUND"
+    assert "the journal does not name it" in str(never.answer.error)
+
+
+def test_a_key_inside_of_a_body_is_not_that_message(bench: Bench) -> None:
+    key = bench.publish()
+    bench.publish(message={"key": key})
+    assert [event["type"] for event in bench.do("get_message", messageKey=key, events=9)["events"]] == ["published"]
+
+
+def test_a_look_into_the_journal_is_bounded_and_says_where_it_ended(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("sqlite").open()
+    key = bench.publish()
+    bench.publish(message="x" * 3_000_000)
+    newest = bench.publish()
+    cut = history_of(bench.journal_root, key, 10, most_bytes=100)
+    assert (cut.events, cut.cut) == ([], True)
+    assert cut.complete_from == bench.events()[-1]["id"]
+    assert [event["key"] for event in history_of(bench.journal_root, newest, 10, 100).events] == [newest]
+    assert [event["key"] for event in history_of(bench.journal_root, key, 10).events] == [key]
+
+
+def test_a_history_goes_through_segments(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
+    bench = make_bench("sqlite", segment_bytes=2000).open()
+    key = bench.publish()
+    for _ in range(20):
+        bench.do("hold", messageKey=key)
+        bench.do("unhold", messageKey=key)
+    assert len(bench.segments()) > 3
+    assert len(bench.do("get_message", messageKey=key, events=1000)["events"]) == 41
+
+
+def test_what_is_in_flight_is_listed_with_its_holder(bench: Bench) -> None:
+    slow, quick = bench.publish(), bench.publish()
+    consume(bench, "slow", visibilityTimeoutSec=60)
+    consume(bench, "quick", visibilityTimeoutSec=5)
+    rows = bench.do("list_inflight", queue="q")["messages"]
+    assert [(row["messageKey"], row["consumerId"]) for row in rows] == [(quick, "quick"), (slow, "slow")]
+    assert rows[0]["leaseUntilEngineMs"] - rows[0]["leasedAtEngineMs"] == 5000
+    assert rows[0]["overdue"] is False
+    assert "leaseId" not in rows[0]
+    assert bench.do("list_inflight", limit=1)["count"] == 1
+    assert bench.do("list_inflight", queue="other")["messages"] == []
+
+
+def test_who_consumes_is_listed_by_queue_and_name(bench: Bench) -> None:
+    bench.hands.pass_ms(1)
+    for number in range(3):
+        bench.publish()
+        consume(bench, f"c{number}")
+    consume(bench, "c1")
+    first = bench.do("list_consumers", limit=2)
+    assert [(row["consumerId"], row["inflight"], row["delivered"]) for row in first["consumers"]] == [
+        ("c0", 1, 1),
+        ("c1", 1, 1),
+    ]
+    second = bench.do("list_consumers", limit=2, after=first["next"])
+    assert [row["consumerId"] for row in second["consumers"]] == ["c2"]
+    assert second["next"] == ""
+    assert first["consumers"][0]["lastAskedEngineMs"] > 0
+    assert bench.do("list_consumers", queue="other")["consumers"] == []
