@@ -188,3 +188,26 @@ def test_who_consumes_is_listed_by_queue_and_name(bench: Bench) -> None:
     assert second["next"] == ""
     assert first["consumers"][0]["lastAskedEngineMs"] > 0
     assert bench.do("list_consumers", queue="other")["consumers"] == []
+
+
+def test_a_status_tells_ages_bytes_reasons_and_what_comes_next(bench: Bench) -> None:
+    die(bench)
+    bench.publish()
+    consume(bench, visibilityTimeoutSec=12)
+    bench.publish(ttlMs=5)
+    bench.publish(delayMs=60_000)
+    bench.hands.pass_ms(3000)
+    told = bench.do("status", queue="q")
+    assert told["oldestLeaseAgeMs"] == 3000
+    assert (told["endingSoon"], told["overdue"], told["inflightLooked"]) == (1, 0, 1)
+    assert told["nextDueEngineMs"] - told["engineNowMs"] == 57_000
+    assert told["reasons"] == {"REJECTED": 1, "MESSAGE_EXPIRED": 1}
+    assert told["bytes"] > 0
+    row = bench.do("list_queues")["queues"][0]
+    assert (row["bytes"], row["reasons"], row["held"]) == (told["bytes"], told["reasons"], 0)
+    assert row["totals"] == told["totals"]
+
+
+def test_a_status_of_an_empty_queue_has_no_ages(bench: Bench) -> None:
+    told = bench.do("status", queue="none")
+    assert (told["oldestLeaseAgeMs"], told["nextDueEngineMs"], told["endingSoon"], told["bytes"]) == (None, None, 0, 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from postroom_common.errors import CommandError, ConfigurationError
 from postroom_common.events import EventType
@@ -15,6 +15,11 @@ from ..records import QueueRecord, no_counts
 from ..replies import paused_to_wire, policy_to_wire
 from ..validation_schema import check_schema
 from .creation import queue_created
+
+#: Leases, and delayed messages, that ``status`` looks at.
+LOOKS: Final = 500
+#: A lease that ends within this time ends soon.
+ENDING_SOON_MS: Final = 10_000
 
 
 def status(context: Context, fields: Fields) -> Decision:
@@ -31,6 +36,8 @@ def status(context: Context, fields: Fields) -> Decision:
             "policy": policy.to_wire(),
             "paused": paused_to_wire(record),
             "oldestReadyAgeMs": _oldest_age(context, record),
+            **_figures(record),
+            **_waiting(context, queue),
             "draining": context.draining,
             **_as_of(context),
         }
@@ -50,6 +57,8 @@ def list_queues(context: Context, fields: Fields) -> Decision:
                 **_counts(record),
                 "paused": paused_to_wire(record),
                 "oldestReadyAgeMs": _oldest_age(context, record),
+                **_figures(record),
+                "totals": dict(record.totals) if record else {},
             }
         )
     return Decision(
@@ -140,6 +149,26 @@ def _counts(record: QueueRecord | None) -> dict[str, int]:
     counts = record.counts if record else no_counts()
     shown = {state.value: counts[state] for state in State if state is not State.DEAD}
     return shown | {"dlq": counts[State.DEAD]}
+
+
+def _figures(record: QueueRecord | None) -> dict[str, Any]:
+    """Bytes of what is not dead, and dead letters by reason."""
+    return {"bytes": record.bytes if record else 0, "reasons": dict(record.reasons) if record else {}}
+
+
+def _waiting(context: Context, queue: str) -> dict[str, Any]:
+    """The leases of a queue, and its delayed messages, as far as one look goes: ``inflightLooked`` leases, those first
+    that end first."""
+    leased, _ = context.store.scan(queue, State.INFLIGHT, (), LOOKS)
+    delayed, _ = context.store.scan(queue, State.DELAYED, (), LOOKS)
+    now = context.now.engine
+    return {
+        "oldestLeaseAgeMs": now - min(entry.leased_at for entry in leased) if leased else None,
+        "endingSoon": sum(entry.lease_until <= now + ENDING_SOON_MS for entry in leased),
+        "overdue": sum(entry.lease_until <= now for entry in leased),
+        "inflightLooked": len(leased),
+        "nextDueEngineMs": delayed[0].due if delayed else None,
+    }
 
 
 def _oldest_age(context: Context, record: QueueRecord | None) -> int | None:
