@@ -78,6 +78,7 @@ class Message:
     target: str = ""
     ordering_key: str = ""
     expires: int = 0
+    created: int = 0
     state: str = "ready"
     due: int = 0
     attempt: int = 0
@@ -214,6 +215,23 @@ class Model:
         if key and policy.deduplication != "off" and message.state != "gone":
             until = self.now + 1000 * policy.window_s if policy.deduplication == "window" else 0
             self.claims[message.queue, key] = (message, until)
+
+    # What operators do.
+
+    def reprocess(self, message: Message) -> None:
+        """Its time to live begins anew. It is counted from the publishing to the end that the message has: from the
+        second time on it is longer than what it was published with."""
+        message.state, message.attempt = "ready", 0
+        if message.expires:
+            message.expires = self.now + message.expires - message.created
+
+    def unhold(self, message: Message) -> None:
+        message.state = "delayed" if message.due > self.now else "ready"
+
+    def move(self, message: Message, queue: str) -> None:
+        """It keeps its place and its end; what it was published under while it is there is free again."""
+        self.claims = {name: one for name, one in self.claims.items() if one[0] is not message or one[1]}
+        message.queue = queue
 
     # Consuming.
 

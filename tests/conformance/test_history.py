@@ -68,11 +68,22 @@ OTHERS = (
     st.tuples(
         st.sampled_from(["pause", "resume", "resume"]), st.sampled_from(QUEUES), st.sampled_from(["publish", "consume"])
     ),
+    st.tuples(st.sampled_from(["hold", "unhold"]), st.integers(0, 6)),
+    st.tuples(st.just("move"), st.integers(0, 6), st.sampled_from(QUEUES)),
+    st.tuples(st.just("move all"), st.sampled_from(QUEUES), st.sampled_from(["", "ready", "delayed", "held"])),
+    st.tuples(st.just("purge"), st.sampled_from(QUEUES), st.sampled_from(["", "ready", "delayed", "held", "dead"])),
     st.tuples(st.just("policy"), st.sampled_from(QUEUES), st.integers(0, len(POLICIES) - 1)),
 )
 COMMANDS = st.one_of(PUBLISH, CONSUME, *OTHERS)
 #: What fills queues and has much in flight.
 WORK = st.one_of(PUBLISH, CONSUME)
+
+
+def changed_nothing(data: dict[str, Any] | None) -> bool:
+    """Whether a request that was answered so, or refused, has changed nothing."""
+    if data is None or data in (nothing(0), nothing(1)):
+        return True
+    return bool(data.get("duplicate")) or 0 in (data.get("moved"), data.get("purged"))
 
 
 def deliveries(sent: Sent) -> list[dict[str, Any]]:
@@ -184,7 +195,7 @@ class History(RuleBasedStateMachine):
             return
         first = done[number % len(done)]
         again = [bench.again(sent) for bench, sent in zip(self.benches, first, strict=True)]
-        if not first[0].call.command or first[0].data_or_none() in (None, {"message": None}, {"messages": []}):
+        if not first[0].call.command or changed_nothing(first[0].data_or_none()):
             return  # it changed nothing: executed again
         self.empty_group()
         events = [len(bench.events()) for bench in self.benches]
@@ -232,8 +243,18 @@ class History(RuleBasedStateMachine):
             case ("consume", queue, consumer, wait, visibility, most):
                 fields = {"queue": queue, "consumerId": consumer, "waitMs": wait} | ({"max": most} if most else {})
                 return "consume_next", "c1", fields | ({} if wait else {"visibilityTimeoutSec": visibility / 1000})
+            case ("hold" | "unhold" as name, number):
+                wanted = ("held",) if name == "unhold" else WAITS
+                return name, "c1", {"messageKey": self.key(number, *wanted)}
+            case ("move", number, queue):
+                return "move", "c1", {"messageKey": self.key(number, *WAITS, "held"), "to": queue}
+            case ("move all", queue, state):
+                other = QUEUES[1 - QUEUES.index(queue)]
+                return "move", "c1", {"queue": queue, "to": other} | ({"state": state} if state else {})
+            case ("purge", queue, state):
+                return "purge", "c1", {"queue": queue} | ({"state": state} if state else {})
             case ("reprocess", number):
-                return "reprocess_dlq", "c1", {"messageKey": self.key(number)}
+                return "reprocess_dlq", "c1", {"messageKey": self.key(number, "dead")}
             case ("pause" | "resume" as name, queue, operation):
                 return name, "c1", {"queue": queue, "operation": operation}
             case ("policy", queue, number):
@@ -258,9 +279,10 @@ class History(RuleBasedStateMachine):
         leases = self.model.leases
         return leases[-1 - number % len(leases)] if leases else (None, "lease-0", "c1")
 
-    def key(self, number: int) -> str:
-        dead = [m for m in self.model.messages if m.state == "dead"] or self.model.messages
-        return dead[number % len(dead)].key if dead else "msg:a:none"
+    def key(self, number: int, *states: str) -> str:
+        """The key of a message in one of these states, if there is one; else of another."""
+        found = [m for m in self.model.messages if m.state in states] or self.model.messages
+        return found[number % len(found)].key if found else "msg:a:none"
 
     def expect(self, command: tuple[Any, ...], sents: list[Sent]) -> None:
         model, first = self.model, sents[0]
@@ -280,8 +302,25 @@ class History(RuleBasedStateMachine):
                 dead = [m for m in model.messages if m.key == key and m.state == "dead"]
                 assert first.code == ("OK" if dead else "ERR_DLQ_NOT_FOUND")
                 for message in dead:
-                    message.state, message.attempt, message.expires = "ready", 0, 0
+                    model.reprocess(message)
                     model.serve(message.queue)
+            case ("hold" | "unhold" | "move", *_):
+                self.expect_operated(command, first)
+            case ("move all" | "purge" as name, queue, state):
+                if queue not in model.queues:
+                    assert first.code == "ERR_QUEUE_NOT_FOUND"
+                    return
+                found = model.in_state(queue, *((state,) if state else (*WAITS, "held")))
+                assert first.data["purged" if name == "purge" else "moved"] == len(found)
+                other = QUEUES[1 - QUEUES.index(queue)]
+                for message in found:
+                    if name == "purge":
+                        message.state = "gone"
+                    else:
+                        model.move(message, other)
+                        model.queues.add(other)
+                for one in QUEUES:
+                    model.serve(one)
             case ("pause" | "resume" as name, queue, operation):
                 assert first.code == ("OK" if queue in model.queues else "ERR_QUEUE_NOT_FOUND")
                 paused = model.publish_paused if operation == "publish" else model.consume_paused
@@ -314,7 +353,7 @@ class History(RuleBasedStateMachine):
         model.order += 1
         message = Message(sent.data["messageKey"], queue, priority, model.order, target, ordering_key)
         ttl = ttl or 1000 * model.of(queue).ttl_s
-        message.expires = now + ttl if ttl else 0
+        message.expires, message.created = now + ttl if ttl else 0, now
         if delay:
             message.state, message.due = "delayed", now + delay
         model.messages.append(message)
@@ -325,6 +364,28 @@ class History(RuleBasedStateMachine):
             assert (sent.data["state"], sent.data["reasonCode"]) == (state, "QUEUE_FULL")
         model.claim(message, key)
         model.serve(queue)
+
+    def expect_operated(self, command: tuple[Any, ...], sent: Sent) -> None:
+        name, model = command[0], self.model
+        key = sent.call.request.payload["messageKey"]
+        message = next((m for m in model.messages if m.key == key and m.state != "gone"), None)
+        if message is None:
+            assert sent.code == "ERR_MESSAGE_NOT_FOUND"
+            return
+        fits = {"hold": WAITS, "unhold": ("held",), "move": (*WAITS, "held")}[name]
+        if message.state not in fits or (name == "move" and command[2] == message.queue):
+            assert sent.code == "ERR_INVALID_REQUEST"
+            return
+        assert sent.code == "OK"
+        if name == "hold":
+            message.state = "held"
+        elif name == "unhold":
+            model.unhold(message)
+        else:
+            model.move(message, command[2])
+            model.queues.add(command[2])
+        for queue in QUEUES:
+            model.serve(queue)
 
     def expect_settled(self, command: tuple[Any, ...], sent: Sent) -> None:
         name, _, how, *delay = command
