@@ -31,7 +31,7 @@ POLICIES: tuple[tuple[int, str, int, int, bool], ...] = (
 )
 #: So long that an event is as long with it as with what stands for it in the journal of hybrid: all journals begin new
 #: files at the same events.
-BODY = "a body of just thirty-two letters"[:32]
+BODY = "a body of just thirty-one letters"[:31]
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 
