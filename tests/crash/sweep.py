@@ -140,8 +140,11 @@ def _trace(office: Office, case: Case) -> bool:
         fault = remote.fault = Fault(remote.pid, case.call, case.kind, case.number, case.persistent)
         office.server = remote
         live(office, case.life)
-        fired = fault.lift()
-        if fired and remote.serves():
+        fault.let_go()
+        serves = remote.serves()
+        assert case.kind == "KILL" or not remote.dead, "the process died of it"
+        fired = remote.dead or fault.fired
+        if fired and serves:
             _go_on(office)
     finally:
         office.server = server

@@ -78,7 +78,7 @@ def crash(options: argparse.Namespace) -> None:
     from tests.crash.campaign import run_campaign
 
     print(f"crash: every {options.every}. file call of each life, every {options.processes_every}. system call")
-    print(run_campaign(options.every, options.processes_every, options.minutes))
+    print(run_campaign(options.every, options.processes_every, options.minutes, options.backend))
 
 
 def on_fresh_root(run: Callable[[Daemon], object], backend: str, audited: bool = True) -> None:
