@@ -89,7 +89,8 @@ def run_campaign(every: int, processes_every: int, minutes: float, backend: str 
                 print(f"\rVIOLATION {reason}\n  again: {again}", file=sys.stderr)
             runs = sum(outcome.runs for outcome in outcomes)
             violations = sum(len(outcome.violations) for outcome in outcomes)
-            print(f"\r{runs} runs, {violations} violations", end="", file=sys.stderr, flush=True)
+            progress = f"{len(outcomes)} of {len(work)} series, {runs} runs, {violations} violations"
+            print(f"\r{progress}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     text = summary(outcomes, time.monotonic() - began)
     assert not any(outcome.violations for outcome in outcomes), text
