@@ -90,12 +90,10 @@ def _check_answers(sent: Sent, codes: set[str], events: list[Event]) -> None:
 
 def _delivery_is_over(sent: Sent, events: list[Event]) -> bool:
     """Whether it was answered with a delivery that has ended since."""
-    lease = sent.data.get("lease")
-    return (
-        sent.command == "consume_next"
-        and bool(lease)
-        and any(event["type"] in _LEASE_ENDS and event["lease"] == lease["leaseId"] for event in events)
-    )
+    if sent.command != "consume_next" or not sent.data.get("message"):
+        return False
+    lease_id = sent.data["lease"]["leaseId"]
+    return any(event["type"] in _LEASE_ENDS and event["lease"] == lease_id for event in events)
 
 
 def _essence(answer: dict[str, Any]) -> Any:
