@@ -67,6 +67,8 @@ def run_series(series: Case, first: int, every: int, ends: float) -> Outcome:
                 fired = True
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 outcome.violations.append((case, f"{error!r:.600} ({Path(where.filename).name}:{where.lineno})"))
+                if not isinstance(error, AssertionError):
+                    return outcome  # the others of the series would end so as well
             if not fired:
                 _beyond[calls] = number
                 return outcome

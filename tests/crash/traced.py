@@ -110,9 +110,9 @@ class RemoteServer:
 
     def end(self) -> None:
         """End the process, if it is still there, and what holds it."""
+        os.kill(self.pid, signal.SIGKILL)
         if self.fault:
             self.fault.end()
-        os.kill(self.pid, signal.SIGKILL)
         os.waitpid(self.pid, 0)
         os.close(self._orders)
         os.close(self._answers)
@@ -154,7 +154,9 @@ class Fault:
     def __init__(self, pid: int, call: str, kind: str, number: int, persistent: bool) -> None:
         when = f"{number}+" if persistent else str(number)
         what = "signal=SIGKILL" if kind == "KILL" else f"error={kind}"
-        self._log = Path(tempfile.mkstemp(prefix="strace-")[1])
+        fd, name = tempfile.mkstemp(prefix="strace-")
+        os.close(fd)
+        self._log = Path(name)
         self._process: subprocess.Popen[Any] = subprocess.Popen(
             [find_strace(), "-f", "-p", str(pid), "-o", str(self._log), "-e", f"trace={call}",
              "-e", f"inject={call}:{what}:when={when}"],
@@ -172,9 +174,10 @@ class Fault:
 
     def let_go(self) -> None:
         """Let go of the process: its calls work again, or it dies."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.communicate()
+        self._process.kill()
+        self._process.wait()
+        if self._process.stderr:
+            self._process.stderr.close()
 
     @property
     def fired(self) -> bool:
