@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import shutil
 import sys
 import tempfile
@@ -99,10 +100,13 @@ class Sweep:
         """One run. Whether it came to the fault; if not, the life has no such call. Raises ``AssertionError``."""
         files = FaultyFiles()
         office = self.office(case.backend, case.life, files)
+        descriptors = len(os.listdir("/proc/self/fd"))
         try:
             fired = _trace(office, case) if case.call else _fail(office, case, files)
             if fired:
                 judge(office, case.kind)
+                office.server.close()
+                assert len(os.listdir("/proc/self/fd")) <= descriptors, "a descriptor is left open"
             return fired
         finally:
             files.heal()
