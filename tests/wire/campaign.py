@@ -68,6 +68,8 @@ def bits(options: argparse.Namespace) -> None:
         tried["a message lost, and told"] += outcome.degraded
         tried["a body lost, and told"] += bool(outcome.lost_bodies)
         tried["refused, as documented"] += not outcome.started
+        print(f"\r{number + 1} held", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
     shutil.rmtree(folder)
     for name, count in tried.most_common():
         print(f"{count:8}  {name}")
