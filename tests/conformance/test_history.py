@@ -38,7 +38,7 @@ POLICIES = (
 )
 #: So long that an event is as long with it as with what stands for it in the journal of hybrid: all journals begin new
 #: files at the same events.
-BODY = "a body of just thirty-two letters"[:32]
+BODY = "a body of just thirty-one letters"[:31]
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 
 

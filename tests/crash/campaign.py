@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import multiprocessing
 import os
@@ -19,10 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from tests.crash.sweep import Case, Sweep, in_process, in_processes
-
-#: Violations that are shown with where they were found.
-SHOWN = 10
+from tests.crash.sweep import BACKENDS, KINDS, MOST_CALLS, Case, Sweep, in_process, in_processes
 
 
 @dataclass
@@ -33,6 +29,10 @@ class Outcome:
     runs: int = 0
     cut_short: bool = False
     violations: list[tuple[Case, str]] = field(default_factory=list)
+
+
+#: Numbers that a life has not as many calls for, as this process has seen: another fault need not be tried there.
+_beyond: dict[tuple[str, str, str], int] = {}
 
 
 @contextmanager
@@ -51,11 +51,14 @@ def run_series(series: Case, first: int, every: int, ends: float) -> Outcome:
     (``ends``, on the monotonic clock)."""
     logging.disable(logging.CRITICAL)
     outcome = Outcome(series)
+    calls = series.backend, series.life, series.call or series.kind
     with working_folder() as folder:
         sweep = Sweep(folder)
-        for number in itertools.count(first, every):
+        for number in range(first, MOST_CALLS, every):
             if time.monotonic() > ends:
                 outcome.cut_short = True
+                return outcome
+            if number >= _beyond.get(calls, MOST_CALLS):
                 return outcome
             case = replace(series, number=number)
             try:
@@ -64,15 +67,19 @@ def run_series(series: Case, first: int, every: int, ends: float) -> Outcome:
                 fired = True
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 outcome.violations.append((case, f"{error!r:.600} ({Path(where.filename).name}:{where.lineno})"))
+                if not isinstance(error, AssertionError):
+                    return outcome  # the others of the series would end so as well
             if not fired:
+                _beyond[calls] = number
                 return outcome
             outcome.runs += 1
     raise AssertionError("a life has no end")
 
 
-def run_campaign(every: int, processes_every: int, minutes: float) -> str:
+def run_campaign(every: int, processes_every: int, minutes: float, backend: str = "") -> str:
     """Every ``every``-th call of the lives in this process, every ``processes_every``-th of those in their own, in a
-    fixed mixed order, until all are done or the minutes are over. The summary; progress goes to standard error.
+    fixed mixed order, until all are done or the minutes are over; on one store, or all. The summary; progress goes to
+    standard error.
 
     Raises ``AssertionError`` after all, if something did not hold.
     """
@@ -80,25 +87,40 @@ def run_campaign(every: int, processes_every: int, minutes: float) -> str:
     ends = began + 60 * minutes
     work = [(case, 1 + index % every, every, ends) for index, case in enumerate(in_process())]
     work += [(case, 1 + index % processes_every, processes_every, ends) for index, case in enumerate(in_processes())]
+    work = [one for one in work if backend in ("", one[0].backend)]
     Random(1).shuffle(work)
-    runs: Counter[str] = Counter()
-    violations: list[tuple[Case, str]] = []
-    cut_short = 0
+    outcomes: list[Outcome] = []
     with ProcessPoolExecutor(os.cpu_count(), multiprocessing.get_context("fork")) as pool:
         for done in as_completed([pool.submit(run_series, *one) for one in work]):
-            outcome = done.result()
-            runs["in a process of their own" if outcome.series.call else "in one process"] += outcome.runs
-            runs[outcome.series.backend] += outcome.runs
-            runs["runs"] += outcome.runs
-            violations += outcome.violations
-            cut_short += outcome.cut_short
-            print(f"\r{runs['runs']} runs, {len(violations)} violations", end="", file=sys.stderr, flush=True)
+            outcomes.append(done.result())
+            for case, reason in outcomes[-1].violations:
+                again = f".venv/bin/python -m tests.crash.sweep {case}"
+                print(f"\rVIOLATION {reason}\n  again: {again}", file=sys.stderr)
+            runs = sum(outcome.runs for outcome in outcomes)
+            violations = sum(len(outcome.violations) for outcome in outcomes)
+            progress = f"{len(outcomes)} of {len(work)} series, {runs} runs, {violations} violations"
+            print(f"\r{progress}", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    for case, reason in violations[:SHOWN]:
-        print(f"VIOLATION {reason}\n  again: .venv/bin/python -m tests.crash.sweep {case}", file=sys.stderr)
-    total = runs.pop("runs")
-    parts = ", ".join(f"{count} {name}" for name, count in sorted(runs.items()))
-    cut = f", {cut_short} of {len(work)} series cut short by the time" if cut_short else ""
-    summary = f"{total} runs ({parts}), {len(violations)} violations, {time.monotonic() - began:.0f} s{cut}"
-    assert not violations, summary
-    return summary
+    text = summary(outcomes, time.monotonic() - began)
+    assert not any(outcome.violations for outcome in outcomes), text
+    return text
+
+
+def summary(outcomes: list[Outcome], seconds: float) -> str:
+    """A table of the runs by store and kind of fault, as ``in one process + by strace``, and a line of sums."""
+    runs: Counter[tuple[str, str, bool]] = Counter()
+    for outcome in outcomes:
+        runs[outcome.series.backend, outcome.series.kind, bool(outcome.series.call)] += outcome.runs
+    lines = [f"{'':10}" + "".join(f"{kind:>13}" for kind in KINDS)]
+    for backend in BACKENDS:
+        cells = (f"{runs[backend, kind, False]} + {runs[backend, kind, True]}" for kind in KINDS)
+        lines.append(f"{backend:10}" + "".join(f"{cell:>13}" for cell in cells))
+    by_strace = sum(count for (_, _, real), count in runs.items() if real)
+    violations = sum(len(outcome.violations) for outcome in outcomes)
+    short = sum(outcome.cut_short for outcome in outcomes)
+    cut = f", {short} of {len(outcomes)} series cut short by the time" if short else ""
+    lines.append(
+        f"{runs.total()} runs: {runs.total() - by_strace} with file calls that fail in one process, {by_strace} with"
+        f" system calls of a real process that strace makes fail; {violations} violations, {seconds:.0f} s{cut}"
+    )
+    return "\n".join(lines)

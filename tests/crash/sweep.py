@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import os
 import shutil
 import sys
 import tempfile
@@ -99,10 +100,13 @@ class Sweep:
         """One run. Whether it came to the fault; if not, the life has no such call. Raises ``AssertionError``."""
         files = FaultyFiles()
         office = self.office(case.backend, case.life, files)
+        descriptors = len(os.listdir("/proc/self/fd"))
         try:
             fired = _trace(office, case) if case.call else _fail(office, case, files)
             if fired:
                 judge(office, case.kind)
+                office.server.close()
+                assert len(os.listdir("/proc/self/fd")) <= descriptors, "a descriptor is left open"
             return fired
         finally:
             files.heal()
@@ -140,8 +144,11 @@ def _trace(office: Office, case: Case) -> bool:
         fault = remote.fault = Fault(remote.pid, case.call, case.kind, case.number, case.persistent)
         office.server = remote
         live(office, case.life)
-        fired = fault.lift()
-        if fired and remote.serves():
+        fault.let_go()
+        serves = remote.serves()
+        assert case.kind == "KILL" or not remote.dead, "the process died of it"
+        fired = remote.dead or fault.fired
+        if fired and serves:
             _go_on(office)
     finally:
         office.server = server

@@ -83,7 +83,10 @@ def test_a_case_is_named_by_its_text() -> None:
         "filesystem/everything/SHORT/16/for-ever",
         "filesystem/everything/EIO/62/for-ever",
         "filesystem/extend_lease/EIO/5",
+        "filesystem/nack_dead/EIO/12",
         "hybrid/everything/EIO/76/for-ever",
+        "hybrid/everything/EROFS:unlinkat/10/for-ever",
+        "hybrid/recover/EIO:openat/30",
     ],
 )
 def test_what_once_broke_a_promise_breaks_none(case: str, sweep: Sweep) -> None:

@@ -14,6 +14,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
+import traceback
 from pathlib import Path
 from typing import Any, Final
 
@@ -33,7 +35,9 @@ SYSTEM_CALLS: Final[dict[str, tuple[str, ...]]] = {
 #: For ever, this is a disk that cannot be read: its journal is set aside, and what was answered is not to be seen.
 NOT_FOR_EVER: Final = {("EIO", "openat")}
 #: Longest step of a process that is not stuck (s).
-STUCK_S: Final = 20
+PATIENCE_S: Final = 60
+#: After this without an answer it is looked whether the process is dying (s).
+_LOOK_S: Final = 0.2
 HOW_TO_GET_STRACE: Final = "strace is missing: install it (Debian: apt-get install strace)"
 _PR_SET_PTRACER: Final = 0x59616D61
 _ANYBODY: Final = ctypes.c_ulong(-1)
@@ -53,6 +57,7 @@ class RemoteServer:
         self.server = server
         self.bench = server.bench
         self.problem = ""
+        self.dead = False
         self.fault: Fault | None = None
         self._orders, child_orders = os.pipe()[::-1]
         child_answers, self._answers = os.pipe()[::-1]
@@ -68,11 +73,17 @@ class RemoteServer:
         """Let it do a step. Whether that went well; False from one that is dead."""
         try:
             os.write(self._orders, step.encode() + b"\n")
-            if not select.select([self._answers], [], [], STUCK_S)[0] and self.fault:
-                self.fault.let_die()
-            return os.read(self._answers, 1) == b"y"
         except BrokenPipeError:
+            self.dead = True
             return False
+        ends = time.monotonic() + PATIENCE_S
+        while not select.select([self._answers], [], [], _LOOK_S)[0]:
+            if self.fault and self.fault.kills:
+                self.fault.let_go()
+            assert time.monotonic() < ends, f"stuck in {step}"
+        answer = os.read(self._answers, 1)
+        self.dead = not answer
+        return answer == b"y"
 
     def open(self) -> bool:
         return self.order("open")
@@ -98,8 +109,10 @@ class RemoteServer:
         self.order(f"pass_ms {milliseconds}")
 
     def end(self) -> None:
-        """End the process, if it is still there."""
+        """End the process, if it is still there, and what holds it."""
         os.kill(self.pid, signal.SIGKILL)
+        if self.fault:
+            self.fault.end()
         os.waitpid(self.pid, 0)
         os.close(self._orders)
         os.close(self._answers)
@@ -114,6 +127,8 @@ def _serve(server: Server, orders: int, answers: int) -> None:
             step, _, argument = order.partition(" ")
             result = getattr(server, step)(*([int(argument)] if argument else []))
             os.writev(answers, [b"n" if result is False else b"y"])
+    except BaseException:
+        traceback.print_exc()
     finally:
         os._exit(0)
 
@@ -129,12 +144,19 @@ def _read_line(fd: int) -> str:
 
 
 class Fault:
-    """strace, holding a process and failing its calls: the ``number``-th, and with ``persistent`` all from there on."""
+    """strace, holding a process and failing its calls: the ``number``-th, and with ``persistent`` all from there on.
+
+    strace is only ever ended by SIGKILL, upon which the kernel lets go of what it holds. Asked to stop while threads
+    of the process die, it waits for the first thread, which can not be reaped before the others, which nobody but
+    strace can reap: for ever.
+    """
 
     def __init__(self, pid: int, call: str, kind: str, number: int, persistent: bool) -> None:
         when = f"{number}+" if persistent else str(number)
         what = "signal=SIGKILL" if kind == "KILL" else f"error={kind}"
-        self._log = Path(tempfile.mkstemp(prefix="strace-")[1])
+        fd, name = tempfile.mkstemp(prefix="strace-")
+        os.close(fd)
+        self._log = Path(name)
         self._process: subprocess.Popen[Any] = subprocess.Popen(
             [find_strace(), "-f", "-p", str(pid), "-o", str(self._log), "-e", f"trace={call}",
              "-e", f"inject={call}:{what}:when={when}"],
@@ -144,14 +166,25 @@ class Fault:
         line = self._process.stderr.readline()
         assert b"attached" in line, line
 
-    def let_die(self) -> None:
-        """End strace: it may hold the other threads of a process that it has killed."""
-        self._process.kill()
-
-    def lift(self) -> bool:
-        """Let go of the process: its calls work again. Whether one had failed."""
-        self._process.terminate()
-        self._process.communicate()
+    @property
+    def kills(self) -> bool:
+        """Whether the process was killed by it; threads may still be dying."""
         text = self._log.read_text()
+        return " = ?" in text or "killed by SIGKILL" in text
+
+    def let_go(self) -> None:
+        """Let go of the process: its calls work again, or it dies."""
+        self._process.kill()
+        self._process.wait()
+        if self._process.stderr:
+            self._process.stderr.close()
+
+    @property
+    def fired(self) -> bool:
+        """Whether a call was made to fail."""
+        return "(INJECTED)" in self._log.read_text()
+
+    def end(self) -> None:
+        """Let go of the process, and leave nothing."""
+        self.let_go()
         self._log.unlink()
-        return "(INJECTED)" in text or "killed by SIGKILL" in text

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from postroom_common.events import encode_event
 from postroom_common.protocol import State
@@ -97,9 +97,14 @@ def database_overwritten(bench: Bench, used: Used) -> None:
     bench.config.settings.sqlite_db_path.write_bytes(b"no database at all" * 500)
 
 
-def row_changed(bench: Bench, used: Used) -> None:
+def execute(bench: Bench, statement: str, *values: str) -> None:
+    """Change the database behind the store's back."""
     with closing(sqlite3.connect(bench.config.settings.sqlite_db_path)) as db, db:
-        db.execute("UPDATE msg_index SET attempt = 7 WHERE message_key = ?", (used.leased,))
+        db.execute(statement, values)
+
+
+def row_changed(bench: Bench, used: Used) -> None:
+    execute(bench, "UPDATE msg_index SET attempt = 7 WHERE message_key = ?", used.leased)
 
 
 def message_removed(bench: Bench, used: Used) -> None:
@@ -114,11 +119,15 @@ def message_back(bench: Bench, used: Used) -> None:
         store.insert(entry, b'{"parts":[{"text":"ghost"}]}')
 
 
-def message_ready_again(bench: Bench, used: Used) -> None:
+def update(bench: Bench, key: str, **changes: Any) -> None:
+    """Change what the store has of a message."""
     with opened(bench) as store:
-        entry = store.get(used.dead)
-        entry.state, entry.dead_at = State.READY, 0
-        store.update(entry, State.DEAD)
+        entry = store.get(key)
+        store.update(replace(entry, **changes), entry.state)
+
+
+def message_ready_again(bench: Bench, used: Used) -> None:
+    update(bench, used.dead, state=State.READY, dead_at=0)
 
 
 def lease_changed(bench: Bench, used: Used) -> None:
@@ -129,18 +138,20 @@ def lease_changed(bench: Bench, used: Used) -> None:
 
 
 def due_too_early(bench: Bench, used: Used) -> None:
+    update(bench, used.delayed, state=State.READY)
+
+
+def insert_again(bench: Bench, key: str, body: bytes = b"", **changes: Any) -> None:
+    """Put a message back with another body, or changed."""
     with opened(bench) as store:
-        entry = store.get(used.delayed)
-        entry.state = State.READY
-        store.update(entry, State.DELAYED)
+        entry = store.get(key)
+        body = body or store.envelope(key)
+        store.delete(entry, entry.state)
+        store.insert(replace(entry, **changes), body)
 
 
 def priority_changed(bench: Bench, used: Used) -> None:
-    with opened(bench) as store:
-        entry = store.get(used.ready[1])
-        body = store.envelope(entry.key)
-        store.delete(entry, entry.state)
-        store.insert(replace(entry, priority=5), body)
+    insert_again(bench, used.ready[1], priority=5)
 
 
 def history_gone(bench: Bench, used: Used) -> None:
@@ -150,10 +161,7 @@ def history_gone(bench: Bench, used: Used) -> None:
 
 
 def body_changed(bench: Bench, used: Used) -> None:
-    with opened(bench) as store:
-        entry = store.get(used.ready[1])
-        store.delete(entry, entry.state)
-        store.insert(entry, b'{"parts":[{"text":"another"}]}')
+    insert_again(bench, used.ready[1], b'{"parts":[{"text":"another"}]}')
 
 
 def counts_wrong(bench: Bench, used: Used) -> None:
@@ -192,18 +200,15 @@ def losses_known(bench: Bench, used: Used) -> None:
 
 
 def index_row_gone(bench: Bench, used: Used) -> None:
-    with closing(sqlite3.connect(bench.config.settings.sqlite_db_path)) as db, db:
-        db.execute("DELETE FROM msg_index WHERE message_key = ?", (used.ready[0],))
+    execute(bench, "DELETE FROM msg_index WHERE message_key = ?", used.ready[0])
 
 
 def body_row_gone(bench: Bench, used: Used) -> None:
-    with closing(sqlite3.connect(bench.config.settings.sqlite_db_path)) as db, db:
-        db.execute("DELETE FROM kv WHERE key = ?", (used.ready[0],))
+    execute(bench, "DELETE FROM kv WHERE key = ?", used.ready[0])
 
 
 def queue_row_gone(bench: Bench, used: Used) -> None:
-    with closing(sqlite3.connect(bench.config.settings.sqlite_db_path)) as db, db:
-        db.execute("DELETE FROM kv WHERE key = 'queue:work'")
+    execute(bench, "DELETE FROM kv WHERE key = 'queue:work'")
 
 
 def history_orphan(bench: Bench, used: Used) -> None:
@@ -275,7 +280,7 @@ def checkpoint_damaged(bench: Bench, used: Used) -> None:
 
 
 class Wound(NamedTuple):
-    """``stores`` on which it can be made; ``leaves``: kinds of faults that repair cannot end."""
+    """What to do to a root, what ``verify`` must call it, and the stores on which it can be done."""
 
     make: Callable[[Bench, Used], None]
     kind: Kind

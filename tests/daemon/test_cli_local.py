@@ -8,13 +8,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.wire.daemon import wait_until
 
 DEADLINE_S = 30
 
@@ -63,24 +64,17 @@ def run(root: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 def ask(root: Path, request_id: str, name: str, payload: dict[str, Any]) -> dict[str, Any]:
     requests = root / "ipc" / "requests"
-    wait_until(requests.is_dir)
+    wait_until(requests.is_dir, "the mailbox is there")
     body = {"requestId": request_id, "clientId": "test", "command": name, "payload": payload}
     draft = requests / f"{request_id}.json.tmp"
     draft.write_text(json.dumps(body))
     draft.rename(requests / f"{request_id}.json")
     response = root / "ipc" / "responses" / "test" / f"{request_id}.json"
-    wait_until(response.exists)
+    wait_until(response.exists, f"{name} is answered")
     answer = json.loads(response.read_text())
     assert answer["ok"], answer
     data: dict[str, Any] = answer["data"]
     return data
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    limit = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < limit, "waited too long"
-        time.sleep(0.01)
 
 
 def test_a_message_goes_through_its_life_without_a_daemon(root):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ from click.testing import CliRunner
 
 from postroom_daemon.backup import make_backup
 from postroom_daemon.cli import main
+from postroom_daemon.journal import Journal
 from postroom_daemon.records import LOSSES_LIMIT, with_loss
 from postroom_daemon.restore import Request, Wish, restore
 from postroom_daemon.root import Sources
+from postroom_daemon.segments import OnDamage, PlacedRequest
 from postroom_daemon.state import capture
 from tests.conformance.bench import Bench
 
@@ -86,6 +90,36 @@ def test_events_that_only_the_journal_lacks_are_told_and_are_no_loss(make_bench:
     health = bench.do("health")
     assert health["status"] == "ok"
     assert health["checks"]["journal"]["missingEvents"] == [[int(lost.stem), last]]
+
+
+def test_a_last_segment_that_the_disk_does_not_give_to_a_new_store_is_told_as_lost(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench(segment_bytes=600).open()
+    while len(bench.segments()) < 4:
+        bench.publish("other", message="x" * 100)
+    last, last_id = bench.segments()[-1], bench.live.journal.last_id
+    bench.close()
+    bench.lose_store()
+    replayed = Journal.requests_from
+
+    def from_a_bad_disk(journal: Journal, event_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
+        whole = os.open
+
+        def failing(path: Any, *how: Any, **options: Any) -> int:
+            if path == last:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return whole(path, *how, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "open", failing)
+            yield from replayed(journal, event_id, on_damage)
+
+    monkeypatch.setattr(Journal, "requests_from", from_a_bad_disk)
+    bench.open()
+    health = bench.do("health")
+    assert health["status"] == "degraded"
+    assert health["checks"]["journal"]["missingEvents"] == [[int(last.stem), last_id]]
 
 
 @pytest.mark.parametrize("target", STORES)

@@ -68,6 +68,8 @@ def bits(options: argparse.Namespace) -> None:
         tried["a message lost, and told"] += outcome.degraded
         tried["a body lost, and told"] += bool(outcome.lost_bodies)
         tried["refused, as documented"] += not outcome.started
+        print(f"\r{number + 1} held", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
     shutil.rmtree(folder)
     for name, count in tried.most_common():
         print(f"{count:8}  {name}")
@@ -78,7 +80,7 @@ def crash(options: argparse.Namespace) -> None:
     from tests.crash.campaign import run_campaign
 
     print(f"crash: every {options.every}. file call of each life, every {options.processes_every}. system call")
-    print(run_campaign(options.every, options.processes_every, options.minutes))
+    print(run_campaign(options.every, options.processes_every, options.minutes, options.backend))
 
 
 def on_fresh_root(run: Callable[[Daemon], object], backend: str, audited: bool = True) -> None:

@@ -11,9 +11,10 @@ import time
 
 import pytest
 
-from tests.wire.daemon import Daemon, Sent, wait_until
+from tests.wire.daemon import PATIENCE_S, Daemon, Sent, wait_until
 
-LONG_MS = 60_000
+#: Longer than a test waits for an answer: what is answered was woken.
+LONG_MS = 10 * PATIENCE_S * 1000
 
 
 def wait_for(daemon: Daemon, queue: str, wait_ms: int = LONG_MS, **fields: object) -> Sent:
@@ -32,10 +33,8 @@ def payload(daemon: Daemon, sent: Sent) -> str | None:
 def test_a_publish_wakes_the_one_who_waits(daemon: Daemon) -> None:
     sent = wait_for(daemon, "q")
     assert (daemon.requests / sent.name).exists(), "the request file must stay while it waits"
-    began = time.monotonic()
     daemon.publish("q", "for you")
     assert payload(daemon, sent) == "for you"
-    assert time.monotonic() - began < LONG_MS / 1000 / 2
     daemon.wait(lambda: not (daemon.requests / sent.name).exists(), "the request is gone")
 
 
@@ -56,14 +55,16 @@ def test_the_deadline_ends_the_wait_with_null(daemon: Daemon) -> None:
 
 @pytest.mark.parametrize("kill", [True, False], ids=["killed", "stopped in order"])
 def test_a_restart_does_not_renew_the_wait(daemon: Daemon, kill: bool) -> None:
+    """It is over before that of one who comes after the restart and waits a little less than it did at first."""
     began = time.monotonic()
-    sent = wait_for(daemon, "q", wait_ms=1500)
+    sent = wait_for(daemon, "q", wait_ms=4000)
     daemon.kill() if kill else daemon.stop()
-    wait_until(lambda: time.monotonic() > began + 1.0, "most of the wait is over")
+    wait_until(lambda: time.monotonic() > began + 2, "half of the wait is over")
     daemon.start()
-    restarted = time.monotonic()
+    later = daemon.send("consume_next", {"queue": "q", "waitMs": 2500})
+    assert payload(daemon, later) is None
+    assert daemon.answer_path(sent).exists(), "the wait began again"
     assert payload(daemon, sent) is None
-    assert time.monotonic() - restarted < 1.2
 
 
 def test_one_who_waits_over_a_restart_is_served(daemon: Daemon) -> None:
@@ -124,7 +125,6 @@ def test_a_delayed_message_wakes_when_it_is_due(daemon: Daemon) -> None:
     daemon.publish("q", "later", delayMs=400)
     assert payload(daemon, sent) == "later"
     assert time.monotonic() - began >= 0.39
-    assert time.monotonic() - began < 10
 
 
 def test_a_lease_that_ends_wakes_the_next_consumer(daemon: Daemon) -> None:

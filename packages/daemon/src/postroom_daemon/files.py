@@ -11,9 +11,9 @@ import errno
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 #: Errors that mean a lack of space.
 FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -27,6 +27,22 @@ UNREAD_ERRNOS = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG})
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+T = TypeVar("T")
+
+
+def look_twice(look: Callable[[], T]) -> T:
+    """Look again after an error of the disk: for one that was no more than that, nothing is given up.
+
+    Raises what ``look`` raises, the second time where the first was ``EIO``.
+    """
+    try:
+        return look()
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+    return look()
 
 
 def _find_syncfs() -> Any:

@@ -73,6 +73,8 @@ class Recovery:
                 if self._folded % REPLAY_BATCH == 0:
                     store.commit()
                     store.begin()
+        if expected <= journal.last_id:
+            self._miss(expected, journal.last_id)
         store.commit()
         self._moved = store.caught_up(clean=self._clean and current)
         if self._folded:
@@ -82,8 +84,7 @@ class Recovery:
         """Remember what a request tells; the id that the next one must begin with."""
         first, last = request.events[0], request.events[-1]
         if first["id"] > expected and first["type"] != EventType.GAP:
-            self.missing.append((expected, first["id"] - 1))
-            log.error("events %d to %d are missing from the journal", expected, first["id"] - 1)
+            self._miss(expected, first["id"] - 1)
         self._last = Now(last["engineMs"], last["wallMs"])
         self.epoch = last["epoch"]
         self._clean = last.get("clean", False)
@@ -91,6 +92,10 @@ class Recovery:
         if key:
             self._repeats.remember(key, request.place)
         return int(last["id"]) + 1
+
+    def _miss(self, first: int, last: int) -> None:
+        self.missing.append((first, last))
+        log.error("events %d to %d are missing from the journal", first, last)
 
     def _fold(self, events: list[Event]) -> None:
         for event in events:

@@ -76,7 +76,11 @@ class Boxes:
             self._open.move_to_end(client_id)
             return cached[0]
         fd = self._files.open(client_id, DIRECTORY_FLAGS, dir_fd=self.fd)
-        found = self._files.fstat(fd)
+        try:
+            found = self._files.fstat(fd)
+        except OSError:
+            self._files.close(fd)
+            raise
         self._open[client_id] = (fd, found.st_ino, found.st_uid)
         if len(self._open) > self._limit:
             self._close(next(iter(self._open)))

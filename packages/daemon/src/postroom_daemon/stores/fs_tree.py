@@ -9,15 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from ..files import DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files
+from ..files import DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files, look_twice
 from .alone import be_alone
 from .fs_names import TEMPORARY_SUFFIX
-
-T = TypeVar("T")
 
 FOLDER_LIMIT: Final = 10_000
 #: Bytes of a file that are read at once; most have no more.
@@ -119,7 +117,7 @@ class Tree:
             yield int(shard), f"{folder}/{shard}/", inside
 
     def _list(self, path: str) -> list[str]:
-        return _twice(lambda: self._list_once(path))
+        return look_twice(lambda: self._list_once(path))
 
     def _list_once(self, path: str) -> list[str]:
         fd = self._files.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
@@ -134,7 +132,7 @@ class Tree:
 
     def read(self, directory: str, place: str) -> bytes:
         """All of a file."""
-        return _twice(lambda: self._read_once(f"{directory}/{place}"))
+        return look_twice(lambda: self._read_once(f"{directory}/{place}"))
 
     def _read_once(self, path: str) -> bytes:
         try:
@@ -306,13 +304,3 @@ def _raise_unless_lost(error: OSError) -> None:
 
 def _is_shard(name: str) -> bool:
     return len(name) >= _SHARD_DIGITS and name.isascii() and name.isdigit()
-
-
-def _twice(look: Callable[[], T]) -> T:
-    """Look again after an error of the disk: for one that was no more than that, nothing is set aside."""
-    try:
-        return look()
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-    return look()
