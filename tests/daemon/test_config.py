@@ -140,9 +140,9 @@ def test_every_key_of_the_cpp_configuration_is_read(root):
     assert config.queues["alarms"].policy == {}
     told = "\n".join(config.warnings)
     unused = [known.key for known in SETTINGS.values() if known.unused]
-    for key in [*unused, "messageSchema.rules[8]", "policyDefaults.dlq.retentionDays"]:
+    for key in [*unused, "messageSchema.rules[8]"]:
         assert key in told
-    assert len(config.warnings) == len(unused) + 2
+    assert len(config.warnings) == len(unused) + 1
 
 
 def test_the_configuration_that_the_cpp_system_ships_gives_warnings_only_for_what_has_no_effect(root):
@@ -152,7 +152,6 @@ def test_the_configuration_that_the_cpp_system_ships_gives_warnings_only_for_wha
     shipped["lease"]["sweepIntervalMs"] = 1000
     told = loaded(root, shipped).warnings
     assert [warning.partition("json: ")[2].partition(":")[0] for warning in told] == [
-        "policyDefaults.dlq.retentionDays",
         "paths.logRoot",
         "sqlite.schemaPath",
     ]
@@ -320,15 +319,6 @@ def test_a_whole_number_is_shown_as_one(root, value, used):
     assert config.warnings[0].endswith(f": {value} is out of range, using {used}")
     for shown in (config, loaded(root, {})):
         assert type(shown.values()["lease.visibilityTimeoutSec"]) is int
-
-
-def test_a_retention_of_dead_letters_that_is_not_the_default_is_warned_of(root):
-    policy = {"dlq": {"retentionDays": 3}}
-    config = loaded(root, {"policyDefaults": policy, "queues": [{"name": "q", "policy": policy}]})
-    assert len(config.warnings) == 2
-    for warning, place in zip(config.warnings, ("policyDefaults", "queues[0].policy"), strict=True):
-        assert f"{place}.dlq.retentionDays: this version does not enforce it yet" in warning
-    assert loaded(root, {"policyDefaults": {"dlq": {"retentionDays": 14}}}).warnings == ()
 
 
 def test_delays_the_wrong_way_round_are_swapped_with_a_warning(root):

@@ -23,7 +23,6 @@ CONFIG_NAME: Final = "config.json"
 
 Warn = Callable[[str], None]
 
-_RETENTION: Final = next(key for key in POLICY_KEYS if key.key == "dlq.retentionDays")
 _VALUE_TYPES: Final = ("string", "number", "boolean", "array", "object", "null")
 #: Rules of a message schema: the key that a rule type needs beside ``field`` and ``type``, and the type of its value.
 SCHEMA_RULES: Final[dict[str, tuple[str, str] | None]] = {
@@ -107,8 +106,6 @@ def _no_number_in(text: bytes) -> str | None:
 def _read_policy(policy: Mapping[str, Any], where: str, warn: Warn) -> Layer:
     layer = read_layer(policy, where, warn)
     check_schema(layer, where)
-    if layer.get(_RETENTION.key, _RETENTION.default) != _RETENTION.default:
-        warn(f"{where}.{_RETENTION.key}: this version does not enforce it yet: dead letters stay until reprocessed")
     return layer
 
 
