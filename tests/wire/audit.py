@@ -177,10 +177,34 @@ def _ended(event: Event, ledger: Ledger) -> Message:
     """The message of an event that ends it: a delivery's, or one that ends for another reason."""
     if "lease" in event:
         return _held(event, ledger)
-    message = ledger.messages[event["key"]]
-    assert event["failure"]["reasonCode"] in UNDELIVERED, event
+    message, reason = ledger.messages[event["key"]], event["failure"]["reasonCode"]
+    if reason == "PURGED":
+        assert message.state in ("ready", "delayed", "held", "dead"), f"{event} while it is {message.state}"
+        assert event["req"] in ledger.asked, f"purged unasked: {event}"
+        return message
+    assert reason in UNDELIVERED, event
     assert message.state in ("ready", "delayed"), f"{event['type']} of {event['key']} while it is {message.state}"
     return message
+
+
+def _kept_back(event: Event, ledger: Ledger) -> None:
+    message = ledger.messages[event["key"]]
+    assert message.state in ("ready", "delayed"), f"{event['key']} is held while it is {message.state}"
+    message.state = "held"
+
+
+def _let_go(event: Event, ledger: Ledger) -> None:
+    message = ledger.messages[event["key"]]
+    assert message.state == "held", f"{event['key']} is let go while it is {message.state}"
+    message.due = event.get("dueEngineMs", 0)
+    message.state = "delayed" if message.due else "ready"
+
+
+def _moved(event: Event, ledger: Ledger) -> None:
+    message = ledger.messages[event["key"]]
+    assert message.state in ("ready", "delayed", "held"), f"{event['key']} is moved while it is {message.state}"
+    assert message.queue == event["queue"] != event["to"], event
+    message.queue = event["to"]
 
 
 def _reprocessed(event: Event, ledger: Ledger) -> None:
@@ -198,5 +222,8 @@ _RULES = {
     "retried": _retried,
     "died": _died,
     "dropped": _dropped,
+    "held": _kept_back,
+    "unheld": _let_go,
+    "moved": _moved,
     "reprocessed": _reprocessed,
 }
