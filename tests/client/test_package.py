@@ -100,6 +100,8 @@ def test_every_field_is_an_option_of_the_command_line(command: Command, field: F
 def test_no_method_has_an_option_that_its_command_does_not_know() -> None:
     for command in Command:
         names = set(inspect.signature(getattr(Client, command)).parameters) - {"self", "timeout"}
+        if command is Command.DELETE_QUEUE:
+            names.remove("purge")  # what it says is done by another command before
         assert names == {python_name(field) for field in FIELDS[command]}, command
 
 

@@ -1,5 +1,6 @@
 """A function for each reply: data to the text that people read."""
 
+from ._cli_inspection import DESCRIBERS
 from ._cli_output import cell, duration, flatten, moment, pairs, quote, table
 from ._cli_vitals import describe_health, describe_metrics
 from ._codec import Binary, decode_body
@@ -7,7 +8,7 @@ from ._codec import Binary, decode_body
 
 def describe(command, data):
     """The text of a reply."""
-    return _DESCRIBERS.get(command, _describe_any)(data)
+    return (_DESCRIBERS.get(command) or DESCRIBERS.get(command, _describe_any))(data)
 
 
 def _describe_any(data):
@@ -116,8 +117,13 @@ def _paused(value):
 def _describe_status(data):
     counts = data.get("metrics") or {}
     rows = [(u"queue", cell(data.get("queue")) + (u"" if data.get("exists", True) else u" (does not exist)"))]
-    rows += [(u"%s" % name, cell(counts.get(name))) for name in ("ready", "inflight", "delayed", "dlq")]
+    rows += [(u"%s" % name, cell(counts.get(name))) for name in ("ready", "inflight", "delayed", "held", "dlq")]
     rows += [(u"oldest ready", duration(data.get("oldestReadyAgeMs"))), (u"paused", _paused(data.get("paused")))]
+    if "bytes" in data:
+        rows += [(u"oldest lease", duration(data.get("oldestLeaseAgeMs")))]
+        rows += [(u"ending soon", cell(data.get("endingSoon")))]
+        rows += [(u"bytes", cell(data["bytes"])), (u"draining", cell(data.get("draining")))]
+    rows += [(cell(name), cell(value)) for name, value in flatten(data.get("reasons") or {}, u"dead.")]
     rows += [(cell(name), cell(value)) for name, value in flatten(data.get("totals") or {}, u"totals.")]
     rows += [(cell(name), cell(value)) for name, value in flatten(data.get("policy") or {}, u"policy.")]
     return pairs(rows)

@@ -196,6 +196,8 @@ def _add_fields(parser, command, lenient):
     elif command == "consume_next":
         add("--ack", action="store_true", help="acknowledge the message once it is printed")
         add("--raw", action="store_true", help="print the body alone, as it is")
+    elif command == "purge":
+        add("--yes", action="store_true", help="do not ask")
     elif command in ("pause", "resume"):
         add("--publish", dest="operation", action="store_const", const="publish", help="short for --operation publish")
 

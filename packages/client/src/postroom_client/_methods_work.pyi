@@ -1,14 +1,9 @@
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
+from ._consuming import Consuming
 from ._delivery import Delivery
 from ._methods import Methods
-
-class Consuming(Protocol):
-    def __enter__(self) -> Delivery | None: ...
-    def __exit__(
-        self, __kind: type[BaseException] | None, __error: BaseException | None, __trace: object
-    ) -> bool: ...
 
 class WorkMethods(Methods):
     def consume(

@@ -52,7 +52,13 @@ def _run(arguments):
                 raise DaemonNotRunning(missing or "no daemon serves %s%s" % (client.ipc_root, hint))
             if program is not None:
                 return _work(client, options, program, as_json)
-            data = _call(client, options.command, payload, _timeout_s(options, payload))
+            if options.command in PAGED:
+                data = _operate(client, options, payload, _timeout_s(options, payload))
+                if data is None:
+                    write(u"nothing was done", sys.stderr)
+                    return cli_options.EXIT_ERROR
+            else:
+                data = _call(client, options.command, payload, _timeout_s(options, payload))
             if as_json:
                 _write_json({"ok": True, "command": word, "data": data})
             elif getattr(options, "raw", False):
@@ -98,6 +104,13 @@ def _make_client(options):
     return Client(ipc_root, client_id=client_id)
 
 
+def _operate(client, options, payload, timeout_s):
+    from ._cli_operate import operate
+
+    ask = options.command == "purge" and not options.yes and sys.stdin is not None and sys.stdin.isatty()
+    return operate(lambda fields: _call(client, options.command, fields, timeout_s), payload, ask)
+
+
 def _call(client, command, payload, timeout_s):
     try:
         return client.call(command, payload, timeout_s)
@@ -110,7 +123,15 @@ def _call(client, command, payload, timeout_s):
         raise RequestTimeout(text, error.request)
 
 
-_CHANGING_NOTHING = ("status", "health", "metrics", "list_queues", "list_dlq", "count_dlq", "get_policy")
+#: Commands that go on page after page.
+PAGED = ("purge", "move")
+_CHANGING_NOTHING = ("status", "health", "metrics", "list_queues", "list_dlq", "count_dlq", "get_policy") + (
+    "browse",
+    "get_message",
+    "list_inflight",
+    "list_consumers",
+    "list_schedules",
+)
 
 
 def _timeout_s(options, payload):

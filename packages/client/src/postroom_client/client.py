@@ -12,6 +12,7 @@ from ._methods_batches import BatchMethods
 from ._methods_daemon import DaemonMethods
 from ._methods_deadletters import DeadLetterMethods
 from ._methods_messages import MessageMethods
+from ._methods_operation import OperationMethods
 from ._methods_queues import QueueMethods
 from ._methods_schedules import ScheduleMethods
 from ._methods_work import WorkMethods
@@ -42,7 +43,14 @@ class Request(object):
 
 
 class Client(
-    MessageMethods, BatchMethods, WorkMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, DaemonMethods
+    MessageMethods,
+    BatchMethods,
+    WorkMethods,
+    QueueMethods,
+    OperationMethods,
+    DeadLetterMethods,
+    ScheduleMethods,
+    DaemonMethods,
 ):
     """A client of the daemon that serves the mailbox at ``ipc_root``.
 

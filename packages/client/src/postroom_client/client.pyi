@@ -8,6 +8,7 @@ from ._methods_batches import BatchMethods
 from ._methods_daemon import DaemonMethods
 from ._methods_deadletters import DeadLetterMethods
 from ._methods_messages import MessageMethods
+from ._methods_operation import OperationMethods
 from ._methods_queues import QueueMethods
 from ._methods_schedules import ScheduleMethods
 from ._methods_work import WorkMethods
@@ -30,7 +31,14 @@ class Request:
     ) -> None: ...
 
 class Client(
-    MessageMethods, BatchMethods, WorkMethods, QueueMethods, DeadLetterMethods, ScheduleMethods, DaemonMethods
+    MessageMethods,
+    BatchMethods,
+    WorkMethods,
+    QueueMethods,
+    OperationMethods,
+    DeadLetterMethods,
+    ScheduleMethods,
+    DaemonMethods,
 ):
     ipc_root: str
     timeout: float
