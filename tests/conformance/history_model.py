@@ -219,11 +219,10 @@ class Model:
     # What operators do.
 
     def reprocess(self, message: Message) -> None:
-        """Its time to live begins anew. It is counted from the publishing to the end that the message has: from the
-        second time on it is longer than what it was published with."""
+        """It has the time that its queue's policy gives to new messages."""
         message.state, message.attempt = "ready", 0
-        if message.expires:
-            message.expires = self.now + message.expires - message.created
+        ttl_s = self.of(message.queue).ttl_s
+        message.expires = self.now + 1000 * ttl_s if ttl_s else 0
 
     def unhold(self, message: Message) -> None:
         message.state = "delayed" if message.due > self.now else "ready"

@@ -147,7 +147,19 @@ def test_a_letter_brought_back_has_all_its_attempts_and_its_history(bench: Bench
     assert fail(bench, key, requeue=True)["state"] == "delayed"
     entry = bench.store.get(key)
     assert entry and entry.failures == 3 and entry.attempt == 1
-    assert entry.expires == bench.live.clock.now().engine + 60_000
+    assert entry.expires == 0
+
+
+def test_a_letter_brought_back_has_the_time_that_its_queue_gives_to_new_messages(bench: Bench) -> None:
+    policy(bench, ttlSec=60)
+    key = bury(bench)
+    for _ in range(2):
+        bench.hands.pass_ms(100_000)
+        bench.do("reprocess_dlq", messageKey=key)
+        entry = bench.store.get(key)
+        assert entry and entry.expires == bench.live.clock.now().engine + 60_000
+        bench.hands.pass_ms(60_000)
+        assert bench.do("count_dlq", queue="q")["byReason"] == {"MESSAGE_EXPIRED": 1}
 
 
 def test_letters_are_brought_back_by_filter_in_pages_and_a_dry_run_changes_nothing(bench: Bench) -> None:

@@ -168,8 +168,10 @@ def _reprocessed(context: Context, entry: Entry, target: str) -> Draft:
     draft = about(EventType.REPROCESSED, entry)
     if target and target != entry.queue:
         draft["to"] = target
-    if entry.expires:  # its time begins anew
-        draft["expiresEngineMs"] = context.now.engine + max(1, entry.expires - entry.created)
+    queue = target or entry.queue
+    ttl = context.policies.effective(queue, context.store.queue(queue)).ttl_ms
+    if ttl:
+        draft["expiresEngineMs"] = context.now.engine + ttl
     return draft
 
 
