@@ -7,6 +7,12 @@ import pytest
 from postroom_common.errors import ConfigurationError
 from postroom_common.policy import POLICY_KEYS, Policy, dlq_name, read_layer
 
+#: What an unknown key is told that there is.
+TOP_LEVEL = (
+    "deduplication, dlq, expireAfterIdleSec, limits, priority, retry, targetFallbackSec, ttlAction, ttlSec, validation,"
+    " visibilityTimeoutSec"
+)
+
 
 def read(policy):
     warnings: list[str] = []
@@ -16,9 +22,23 @@ def read(policy):
 def test_without_layers_the_defaults_apply():
     assert Policy.from_layers().to_wire() == {
         "visibilityTimeoutSec": 30,
-        "retry": {"limit": 5, "backoff": "exponential", "initialDelaySec": 1, "maxDelaySec": 60},
-        "dlq": {"enabled": True, "queue": "", "retentionDays": 14},
-    }
+        "retry": {
+            "limit": 5, "backoff": "exponential", "initialDelaySec": 1, "maxDelaySec": 60, "jitter": 0,
+            "sameReasonLimit": 0,
+        },
+        "dlq": {"enabled": True, "queue": "", "retentionDays": 14, "maxMessages": 0},
+        "ttlSec": 0,
+        "ttlAction": "dead-letter",
+        "targetFallbackSec": 0,
+        "priority": {"oldestEvery": 0},
+        "limits": {
+            "messages": 0, "bytes": 0, "messageBytes": 0, "inflight": 0, "inflightPerConsumer": 0, "publishPerSec": 0,
+            "overflow": "reject",
+        },
+        "deduplication": {"mode": "off", "windowSec": 300, "content": False},
+        "validation": {"schema": {}, "onFailure": "reject"},
+        "expireAfterIdleSec": 0,
+    }  # fmt: skip
 
 
 def test_what_a_policy_shows_can_be_set_again_and_shows_the_same():
@@ -66,9 +86,9 @@ def test_a_value_out_of_range_is_corrected_with_a_warning_that_names_it(policy, 
         ({"dlq": {"enabled": 1}}, "dlq.enabled", "boolean"),
         ({"dlq": {"queue": "a\nb"}}, "dlq.queue", "control characters"),
         ({"dlq": {"queue": "é" * 129}}, "dlq.queue", "256 bytes"),
-        ({"dlq": {"colour": 1}}, "dlq.colour", "enabled, queue, retentionDays"),
-        ({"colour": 1}, "colour", "dlq, retry, visibilityTimeoutSec"),
-        ({"retry.limit": 5}, "retry.limit", "dlq, retry, visibilityTimeoutSec"),
+        ({"dlq": {"colour": 1}}, "dlq.colour", "enabled, maxMessages, queue, retentionDays"),
+        ({"colour": 1}, "colour", TOP_LEVEL),
+        ({"retry.limit": 5}, "retry.limit", TOP_LEVEL),
     ],
 )
 def test_a_wrong_type_or_key_is_refused_naming_the_key_and_what_is_expected(policy, path, expected):

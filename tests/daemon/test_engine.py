@@ -15,7 +15,7 @@ from tests.conformance.bench import Bench
 
 GOOD: dict[Kind, Any] = {
     Kind.TEXT: "text", Kind.QUEUE: "q", Kind.INTEGER: 1, Kind.NUMBER: 1.5, Kind.FLAG: True, Kind.OBJECT: {},
-    Kind.ATTRIBUTES: {}, Kind.VALUE: None, Kind.SCALAR: 1,
+    Kind.ARRAY: [], Kind.ATTRIBUTES: {}, Kind.VALUE: None, Kind.SCALAR: 1,
 }  # fmt: skip
 WRONG: dict[Kind, list[Any]] = {
     Kind.TEXT: [1, True, [], {}],
@@ -24,6 +24,7 @@ WRONG: dict[Kind, list[Any]] = {
     Kind.NUMBER: ["1", True, {}],
     Kind.FLAG: [1, "true", 0],
     Kind.OBJECT: ["{}", [], 1],
+    Kind.ARRAY: ["[]", {}, 1],
     Kind.ATTRIBUTES: [1, [], True],
     Kind.VALUE: [],
     Kind.SCALAR: [True, [], {}],
@@ -47,7 +48,10 @@ def code_of(command: Command, payload: dict[str, Any]) -> str:
 def test_every_field_is_read_by_its_kind_and_bounds(command: Command, field: Field) -> None:
     payload = complete(command)
     assert code_of(command, payload | {field.name: GOOD[field.kind]}) == "OK"
-    invalid_kind = "ERR_INVALID_REQUEST" if field.name in ("queue", "messageKey") else "ERR_PARSE_ERROR"
+    names_something = field.required and field.kind in (Kind.TEXT, Kind.QUEUE)
+    invalid_kind = "ERR_PARSE_ERROR"
+    if field.name in ("queue", "messageKey") or names_something:
+        invalid_kind = "ERR_INVALID_REQUEST"
     for value in WRONG[field.kind]:
         assert code_of(command, payload | {field.name: value}) == invalid_kind
     if field.low is not None and field.high is not None:

@@ -132,23 +132,51 @@ def test_an_event_that_does_not_fit_raises_and_changes_nothing(tmp_path: Path, m
     base = {"epoch": 1, "engineMs": 5, "wallMs": 5, "queue": "q", "key": "msg:q:1"}
     published = base | {"id": 2, "type": "published", "message": {"parts": [{"text": "x"}]}}
     folded([base | {"id": 1, "type": "queue_created", "kind": "queue"}, published], store)
-    before = picture(store, ["msg:q:1", "msg:q:2"])
     failure = {"reasonCode": "NACKED", "reasonMessage": "", "attempt": 1, "consumerId": "c"}
+    dead, held = base | {"key": "msg:q:dead"}, base | {"key": "msg:q:held"}
+    for number, event in enumerate(
+        [
+            dead | {"type": "published", "message": {"parts": [{"text": "y"}]}},
+            dead | {"type": "died", "failure": failure},
+            held | {"type": "published", "message": {"parts": [{"text": "z"}]}},
+            held | {"type": "held"},
+        ],
+        3,
+    ):
+        store.begin()
+        apply(event | {"id": number}, store)
+        store.commit()
+    keys = ["msg:q:1", "msg:q:2", "msg:q:dead", "msg:q:held"]
+    before = picture(store, keys)
+    leased = {"type": "leased", "lease": "l", "consumer": "c", "untilEngineMs": 9, "attempt": 1}
     bad: list[tuple[type[Exception], Event]] = [
         (IllegalTransition, base | {"type": "acked", "heldMs": 1}),
         (IllegalTransition, base | {"type": "released", "attempt": 0}),
         (IllegalTransition, base | {"type": "retried", "dueEngineMs": 9, "failure": failure}),
-        (IllegalTransition, base | {"type": "dropped", "failure": failure}),
         (IllegalTransition, base | {"type": "reprocessed"}),
         (IllegalTransition, base | {"type": "lease_extended", "untilEngineMs": 9}),
+        (IllegalTransition, base | {"type": "unheld"}),
+        (IllegalTransition, base | {"type": "rescheduled", "dueEngineMs": 9}),
+        (IllegalTransition, base | {"type": "quarantined", "phase": "quarantined"}),
+        (IllegalTransition, dead | {"type": "died", "failure": failure}),
+        (IllegalTransition, dead | {"type": "retried", "dueEngineMs": 9, "failure": failure}),
+        (IllegalTransition, dead | {"type": "held"}),
+        (IllegalTransition, dead | {"type": "unheld"}),
+        (IllegalTransition, dead | {"type": "moved", "to": "r"}),
+        (IllegalTransition, dead | {"type": "retargeted"}),
+        (IllegalTransition, held | leased),
+        (IllegalTransition, held | {"type": "acked", "heldMs": 1}),
+        (IllegalTransition, held | {"type": "died", "failure": failure}),
+        (IllegalTransition, held | {"type": "held"}),
+        (IllegalTransition, held | {"type": "reprocessed"}),
         (NotStored, base | {"type": "acked", "key": "msg:q:2", "heldMs": 1}),
     ]
     for error, event in bad:
         store.begin()
         with pytest.raises(error):
-            apply(event | {"id": 3}, store)
+            apply(event | {"id": 7}, store)
         store.commit()  # even so
-        assert picture(store, ["msg:q:1", "msg:q:2"]) == before
+        assert picture(store, keys) == before
     store.close()
 
 

@@ -8,7 +8,9 @@ from postroom_daemon.records import QueueRecord
 
 
 def test_a_copied_queue_record_has_every_field_and_changes_by_itself():
-    record = QueueRecord("q", "log", 1, 2, True, True, {"retry.limit": 3}, {"ready": 4}, {"published": 5})
+    record = QueueRecord(
+        "q", "log", 1, 2, True, True, {"retry.limit": 3}, {"ready": 4}, {"published": 5}, 6, {"NACKED": 7}, 8
+    )
     untouched = QueueRecord("")
     same = [f.name for f in fields(record) if getattr(record, f.name) == getattr(untouched, f.name)]
     assert not same, "a field that has its default here would not be missed in the copy"
@@ -16,4 +18,5 @@ def test_a_copied_queue_record_has_every_field_and_changes_by_itself():
     assert copy == record
     record.counts["ready"] = 0
     record.total("acked")
-    assert (copy.counts, copy.totals) == ({"ready": 4}, {"published": 5})
+    record.reasons["NACKED"] = 0
+    assert (copy.counts, copy.totals, copy.reasons) == ({"ready": 4}, {"published": 5}, {"NACKED": 7})

@@ -5,10 +5,13 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Final
 
+from postroom_common.protocol import State as MessageState
+
 from ..records import (
     FACT_CLOCK,
     FACT_EPOCH,
     FACT_LOSSES,
+    Entry,
     QueueRecord,
     dlq_fact,
     entry_from_json,
@@ -89,7 +92,7 @@ def _loading(head: Head, after: str) -> dict[str, Any]:
 
 
 def _put_queue(record: QueueRecord, store: Store) -> None:
-    record.counts, record.bytes = no_counts(), 0  # the store keeps them up as messages come
+    record.counts, record.bytes, record.reasons = no_counts(), 0, {}  # counted as messages come
     store.add_queue(record)
     name = record.override.get("dlq.queue")
     if name:
@@ -104,11 +107,23 @@ def _put_message(message: Message, store: Store) -> bool:
     known = store.get(entry.key)
     if known:  # put there before an interruption, behind the last checkpoint: it may be torn
         store.delete(known, known.state)
+        _count_reason(known, -1, store)
     reference = store.keep_body(entry.seq, entry.queue, entry.key, body)
     if reference:
         store.insert_kept(entry, reference)
     else:
         store.insert(entry, body)
+    _count_reason(entry, 1, store)
     if "history" in message:
         store.put_fact(history_fact(entry.key), message["history"])
     return True
+
+
+def _count_reason(entry: Entry, by: int, store: Store) -> None:
+    """Count a dead letter by its reason, where one is known: letters of older stores have none."""
+    if entry.state is not MessageState.DEAD or not entry.reason:
+        return
+    reasons = store.touch_queue(entry.queue).reasons
+    reasons[entry.reason] = reasons.get(entry.reason, 0) + by
+    if not reasons[entry.reason]:
+        del reasons[entry.reason]

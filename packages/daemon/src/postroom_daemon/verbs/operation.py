@@ -43,7 +43,8 @@ def unhold(context: Context, fields: Fields) -> Decision:
     due = entry.due
     if entry.due_wall and not entry.attempt:  # the wall clock may have been set meanwhile
         due = entry.due_wall - now.wall + now.engine
-    draft, told = about(EventType.UNHELD, entry), {"messageKey": entry.key, "state": State.READY}
+    draft = about(EventType.UNHELD, entry)
+    told: Draft = {"messageKey": entry.key, "state": State.READY}
     if due <= now.engine:
         return _done([draft], told)
     draft["dueEngineMs"] = due
@@ -121,7 +122,7 @@ def _chosen(context: Context, fields: Fields, queue: str, allowed: tuple[State, 
     Behind a message that goes, the next of its ordering key takes its place, perhaps before the page: then all is gone
     through once more. Raises ``CommandError`` for a state, filter or cursor that is none.
     """
-    states = WAITING
+    states: tuple[State, ...] = WAITING
     if fields["state"]:
         if fields["state"] not in allowed:
             why = f": {_IN_FLIGHT}" if fields["state"] == State.INFLIGHT else ""
