@@ -16,9 +16,10 @@ from postroom_daemon.stores.sqlite import SqliteStore
 from postroom_daemon.stores.sqlite_statements import Statements
 
 HOT = (
-    "get", "page", "pick", "expired", "delayed", "first_delayed",
-    "first_lease", "dead", "next_priority", "next_target", "update", "delete",
-    "get_value", "delete_value", "queue_keys", "next",
+    "get", "page", "pick", "ready", "ready_behind", "expired", "leased", "due", "delayed", "held", "lapsing",
+    "first_delayed", "first_lease", "first_lapse", "dead", "next_priority", "next_target", "update", "relocate",
+    "delete", "line_head", "line_first", "block", "get_value", "set_value", "delete_value", "fact_keys", "queue_keys",
+    "next",
 )  # fmt: skip
 
 
@@ -49,7 +50,8 @@ def fill(store: SqliteStore, count: int) -> None:
 
 def test_every_statement_of_the_store_is_judged_here() -> None:
     assigned = set(vars(Statements("kv", "msg")))
-    assert assigned - {"insert", "put_value", "add_value"} == set(HOT)
+    asked_once = {"lines"}  # after a damaged database was rescued
+    assert assigned - {"insert", "put_value", "add_value"} - asked_once == set(HOT)
 
 
 @pytest.mark.parametrize("analysed", [False, True])
@@ -58,14 +60,15 @@ def test_every_hot_statement_is_a_search_of_an_index(store: SqliteStore, name: s
     if analysed:
         fill(store, 500)
         store._db.execute("ANALYZE")
-    sql = getattr(store._sql, name)
-    plan = [row[3] for row in store._db.execute("EXPLAIN QUERY PLAN " + sql, [1] * sql.count("?"))]
-    assert plan
-    for step in plan:
-        # An index read in its own order for its first row is a probe as well.
-        first_row = step.startswith("SCAN") and "USING" in step and "LIMIT 1" in sql and name.startswith("first")
-        assert (step.startswith("SEARCH") and "INDEX" in step) or first_row, step
-        assert "TEMP B-TREE" not in step
+    statements = getattr(store._sql, name)
+    for sql in (statements,) if isinstance(statements, str) else statements:
+        plan = [row[3] for row in store._db.execute("EXPLAIN QUERY PLAN " + sql, [1] * sql.count("?"))]
+        assert plan
+        for step in plan:
+            # An index read in its own order for its first row is a probe as well.
+            first_row = step.startswith("SCAN") and "USING" in step and "LIMIT 1" in sql and name.startswith("first")
+            assert (step.startswith("SEARCH") and "INDEX" in step) or first_row, step
+            assert "TEMP B-TREE" not in step
 
 
 def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ class Statements:
             f"{ready} AND target_consumer_id > ? {by_turn}",
         )
         self.expired = f"{select} WHERE lease_until <= ? ORDER BY lease_until, seq LIMIT ?"
-        self.leased = f"{select} WHERE (lease_until, seq) > (?, ?) ORDER BY lease_until, seq LIMIT ?"
+        leased = f"{select} WHERE lease_until IS NOT NULL"
+        self.leased = f"{leased} AND (lease_until, seq) > (?, ?) ORDER BY lease_until, seq LIMIT ?"
         delayed = f"{select} WHERE state = 'delayed'"
         self.due = f"{delayed} AND available_at <= ? ORDER BY available_at, seq LIMIT ?"
         self.delayed = f"{delayed} AND (available_at, seq) > (?, ?) ORDER BY available_at, seq LIMIT ?"
