@@ -40,7 +40,7 @@ NOT_OURS = {
 def files(root):
     for directory, names, found in os.walk(root):
         names[:] = [name for name in names if name not in NOT_OURS and not name.endswith(".egg-info")]
-        for name in found:
+        for name in set(found) - NOT_OURS:  # in a worktree, .git is a file
             yield root.__class__(directory) / name
 
 

@@ -52,7 +52,7 @@ def _run(arguments):
                 raise DaemonNotRunning(missing or "no daemon serves %s%s" % (client.ipc_root, hint))
             if program is not None:
                 return _work(client, options, program, as_json)
-            if options.command in PAGED:
+            if options.command in _PAGED:
                 data = _operate(client, options, payload, _timeout_s(options, payload))
                 if data is None:
                     write(u"nothing was done", sys.stderr)
@@ -124,7 +124,7 @@ def _call(client, command, payload, timeout_s):
 
 
 #: Commands that go on page after page.
-PAGED = ("purge", "move")
+_PAGED = ("purge", "move")
 _CHANGING_NOTHING = ("status", "health", "metrics", "list_queues", "list_dlq", "count_dlq", "get_policy") + (
     "browse",
     "get_message",
