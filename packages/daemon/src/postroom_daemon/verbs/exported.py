@@ -26,6 +26,8 @@ _NUMBERS: Final = (
     "diedEngineMs",
     "failures",
 )
+#: What every key begins with.
+_KEY: Final = message_key("", "").removesuffix(":")
 _LARGEST: Final = 2**53
 _FAILURE: Final[dict[str, type]] = {
     "reasonCode": str,
@@ -86,8 +88,9 @@ def exported_message(data: Any) -> Exported:
     problem = queue_name_problem(queue)
     if problem:
         raise _wrong(what, f"queue {problem}")
-    if key == message_key(queue, "") or not key.startswith(message_key(queue, "")):
-        raise _wrong(what, f"the key does not begin with {message_key(queue, '')!r}")
+    born = key.removeprefix(_KEY).rpartition(":")  # another queue than where it is, if it was moved
+    if not key.startswith(_KEY) or not born[2] or queue_name_problem(born[0]):
+        raise _wrong(what, f"the key does not begin with {_KEY!r} and the queue in which it was published, or has no id")
     if data.get("state") not in list(State):
         raise _wrong(what, f"state must be one of {', '.join(State)}")
     entry = entry_from_json({"published": 0, "createdEngineMs": 0, **data})
