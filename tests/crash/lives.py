@@ -30,7 +30,12 @@ def prepare(office: Office) -> None:
 
 def _held(office: Office) -> list[Fields]:
     """The leases that were given and that nobody has tried to end."""
-    ended = {sent.payload["leaseId"] for sent in office.sent if sent.command in ("ack", "nack", "release")}
+    ended = {
+        item["leaseId"]
+        for sent in office.sent
+        if sent.command.startswith(("ack", "nack", "release"))
+        for item in sent.payload.get("items", [sent.payload])
+    }
     leases = [sent.data["lease"] for sent in office.sent if sent.data.get("message")]
     return [lease for lease in leases if lease["leaseId"] not in ended]
 
@@ -114,6 +119,56 @@ def _import(office: Office) -> None:
     office.ask("import_state", engineMs=10_000, wallMs=1_795_811_100_000, messages=messages)
 
 
+def _key(office: Office, which: int) -> str:
+    """A message that was published before the life began."""
+    published = [sent for sent in office.sent if sent.command == "publish"]
+    return str(published[which].data["messageKey"])
+
+
+def _hold(office: Office) -> None:
+    office.ask("hold", messageKey=_key(office, 6), reason="a look")
+
+
+def _unhold(office: Office) -> None:
+    _hold(office)
+    office.ask("unhold", messageKey=_key(office, 6))
+
+
+def _drain(office: Office) -> None:
+    office.ask("drain", draining=True)
+    office.ask("drain", draining=False)
+
+
+def _quarantine(office: Office) -> None:
+    dead = next(sent for sent in office.sent if sent.command == "nack")
+    office.ask("quarantine_dlq", messageKey=dead.payload["messageKey"], reason="a look")
+
+
+def _delete_queue(office: Office) -> None:
+    """A queue whose only message has gone away."""
+    office.ask("move", messageKey=_key(office, 8), to="q")
+    office.ask("delete_queue", queue="other")
+
+
+def _settle_batch(office: Office, command: str, **fields: Any) -> None:
+    items = [{name: lease[name] for name in ("messageKey", "leaseId")} for lease in _held(office)[:2]]
+    office.ask(command, items=[item | fields for item in items])
+
+
+def _ack_and_publish(office: Office) -> None:
+    lease = _held(office)[0]
+    messages = [{"queue": "next", "message": "what follows"}]
+    office.ask("ack_and_publish", messageKey=lease["messageKey"], leaseId=lease["leaseId"], messages=messages)
+
+
+_SCHEDULE: Final = {"name": "daily", "queue": "scheduled", "cron": "0 0 1 1 *", "message": "of the year"}
+
+
+def _delete_schedule(office: Office) -> None:
+    office.ask("set_schedule", **_SCHEDULE)
+    office.ask("delete_schedule", name="daily")
+
+
 def _everything(office: Office) -> None:
     """A little of all, in several groups."""
     office.ask("set_policy", queue="q", policy={"retry": {"limit": 2, "initialDelaySec": 1}})
@@ -146,6 +201,20 @@ LIVES: Final[dict[str, Life]] = {
     "resume": _asking("resume", queue="q"),
     "set_policy": _asking("set_policy", queue="q", policy={"retry": {"limit": 2}}),
     "questions": _asking("list_dlq", queue="q"),
+    "hold": _hold,
+    "unhold": _unhold,
+    "move": _asking("move", queue="q", to="elsewhere", limit=3),
+    "purge": _asking("purge", queue="q", state="delayed"),
+    "delete_queue": _delete_queue,
+    "drain": _drain,
+    "quarantine_dlq": _quarantine,
+    "drop_dlq": _asking("drop_dlq", queue="q"),
+    "publish_batch": _asking("publish_batch", queue="q", messages=[{"message": "one"}, {"message": "two"}]),
+    "ack_batch": lambda office: _settle_batch(office, "ack_batch"),
+    "nack_batch": lambda office: _settle_batch(office, "nack_batch", requeue=True),
+    "ack_and_publish": _ack_and_publish,
+    "set_schedule": _asking("set_schedule", **_SCHEDULE),
+    "delete_schedule": _delete_schedule,
     "import_state": _import,
     "expire": _expire,
     "checkpoint": _checkpoint,

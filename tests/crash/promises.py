@@ -27,7 +27,10 @@ _QUESTIONS = {str(command) for command in QUESTIONS}
 _EVENTS = {
     "publish": "published", "consume_next": "leased", "ack": "acked", "release": "released",
     "extend_lease": "lease_extended", "reprocess_dlq": "reprocessed", "pause": "paused", "resume": "resumed",
-    "set_policy": "policy_set", "import_state": "imported",
+    "set_policy": "policy_set", "import_state": "imported", "hold": "held", "unhold": "unheld", "move": "moved",
+    "purge": "dropped", "delete_queue": "queue_deleted", "drain": "drain_set", "quarantine_dlq": "quarantined",
+    "drop_dlq": "dropped", "publish_batch": "published", "ack_batch": "acked", "nack_batch": "retried",
+    "ack_and_publish": "published", "set_schedule": "schedule_set", "delete_schedule": "schedule_deleted",
 }  # fmt: skip
 #: What is said of a lease after the event that ended it.
 _LEASE_ENDS = {
@@ -133,7 +136,7 @@ def _check_recovery_repeats(office: Office) -> None:
 
 def _check_deliveries(office: Office, ledger: Ledger) -> None:
     """What is delivered in the end is what was published and not ended, byte for byte."""
-    published = {s.data["messageKey"]: s.payload["message"] for s in office.sent if s.command == "publish" and s.data}
+    published = dict(_published(office))
     for sent in office.sent:
         if sent.command == "import_state" and sent.data:
             published |= {one["key"]: one["message"]["parts"][0]["text"] for one in sent.payload["messages"]}
@@ -142,6 +145,8 @@ def _check_deliveries(office: Office, ledger: Ledger) -> None:
     queues = {message.queue for message in ledger.messages.values()}
     dead = {key for queue in queues for key in _dead(office, queue)}
     assert dead == {key for key, state in states.items() if state == "dead"}
+    for key in [key for key, state in states.items() if state == "held"]:
+        assert office.ask("unhold", messageKey=key).code == "OK"
     office.server.pass_ms(4 * 3_600_000)
     office.turn()
     office.server.pass_ms(4 * 3_600_000)
@@ -157,6 +162,16 @@ def _check_deliveries(office: Office, ledger: Ledger) -> None:
     ended = Counter(key for queue in queues for key in _dead(office, queue) if states[key] == "inflight")
     alive = Counter(key for key, state in states.items() if state not in ("dead", "gone"))
     assert delivered + ended == alive, f"lost {alive - delivered - ended}, too many {delivered + ended - alive}"
+
+
+def _published(office: Office) -> Iterator[tuple[str, Any]]:
+    """The key and the body of each message whose publication was answered."""
+    for sent in office.sent:
+        if sent.command == "publish" and sent.data:
+            yield sent.data["messageKey"], sent.payload["message"]
+        elif sent.command in ("publish_batch", "ack_and_publish") and sent.data:
+            for message, result in zip(sent.payload["messages"], sent.data["results"], strict=True):
+                yield result["messageKey"], message["message"]
 
 
 def _dead(office: Office, queue: str) -> list[str]:
