@@ -90,7 +90,7 @@ def exported_message(data: Any) -> Exported:
         raise _wrong(what, f"queue {problem}")
     born = key.removeprefix(_KEY).rpartition(":")  # another queue than where it is, if it was moved
     if not key.startswith(_KEY) or not born[2] or queue_name_problem(born[0]):
-        raise _wrong(what, f"the key does not begin with {_KEY!r} and the queue in which it was published, or has no id")
+        raise _wrong(what, f"the key does not begin with {_KEY!r} and the queue of its birth, or has no id")
     if data.get("state") not in list(State):
         raise _wrong(what, f"state must be one of {', '.join(State)}")
     entry = entry_from_json({"published": 0, "createdEngineMs": 0, **data})
