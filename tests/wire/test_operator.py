@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from postroom_client._cli_human import describe
 from tests.wire.daemon import Daemon, receipt
 
 Fields = dict[str, Any]
@@ -112,6 +113,16 @@ def test_a_purge_by_a_filter_leaves_the_others_and_what_is_in_flight(daemon: Dae
     assert bodies(daemon, "q") == ['{"temp":20}']
     daemon.settle("ack", delivery)
     assert [event["failure"]["reasonCode"] for event in daemon.events("dropped")] == ["PURGED"]
+
+
+@pytest.mark.parametrize(("command", "more"), [("purge", {}), ("move", {"to": "other"})])
+def test_no_command_without_the_filter_is_offered_to_go_on_with(daemon: Daemon, command: str, more: Fields) -> None:
+    for number in range(3):
+        daemon.publish("q", str(number))
+    data = daemon.ask(command, queue="q", limit=1, filter={"attemptAtLeast": 0}, **more)
+    told = describe(command, data)
+    assert f"the same with --after {data['next']} --up-to-event {data['upToEvent']}" in told
+    assert f"postroom {command}" not in told
 
 
 def test_dead_letters_are_purged_only_if_that_is_said(daemon: Daemon) -> None:

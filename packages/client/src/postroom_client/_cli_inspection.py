@@ -95,11 +95,18 @@ def describe_held(data):
     return cell(data.get("state"))
 
 
+def _go_on(data):
+    """How one goes on. Not as a command: without the filter, which no reply has, that would mean other messages."""
+    if not data.get("next"):
+        return u""
+    return u"\nmore: the same with --after %s --up-to-event %s" % (quote(cell(data["next"])), cell(data["upToEvent"]))
+
+
 def describe_purge(data):
     """How many messages went."""
     word = u"would be removed" if data.get("dryRun") else u"removed"
     told = u"%s: %s %s" % (cell(data.get("queue")), cell(data.get("purged")), word)
-    return told + _more(data, _of_queue(data, u"purge"))
+    return told + _go_on(data)
 
 
 def describe_move(data):
@@ -107,7 +114,7 @@ def describe_move(data):
     word = u"would move" if data.get("dryRun") else u"moved"
     shown = [cell(data.get(name)) for name in ("queue", "moved", "to")]
     told = u"%s: %s %s to %s" % (shown[0], shown[1], word, shown[2])
-    return told + _more(data, _of_queue(data, u"move"))
+    return told + _go_on(data)
 
 
 def describe_delete(data):
