@@ -256,6 +256,17 @@ def test_letters_are_kept_for_as_many_days_as_the_policy_says(bench: Bench) -> N
     assert "older" in dropped[0]["failure"]["reasonMessage"]
 
 
+def test_letters_that_are_set_apart_do_not_keep_those_behind_them(bench: Bench) -> None:
+    policy(bench, dlq={"retentionDays": 2})
+    apart = [bury(bench) for _ in range(101)]
+    for key in apart:
+        bench.do("quarantine_dlq", messageKey=key)
+    bury(bench)
+    bench.hands.pass_ms(2 * DAY_MS)
+    chores(bench)
+    assert bench.do("count_dlq", queue="q")["count"] == len(apart)
+
+
 def test_the_oldest_letters_give_way_to_one_too_many(bench: Bench) -> None:
     policy(bench, dlq={"maxMessages": 2})
     keys = [bury(bench) for _ in range(4)]

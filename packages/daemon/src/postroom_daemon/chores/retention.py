@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Final
 
 from postroom_common.protocol import ReasonCode, State
 
 from ..context import Context, Draft
 from ..records import Entry
+from ..selection import dead_letters
 from ..verbs.endings import QUARANTINED, dropped
 
-#: Queues that one turn looks at, and letters of each; a round over all of them takes as many turns as it needs.
+#: Queues that one turn looks at, and letters of each that it removes; a round over all of them takes as many turns as it needs.
 _QUEUES_A_TURN: Final = 100
 _LETTERS_A_QUEUE: Final = 100
+#: Letters of a queue that are looked at for these: those that stay stand before the others.
+_LOOKS_A_QUEUE: Final = 2000
 _ROUND: Final = "retention of dead letters"
 _DAY_MS: Final = 24 * 3600 * 1000
 
@@ -31,13 +35,15 @@ def old_dead_letters(context: Context) -> Iterator[list[Draft]]:
         policy = context.policies.effective(name, record)
         before = context.now.engine - round(policy.retention_days * _DAY_MS)
         surplus = record.counts[State.DEAD] - policy.dlq_max_messages if policy.dlq_max_messages else 0
-        for entry in store.dead(name, (-1, -1), _LETTERS_A_QUEUE):
-            if entry.dead_at > before and surplus <= 0:
+        removed = 0
+        for entry in islice(dead_letters(store, [name]), _LOOKS_A_QUEUE):
+            if removed >= _LETTERS_A_QUEUE or (entry.dead_at > before and surplus <= 0):
                 break
             if entry.lease_id or entry.phase == QUARANTINED:
                 continue
             yield _dropped(entry, entry.dead_at <= before)
             surplus -= 1
+            removed += 1
 
 
 def _dropped(entry: Entry, old: bool) -> list[Draft]:
