@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -123,6 +128,25 @@ def test_no_command_without_the_filter_is_offered_to_go_on_with(daemon: Daemon, 
     told = describe(command, data)
     assert f"the same with --after {data['next']} --up-to-event {data['upToEvent']}" in told
     assert f"postroom {command}" not in told
+
+
+@pytest.mark.parametrize(("answer", "left", "status"), [("no", 2, 1), ("yes", 0, 0)])
+def test_a_purge_on_a_terminal_asks_first(daemon: Daemon, answer: str, left: int, status: int) -> None:
+    daemon.publish("q")
+    daemon.publish("q")
+    terminal, other_end = pty.openpty()
+    command = [sys.executable, "-m", "postroom_client", "--ipc-root", str(daemon.ipc), "purge", "--queue", "q"]
+    with contextlib.closing(os.fdopen(terminal, "w")) as keyboard:
+        process = subprocess.Popen(
+            command, stdin=other_end, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        os.close(other_end)
+        keyboard.write(answer + "\n")
+        keyboard.flush()
+        told, _ = process.communicate(timeout=60)
+    assert "2 messages will be removed from q" in told
+    assert process.returncode == status, told
+    assert daemon.counts("q").get("ready", 0) == left
 
 
 def test_dead_letters_are_purged_only_if_that_is_said(daemon: Daemon) -> None:
