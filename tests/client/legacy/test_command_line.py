@@ -425,6 +425,8 @@ class TextForPeople(unittest.TestCase):
     def test_explains_every_option_in_those_words(self):
         for text in _cli_words.HELP.values():
             self.assertEqual(_cli_words.in_our_words(text), text)
+        text = "filter.colour is unknown; known are minAttempt, consumerId"
+        self.assertEqual(_cli_words.in_our_words(text), text)
         self.assertEqual(
             _cli_words.HELP["requeue"], "try it again later by the queue's policy (without it: dead letter)"
         )
