@@ -119,22 +119,24 @@ def _published(event: Event, ledger: Ledger) -> None:
 
 def _leased(event: Event, ledger: Ledger) -> None:
     message = ledger.messages[event["key"]]
-    assert message.state in ("ready", "delayed"), f"{event['key']} is leased while it is {message.state}: {event}"
+    dead = message.state == "dead"  # a lease on a dead letter is no attempt, and it stays dead
+    assert message.state in ("ready", "delayed", "dead"), f"{event['key']} is leased while it is {message.state}: {event}"
     assert message.due <= event["engineMs"], f"leased {message.due - event['engineMs']} ms before it was due: {event}"
     assert message.target in ("", event["consumer"]), event
     expected = event["attempt"] if event["req"] in ledger.imported else message.attempt + 1
-    assert event["attempt"] == expected > message.attempt, f"after attempt {message.attempt}: {event}"
+    expected = message.attempt if dead else expected
+    assert event["attempt"] == expected and (dead or expected > message.attempt), f"after attempt {message.attempt}: {event}"
     assert event["untilEngineMs"] > event["engineMs"], event
     assert event["lease"] not in ledger.leases, f"lease {event['lease']} is given twice"
     ledger.leases[event["lease"]] = event
-    message.state, message.attempt, message.lease = "inflight", event["attempt"], event["lease"]
+    message.state, message.attempt, message.lease = "dead" if dead else "inflight", event["attempt"], event["lease"]
     message.consumer, message.until = event["consumer"], event["untilEngineMs"]
 
 
 def _held(event: Event, ledger: Ledger) -> Message:
     """The message of an event that ends or extends a lease: only its holder can have done it, and only in time."""
     message = ledger.messages[event["key"]]
-    assert message.state == "inflight", f"{event['type']} of {event['key']} while it is {message.state}"
+    assert message.state in ("inflight", "dead"), f"{event['type']} of {event['key']} while it is {message.state}"
     assert event["lease"] == message.lease, f"{event['type']} under {event['lease']}, held under {message.lease}"
     if event["req"] in ledger.asked:
         assert event["engineMs"] < message.until, f"a late holder was heard: {event}"
@@ -155,6 +157,9 @@ def _acked(event: Event, ledger: Ledger) -> None:
 
 def _released(event: Event, ledger: Ledger) -> None:
     message = _held(event, ledger)
+    if message.state == "dead":
+        message.lease = ""
+        return
     assert event["attempt"] == message.attempt - 1
     message.state, message.attempt, message.due = "ready", event["attempt"], 0
 
@@ -166,7 +171,8 @@ def _retried(event: Event, ledger: Ledger) -> None:
 
 
 def _died(event: Event, ledger: Ledger) -> None:
-    _ended(event, ledger).state = "dead"
+    message = _ended(event, ledger)
+    message.state, message.lease = "dead", ""
 
 
 def _dropped(event: Event, ledger: Ledger) -> None:

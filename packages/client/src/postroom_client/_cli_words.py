@@ -115,5 +115,7 @@ def in_our_words(text):
         words.update((field[0], option_names(field[0])[0]) for field in fields if field[0].lower() != field[0])
     # Not inside of what somebody else has named: a queue, a key, a path. The keys of a filter have no options.
     names = re.compile(r"(?<![\w'\":/.-])(?:payload\.)?(%s)(?![\w'\":/-])" % "|".join(sorted(words)))
-    said, keys, rest = text.partition("; known are ") if "filter." in text.partition("; known are ")[0] else (text, "", "")
+    said, keys, rest = text.partition("; known are ")
+    if "filter." not in said:
+        said, keys, rest = text, "", ""
     return names.sub(lambda match: words[match.group(1)], said) + keys + rest
