@@ -120,12 +120,16 @@ def _published(event: Event, ledger: Ledger) -> None:
 def _leased(event: Event, ledger: Ledger) -> None:
     message = ledger.messages[event["key"]]
     dead = message.state == "dead"  # a lease on a dead letter is no attempt, and it stays dead
-    assert message.state in ("ready", "delayed", "dead"), f"{event['key']} is leased while it is {message.state}: {event}"
+    assert message.state in ("ready", "delayed", "dead"), (
+        f"{event['key']} is leased while it is {message.state}: {event}"
+    )
     assert message.due <= event["engineMs"], f"leased {message.due - event['engineMs']} ms before it was due: {event}"
     assert message.target in ("", event["consumer"]), event
     expected = event["attempt"] if event["req"] in ledger.imported else message.attempt + 1
     expected = message.attempt if dead else expected
-    assert event["attempt"] == expected and (dead or expected > message.attempt), f"after attempt {message.attempt}: {event}"
+    assert event["attempt"] == expected and (dead or expected > message.attempt), (
+        f"after attempt {message.attempt}: {event}"
+    )
     assert event["untilEngineMs"] > event["engineMs"], event
     assert event["lease"] not in ledger.leases, f"lease {event['lease']} is given twice"
     ledger.leases[event["lease"]] = event
