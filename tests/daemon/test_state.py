@@ -36,6 +36,7 @@ def plain(state: State) -> dict[str, Any]:
     return {
         "head": state.head.to_json() | {"engineMs": 0, "wallMs": 0, "backend": ""},
         "queues": queues,
+        "facts": state.facts,
         "messages": [orjson.loads(orjson.dumps(message)) for message in state.messages],
     }
 
@@ -49,7 +50,17 @@ def work(bench: Bench, random: Random) -> None:
     """One group of something that changes the state."""
     bench.hands.pass_ms(random.choice([1, 500, 40_000]))
     queue = random.choice(list("abcde"))
-    match random.randrange(8):
+    match random.randrange(10):
+        case 8:
+            bench.send(
+                "set_schedule", name=random.choice("st"), queue=queue, cron=random.choice(["@every 30s", "1 * * * *"])
+            )
+            if not random.randrange(3):
+                bench.send("delete_schedule", name="s")
+        case 9:
+            mode = random.choice(["window", "while-present"])
+            bench.do("set_policy", queue=queue, policy={"deduplication": {"mode": mode, "windowSec": 60}})
+            bench.do("publish", queue=queue, message="fact", deduplicationKey=random.choice("xyz"))
         case 0 | 1 | 2:
             bench.publish(
                 queue, message=random.randbytes(9).hex(), priority=random.randrange(3), delayMs=random.choice([0, 900])
@@ -136,6 +147,7 @@ def test_a_state_that_is_put_into_another_store_is_the_same(
     other.open()
     found = plain(steady(quietly(other)))
     assert (found["queues"], found["messages"]) == (expected["queues"], expected["messages"])
+    assert found["facts"] == expected["facts"] != []
     assert other.store.applied == other.live.journal.last_id
 
 
@@ -252,7 +264,7 @@ def test_a_file_that_is_cut_damaged_or_put_together_anew_is_refused_with_the_pla
     for more in (whole, b"\n", b"\0" * 100):  # two exports in one file would be imported as the first alone
         with pytest.raises(StateError, match="line 8: the state ends here"):
             plain(read_state(BytesIO(whole + more), "state"))
-    newer = encode_line(decode_line(lines[0]) | {"format": 2})
+    newer = encode_line(decode_line(lines[0]) | {"format": 3})
     with pytest.raises(StateError, match="newer"):
         read_state(BytesIO(newer + b"".join(lines[1:])), "state")
 

@@ -1319,7 +1319,7 @@ FIELDS = {
             "part",
             "part",
             "string",
-            "what to read: head, queues or messages",
+            "what to read: head, queues, facts or messages",
             False,
             "head",
         ),

@@ -512,7 +512,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.DELETE_SCHEDULE: (Field("name", Kind.TEXT, "name of the schedule", required=True),),
     Command.LIST_SCHEDULES: (_LIMIT, _AFTER),
     Command.READ_STATE: (
-        Field("part", Kind.TEXT, "what to read: head, queues or messages", default="head"),
+        Field("part", Kind.TEXT, "what to read: head, queues, facts or messages", default="head"),
         Field("after", Kind.TEXT, "continue behind this: the previous page's next", default=""),
         _LIMIT,
     ),

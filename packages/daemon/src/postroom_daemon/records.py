@@ -186,6 +186,8 @@ def schedule_fact(name: str) -> str:
 
 #: The fact that no new messages are taken.
 FACT_DRAINING = "draining"
+#: What the names of the facts begin with that belong to a root's state beside its queues and messages, in order.
+CARRIED_FACTS: Final = (CLAIM_END, CLAIM, "dlq:", FACT_DRAINING, SCHEDULE)
 #: Names of single facts: whose journal it is, and how the clocks last stood.
 FACT_EPOCH = "epoch"
 FACT_CLOCK = "clock"

@@ -1,7 +1,7 @@
 """A state as a file: lines of JSON, each closed by a checksum as in the journal.
 
-``head``, then ``queue`` and ``message`` lines, then ``end`` with their numbers and a digest (BLAKE2b, 32 bytes, hex) of
-all bytes before it. docs/backup.md describes the fields.
+``head``, then ``queue``, ``fact`` and ``message`` lines, then ``end`` with their numbers and a digest (BLAKE2b, 32
+bytes, hex) of all bytes before it. docs/backup.md describes the fields. Format 1 had no facts.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
 
 from ..records import QueueRecord
-from .model import Head, Message, State, StateError
+from .model import Fact, Head, Message, State, StateError
 
-STATE_FORMAT: Final = 1
+STATE_FORMAT: Final = 2
 
 
 class Totals(NamedTuple):
@@ -34,6 +34,8 @@ def write_state(state: State, file: IO[bytes]) -> Totals:
     writer.add({"kind": "head", "format": STATE_FORMAT, **state.head.to_json()})
     for record in state.queues:
         writer.add({"kind": "queue", **record.to_json()})
+    for fact in state.facts:
+        writer.add({"kind": "fact", "name": fact["name"], "value": fact["value"]})
     messages = 0
     for message in state.messages:
         writer.add({"kind": "message", **message})
@@ -65,9 +67,9 @@ class Lines(Protocol):
 def read_state(file: Lines, name: str) -> State:
     """The state in a file, from its present position on; ``name`` is for error texts.
 
-    Head and queues are read at once, the messages as they are asked for. Raises ``StateError`` for what is no such
-    file, of a newer format, damaged or cut short: for the messages, when that place is reached. Who needs to know first
-    goes through all of them before.
+    Head, queues and facts are read at once, the messages as they are asked for. Raises ``StateError`` for what is no
+    such file, of a newer format, damaged or cut short: for the messages, when that place is reached. Who needs to know
+    first goes through all of them before.
     """
     reader = _Reader(file, name)
     first = reader.next()
@@ -76,14 +78,17 @@ def read_state(file: Lines, name: str) -> State:
     try:
         if first["format"] > STATE_FORMAT:
             raise StateError(f"{name} has format {first['format']}, newer than this postroomd knows: upgrade it")
-        head, queues = Head.from_json(first), list[QueueRecord]()
+        head, queues, facts = Head.from_json(first), list[QueueRecord](), list[Fact]()
         line = reader.next()
         while line["kind"] == "queue":
             queues.append(QueueRecord.from_json(line))
             line = reader.next()
+        while line["kind"] == "fact":
+            facts.append({"name": line["name"], "value": line["value"]})
+            line = reader.next()
     except (KeyError, TypeError) as error:
         raise StateError(f"{reader.place}: not of the form that it should have: {error!r}") from None
-    return State(head, queues, _messages(reader, line, len(queues)))
+    return State(head, queues, _messages(reader, line, len(queues)), facts)
 
 
 def _messages(reader: _Reader, line: dict[str, Any], queues: int) -> Iterator[Message]:

@@ -83,6 +83,8 @@ def _begin(state: State, store: Store) -> str:
         store.put_fact(FACT_LOSSES, state.head.losses)
     for record in state.queues:
         _put_queue(record, store)
+    for fact in state.facts:
+        store.put_fact(fact["name"], fact["value"])
     store.commit()
     return ""
 

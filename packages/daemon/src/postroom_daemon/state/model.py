@@ -13,6 +13,8 @@ from postroom_common.events import raw_json
 
 from ..records import Entry, QueueRecord, entry_to_json
 
+Fact = dict[str, Any]
+"""A single fact as ``read_state`` shows it: its ``name`` and its ``value``."""
 Message = dict[str, Any]
 """A message as ``read_state`` shows it; its ``message`` is JSON that was read, or a fragment of JSON."""
 
@@ -65,11 +67,13 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything at one event. ``messages`` are in the order of their keys, and can be gone through once."""
+    """Everything at one event. ``messages`` are in the order of their keys, and can be gone through once; ``facts`` are
+    what there is beside queues and messages: claims, schedules, names of dead letters, whether it drains."""
 
     head: Head
     queues: list[QueueRecord]
     messages: Iterable[Message]
+    facts: list[Fact] = field(default_factory=list)
 
 
 def body_of(message: Message) -> bytes:

@@ -17,10 +17,11 @@ from postroom_common.protocol import State
 
 from ..records import FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, QueueRecord
 from ..segments import read_requests
+from ..verbs.state import read_page
 from . import model
 from .changes import Body, Changes
-from .model import Head, Message, StateError
-from .pages import Ask, Page, read_head, read_pages
+from .model import Fact, Head, Message, StateError
+from .pages import PAGE_LIMIT, Ask, Page, read_head, read_pages
 
 
 @contextmanager
@@ -36,14 +37,18 @@ def capture(ask: Ask, journal: Path, body: Body, workspace: Path) -> Iterator[mo
     with TemporaryFile(dir=workspace, prefix="state-") as file:
         for page in read_pages(ask, "messages"):
             file.writelines(b"%d %b\n" % (page.as_of, orjson.dumps(message)) for message in page.items)
+        facts = [fact for page in read_pages(ask, "facts") for fact in page.items]
         queues = list(read_pages(ask, "queues"))  # last: so that there is a record for each message
         with closing(Changes(workspace, head.event, body)) as changes:
             events = _Events(journal, head.event + 1, queues[-1].as_of)
             changes.each([head], lambda head: _facts_before(changes, head))
+            # As of whatever event they were read: to fold what came before once more comes to the same.
+            changes.each(facts, lambda fact: changes.put_fact(fact["name"], fact["value"]))
             _take_pages(changes, events, queues, file)
             changes.each(events, changes.fold)
             head = _head_after(changes, head, queues[-1])
-            yield model.State(head, changes.queues(), _merged(file, changes, head.engine_ms))
+            facts = list(_facts_after(changes))
+            yield model.State(head, changes.queues(), _merged(file, changes, head.engine_ms), facts)
 
 
 class _Events:
@@ -79,6 +84,16 @@ def _facts_before(changes: Changes, head: Head) -> None:
     changes.put_fact(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
     changes.put_fact(FACT_CLOCK, head.clock)
     changes.put_fact(FACT_LOSSES, head.losses or None)
+
+
+def _facts_after(changes: Changes) -> Iterator[Fact]:
+    after = ""
+    while True:
+        page = read_page(changes, "facts", after, PAGE_LIMIT)
+        yield from page["facts"]
+        after = page["next"]
+        if not after:
+            return
 
 
 def _head_after(changes: Changes, head: Head, page: Page) -> Head:

@@ -54,7 +54,8 @@ def steady(ask: Ask) -> State:
                 raise StateError(f"the root went on from event {head.event} to {page.as_of} while it was read")
             yield from page.items
 
-    return State(head, [QueueRecord.from_json(item) for item in items("queues")], items("messages"))
+    queues = [QueueRecord.from_json(item) for item in items("queues")]
+    return State(head, queues, items("messages"), list(items("facts")))
 
 
 def of_store(store: Store, now: Now) -> State:

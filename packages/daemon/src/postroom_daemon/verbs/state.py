@@ -12,14 +12,14 @@ from postroom_common.protocol import ErrorCode
 
 from ..context import Context, Decision
 from ..fields import Fields
-from ..records import FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, Entry, entry_to_json, history_fact
+from ..records import CARRIED_FACTS, FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, Entry, entry_to_json, history_fact
 from ..stores.base import BodyLost, Store
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 1024 * 1024
 #: The same while the disk has less than its reserve, of which the answer takes some.
 SMALL_PAGE_BYTES: Final = 16 * 1024
-_PARTS: Final = ("head", "queues", "messages")
+_PARTS: Final = ("head", "queues", "facts", "messages")
 
 
 def read_state(context: Context, fields: Fields) -> Decision:
@@ -40,6 +40,8 @@ def read_page(store: Store, part: str, after: str, limit: int, page_bytes: int =
         page = _head(store)
     elif part == "queues":
         page = _queues(store, after, limit)
+    elif part == "facts":
+        page = _facts(store, after, limit)
     else:
         page = _messages(store, after, limit, page_bytes)
     return {**page, "asOfEvent": store.applied}
@@ -56,6 +58,15 @@ def _queues(store: Store, after: str, limit: int) -> dict[str, Any]:
     records = [store.queue(name) for name in names[:limit]]
     following = names[limit - 1] if len(names) > limit else ""
     return {"queues": [deepcopy(record.to_json()) for record in records if record], "next": following}
+
+
+def _facts(store: Store, after: str, limit: int) -> dict[str, Any]:
+    names: list[str] = []
+    for prefix in CARRIED_FACTS:
+        if len(names) <= limit:
+            names += store.facts(prefix, after, limit + 1 - len(names))
+    shown = [{"name": name, "value": store.fact(name)} for name in names[:limit]]
+    return {"facts": shown, "next": names[limit - 1] if len(names) > limit else ""}
 
 
 def _messages(store: Store, after: str, limit: int, page_bytes: int) -> dict[str, Any]:

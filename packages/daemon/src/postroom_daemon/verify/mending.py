@@ -252,8 +252,8 @@ class Mender:
         return body if reference.fits(body) else None
 
     def _file_of(self, found: Message) -> Path | None:
-        has_files = isinstance(self._store, FilesystemStore | HybridStore)
-        return self._store.file_of(found["key"]) if has_files else None
+        store = self._store
+        return store.file_of(found["key"]) if isinstance(store, FilesystemStore | HybridStore) else None
 
 
 def _reference(event: Event, entry: Entry) -> BodyReference:
