@@ -13,7 +13,8 @@ from ..records import Entry
 from ..selection import dead_letters
 from ..verbs.endings import QUARANTINED, dropped
 
-#: Queues that one turn looks at, and letters of each that it removes; a round over all of them takes as many turns as it needs.
+#: Queues that one turn looks at, and letters of each that it removes; a round over all of them takes as many turns as
+#: it needs.
 _QUEUES_A_TURN: Final = 100
 _LETTERS_A_QUEUE: Final = 100
 #: Letters of a queue that are looked at for these: those that stay stand before the others.
