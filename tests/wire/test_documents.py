@@ -19,6 +19,7 @@ from tests.wire.daemon import Daemon, Sent
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
 PROTOCOL = (REPOSITORY / "docs" / "protocol.md").read_text("utf-8")
 JOURNAL = (REPOSITORY / "docs" / "journal.md").read_text("utf-8")
+CONFIGURATION = (REPOSITORY / "docs" / "configuration.md").read_text("utf-8")
 CONVERSATIONS = json.loads((REPOSITORY / "tests" / "vectors" / "v1" / "conversations.json").read_text("utf-8"))
 
 
@@ -50,6 +51,15 @@ def keys_of(value: Any) -> Iterator[str]:
     elif isinstance(value, list):
         for item in value:
             yield from keys_of(item)
+
+
+def paths_of(policy: dict[str, Any], above: str = "") -> Iterator[str]:
+    """The dotted paths of the keys of a policy, or of what explains one."""
+    for key, value in policy.items():
+        if isinstance(value, dict) and "layer" not in value and key != "schema":
+            yield from paths_of(value, f"{above}{key}.")
+        else:
+            yield above + key
 
 
 def test_generated_tables_and_examples_are_fresh() -> None:
@@ -88,12 +98,15 @@ def test_every_field_of_a_reply_is_named(talk: dict[str, Any], daemon: Daemon) -
         response = daemon.again(sent)
         data = response.get("data", {})
         data.pop("totals", None)
+        for group in ("policy", "override", "explanation"):
+            for path in paths_of(data.pop(group, {})):
+                assert f"| `{path}` |" in CONFIGURATION, path
         for group in ("errorCodes", "commands"):
             data.pop(group, None)
         if isinstance(data.get("message"), dict):
             data["message"].update(payload="", attributes="")
-        for key in keys_of(data):
-            assert f"`{key}`" in PROTOCOL or f'"{key}"' in PROTOCOL, key
+        unnamed = {key for key in keys_of(data) if f"`{key}`" not in PROTOCOL and f'"{key}"' not in PROTOCOL}
+        assert not unnamed
 
 
 def test_the_client_in_shell_gets_its_answer(daemon: Daemon) -> None:
@@ -105,14 +118,23 @@ def test_the_client_in_shell_gets_its_answer(daemon: Daemon) -> None:
     assert (delivery["message"]["messageKey"], delivery["message"]["payload"]) == (key, "temp=36.5")
 
 
-@pytest.mark.parametrize("wait", [{}, {"waitMs": 60000}], ids=["at once", "waiting"])
-def test_who_consumes_from_a_name_of_dead_letters_is_told_what_to_use(wait: dict[str, Any], daemon: Daemon) -> None:
-    response = daemon.answer(daemon.send("consume_next", {"queue": "letters.dlq", **wait}))
-    assert response["error"]["code"] == ErrorCode.INVALID_REQUEST
+def test_dead_letters_are_consumed_by_their_name_as_the_text_says(daemon: Daemon) -> None:
     section = PROTOCOL.partition("### Names of dead letters")[2].partition("\n## ")[0]
-    for command in (Command.LIST_DLQ, Command.REPROCESS_DLQ):
-        assert command in response["error"]["message"]
+    for command in (Command.CONSUME_NEXT, Command.ACK, Command.NACK, Command.RELEASE, Command.LIST_DLQ):
         assert f"`{command}`" in section
+    key = daemon.ask("publish", queue="letters", message="x")["messageKey"]
+    daemon.ask("nack", **receipt(daemon.ask("consume_next", queue="letters")))
+    for command in (Command.NACK, Command.RELEASE):
+        daemon.ask(command, **receipt(daemon.ask("consume_next", queue="letters.dlq")))
+        assert daemon.ask("list_dlq", queue="letters.dlq")["count"] == 1
+    letter = daemon.ask("consume_next", queue="letters.dlq", waitMs=60000)
+    assert (letter["message"]["messageKey"], letter["message"]["attempt"]) == (key, 1)
+    daemon.ask("ack", **receipt(letter))
+    assert daemon.ask("list_dlq", queue="letters")["count"] == 0
+
+
+def receipt(delivery: dict[str, Any]) -> dict[str, str]:
+    return {name: delivery["lease"][name] for name in ("messageKey", "leaseId")}
 
 
 def test_the_checksum_is_computed_as_the_text_says(tmp_path: Path) -> None:
