@@ -169,6 +169,18 @@ def test_a_step_is_followed_for_all_messages_however_many(bench: Bench, monkeypa
     assert counts(bench) == {"ready": 10, "delayed": 10}
 
 
+def test_a_message_for_a_time_of_the_wall_that_is_tried_again_keeps_its_backoff(any_bench: Bench) -> None:
+    key = any_bench.publish(deliverAt=any_bench.hands.wall_ms + 1000)
+    any_bench.hands.pass_ms(1000)
+    delivery = any_bench.do("consume_next", queue="q")
+    any_bench.do("nack", messageKey=key, leaseId=delivery["lease"]["leaseId"], requeue=True, delayMs=60_000)
+    any_bench.reopen()
+    any_bench.hands.wall_ms += YEAR_MS
+    any_bench.hands.boot_ms += 1000
+    any_bench.run()
+    assert counts(any_bench) == {"delayed": 1}
+
+
 # --- retries ------------------------------------------------------------------------------------------------------
 
 

@@ -35,5 +35,6 @@ def clock_steps(context: Context) -> Iterator[list[Draft]]:
     rounds[_AFTER] = rounds[_AFTER] or None
     for entry in found:
         due = max(now.engine, entry.due_wall - offset)
-        if entry.due_wall and abs(due - entry.due) > STEP_MS:
+        retried = entry.attempt > 0  # what it waits for now is the end of its backoff
+        if entry.due_wall and not retried and abs(due - entry.due) > STEP_MS:
             yield [about(EventType.RESCHEDULED, entry) | {"dueEngineMs": due}]
