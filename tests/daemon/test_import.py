@@ -13,7 +13,11 @@ from postroom_daemon.state import State, steady
 from tests.conformance.bench import Bench
 from tests.daemon.test_state import quietly, work
 
-KEPT = ("queue", "createdMs", "priority", "attempt", "target", "message", "history")
+KEPT = (
+    "queue", "createdMs", "priority", "attempt", "failures", "target", "message", "history", "bytes", "reason", "phase",
+    "deliverAtMs", "orderingKey", "claim",
+)  # fmt: skip
+ENDS = ("expiresEngineMs", "fallbackEngineMs")
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
 
 
@@ -28,13 +32,40 @@ def told(state: State) -> tuple[dict[str, Any], dict[str, Any]]:
         inflight = shown["state"] == "inflight"
         messages[shown["key"]] = {
             "state": "ready" if inflight else shown["state"],
-            "due": shown["dueEngineMs"] + shift if shown["state"] == "delayed" else None,
-            **{
-                name: shown.get(name)
-                for name in ("queue", "createdMs", "priority", "attempt", "target", "message", "history")
-            },
+            "due": _due(shown, state.head.engine_ms, shift),
+            **{name: shown.get(name) for name in KEPT},
+            **{name: shown[name] + shift for name in ENDS if shown.get(name, 0) > state.head.engine_ms},
         }
     return queues, messages
+
+
+def _due(shown: dict[str, Any], now: int, shift: int) -> int | None:
+    """When it is due, on the wall, where that still counts."""
+    due = shown.get("dueEngineMs", 0)
+    return due + shift if shown["state"] in ("delayed", "held") and due > now + 10 else None
+
+
+def more_work(bench: Bench, random: Random) -> None:
+    """One group of something that gives messages other facts."""
+    queue, messages = random.choice(list("abcde")), bench.store.entries("", 1000)
+    key = random.choice(messages).key if messages else ""
+    match random.randrange(8):
+        case 0:
+            bench.send("hold", messageKey=key)
+        case 1:
+            bench.send("unhold", messageKey=key)
+        case 2:
+            bench.publish(queue, ttlMs=random.choice([90_000, 10**9]), orderingKey=random.choice("xy"))
+        case 3:
+            bench.publish(queue, targetConsumerId="c2", targetFallbackMs=random.choice([60_000, 10**9]))
+        case 4:
+            bench.publish(queue, deliverAt=bench.hands.wall_ms + random.choice([100, 10**8]))
+        case 5:
+            bench.send(random.choice(["quarantine_dlq", "reprocess_dlq"]), messageKey=key)
+        case 6:
+            bench.send("consume_next", queue=f"{queue}.dlq", visibilityTimeoutSec=600)
+        case 7:
+            bench.send("publish", queue=queue, message="late", delayMs=10**7)
 
 
 def transfer(state: State) -> dict[str, Any]:
@@ -56,6 +87,7 @@ def test_queues_and_messages_come_to_another_root_as_they_were(
     source, random = make_bench("memory").open(), Random(seed)
     for _ in range(250):
         work(source, random)
+        more_work(source, random)
     source.publish("a", targetConsumerId="c1", attributes={"a": [1, 2.5]}, type="t", version=3)
     target = make_bench(backend).open()
     target.hands.wall_ms = source.hands.wall_ms + 7
@@ -87,6 +119,54 @@ def test_what_is_there_already_is_left_as_it_is(make_bench: Callable[..., Bench]
     assert target.do("import_state", **request) == {"queues": 0, "messages": 0, "skipped": 4}
     assert target.store.get(first).state == "inflight"  # type: ignore[union-attr]
     assert target.store.queue("q").override == {"retry.limit": 2}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_fact_of_a_message_comes_to_another_root(make_bench: Callable[..., Bench], backend: str) -> None:
+    source, target = make_bench("memory").open(), make_bench(backend).open()
+    source.hands.pass_ms(5_000)
+    source.do("set_policy", queue="q", policy={"deduplication": {"mode": "while-present"}})
+    held = source.publish(delayMs=90_000, deduplicationKey="one")
+    source.do("hold", messageKey=held)
+    mixed = source.publish(
+        "m", targetConsumerId="c1", targetFallbackMs=70_000, ttlMs=80_000, orderingKey="k",
+        deliverAt=source.hands.wall_ms + 9_000,
+    )  # fmt: skip
+    dead = source.publish("d")
+    lease = source.do("consume_next", queue="d")["lease"]["leaseId"]
+    source.do("nack", messageKey=dead, leaseId=lease, requeue=False, reason="no")
+    apart = source.publish("e")
+    lease = source.do("consume_next", queue="e")["lease"]["leaseId"]
+    source.do("nack", messageKey=apart, leaseId=lease, requeue=False, reason="no")
+    source.do("quarantine_dlq", messageKey=apart)
+    assert source.do("consume_next", queue="d.dlq")["message"]["messageKey"] == dead
+    expected = told(steady(quietly(source)))[1]
+    target.hands.wall_ms = source.hands.wall_ms
+    assert target.do("import_state", **transfer(steady(quietly(source))))["messages"] == 4
+    assert told(steady(quietly(target)))[1] == expected
+    assert {key: one["state"] for key, one in expected.items()} == {
+        held: "held",
+        mixed: "delayed",
+        dead: "dead",
+        apart: "dead",
+    }
+    assert expected[apart]["phase"] == "quarantined"
+    assert target.store.get(dead).lease_id == ""  # type: ignore[union-attr]
+    assert target.do("publish", queue="q", message="again", deduplicationKey="one")["duplicate"] is True
+    assert target.do("unhold", messageKey=held)["state"] == "delayed"
+    target.hands.pass_ms(75_000)
+    assert target.do("consume_next", queue="m")["message"]["messageKey"] == mixed  # whoever asks, behind its fallback
+
+
+def test_a_claim_that_another_message_makes_stays_its_own(make_bench: Callable[..., Bench]) -> None:
+    source, target = make_bench().open(), make_bench().open()
+    for bench in (source, target):
+        bench.do("set_policy", queue="q", policy={"deduplication": {"mode": "while-present"}})
+    target.publish("q", message="somebody else's id")
+    first = target.publish("q", deduplicationKey="one")
+    source.publish("q", deduplicationKey="one")
+    assert target.do("import_state", **transfer(steady(quietly(source))))["messages"] == 1
+    assert target.do("publish", queue="q", message="again", deduplicationKey="one")["messageKey"] == first
 
 
 def test_who_waits_for_a_message_gets_one_that_is_imported(make_bench: Callable[..., Bench]) -> None:
@@ -143,6 +223,15 @@ FAILURE = {"reasonCode": "REJECTED", "reasonMessage": "", "attempt": 1, "consume
         ({"priority": "high"}, "priority"),
         ({"dueEngineMs": -1}, "dueEngineMs"),
         ({"attempt": 1.5}, "attempt"),
+        ({"bytes": "9"}, "bytes"),
+        ({"reason": 7}, "reason"),
+        ({"expiresEngineMs": -1}, "expiresEngineMs"),
+        ({"target": "c", "fallbackEngineMs": 1.5}, "fallbackEngineMs"),
+        ({"fallbackEngineMs": 5}, "no target"),
+        ({"deliverAtMs": "tomorrow"}, "deliverAtMs"),
+        ({"orderingKey": 7}, "orderingKey"),
+        ({"claim": {"name": "x"}}, "claim must be"),
+        ({"phase": "asleep"}, "phase must be"),
         ({"attempt": True}, "attempt"),
         ({"history": {}}, "history"),
         ({"history": [FAILURE] * 33}, "history"),

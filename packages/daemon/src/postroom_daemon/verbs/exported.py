@@ -12,9 +12,10 @@ from postroom_common.protocol import HISTORY_LIMIT, TEXT_LIMIT, ErrorCode, State
 
 from ..policies import override_to_wire
 from ..records import Entry, QueueRecord, entry_from_json
+from .endings import QUARANTINED
 
 #: Kinds of the names of a message and of a failure, with what is said of them.
-_TEXTS: Final = ("key", "queue", "state", "target", "lease", "consumer", "phase")
+_TEXTS: Final = ("key", "queue", "state", "target", "lease", "consumer", "phase", "reason", "orderingKey", "claim")
 _NUMBERS: Final = (
     "published",
     "createdMs",
@@ -25,6 +26,10 @@ _NUMBERS: Final = (
     "leasedEngineMs",
     "diedEngineMs",
     "failures",
+    "bytes",
+    "expiresEngineMs",
+    "fallbackEngineMs",
+    "deliverAtMs",
 )
 #: What every key begins with.
 _KEY: Final = message_key("", "").removesuffix(":")
@@ -93,6 +98,10 @@ def exported_message(data: Any) -> Exported:
         raise _wrong(what, f"the key does not begin with {_KEY!r} and the queue of its birth, or has no id")
     if data.get("state") not in list(State):
         raise _wrong(what, f"state must be one of {', '.join(State)}")
+    if data.get("phase", "") not in ("", QUARANTINED):
+        raise _wrong(what, f"phase must be {QUARANTINED!r}, or not be there")
+    if data.get("fallbackEngineMs") and not data.get("target"):
+        raise _wrong(what, "fallbackEngineMs is when its target ends, and it has no target")
     entry = entry_from_json({"published": 0, "createdEngineMs": 0, **data})
     return Exported(entry, _history(data, what), _body(data, what))
 

@@ -16,7 +16,7 @@ from postroom_common.protocol import ErrorCode, ReasonCode, State
 
 from ..context import Context, Decision, Draft
 from ..fields import Fields
-from ..records import Entry, QueueRecord
+from ..records import Entry, QueueRecord, claim_fact
 from .creation import queue_created
 from .exported import Exported, exported_message, exported_queue
 
@@ -28,13 +28,16 @@ _UNTOLD: Final = {
     "failedAtMs": 0,
     "attempt": 0,
 }
+#: States in which the time that a message is due still counts.
+_WAITING: Final = (State.DELAYED, State.HELD)
 
 
 def import_state(context: Context, fields: Fields) -> Decision:
     """Take over queues and messages as ``read_state`` shows them. What is there already is left as it is, and counted.
 
     A queue that is there keeps its policy and its pauses. A message that was leased is ready: the lease was another
-    root's. Raises ``CommandError``: ERR_STORAGE_FULL, ERR_INVALID_REQUEST for what is no queue or message.
+    root's; a dead letter that was leased is an ordinary one.
+    Raises ``CommandError``: ERR_STORAGE_FULL, ERR_INVALID_REQUEST for what is no queue or message.
     """
     if not context.vitals.room_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take other messages")
@@ -95,48 +98,75 @@ class _Teller:
             self.queues += 1
         self._made.add(entry.key)
         self.messages += 1
-        self._publish(message)
-        failures = message.history or ([_UNTOLD] if entry.state is State.DEAD else [])
-        for failure in failures[:-1]:
-            self._fail(entry, failure, EventType.RETRIED)
-        if failures:
-            self._last_failure(entry, failures[-1])
-        if entry.state is not State.DEAD and entry.attempt > (failures[-1]["attempt"] if failures else 0):
-            at = self._here(entry.leased_at)
+        failures = message.history
+        if not failures and entry.state is State.DEAD:
+            failures = [_UNTOLD | {"attempt": entry.attempt} | ({"reasonCode": entry.reason} if entry.reason else {})]
+        due = self._here(entry.due) if entry.state in _WAITING else 0
+        waits = due > self._context.now.engine
+        self._publish(message, due if waits and not failures else 0)
+        again = self._fail_all(entry, failures, due)
+        told = failures[-1]["attempt"] if failures and not again else 0
+        if entry.state is not State.DEAD and entry.attempt > told:
+            again = True
+            at = self._here(entry.leased_at or entry.created)
             lease = self._lease(entry, entry.attempt + 1, entry.consumer_id, at)  # given back, it does not count
             self._about(EventType.RELEASED, entry, engineMs=at, lease=lease, attempt=entry.attempt)
+        if waits and again:  # it was delayed anew
+            self._about(EventType.HELD, entry)
+            self._about(EventType.UNHELD, entry, dueEngineMs=due)
+        if entry.state is State.HELD:
+            self._about(EventType.HELD, entry)
 
-    def _publish(self, message: Exported) -> None:
-        entry, now = message.entry, self._context.now
+    def _publish(self, message: Exported, due: int) -> None:
+        """Its publishing, to be ready when it is ``due`` (0: at once)."""
+        entry = message.entry
         facts: Draft = {"engineMs": self._here(entry.created), "wallMs": entry.created_wall}
-        if entry.priority:
-            facts["priority"] = entry.priority
-        due = self._here(entry.due)
-        if entry.state is State.DELAYED and not message.history and due > now.engine:
-            facts["dueEngineMs"] = due
-        if entry.target:
-            facts["target"] = entry.target
+        told = {
+            "priority": entry.priority,
+            "dueEngineMs": due,
+            "target": entry.target,
+            "expiresEngineMs": self._end(entry.expires),
+            "fallbackEngineMs": self._end(entry.fallback),
+            "deliverAtMs": entry.due_wall,
+            "orderingKey": entry.order_key,
+        }
+        facts |= {name: value for name, value in told.items() if value}
+        if entry.claim and self._claimable(entry):
+            facts["claim"] = {"name": entry.claim}
         self._about(EventType.PUBLISHED, entry, **facts, message=orjson.Fragment(message.body))
 
-    def _last_failure(self, entry: Entry, failure: dict[str, Any]) -> None:
-        if entry.state is State.DEAD:
-            self._fail(entry, failure, EventType.DIED)
-        elif entry.attempt < failure["attempt"]:  # it was dead, and was reprocessed
-            self._fail(entry, failure, EventType.DIED)
-            self._about(EventType.REPROCESSED, entry)
-        else:
-            self._fail(entry, failure, EventType.RETRIED)
+    def _claimable(self, entry: Entry) -> bool:
+        """Whether its claim is made by no message that is here."""
+        kept = self._context.store.fact(claim_fact(entry.queue, entry.claim))
+        return kept is None or 0 < kept["untilEngineMs"] <= self._context.now.engine
 
-    def _fail(self, entry: Entry, failure: dict[str, Any], type_: EventType) -> None:
-        """A delivery, and how it failed. The last one may still wait for its retry."""
+    def _fail_all(self, entry: Entry, failures: list[dict[str, Any]], due: int) -> bool:
+        """Its failed attempts. Whether it was brought back from the dead behind the last of them."""
+        back = False
+        following = [*(failure["attempt"] for failure in failures[1:]), entry.attempt]
+        for number, (failure, after) in enumerate(zip(failures, following, strict=False), 1):
+            last = number == len(failures)
+            if last and entry.state is State.DEAD:
+                at = self._here(entry.dead_at) if entry.dead_at else self._here_of_wall(failure["failedAtMs"])
+                phase = {"phase": entry.phase} if entry.phase else {}
+                self._fail(entry, failure, EventType.DIED, at, **phase)
+                break
+            at = self._here_of_wall(failure["failedAtMs"])
+            back = after < failure["attempt"] or failure["attempt"] == 0  # attempts are counted anew
+            if back:
+                self._fail(entry, failure, EventType.DIED, at)
+                expires = self._end(entry.expires)
+                self._about(EventType.REPROCESSED, entry, **({"expiresEngineMs": expires} if expires else {}))
+            else:
+                self._fail(entry, failure, EventType.RETRIED, at, dueEngineMs=max(at, due) if last else at)
+        return back
+
+    def _fail(self, entry: Entry, failure: dict[str, Any], type_: EventType, at: int, **facts: Any) -> None:
+        """How a delivery failed; or how it died without any. It is delivered before where it must have been."""
         told = {name: failure[name] for name in failure if name != "failedAtMs"}
-        wall = failure["failedAtMs"]
-        at = self._here(entry.dead_at) if type_ is EventType.DIED and entry.dead_at else self._here_of_wall(wall)
-        lease = self._lease(entry, max(1, failure["attempt"]), failure["consumerId"], at)
-        facts: Draft = {"engineMs": at, "wallMs": wall, "lease": lease, "failure": told}
-        if type_ is EventType.RETRIED:
-            facts["dueEngineMs"] = max(at, self._here(entry.due)) if entry.state is State.DELAYED else at
-        self._about(type_, entry, **facts)
+        if failure["attempt"]:
+            facts["lease"] = self._lease(entry, failure["attempt"], failure["consumerId"], at)
+        self._about(type_, entry, engineMs=at, wallMs=failure["failedAtMs"], failure=told, **facts)
 
     def _lease(self, entry: Entry, attempt: int, consumer: str, at: int) -> str:
         """A delivery, which the event behind it ends. Its lease."""
@@ -149,6 +179,10 @@ class _Teller:
     def _here(self, engine: int) -> int:
         """An engine time there, as one of here; what was before the beginning is the beginning."""
         return max(0, engine + self._shift)
+
+    def _end(self, engine: int) -> int:
+        """As ``_here``, for a time that is never where it is 0."""
+        return max(1, self._here(engine)) if engine else 0
 
     def _here_of_wall(self, wall: int) -> int:
         now = self._context.now
