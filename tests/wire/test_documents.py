@@ -179,8 +179,8 @@ def bring_about_what_operators_ask_for(daemon: Daemon) -> None:
     times = {"retry": {"limit": 1}, "deduplication": {"mode": "window", "windowSec": 0.001}}
     daemon.ask("set_policy", queue="operated", policy=times)
     daemon.ask("set_schedule", name="tick", queue="operated", cron="@every 1s", message={"a": 1})
-    several: dict[str, Any] = {"targetConsumerId": "nobody", "targetFallbackMs": 1, "deduplicationKey": "d", "orderingKey": "o"}
-    several |= {"ttlMs": 60000, "correlationId": "c"}
+    several: dict[str, Any] = {"targetConsumerId": "nobody", "targetFallbackMs": 1, "ttlMs": 60000}
+    several |= {"deduplicationKey": "d", "orderingKey": "o", "correlationId": "c"}
     key = daemon.ask("publish", queue="operated", **several)["messageKey"]
     for delay in ({}, {"deliverAt": 32503680000000}):
         held = daemon.ask("publish", queue="operated", message="x", replyTo="r", **delay)["messageKey"]
