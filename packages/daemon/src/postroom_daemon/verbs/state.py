@@ -19,7 +19,7 @@ from ..stores.base import BodyLost, Store
 PAGE_BYTES: Final = 1024 * 1024
 #: The same while the disk has less than its reserve, of which the answer takes some.
 SMALL_PAGE_BYTES: Final = 16 * 1024
-_PARTS: Final = ("head", "queues", "facts", "messages")
+_PARTS: Final = ("head", "queues", "messages", "facts")
 
 
 def read_state(context: Context, fields: Fields) -> Decision:
