@@ -96,7 +96,7 @@ def _delivery_is_over(sent: Sent, events: list[Event]) -> bool:
     if sent.command != "consume_next" or not sent.data.get("message"):
         return False
     lease_id = sent.data["lease"]["leaseId"]
-    return any(event["type"] in _LEASE_ENDS and event["lease"] == lease_id for event in events)
+    return any(event["type"] in _LEASE_ENDS and event.get("lease") == lease_id for event in events)
 
 
 def _essence(answer: dict[str, Any]) -> Any:
