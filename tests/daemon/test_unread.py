@@ -131,3 +131,10 @@ def test_looks_in_vain_count_in_a_row_only() -> None:
     unread.forget("key")
     assert not any(unread.note("key", LOOKS_MS) for _ in range(LOOKS))
     assert unread.note("key", 2 * LOOKS_MS)
+
+
+def test_a_message_that_was_given_up_and_is_brought_back_is_looked_at_anew() -> None:
+    unread = Unread()
+    looks = [unread.note("key", now) for now in (0, 1000, 2000, 3000, 5000)]
+    assert looks == [False, False, False, False, True]
+    assert [unread.note("key", now) for now in (6000, 7000, 8000, 9000)] == [False] * 4

@@ -20,13 +20,17 @@ class Unread:
         self._looks: dict[str, tuple[int, int]] = {}  # how many, and when the first was
 
     def note(self, key: str, now: int) -> bool:
-        """A look in vain, at the engine time ``now`` (ms). Whether the message is to be given up."""
+        """A look in vain, at the engine time ``now`` (ms). Whether the message is to be given up; it is then forgotten,
+        so that one that is brought back is looked at anew."""
         looks, since = self._looks.pop(key, (0, now))
+        looks += 1
+        if looks >= LOOKS and now - since >= LOOKS_MS:
+            return True
         if len(self._looks) >= _KEYS_LIMIT:
             del self._looks[next(iter(self._looks))]
-        self._looks[key] = (looks + 1, since)
-        return looks + 1 >= LOOKS and now - since >= LOOKS_MS
+        self._looks[key] = (looks, since)
+        return False
 
     def forget(self, key: str) -> None:
-        """The body of a message was read, or the message is given up."""
+        """The body of a message was read."""
         self._looks.pop(key, None)
