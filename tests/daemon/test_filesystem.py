@@ -408,6 +408,22 @@ def test_files_that_were_moved_anywhere_else_are_put_back_too(make_bench: MakeBe
     assert seen_in(bench) == expected_of(bench, make_bench)
 
 
+def test_a_message_that_moved_before_it_was_written_and_has_come_home_is_its_queues(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem").open()
+    key = bench.publish("other", "known").replace("other", "q").replace("-1", "-2")
+    born = bench.make("publish", queue="q", message="born")
+    bench.run(born, bench.make("move", messageKey=key, to="other"))
+    assert bench.do("status", queue="other")["metrics"]["ready"] == 2
+    bench.do("move", messageKey=key, to="q")
+    bench.stop()
+    bench.store.checkpoint()
+    bench.close()
+    bench.open()
+    assert bench.do("status", queue="q")["metrics"]["ready"] == 1
+    assert bench.do("consume_next", queue="q")["message"]["payload"] == "born"
+    assert seen_in(bench) == expected_of(bench, make_bench)
+
+
 def test_files_that_are_no_messages_are_left_alone(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     bench.publish()

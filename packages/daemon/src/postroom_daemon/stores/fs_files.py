@@ -23,6 +23,7 @@ from .fs_names import (
     id_of,
     queue_directory,
     queue_of_directory,
+    queue_of_key,
     read_entry,
     read_name,
     write_name,
@@ -254,7 +255,7 @@ class MessageFiles:
 
     def queue_of(self, key: str) -> str:
         """The queue of a message."""
-        return self.strays.get(key) or key.partition(":")[2].rpartition(":")[0]
+        return self.strays.get(key) or queue_of_key(key)
 
     def directory_of(self, key: str) -> str:
         """The directory of a message's queue."""

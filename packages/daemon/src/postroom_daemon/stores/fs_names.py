@@ -154,6 +154,11 @@ def priority_of(order: str) -> int:
     return _HIGHEST_PRIORITY - int(order, 16)
 
 
+def queue_of_key(key: str) -> str:
+    """The queue that a message was born in, where its key tells it."""
+    return key.partition(":")[2].rpartition(":")[0]
+
+
 def id_of(key: str, queue: str) -> str:
     """The part of a file's name that tells its message; ``+`` and a digest when the key cannot stand there."""
     id_ = key.rpartition(":")[2]

@@ -32,6 +32,7 @@ from .fs_names import (
     priority_of,
     queue_directory,
     queue_of_directory,
+    queue_of_key,
     read_entry,
     read_name,
 )
@@ -130,7 +131,7 @@ class Scan:
 
     def queue_of(self, key: str) -> str:
         """The queue of a message."""
-        return self.queues.get(key) or key.partition(":")[2].rpartition(":")[0]
+        return self.queues.get(key) or queue_of_key(key)
 
 
 def owners(tree: Tree, meta: str) -> dict[str, str]:
@@ -208,7 +209,9 @@ def _message_of(tree: Tree, directory: str, place: str, name: FileName, there: s
     content = read_or_nothing(tree, directory, place)
     head = fs_content.head_of(content) or {}
     key, queue = head.get("key"), head.get("queue")
-    if name.is_moved:
+    if type(key) is str and not name.key_is_inside:
+        queue = queue_of_key(key)  # the first line may have been written elsewhere, before the message came home
+    elif name.is_moved:
         line, facts = fs_content.facts_of(content, name.inside)
         queue = facts.get("queue") if line == name.inside else there
     return (key, queue) if type(key) is type(queue) is str and key and queue else ("", "")
