@@ -1,0 +1,1 @@
+"""What the console knows, and how it comes to know it. Nothing here imports a terminal library."""

@@ -1,0 +1,88 @@
+"""What was done from this console: on the screen, and in a file that only its user may read."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import orjson
+
+from .updates import Outcome, Result
+
+#: Entries that the screen keeps.
+LOG_ENTRIES: Final = 500
+
+
+class Entry(NamedTuple):
+    """An action and how it ended: ``result`` is None while it runs."""
+
+    wall_ms: int
+    verb: str
+    queue: str
+    what: str
+    result: Result | None
+    changed: int
+    text: str
+
+
+class ActionLog:
+    """Appends to a file at ``path``, made with mode 0600, if there is one. A file that takes no line is told once, in
+    ``problem``; the action goes on."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self.problem = ""
+        self.entries: deque[Entry] = deque(maxlen=LOG_ENTRIES)
+        self._running: dict[int, Entry] = {}
+
+    def begin(self, ticket: int, verb: str, queue: str, what: str) -> None:
+        """An action is sent."""
+        entry = Entry(time.time_ns() // 1_000_000, verb, queue, what, None, 0, "")
+        self._running[ticket] = entry
+        self._write(entry)
+
+    def end(self, outcome: Outcome) -> Entry | None:
+        """Its end; None for one that did not begin here."""
+        begun = self._running.pop(outcome.ticket, None)
+        if begun is None:
+            return None
+        text = f"{outcome.code} {outcome.text}".strip()
+        entry = begun._replace(
+            wall_ms=time.time_ns() // 1_000_000, result=outcome.result, changed=outcome.count, text=text
+        )
+        self.entries.append(entry)
+        self._write(entry)
+        return entry
+
+    @property
+    def running(self) -> list[Entry]:
+        """The actions that have not ended."""
+        return list(self._running.values())
+
+    def _write(self, entry: Entry) -> None:
+        if self.path is None:
+            return
+        line = {
+            "wallMs": entry.wall_ms,
+            "uid": os.geteuid(),
+            "user": os.environ.get("SUDO_USER") or os.environ.get("USER") or "",
+            "ssh": os.environ.get("SSH_CLIENT", ""),
+            "verb": entry.verb,
+            "queue": entry.queue,
+            "what": entry.what,
+            "result": entry.result.value if entry.result else "begun",
+            "count": entry.changed,
+            "text": entry.text,
+        }
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(fd, orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+            finally:
+                os.close(fd)
+        except OSError as error:
+            self.problem = f"{self.path}: {error.strerror}"

@@ -1,0 +1,174 @@
+"""What a technician can do: each action as the requests that it sends, what it will do in words, and its undoing.
+
+A plan is made of keys and names, never of rows: what moves on the screen while a dialog is open changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..i18n import tr, trn
+from .text import age, clean
+from .updates import Save, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``verb`` names it in the log, ``effect`` says what will happen. ``counts`` are requests that change nothing and
+    tell how many messages are meant, where that is not known. ``typed`` must be typed by who wants it, if it is not
+    empty. ``undo`` takes it back. At most ``rate`` messages a second."""
+
+    verb: str
+    queue: str
+    effect: str
+    steps: tuple[Step | Save, ...]
+    counts: tuple[Step, ...] = ()
+    typed: str = ""
+    undo: Plan | None = None
+    rate: float | None = None
+
+    @property
+    def is_dangerous(self) -> bool:
+        return bool(self.typed)
+
+
+def pause(queue: str, operation: str) -> Plan:
+    """Stop consuming from a queue, or publishing to it."""
+    effect = (
+        tr("Consumers of {queue} get no more messages. Those that they have may be settled.")
+        if operation == "consume"
+        else tr("Publishers to {queue} are refused (ERR_PAUSED) until it is resumed.")
+    )
+    steps = (Step("pause", {"queue": queue, "operation": operation}),)
+    return Plan("pause", queue, effect.format(queue=clean(queue)), steps, undo=_resume(queue, (operation,)))
+
+
+def resume(queue: str, operations: Sequence[str]) -> Plan:
+    """Let go on what is paused."""
+    back = tuple(Step("pause", {"queue": queue, "operation": operation}) for operation in operations)
+    undo = Plan("pause", queue, tr("{queue} is paused again.").format(queue=clean(queue)), back)
+    return replace(_resume(queue, operations), undo=undo)
+
+
+def _resume(queue: str, operations: Sequence[str]) -> Plan:
+    steps = tuple(Step("resume", {"queue": queue, "operation": operation}) for operation in operations)
+    return Plan("resume", queue, tr("{queue} goes on.").format(queue=clean(queue)), steps)
+
+
+def _to(to: str) -> dict[str, str]:
+    return {"to": to} if to else {}
+
+
+def reprocess(queue: str, keys: Sequence[str], to: str = "") -> Plan:
+    """Bring dead letters back, each by its key."""
+    steps = tuple(Step("reprocess_dlq", {"messageKey": key, **_to(to)}) for key in keys)
+    return Plan("reprocess", queue, _reprocessed(len(keys), to), steps)
+
+
+def reprocess_all(queue: str, wanted: Mapping[str, Any], to: str = "", rate: float | None = None) -> Plan:
+    """Bring all dead letters of a queue back that a filter means."""
+    payload = {"queue": queue, **({"filter": dict(wanted)} if wanted else {}), **_to(to)}
+    effect = tr("All dead letters of {queue} that fit become ready again").format(queue=clean(queue))
+    effect += f" -> {clean(to)}" if to else ""
+    return Plan(
+        "reprocess",
+        queue,
+        effect + ".",
+        (Step("reprocess_dlq", {**payload, "limit": 100 if rate else 1000}),),
+        counts=(Step("reprocess_dlq", {**payload, "dryRun": True, "limit": 1000}),),
+        rate=rate,
+    )
+
+
+def _reprocessed(count: int, to: str) -> str:
+    text = trn("{n} dead letter becomes ready again", "{n} dead letters become ready again", count)
+    return f"{text} -> {clean(to)}." if to else f"{text}."
+
+
+def drop(queue: str, keys: Sequence[str], save: Path) -> Plan:
+    """Remove dead letters for ever; they are saved to a file before."""
+    effect = trn("{n} dead letter is removed for ever.", "{n} dead letters are removed for ever.", len(keys))
+    steps = tuple(Step("drop_dlq", {"messageKey": key}) for key in keys)
+    saving = Save(save, "get_message", tuple({"messageKey": key} for key in keys), "")
+    return Plan("drop", queue, f"{effect} {_saved(save)}", (saving, *steps), typed=queue)
+
+
+def purge(queue: str, state: str, save: Path) -> Plan:
+    """Remove all messages of a queue in a state (``dead``, ``ready``, ``delayed``, ``held``) for ever; they are saved
+    to a file before."""
+    payload = {"queue": queue, "state": state, "limit": 1000}
+    asked = ({"queue": queue, "limit": 100, "fullBodies": True},)
+    saving = (
+        Save(save, "list_dlq", asked, "messages")
+        if state == "dead"
+        else Save(save, "browse", ({"queue": queue, "state": state, "limit": 100, "fullBodies": True},), "messages")
+    )
+    effect = tr("All {state} messages of {queue} are removed for ever.").format(state=state, queue=clean(queue))
+    return Plan(
+        "purge",
+        queue,
+        f"{effect} {_saved(save)}",
+        (saving, Step("purge", payload)),
+        counts=(Step("purge", {**payload, "dryRun": True}),),
+        typed=queue,
+    )
+
+
+def _saved(path: Path) -> str:
+    return tr("They are saved first, to {file}.").format(file=clean(str(path)))
+
+
+def move(queue: str, to: str, state: str = "") -> Plan:
+    """Bring the messages of a queue that wait to another one."""
+    payload = {"queue": queue, "to": to, "limit": 1000, **({"state": state} if state else {})}
+    effect = tr("All waiting messages of {queue} go to {to}.").format(queue=clean(queue), to=clean(to))
+    steps = (Step("move", payload),)
+    return Plan("move", queue, effect, steps, counts=(Step("move", {**payload, "dryRun": True}),))
+
+
+def settle(verb: str, queue: str, leases: Sequence[Mapping[str, Any]], reason: str = "") -> Plan:
+    """Extend, release or nack leases in the name of their holders. ``verb`` is ``extend``, ``release`` or ``nack``."""
+    command = {"extend": "extend_lease", "release": "release", "nack": "nack"}[verb]
+    more: dict[str, Any] = {"requeue": True, "reason": reason or "by the console"} if verb == "nack" else {}
+    steps = tuple(
+        Step(command, {"messageKey": one["messageKey"], "consumerId": one["consumerId"], **more}) for one in leases
+    )
+    effect = {
+        "extend": trn("{n} lease begins its time anew.", "{n} leases begin their time anew.", len(leases)),
+        "release": trn(
+            "{n} message goes back to its place, uncounted; its holder may still work on it.",
+            "{n} messages go back to their places, uncounted; their holders may still work on them.",
+            len(leases),
+        ),
+        "nack": trn("{n} delivery counts as failed.", "{n} deliveries count as failed.", len(leases)),
+    }[verb]
+    return Plan(verb, queue, effect, steps)
+
+
+def hold(queue: str, key: str, is_held: bool) -> Plan:
+    """Keep one message back, or let it go."""
+    verb = "unhold" if is_held else "hold"
+    effect = tr("The message may be delivered.") if is_held else tr("The message is not delivered until it is let go.")
+    undo = Plan(
+        "hold" if is_held else "unhold", queue, "", (Step("hold" if is_held else "unhold", {"messageKey": key}),)
+    )
+    return Plan(verb, queue, effect, (Step(verb, {"messageKey": key}),), undo=undo)
+
+
+def set_policy(queue: str, changes: Mapping[str, Any], before: Mapping[str, Any]) -> Plan:
+    """Change keys of a queue's own policy. ``before`` is its own policy as it was: the undoing."""
+    effect = tr("The policy of {queue} is changed: {changes}.").format(
+        queue=clean(queue), changes=clean(", ".join(f"{name} = {value}" for name, value in changes.items()))
+    )
+    undo = Plan("policy", queue, "", (Step("set_policy", {"queue": queue, "policy": dict(before)}),))
+    return Plan("policy", queue, effect, (Step("set_policy", {"queue": queue, "policy": dict(changes)}),), undo=undo)
+
+
+def lasting(plan: Plan, count: int | None) -> str:
+    """How long a plan with a rate will take; empty without one."""
+    if not plan.rate or not count:
+        return ""
+    return tr("It takes about {span}.").format(span=age(count / plan.rate * 1000))

@@ -1,0 +1,92 @@
+"""Lists as rows of cells: what a screen, a plain table and a test have in common.
+
+A column has a fixed width, or takes what is left; narrow screens leave columns out. Every text in a cell was cleaned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from .text import fit
+
+GAP = 1
+
+
+class Tone(Enum):
+    """What a text is about. A screen may show it by colour; the text itself says it as well."""
+
+    PLAIN = "plain"
+    DIM = "dim"
+    GOOD = "good"
+    WARN = "warn"
+    BAD = "bad"
+    HEAD = "head"
+
+
+class Cell(NamedTuple):
+    """A cleaned text and its tone."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+class Column(NamedTuple):
+    """``cells`` wide; ``grows`` takes what is left. Shown on screens of at least ``from_width`` cells."""
+
+    title: str
+    cells: int
+    right: bool = False
+    from_width: int = 0
+    grows: bool = False
+
+
+class Row(NamedTuple):
+    """``key`` tells the row from others, also after it has moved. ``flag`` is one character in front of it."""
+
+    key: Hashable
+    cells: tuple[Cell, ...]
+    flag: str = " "
+
+
+class Placed(NamedTuple):
+    """A column that is shown: which one of the row's cells, and how wide."""
+
+    number: int
+    cells: int
+    right: bool
+
+
+def layout(columns: Sequence[Column], width: int) -> list[Placed]:
+    """The columns that a screen of ``width`` cells shows. What is left goes to the one that grows."""
+    shown = [(index, column) for index, column in enumerate(columns) if width >= column.from_width]
+    used = sum(column.cells + GAP for _, column in shown) - GAP
+    placed = []
+    for index, column in shown:
+        cells = column.cells + (max(0, width - used) if column.grows else 0)
+        placed.append(Placed(index, cells, column.right))
+    return placed
+
+
+def head(columns: Sequence[Column], places: Sequence[Placed]) -> str:
+    """The line of the columns' titles."""
+    return (" " * GAP).join(fit(columns[place.number].title, place.cells, place.right) for place in places)
+
+
+def line(row: Row, places: Sequence[Placed]) -> list[Cell]:
+    """The cells of a row as they are drawn, each with the gap behind it."""
+    drawn = []
+    for number, place in enumerate(places, 1):
+        cell = row.cells[place.number]
+        gap = " " * GAP if number < len(places) else ""
+        drawn.append(Cell(fit(cell.text, place.cells, place.right) + gap, cell.tone))
+    return drawn
+
+
+def plain(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[str]:
+    """A table for a terminal that can do nothing, or for a file."""
+    places = layout(columns, width - 1)
+    lines = [" " + head(columns, places)]
+    lines += [row.flag + "".join(cell.text for cell in line(row, places)) for row in rows]
+    return [text.rstrip() for text in lines]

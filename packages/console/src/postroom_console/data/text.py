@@ -1,0 +1,100 @@
+"""Text for a terminal: what would steer it is shown escaped, and everything is measured in cells.
+
+Bodies, keys, names and reasons come from anybody. Each passes ``clean`` once, where a line is built from it; whatever
+draws lines may trust them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from unicodedata import category
+
+from wcwidth import wcswidth, wcwidth
+
+#: What takes the place of a text's end that has no room.
+CUT: Final = "~"
+#: Categories of characters that steer a terminal, join others, or that nobody has defined.
+_STEERING: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_SELECTORS: Final = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_UNITS: Final = ("", "k", "M", "G", "T")
+
+
+def clean(text: str) -> str:
+    """The text with each character escaped that is no visible one: control and bidi characters, joiners, selectors,
+    surrogates. ``\\x1b`` and ``\\u202e`` are shown as these six or four characters and more."""
+    if text.isprintable() and text.isascii():
+        return text
+    return "".join(map(_shown, text))
+
+
+def _shown(character: str) -> str:
+    if category(character) not in _STEERING and not _SELECTORS.match(character):
+        return character
+    number = ord(character)
+    return _SHORT.get(character) or (
+        f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+    )
+
+
+def width(text: str) -> int:
+    """The cells that a cleaned text takes."""
+    return len(text) if text.isascii() else int(wcswidth(text))
+
+
+def cut(text: str, cells: int) -> str:
+    """The text in at most so many cells. A wide character that would stand half outside is left out."""
+    if width(text) <= cells:
+        return text
+    if cells < 1:
+        return ""
+    room = cells - len(CUT)
+    if text.isascii():
+        return text[:room] + CUT
+    kept = []
+    for character in text:
+        room -= max(int(wcwidth(character)), 0)
+        if room < 0:
+            break
+        kept.append(character)
+    return "".join(kept) + CUT
+
+
+def fit(text: str, cells: int, right: bool = False) -> str:
+    """The text in exactly so many cells, at their left or ``right`` end."""
+    kept = cut(text, cells)
+    padding = " " * (cells - width(kept))
+    return padding + kept if right else kept + padding
+
+
+def figure(number: float) -> str:
+    """A number in at most five characters: ``12345``, ``123k``, ``1.2M``."""
+    return str(int(number)) if abs(number) < 100_000 else _scaled(number)
+
+
+def size(number: int) -> str:
+    """Bytes in at most five characters, by units of 1,000: ``118B``, ``2.1kB``, ``640MB``."""
+    return _scaled(number) + "B"
+
+
+def _scaled(number: float) -> str:
+    unit = 0
+    while abs(number) >= 999.5 and unit < len(_UNITS) - 1:
+        number, unit = number / 1000, unit + 1
+    return f"{number:.1f}{_UNITS[unit]}" if unit and abs(number) < 9.95 else f"{number:.0f}{_UNITS[unit]}"
+
+
+def age(milliseconds: int | float) -> str:
+    """A time span in at most five characters: ``14s``, ``4m12``, ``3h12``, ``3d04``, ``400d``. Less than none is
+    shown with a minus."""
+    seconds = int(abs(milliseconds) // 1000)
+    sign = "-" if milliseconds <= -1000 else ""
+    if seconds < 60:
+        return f"{sign}{seconds}s"
+    if seconds < 3600:
+        return f"{sign}{seconds // 60}m{seconds % 60:02d}"
+    if seconds < 86400:
+        return f"{sign}{seconds // 3600}h{seconds % 3600 // 60:02d}"
+    days = seconds // 86400
+    return f"{sign}{days}d{seconds % 86400 // 3600:02d}" if days < 100 else f"{sign}{days}d"

@@ -1,0 +1,110 @@
+"""What comes to the screen from outside: typed, in order, alike from a daemon and from a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, Protocol
+
+from .records import Record
+
+
+class Result(Enum):
+    """How an action ended. Unknown: no answer came; it may have been carried out."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The daemon answered the question that is asked under ``name``."""
+
+    name: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A question had no answer. ``code`` is the daemon's, or empty when there was none."""
+
+    name: str
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """New records of the tail, what was passed over since the last ones, and why there are none, if they cannot be
+    read."""
+
+    records: tuple[Record, ...]
+    skipped_bytes: int = 0
+    bad_lines: int = 0
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An action's end: ``count`` messages were changed. ``more`` says that it ended before all were."""
+
+    ticket: int
+    result: Result
+    count: int = 0
+    code: str = ""
+    text: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+
+
+Update = Answer | Failure | Lines | Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A request, repeated by pages where its command has them."""
+
+    command: str
+    payload: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Questions whose answers are written to a new file, one JSON object a line: the entries of ``listed`` in them,
+    page after page, or whole answers where it is empty."""
+
+    path: Path
+    command: str
+    payloads: tuple[Mapping[str, Any], ...]
+    listed: str
+
+
+class Source(Protocol):
+    """Where updates come from."""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether actions have an effect."""
+
+    def start(self) -> None:
+        """Begin to gather updates."""
+
+    def stop(self) -> None:
+        """End within a second, whatever is under way."""
+
+    def drain(self) -> list[tuple[int, Update]]:
+        """The updates since the last call, each with the time of its coming (monotonic milliseconds)."""
+
+    def want(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
+        """Ask a question now and then again and again, until ``forget``. A question of that name is replaced."""
+
+    def forget(self, name: str) -> None:
+        """Ask no more."""
+
+    def refresh(self) -> None:
+        """Ask all questions now."""
+
+    def act(self, steps: tuple[Step | Save, ...], rate: float | None = None) -> int:
+        """Carry out requests one by one, at most ``rate`` messages a second. The ticket of the ``Outcome``."""

@@ -1,0 +1,225 @@
+"""What each list shows: columns, and rows made of what is known. Pure: all times are handed in."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from ..i18n import tr
+from .model import Model, Queue
+from .records import Record
+from .rows import Cell, Column, Row, Tone
+from .text import age, clean, figure, size
+
+#: Milliseconds before a lease's end that it is marked.
+ENDING_MS: Final = 5000
+_RAMP: Final = " .:-=+*#"
+_TREND: Final = 12
+_BAR: Final = 10
+SORTS: Final = ("trouble", "name", "ready", "dead", "oldest", "rate")
+
+
+def trend(points: Iterable[float], cells: int = _TREND) -> str:
+    """The last points as characters of a ramp, scaled to the largest of them."""
+    last = list(points)[-cells:]
+    top = max(last, default=0)
+    drawn = "".join(_RAMP[round(point / top * (len(_RAMP) - 1))] if top else "." for point in last)
+    return drawn.rjust(cells)
+
+
+def state_mark(queue: Queue) -> str:
+    """How a queue is, in two characters."""
+    return "||" if queue.is_paused else "! " if any(queue.trouble) else "ok"
+
+
+def queue_columns() -> list[Column]:
+    return [
+        Column(tr("QUEUE"), 12, grows=True),
+        Column(tr("ST"), 2),
+        Column(tr("READY"), 5, right=True),
+        Column(tr("INFL"), 5, right=True),
+        Column(tr("DELAY"), 5, right=True, from_width=58),
+        Column(tr("DEAD"), 6, right=True),
+        Column(tr("OLDEST"), 6, right=True),
+        Column(tr("IN/s"), 5, right=True, from_width=64),
+        Column(tr("OUT/s"), 5, right=True, from_width=64),
+        Column(tr("TREND"), _TREND, from_width=74),
+        Column(tr("IN"), _TREND, from_width=100),
+        Column(tr("OUT"), _TREND, from_width=100),
+        Column(tr("HELD"), 5, right=True, from_width=110),
+        Column(tr("BYTES"), 6, right=True, from_width=110),
+    ]
+
+
+def queue_rows(model: Model, sort: str = "trouble", part: str = "") -> list[Row]:
+    """The queues whose name has ``part`` in it, in the order of ``sort``."""
+    wanted = part.casefold()
+    queues = [queue for queue in model.queues.values() if wanted in queue.name.casefold()]
+    return [_queue_row(queue) for queue in sorted(queues, key=lambda queue: _order(queue, sort))]
+
+
+def _order(queue: Queue, sort: str) -> tuple[Any, ...]:
+    match sort:
+        case "ready":
+            first: Any = -queue.ready
+        case "dead":
+            first = -queue.dead
+        case "oldest":
+            first = -(queue.oldest_ready_ms or -1)
+        case "rate":
+            first = -((queue.in_rate or 0) + (queue.out_rate or 0))
+        case "trouble":
+            first = tuple(not wrong for wrong in queue.trouble)
+        case _:
+            first = 0
+    return (first, queue.name)
+
+
+def _queue_row(queue: Queue) -> Row:
+    oldest = queue.oldest_ready_ms
+    paused = queue.is_paused
+    return Row(
+        queue.name,
+        (
+            Cell(clean(queue.name)),
+            Cell(state_mark(queue), Tone.WARN if paused else Tone.BAD if any(queue.trouble) else Tone.GOOD),
+            Cell(figure(queue.ready)),
+            Cell(figure(queue.inflight)),
+            Cell(figure(queue.delayed)),
+            Cell(f"{figure(queue.dead)}{'!' if queue.dead else ' '}", Tone.BAD if queue.dead else Tone.PLAIN),
+            Cell("-" if oldest is None else age(oldest) + "!" * queue.is_old, Tone.BAD if queue.is_old else Tone.PLAIN),
+            Cell(_rate(queue.in_rate)),
+            Cell(_rate(queue.out_rate)),
+            Cell(trend(queue.trend), Tone.DIM),
+            Cell(trend(queue.in_trend), Tone.DIM),
+            Cell(trend(queue.out_trend), Tone.DIM),
+            Cell(figure(queue.held)),
+            Cell(size(queue.bytes)),
+        ),
+        "!" if any(queue.trouble) else " ",
+    )
+
+
+def _rate(rate: float | None) -> str:
+    return "-" if rate is None else "0" if not rate else f"{rate:.1f}" if rate < 10 else figure(rate)
+
+
+def lease_columns() -> list[Column]:
+    return [
+        Column(tr("QUEUE"), 10, grows=True),
+        Column(tr("MESSAGE"), 8),
+        Column(tr("HOLDER"), 12, grows=False),
+        Column(tr("UID"), 5, right=True, from_width=64),
+        Column(tr("TRY"), 3, right=True),
+        Column(tr("HELD"), 6, right=True, from_width=70),
+        Column(tr("LEFT"), 6, right=True),
+        Column(tr("TIME LEFT"), _BAR + 10, from_width=58),
+    ]
+
+
+def lease_rows(model: Model, now_ms: int) -> list[Row]:
+    """The leases of the last answer, the one that ends first in front."""
+    told = model.slices.get("leases")
+    if told is None:
+        return []
+    engine_now = model.engine_now("leases", now_ms)
+    messages = sorted(told.data.get("messages", []), key=lambda message: message["leaseUntilEngineMs"])
+    return [_lease_row(message, engine_now) for message in messages]
+
+
+def _lease_row(message: Mapping[str, Any], engine_now: int) -> Row:
+    begin, end = int(message.get("leasedAtEngineMs") or 0), int(message["leaseUntilEngineMs"])
+    left = end - engine_now
+    whole = max(end - begin, 1)
+    filled = max(0, min(_BAR, round(left / whole * _BAR)))
+    word, tone = (
+        (tr("OVERDUE"), Tone.BAD) if left <= 0 else (tr("ending"), Tone.WARN) if left <= ENDING_MS else ("", Tone.PLAIN)
+    )
+    uid = message.get("uid")
+    return Row(
+        message["messageKey"],
+        (
+            Cell(clean(str(message["queue"]))),
+            Cell(short_key(message["messageKey"])),
+            Cell(clean(str(message.get("consumerId") or ""))),
+            Cell("-" if uid is None else str(uid)),
+            Cell(str(message.get("attempt", ""))),
+            Cell(age(engine_now - begin)),
+            Cell(age(left), tone),
+            Cell(f"[{'=' * filled:{_BAR}}] {word}".rstrip(), tone),
+        ),
+        "!" if tone is not Tone.PLAIN else " ",
+    )
+
+
+def short_key(key: str) -> str:
+    """The end of a message's key: what differs from its neighbours."""
+    return clean(key[-8:])
+
+
+def dead_columns() -> list[Column]:
+    return [
+        Column(tr("QUEUE"), 10),
+        Column(tr("MESSAGE"), 8),
+        Column(tr("DIED"), 8, from_width=56),
+        Column(tr("TRY"), 3, right=True),
+        Column(tr("CODE"), 11),
+        Column(tr("REASON"), 14, grows=True),
+        Column(tr("SIZE"), 6, right=True, from_width=64),
+        Column(tr("BY"), 12, from_width=76),
+    ]
+
+
+def dead_rows(letters: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Dead letters as ``list_dlq`` tells them."""
+    return [
+        Row(
+            letter["messageKey"],
+            (
+                Cell(clean(str(letter["queue"]))),
+                Cell(short_key(letter["messageKey"])),
+                Cell(moment(int(letter["dlqAt"]))),
+                Cell(str(letter.get("attempt", ""))),
+                Cell(clean(str(letter.get("reasonCode") or "")), Tone.BAD),
+                Cell(clean(str(letter.get("reason") or ""))),
+                Cell(size(int(letter.get("bytes") or 0))),
+                Cell(clean(str(letter.get("consumerId") or ""))),
+            ),
+            "Q" if letter.get("quarantined") else "L" if letter.get("leased") else " ",
+        )
+        for letter in letters
+    ]
+
+
+def record_columns() -> list[Column]:
+    return [
+        Column(tr("TIME"), 8),
+        Column(tr("WHAT"), 11),
+        Column(tr("QUEUE"), 10),
+        Column(tr("MESSAGE"), 8, from_width=56),
+        Column(tr("CLIENT"), 12, from_width=72),
+        Column(tr("DETAIL"), 16, grows=True),
+    ]
+
+
+def record_row(number: int, record: Record) -> Row:
+    """A line of the tail."""
+    tone = Tone.BAD if record.is_trouble else Tone.PLAIN if record.is_event else Tone.DIM
+    return Row(
+        number,
+        (
+            Cell(moment(record.wall_ms), Tone.DIM),
+            Cell(("" if record.is_event else ">") + clean(record.kind), tone),
+            Cell(clean(record.queue)),
+            Cell(short_key(record.key or record.request)),
+            Cell(clean(record.client), Tone.DIM),
+            Cell(record.detail, tone),
+        ),
+        "!" if record.is_trouble else " ",
+    )
+
+
+def moment(wall_ms: int) -> str:
+    """A time of day, in the zone of the technician."""
+    return time.strftime("%H:%M:%S", time.localtime(wall_ms / 1000))

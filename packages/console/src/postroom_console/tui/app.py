@@ -1,0 +1,263 @@
+"""The application: takes updates on a timer, keeps what is known, hands it to the view, and carries out plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from textual.app import App, SystemCommand
+from textual.binding import BindingType
+from textual.driver import Driver
+from textual.screen import Screen
+
+from ..data.action_log import ActionLog
+from ..data.actions import Plan
+from ..data.live import now_ms
+from ..data.model import Model
+from ..data.ring import Ring
+from ..data.text import age, clean, figure
+from ..data.updates import Answer, Failure, Lines, Outcome, Result, Source, Update
+from ..i18n import tr, trn
+from .driver import PlainDriver
+from .keys import EVERYWHERE
+from .screens.confirm import Confirm
+from .screens.dead import DeadLetters
+from .screens.health import Health
+from .screens.help import Help
+from .screens.leases import Leases
+from .screens.log import Log
+from .screens.queues import Queues
+from .screens.tail import Tail
+from .view import View
+
+DRAIN_S: Final = 0.25
+TICK_S: Final = 1.0
+QUEUES_EVERY_MS: Final = 2000
+HEALTH_EVERY_MS: Final = 4000
+
+
+class Console(App[None]):
+    """``live`` without timers is for tests, which call ``drain`` themselves; ``clock`` gives monotonic milliseconds."""
+
+    CSS_PATH = "console.tcss"
+    ENABLE_COMMAND_PALETTE = True
+    COMMAND_PALETTE_BINDING = "colon"
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (110, "-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]
+    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in EVERYWHERE]
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
+        "queues": Queues,
+        "tail": Tail,
+        "leases": Leases,
+        "dead": DeadLetters,
+        "health": Health,
+        "log": Log,
+    }
+    DEFAULT_MODE = "queues"
+
+    def __init__(
+        self,
+        source: Source,
+        name: str,
+        log: ActionLog,
+        read_only: bool = False,
+        clock: Callable[[], int] = now_ms,
+        live: bool = True,
+        driver_class: type[Driver] | None = None,
+    ) -> None:
+        super().__init__(driver_class=driver_class)
+        self.source = source
+        self.model = Model()
+        self.ring = Ring()
+        self.log_of_actions = log
+        self.read_only = read_only or not source.is_live
+        self.clock = clock
+        self.last_words = ""
+        self.skipped_bytes = 0
+        self.bad_lines = 0
+        self.tail_problem = ""
+        self.save_root = Path.cwd()
+        self._device = name
+        self._live = live
+        self._counting: dict[int, tuple[Plan, int | None]] = {}
+        self._plans: dict[int, Plan] = {}
+        self._undo: Plan | None = None
+
+    def on_mount(self) -> None:
+        self.source.want("health", "health", {}, HEALTH_EVERY_MS)
+        self.source.want("queues", "list_queues", {"limit": 500}, QUEUES_EVERY_MS)
+        self.source.start()
+        if self._live:
+            self.set_interval(DRAIN_S, self.drain)
+            self.set_interval(TICK_S, self._tick)
+
+    # --- updates ----------------------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Take what has come; nothing while the terminal has not yet shown what was drawn before."""
+        driver = self._driver
+        if isinstance(driver, PlainDriver) and driver.frames_behind:
+            return
+        updates = self.source.drain()
+        for at_ms, update in updates:
+            self._take(update, at_ms)
+        if updates:
+            self._tell()
+
+    def _take(self, update: Update, at_ms: int) -> None:
+        match update:
+            case Answer(name, data):
+                self.model.take(name, data, at_ms)
+            case Failure(name, code, text):
+                self.model.fail(code, text)
+            case Lines():
+                self.ring.add(update.records)
+                self.skipped_bytes += update.skipped_bytes
+                self.bad_lines += update.bad_lines
+                self.tail_problem = update.problem
+            case Outcome():
+                self._end(update)
+
+    def _tick(self) -> None:
+        driver = self._driver
+        if not (isinstance(driver, PlainDriver) and driver.frames_behind):
+            self._tell()
+
+    def _tell(self) -> None:
+        if isinstance(self.screen, View):
+            self.screen.tell()
+
+    @property
+    def is_stale(self) -> bool:
+        return self.model.is_stale(self.clock())
+
+    def headline(self) -> str:
+        """How the daemon is, and what is wrong, in a few words."""
+        model, now = self.model, self.clock()
+        health = model.slices.get("health")
+        told = health.data if health else {}
+        heard = model.age_ms(now)
+        if heard is None:
+            state = tr("connecting") if not model.problem else tr("DOWN")
+        elif self.is_stale:
+            state = f"{tr('STALE')} {age(heard)}"
+        else:
+            ok = told.get("status") == "ok"
+            state = tr("DRAINING") if told.get("draining") else tr("RUN") if ok else tr("DEGRADED")
+        queues = list(model.queues.values())
+        paused = sum(queue.is_paused for queue in queues)
+        dead = sum(queue.dead for queue in queues)
+        oldest = max((queue.oldest_ready_ms or 0 for queue in queues), default=0)
+        parts = [f"{clean(str(told.get('nodeId') or self._device))} {state}"]
+        parts.append(trn("{n} queue", "{n} queues", len(queues)) + (f" {paused} {tr('PAUSED')}" if paused else ""))
+        parts.append(f"{tr('dead')} {figure(dead)}{'!' if dead else ''}")
+        parts.append(f"{tr('oldest')} {age(oldest)}")
+        if self.read_only:
+            parts.append("RO")
+        if model.problem and not model.problem_code:
+            parts.append(clean(model.problem))
+        return " | ".join(parts)
+
+    def say(self, words: str) -> None:
+        """Show words in the line at the bottom."""
+        self.last_words = words
+        self._tell()
+
+    # --- actions ----------------------------------------------------------------------------------------------
+
+    def propose(self, plan: Plan) -> None:
+        """Say what a plan will do, and do it if that is confirmed."""
+        if self.read_only:
+            self.say(tr("read-only: nothing is changed from here"))
+        elif plan.counts:
+            self._counting[self.source.act(plan.counts)] = (plan, None)
+            self.say(tr("counting what fits..."))
+        else:
+            self._confirm(plan, None)
+
+    def _confirm(self, plan: Plan, count: int | None, note: str = "") -> None:
+        def answered(agreed: bool | None) -> None:
+            if not agreed:
+                self.say(tr("nothing was changed"))
+            elif plan.counts:  # what fits may have changed while the dialog was open
+                self._counting[self.source.act(plan.counts)] = (plan, count)
+            else:
+                self._carry_out(plan, count)
+
+        self.push_screen(Confirm(plan, count, note), answered)
+
+    def _carry_out(self, plan: Plan, count: int | None) -> None:
+        ticket = self.source.act(plan.steps, plan.rate)
+        self._plans[ticket] = plan
+        self.log_of_actions.begin(ticket, plan.verb, plan.queue, plan.effect)
+        self.say(f"{plan.verb} {clean(plan.queue)}...")
+
+    def _end(self, outcome: Outcome) -> None:
+        counted = self._counting.pop(outcome.ticket, None)
+        if counted:
+            self._counted(*counted, outcome)
+            return
+        plan = self._plans.pop(outcome.ticket, None)
+        entry = self.log_of_actions.end(outcome)
+        if plan is None or entry is None:
+            return
+        words = f"{plan.verb} {clean(plan.queue)} -> {tr(outcome.result.value)} {figure(outcome.count)}"
+        self.last_words = f"{words} {clean(entry.text)}".rstrip()
+        if outcome.result is Result.OK and plan.undo:
+            self._undo = plan.undo
+            self.last_words += f" ({tr('U takes it back')})"
+        if outcome.code == "ERR_FORBIDDEN":
+            self.read_only = True
+            self.last_words += f" ({tr('this user may only look')})"
+
+    def _counted(self, plan: Plan, expected: int | None, outcome: Outcome) -> None:
+        if outcome.result is not Result.OK:
+            self.last_words = f"{plan.verb}: {clean(f'{outcome.code} {outcome.text}'.strip())}"
+        elif not outcome.count:
+            self.last_words = tr("nothing fits: nothing is changed")
+        elif expected is None or outcome.count != expected:
+            self._confirm(plan, outcome.count, tr("the number has changed") if expected is not None else "")
+        else:
+            self._carry_out(plan, expected)
+
+    def action_undo(self) -> None:
+        if self._undo is None:
+            self.say(tr("there is nothing to take back"))
+            return
+        plan, self._undo = self._undo, None
+        self._carry_out(plan, None)
+
+    # --- views ------------------------------------------------------------------------------------------------
+
+    def action_view(self, name: str) -> None:
+        if isinstance(self.screen, View):
+            self.switch_mode(name)
+
+    def action_help(self) -> None:
+        if isinstance(self.screen, View):
+            self.push_screen(Help(self.screen.KEYS))
+
+    def action_filter(self) -> None:
+        if isinstance(self.screen, View):
+            self.screen.action_filter()
+
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """What the palette offers: the views, and the keys of the one that is shown."""
+        for key in EVERYWHERE:
+            if key.id.startswith("view."):
+                name = key.id.removeprefix("view.")
+                yield SystemCommand(tr(key.words), tr("go to this view"), lambda name=name: self.action_view(name))
+        if isinstance(screen, View):
+            for key in screen.KEYS:
+                if not (key.changes and self.read_only):
+                    yield SystemCommand(
+                        f"{tr(key.words)}",
+                        f"{tr('key')} {key.shown}",
+                        lambda key=key: self._run_later(screen, key.action),
+                    )
+        yield SystemCommand(tr("help"), f"{tr('key')} ?", self.action_help)
+        yield SystemCommand(tr("quit"), f"{tr('key')} q", self.exit)
+
+    def _run_later(self, screen: Screen[Any], action: str) -> None:
+        self.call_later(screen.run_action, action)

@@ -1,0 +1,40 @@
+"""The keys that work here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen
+
+from ...data.text import fit
+from ...i18n import tr
+from ..keys import BACK, EVERYWHERE, LIST, Key
+from ..widgets.line import Line
+
+
+class Help(ModalScreen[None]):
+    """The keys of a view, and those of all."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "leave", "leave")]
+
+    def __init__(self, keys: Sequence[Key]) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        parts = ((tr("HERE"), self._keys), (tr("IN LISTS"), LIST), (tr("EVERYWHERE"), (*EVERYWHERE, *BACK)))
+        lines = []
+        for title, keys in parts:
+            if keys:
+                lines += [title, *(f"  {fit(key.shown, 7)} {tr(key.words)}" for key in keys), ""]
+        with VerticalScroll(id="dialog"):
+            text = Line()
+            text.tell("\n".join(lines) + tr("esc closes this"))
+            yield text
+
+    def action_leave(self) -> None:
+        self.dismiss(None)

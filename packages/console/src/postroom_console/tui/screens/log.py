@@ -1,0 +1,60 @@
+"""What was done from this console."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+
+from ...data.action_log import Entry
+from ...data.rows import Cell, Column, Row, Tone
+from ...data.text import clean, figure
+from ...data.updates import Result
+from ...data.views import moment
+from ...i18n import tr
+from ..view import View
+from ..widgets.row_list import RowList
+
+_TONES = {Result.OK: Tone.GOOD, Result.REFUSED: Tone.BAD, Result.UNKNOWN: Tone.WARN}
+
+
+class Log(View):
+    """Each action, and how it ended; the latest in front."""
+
+    FILTERS: ClassVar[bool] = False
+
+    def compose_body(self) -> ComposeResult:
+        columns = [
+            Column(tr("TIME"), 8),
+            Column(tr("ACTION"), 9),
+            Column(tr("QUEUE"), 10),
+            Column(tr("RESULT"), 7),
+            Column(tr("NUMBER"), 6, right=True),
+            Column(tr("WHAT"), 16, grows=True),
+        ]
+        yield RowList(columns, tr("nothing was done from here"), name="log")
+
+    def tell_body(self) -> None:
+        log = self.console.log_of_actions
+        entries = [*reversed(log.running), *reversed(log.entries)]
+        rows = [_row(len(entries) - at, entry) for at, entry in enumerate(entries)]
+        self.query_one("#log", RowList).show(rows)
+
+    def summary(self) -> str:
+        log = self.console.log_of_actions
+        return clean(log.problem or (str(log.path) if log.path else ""))
+
+
+def _row(number: int, entry: Entry) -> Row:
+    result = entry.result
+    return Row(
+        number,
+        (
+            Cell(moment(entry.wall_ms), Tone.DIM),
+            Cell(entry.verb),
+            Cell(clean(entry.queue)),
+            Cell(tr(result.value) if result else tr("runs"), _TONES[result] if result else Tone.DIM),
+            Cell(figure(entry.changed)),
+            Cell(clean(entry.text or entry.what)),
+        ),
+    )

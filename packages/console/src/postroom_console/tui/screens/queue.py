@@ -1,0 +1,177 @@
+"""One queue: its messages by state, who consumes, and its policy with the origin of each value."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from ...data import actions
+from ...data.rows import Cell, Column, Row
+from ...data.text import age, clean, size
+from ...data.views import short_key
+from ...i18n import tr
+from ..keys import BACK, Key
+from ..view import View
+from ..widgets.row_list import RowList
+from .confirm import Ask, Field
+
+_STATES: Final = ("ready", "delayed", "inflight", "held", "dead")
+_KEYS: Final = (
+    Key("state", "s", "s", "state", "messages in another state"),
+    Key("hold", "h", "h", "hold", "hold or let go the message", changes=True),
+    Key("policy", "w", "w", "policy", "change the policy", changes=True),
+)
+
+
+class QueueView(View):
+    """Opened from the queues; ``esc`` goes back."""
+
+    KEYS: ClassVar[tuple[Key, ...]] = _KEYS
+    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*_KEYS, *BACK)]
+
+    def __init__(self, queue: str) -> None:
+        super().__init__()
+        self._queue = queue
+        self._state = _STATES[0]
+
+    def compose_body(self) -> ComposeResult:
+        messages = [
+            Column(tr("MESSAGE"), 8),
+            Column(tr("PRI"), 3, right=True),
+            Column(tr("TRY"), 3, right=True),
+            Column(tr("AGE"), 6, right=True),
+            Column(tr("SIZE"), 6, right=True),
+            Column(tr("BODY"), 20, grows=True),
+        ]
+        yield RowList(messages, tr("none in this state"), name="messages")
+        consumers = [
+            Column(tr("CONSUMER"), 16, grows=True),
+            Column(tr("INFL"), 5, right=True),
+            Column(tr("GIVEN"), 7, right=True),
+            Column(tr("LAST ASKED"), 10, right=True),
+        ]
+        yield RowList(consumers, tr("nobody has consumed since the daemon started"), name="consumers")
+        policy = [Column(tr("POLICY"), 30), Column(tr("VALUE"), 14), Column(tr("FROM"), 14, grows=True)]
+        yield RowList(policy, "", name="policy")
+
+    def wants(self) -> None:
+        source = self.console.source
+        page = {"queue": self._queue, "state": self._state, "limit": 200, "previewBytes": 200, **self._filter()}
+        source.want("messages", "browse", page, 3000)
+        source.want("consumers", "list_consumers", {"queue": self._queue}, 3000)
+        source.want("policy", "get_policy", {"queue": self._queue, "explain": True}, 5000)
+
+    def _filter(self) -> dict[str, Any]:
+        return {"filter": {"text": self.filter_text}} if self.filter_text else {}
+
+    def filtered(self, text: str) -> str:
+        self.filter_text = text
+        self.wants()
+        return ""
+
+    def forgets(self) -> None:
+        for name in ("messages", "consumers", "policy"):
+            self.console.source.forget(name)
+
+    def _told(self, name: str) -> Mapping[str, Any]:
+        told = self.console.model.slices.get(name)
+        return told.data if told and told.data.get("queue", self._queue) == self._queue else {}
+
+    def tell_body(self) -> None:
+        now = self.console.clock()
+        messages = self._told("messages")
+        shown = messages.get("messages", []) if messages.get("state") == self._state else []
+        self.query_one("#messages", RowList).show([_message_row(message) for message in shown])
+        engine_now = self.console.model.engine_now("consumers", now)
+        consumers = [one for one in self._told("consumers").get("consumers", []) if one["queue"] == self._queue]
+        self.query_one("#consumers", RowList).show([_consumer_row(one, engine_now) for one in consumers])
+        explained = self._told("policy").get("explanation") or {}
+        self.query_one("#policy", RowList).show([_policy_row(name, told) for name, told in sorted(explained.items())])
+
+    def summary(self) -> str:
+        queue = self.console.model.queues.get(self._queue)
+        counts = f"{queue.ready} {queue.delayed} {queue.inflight} {queue.held} {queue.dead}" if queue else "-"
+        return f"{clean(self._queue)}: {tr(self._state)} ({counts})"
+
+    def action_back(self) -> None:
+        if self.filter_text or self.query_one("#prompt").display:
+            super().action_back()
+        else:
+            self.app.pop_screen()
+
+    def action_state(self) -> None:
+        self._state = _STATES[(_STATES.index(self._state) + 1) % len(_STATES)]
+        self.wants()
+        self.tell()
+
+    def action_hold(self) -> None:
+        row = self.query_one("#messages", RowList).current
+        if row:
+            self.console.propose(actions.hold(self._queue, str(row.key), self._state == "held"))
+
+    def action_policy(self) -> None:
+        row = self.query_one("#policy", RowList).current
+        own = self._told("policy").get("override") or {}
+        name = str(row.key) if row else ""
+
+        def answered(told: dict[str, str] | None) -> None:
+            if not told or not told["name"]:
+                return
+            try:
+                value = json.loads(told["value"])
+            except ValueError:
+                value = told["value"]
+            changes: dict[str, Any] = {}
+            at = changes
+            *path, last = told["name"].split(".")
+            for part in path:
+                at = at.setdefault(part, {})
+            at[last] = value
+            self.console.propose(actions.set_policy(self._queue, changes, own))
+
+        fields = [Field("name", tr("key of the policy:"), name), Field("value", tr("new value:"))]
+        self.app.push_screen(Ask(f"{tr('POLICY')} {clean(self._queue)}", fields), answered)
+
+    def on_row_list_opened(self, event: RowList.Opened) -> None:
+        event.stop()
+        if event.row_list.id == "messages":
+            from .message import MessageView
+
+            self.app.push_screen(MessageView(str(event.row.key)))
+
+
+def _message_row(message: Mapping[str, Any]) -> Row:
+    return Row(
+        message["messageKey"],
+        (
+            Cell(short_key(message["messageKey"])),
+            Cell(str(message.get("priority", 0))),
+            Cell(str(message.get("attempt", ""))),
+            Cell(age(int(message.get("ageMs") or 0))),
+            Cell(size(int(message.get("bytes") or 0))),
+            Cell(clean(str(message.get("preview") or ""))),
+        ),
+    )
+
+
+def _consumer_row(told: Mapping[str, Any], engine_now: int) -> Row:
+    asked = told.get("lastAskedEngineMs")
+    return Row(
+        told["consumerId"],
+        (
+            Cell(clean(str(told["consumerId"]))),
+            Cell(str(told.get("inflight", 0))),
+            Cell(str(told.get("delivered", 0))),
+            Cell("-" if asked is None else age(max(engine_now - int(asked), 0))),
+        ),
+    )
+
+
+def _policy_row(name: str, told: Mapping[str, Any]) -> Row:
+    layer = str(told.get("layer", ""))
+    origin = f"{layer} {told['pattern']}" if told.get("pattern") else layer
+    return Row(name, (Cell(clean(name)), Cell(clean(json.dumps(told.get("value")))), Cell(clean(origin))))

@@ -1,0 +1,159 @@
+"""What all screens have in common: the line that tells how the daemon is, the last result, the keys, the filter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.screen import Screen
+from textual.widgets import Input
+
+from ..data.text import clean, cut
+from ..i18n import tr
+from .keys import BACK, EVERYWHERE, Key
+from .widgets.line import Line
+
+if TYPE_CHECKING:
+    from .app import Console
+
+
+class View(Screen[None]):
+    """A screen with a body of its own. ``keys`` are offered besides those that work everywhere."""
+
+    KEYS: ClassVar[tuple[Key, ...]] = ()
+    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in BACK]
+    #: Whether the view has a filter.
+    FILTERS: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter_text = ""
+
+    @property
+    def console(self) -> Console:
+        return cast("Console", self.app)
+
+    def compose(self) -> ComposeResult:
+        yield Line(name="status")
+        yield from self.compose_body()
+        yield Line(name="last")
+        prompt = Input(id="prompt", select_on_focus=False)
+        prompt.cursor_blink = False
+        yield prompt
+        yield Line(name="keys")
+
+    def compose_body(self) -> ComposeResult:
+        """The widgets between the lines."""
+        raise NotImplementedError
+
+    def on_mount(self) -> None:
+        self.query_one("#prompt", Input).display = False
+        self.tell()
+
+    def on_screen_resume(self) -> None:
+        self.wants()
+        self.tell()
+
+    def on_screen_suspend(self) -> None:
+        self.forgets()
+
+    def on_resize(self) -> None:
+        self.tell()
+
+    # --- for the views ----------------------------------------------------------------------------------------
+
+    def wants(self) -> None:
+        """Ask for what this view shows, from now on."""
+
+    def forgets(self) -> None:
+        """Ask no more."""
+
+    def tell_body(self) -> None:
+        """Bring the body up to date with what is known."""
+
+    def filtered(self, text: str) -> str:
+        """Use a filter; the text that is wrong with it, or nothing."""
+        return ""
+
+    def summary(self) -> str:
+        """A few words about what is shown, for the line at the top."""
+        return ""
+
+    # --- all the same -----------------------------------------------------------------------------------------
+
+    def tell(self) -> None:
+        """Bring all of the screen up to date with what is known."""
+        if not self.is_mounted or not self.query("#status"):
+            return
+        width = self.size.width
+        console = self.console
+        words = [" " + console.headline(), self.summary()]
+        if self.filter_text:
+            words.append(f"{tr('filter')} {clean(self.filter_text)}")
+        status = self.query_one("#status", Line)
+        status.tell(cut(" | ".join(filter(None, words)), width))
+        status.set_class(console.is_stale, "stale")
+        self.set_class(console.is_stale, "stale")
+        self.query_one("#last", Line).tell(cut(" " + console.last_words, width))
+        self.query_one("#keys", Line).tell(self._keys_line(width))
+        self.tell_body()
+
+    def _keys_line(self, width: int) -> str:
+        offered = [key for key in (*self.KEYS, *EVERYWHERE) if not (key.changes and console_is_read_only(self))]
+        views = "".join(f" {key.shown}{tr(key.words)}" for key in offered if key.id.startswith("view."))
+        others = [key for key in offered if not key.id.startswith("view.")]
+        text = views + "  "
+        for key in others:
+            word = f"{key.shown} {tr(key.words)}"
+            if len(text) + len(word) + 1 <= width or key.id in ("help", "quit"):
+                text += word + "  "
+        return cut(text.rstrip(), width)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """No action that changes anything where one may only look."""
+        changing = {key.action.partition("(")[0] for key in (*self.KEYS, *EVERYWHERE) if key.changes}
+        return not (action in changing and self.console.read_only)
+
+    def action_back(self) -> None:
+        """Away from the filter's line, then from the filter."""
+        prompt = self.query_one("#prompt", Input)
+        if prompt.display:
+            self._close_prompt()
+        elif self.filter_text:
+            self._use_filter("")
+
+    def action_filter(self) -> None:
+        if self.FILTERS:
+            prompt = self.query_one("#prompt", Input)
+            prompt.value = self.filter_text
+            prompt.display = True
+            prompt.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        if event.input.id == "prompt":
+            event.stop()
+            self._use_filter(event.value.strip())
+            self._close_prompt()
+
+    def _use_filter(self, text: str) -> None:
+        problem = self.filtered(text)
+        if problem:
+            self.console.say(problem)
+        else:
+            self.filter_text = text
+        self.tell()
+
+    def _close_prompt(self) -> None:
+        self.query_one("#prompt", Input).display = False
+        self.focus_body()
+
+    def focus_body(self) -> None:
+        """Give the keys back to the list."""
+        lists = self.query("RowList")
+        if lists:
+            lists.first().focus()
+
+
+def console_is_read_only(view: View) -> bool:
+    return view.console.read_only

@@ -1,0 +1,160 @@
+"""A list of rows: cursor, marks, and only the visible lines drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual.binding import BindingType
+from textual.message import Message
+from textual.strip import Strip
+from textual.widget import Widget
+
+from ...data.rows import Cell, Column, Placed, Row, Tone, head, layout, line
+from ...data.text import cut
+from ..keys import LIST
+
+#: Cells in front of a row: cursor, and mark or flag.
+_FRONT = 2
+
+
+class RowList(Widget, can_focus=True):
+    """Shows ``rows`` under ``columns``. The cursor stays on its row's key when rows move or go."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in LIST]
+    COMPONENT_CLASSES: ClassVar[set[str]] = {f"row--{tone.value}" for tone in Tone} | {"row--cursor"}
+
+    class Opened(Message):
+        """The row under the cursor is to be opened."""
+
+        def __init__(self, row_list: RowList, row: Row) -> None:
+            super().__init__()
+            self.row_list = row_list
+            self.row = row
+
+    class Moved(Message):
+        """The cursor stands on another row."""
+
+        def __init__(self, row_list: RowList, row: Row | None) -> None:
+            super().__init__()
+            self.row_list = row_list
+            self.row = row
+
+    def __init__(self, columns: Sequence[Column], empty: str = "", name: str | None = None) -> None:
+        super().__init__(id=name)
+        self.columns = columns
+        self.rows: Sequence[Row] = ()
+        self.marks: set[Hashable] = set()
+        self._empty = empty
+        self._cursor = 0
+        self._top = 0
+        self._places: list[Placed] = []
+        self._width = -1
+
+    # --- what is shown ----------------------------------------------------------------------------------------
+
+    def show(self, rows: Sequence[Row], empty: str | None = None) -> None:
+        """Show other rows."""
+        before = self.current
+        if empty is not None:
+            self._empty = empty
+        if rows == self.rows and rows:
+            return
+        self.rows = rows
+        keys = [row.key for row in rows]
+        if before and before.key in keys:
+            self._cursor = keys.index(before.key)
+        self.marks &= set(keys)
+        self._clamp()
+        self.refresh()
+        if (self.current and self.current.key) != (before and before.key):
+            self.post_message(self.Moved(self, self.current))
+
+    @property
+    def current(self) -> Row | None:
+        """The row under the cursor."""
+        return self.rows[self._cursor] if self._cursor < len(self.rows) else None
+
+    @property
+    def chosen(self) -> list[Row]:
+        """The marked rows; without any, the one under the cursor."""
+        marked = [row for row in self.rows if row.key in self.marks]
+        return marked or ([self.current] if self.current else [])
+
+    @property
+    def _height(self) -> int:
+        return max(1, self.size.height - 1)
+
+    def _clamp(self) -> None:
+        self._cursor = max(0, min(self._cursor, len(self.rows) - 1))
+        self._top = max(0, min(self._top, len(self.rows) - self._height, self._cursor))
+        self._top = max(self._top, self._cursor - self._height + 1)
+
+    def on_resize(self) -> None:
+        self._clamp()
+
+    # --- drawing ----------------------------------------------------------------------------------------------
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        if width != self._width:
+            self._width = width
+            self._places = layout(self.columns, width - _FRONT)
+        if y == 0:
+            return self._strip([Cell(" " * _FRONT + head(self.columns, self._places), Tone.HEAD)], width)
+        number = self._top + y - 1
+        if number < len(self.rows):
+            return self._row_strip(self.rows[number], number == self._cursor, width)
+        text = f"  {self._empty}" if not self.rows and y == 2 else ""
+        return self._strip([Cell(cut(text, width), Tone.DIM)], width)
+
+    def _row_strip(self, row: Row, is_current: bool, width: int) -> Strip:
+        front = (">" if is_current else " ") + ("*" if row.key in self.marks else row.flag)
+        return self._strip([Cell(front), *line(row, self._places)], width, is_current and self.has_focus)
+
+    def _strip(self, cells: Sequence[Cell], width: int, is_current: bool = False) -> Strip:
+        segments = [Segment(cell.text, self._style(cell.tone)) for cell in cells]
+        strip = Strip(segments).adjust_cell_length(width, self._style(Tone.PLAIN))
+        return strip.apply_style(self.get_component_rich_style("row--cursor", partial=True)) if is_current else strip
+
+    def _style(self, tone: Tone) -> Style:
+        return self.get_component_rich_style(f"row--{tone.value}")
+
+    # --- keys -------------------------------------------------------------------------------------------------
+
+    def _go(self, number: int) -> None:
+        before = self._cursor
+        self._cursor = number
+        self._clamp()
+        if self._cursor != before:
+            self.refresh()
+            self.post_message(self.Moved(self, self.current))
+
+    def action_move(self, step: int) -> None:
+        self._go(self._cursor + step)
+
+    def action_page(self, step: int) -> None:
+        self._go(self._cursor + step * self._height)
+
+    def action_first(self) -> None:
+        self._go(0)
+
+    def action_last(self) -> None:
+        self._go(len(self.rows) - 1)
+
+    def action_mark(self) -> None:
+        if self.current:
+            self.marks ^= {self.current.key}
+            self._go(self._cursor + 1)
+            self.refresh()
+
+    def action_mark_all(self) -> None:
+        keys = {row.key for row in self.rows}
+        self.marks = set() if self.marks == keys else keys
+        self.refresh()
+
+    def action_open(self) -> None:
+        if self.current:
+            self.post_message(self.Opened(self, self.current))
