@@ -156,12 +156,14 @@ def _path(word: str) -> Test:
 
 def _values(value: Any, steps: list[str | int]) -> Iterator[Any]:
     for step in steps:
-        try:
-            value = value[step] if type(value) is (dict if type(step) is str else list) else None
-        except (KeyError, IndexError):
+        fits = (
+            isinstance(value, dict) and step in value
+            if isinstance(step, str)
+            else isinstance(value, list) and step < len(value)
+        )
+        if not fits:
             return
-        if value is None:
-            return
+        value = value[step]
     yield value
 
 
