@@ -195,10 +195,10 @@ def dead_rows(letters: Sequence[Mapping[str, Any]]) -> list[Row]:
 def record_columns() -> list[Column]:
     return [
         Column(tr("TIME"), 8),
-        Column(tr("WHAT"), 11),
+        Column(tr("WHAT"), 12),
         Column(tr("QUEUE"), 10),
         Column(tr("MESSAGE"), 8, from_width=56),
-        Column(tr("CLIENT"), 12, from_width=72),
+        Column(tr("CLIENT"), 14, from_width=96),
         Column(tr("DETAIL"), 16, grows=True),
     ]
 

@@ -111,7 +111,7 @@ class RowList(Widget, can_focus=True):
         return self._strip([Cell(cut(text, width), Tone.DIM)], width)
 
     def _row_strip(self, row: Row, is_current: bool, width: int) -> Strip:
-        front = (">" if is_current else " ") + ("*" if row.key in self.marks else row.flag)
+        front = (">" if is_current and self.can_focus else " ") + ("*" if row.key in self.marks else row.flag)
         return self._strip([Cell(front), *line(row, self._places)], width, is_current and self.has_focus)
 
     def _strip(self, cells: Sequence[Cell], width: int, is_current: bool = False) -> Strip:
