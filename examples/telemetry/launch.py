@@ -1,8 +1,8 @@
 """Starts a daemon with the telemetry example feeding it, shows what flows, and stops all of it again.
 
-With a terminal it shows a table until Ctrl-C. Without one it runs for --seconds (10), prints a summary and ends with
-status 0, or with 1 if nothing flowed. If one of the programs ends by itself, it says which, and why. What it leaves
-in the root directory, messages and logs, is there for the next start.
+With a terminal it opens the console, until that is left by q. Without one it runs for --seconds (10), prints a summary
+and ends with status 0, or with 1 if nothing flowed. If one of the programs ends by itself, it says which, and why. What
+it leaves in the root directory, messages and logs, is there for the next start.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from postroom_client import Client, PostroomError
-from watch import Journal, cut, draw, event_line, look, printable, queue_table
+from postroom_console.data.text import clean
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
@@ -29,9 +28,6 @@ READY_WITHIN_S = 30.0
 STOP_WITHIN_S = 10.0
 LOG_LINES = 15
 LINE_CELLS = 120
-QUEUE = "telemetry"
-SHOWN_LETTERS = 5
-LETTERS_PAGE = 1000
 #: Low on purpose, in percent of all processors: the start of one interpreter on one of them is more.
 BUSY_PERCENT = round(4 / (os.cpu_count() or 1), 2)
 
@@ -85,39 +81,7 @@ class Program:
     def _log_end(self) -> str:
         text = self.log.read_bytes()[self._log_start :].decode("utf-8", "replace")
         lines = text.splitlines()[-LOG_LINES:]
-        return "\n".join("    " + printable(line) for line in lines) or "    (empty)"
-
-
-class DeadLetters:
-    """The latest dead letters of a queue. A look goes on where the last full page ended."""
-
-    def __init__(self, queue: str, page: int = LETTERS_PAGE) -> None:
-        self._queue = queue
-        self._page = page
-        self._after = ""
-        self._before: list[dict[str, Any]] = []
-
-    def latest(self, client: Client) -> list[dict[str, Any]]:
-        """At most ``SHOWN_LETTERS``, the latest last."""
-        while True:
-            page = client.list_dlq(self._queue, limit=self._page, after=self._after, preview_bytes=0)
-            letters = page["messages"]
-            if page.get("next"):
-                self._before = [*self._before, *letters][-SHOWN_LETTERS:]
-                self._after = page["next"]
-            elif self._after and not letters:  # they were taken out: what went before may be gone as well
-                self._after, self._before = "", []
-            else:
-                return [*self._before, *letters][-SHOWN_LETTERS:]
-
-
-def letter_lines(letters: list[dict[str, Any]]) -> list[str]:
-    """The part of the screen that tells of dead letters."""
-    lines = ["DEAD is meant: these are what inspector.py rejects.", ""]
-    if not letters:
-        return [*lines, "NO DEAD LETTERS: every reading was in range"]
-    lines.append(f"DEAD LETTERS OF {QUEUE} (the latest {SHOWN_LETTERS})")
-    return lines + [printable(f"{letter['reasonCode']}: {letter['reason']}") for letter in letters]
+        return "\n".join("    " + clean(line) for line in lines) or "    (empty)"
 
 
 def own_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -139,14 +103,13 @@ def main() -> None:
     try:
         start_all(programs, root, options.python)
         with Client(str(root / "ipc"), client_id=f"launch-{os.getpid()}", timeout=5) as client:
-            journal = Journal(root / "journal")
-            if sys.stdout.isatty() and options.seconds is None:
-                show_until_interrupted(client, journal, root, programs)
+            if sys.stdin.isatty() and sys.stdout.isatty() and options.seconds is None:
+                show_until_left(root, programs)
             else:
-                run_for(10.0 if options.seconds is None else options.seconds, client, journal, programs)
+                run_for(10.0 if options.seconds is None else options.seconds, client, root, programs)
     except KeyboardInterrupt:
         print()
-    except (Ended, PostroomError, OSError) as error:
+    except (Ended, PostroomError, OSError, subprocess.SubprocessError) as error:
         problem = str(error)
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # stopping is short, and is not interrupted
@@ -197,9 +160,7 @@ def start_all(programs: list[Program], root: Path, python: str | None) -> None:
     print(f"start: sensor.py runs on {old or sys.executable}", file=sys.stderr)
     if old is None:
         print("start: no Python 2.7 found to show it on", file=sys.stderr)
-    print(
-        f"start: inspector.py rejects cpu above {BUSY_PERCENT} %, so that work shows as dead letters", file=sys.stderr
-    )
+    print(f"start: inspector.py rejects cpu above {BUSY_PERCENT} %: its dead letters are meant", file=sys.stderr)
     # The sensor comes first: what the start of the others costs is its first reading of the processor.
     for name, interpreter, arguments in (
         ("sensor", old, []),
@@ -253,29 +214,32 @@ def older_python() -> str | None:
     return find.stdout.strip() or None
 
 
-def show_until_interrupted(client: Client, journal: Journal, root: Path, programs: list[Program]) -> None:
-    dead = DeadLetters(QUEUE)
-    while True:
-        for program in programs:
-            program.check()
-        below = letter_lines(dead.latest(client))
-        draw(look(client, journal, root, "Ctrl-C stops all of it", below))
-        time.sleep(1)
+def console(root: Path, *arguments: str) -> list[str]:
+    return [str(Path(sys.executable).with_name("postroom-console")), "--root", str(root), *arguments]
 
 
-def run_for(seconds: float, client: Client, journal: Journal, programs: list[Program]) -> None:
+def show_until_left(root: Path, programs: list[Program]) -> None:
+    """The console on this terminal, until it is left or one of the programs ends."""
+    screen = subprocess.Popen(console(root), env=own_environment(os.environ))
+    try:
+        while screen.poll() is None:
+            for program in programs:
+                program.check()
+            time.sleep(0.2)
+    finally:
+        if screen.poll() is None:
+            screen.terminate()
+            screen.wait(STOP_WITHIN_S)
+
+
+def run_for(seconds: float, client: Client, root: Path, programs: list[Program]) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         for program in programs:
             program.check()
         time.sleep(0.2)
-    journal.read()
-    print("\n".join(queue_table(client.list_queues()["queues"], LINE_CELLS)))
-    letters = DeadLetters(QUEUE).latest(client)
-    print("\n".join(cut(line, LINE_CELLS) for line in letter_lines(letters)))
-    print("\nLAST EVENTS")
-    for event in list(journal.last)[-10:]:
-        print(event_line(event))
+    sys.stdout.flush()
+    subprocess.run(console(root, "--once", "--width", str(LINE_CELLS)), env=own_environment(os.environ), check=True)
     commands = client.metrics()["commands"]
     counts = ", ".join(f"{commands.get(name, 0)} {name}" for name in ("publish", "consume", "ack", "nack"))
     print(f"\nIn {seconds:.0f} s: {counts}")

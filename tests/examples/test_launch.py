@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import SHOWN_LETTERS, DeadLetters, Ended, Program, letter_lines, own_environment
+from launch import Ended, Program, own_environment
 
 LAUNCH = Path(__file__).resolve().parents[2] / "examples" / "telemetry" / "launch.py"
 PATIENCE_S = 60
@@ -61,40 +61,3 @@ def test_logs_are_appended_and_the_end_that_is_told_is_of_this_start(tmp_path):
         assert word in str(caught.value)
     assert "first" not in str(caught.value)
     assert log.read_text() == "first\nsecond\n"
-
-
-class Letters:
-    """Answers list_dlq from a list, as the daemon pages it."""
-
-    def __init__(self, count):
-        self.reasons = list(range(count))
-
-    def list_dlq(self, queue, limit, after, preview_bytes):
-        start = int(after or 0)
-        end = start + limit
-        found = [{"reasonCode": "REJECTED", "reason": str(one)} for one in self.reasons[start:end]]
-        return {"messages": found, "next": str(end) if end < len(self.reasons) else ""}
-
-
-def shown(dead, client):
-    return [int(letter["reason"]) for letter in dead.latest(client)]
-
-
-@pytest.mark.parametrize("count", [0, 3, 10, 11, 30])
-def test_the_latest_dead_letters_are_found_behind_full_pages(count):
-    client, dead = Letters(count), DeadLetters("telemetry", page=10)
-    assert shown(dead, client) == list(range(count))[-SHOWN_LETTERS:]
-    client.reasons += [count, count + 1]
-    assert shown(dead, client) == list(range(count + 2))[-SHOWN_LETTERS:]
-
-
-def test_dead_letters_that_were_reprocessed_are_no_longer_shown():
-    client, dead = Letters(25), DeadLetters("telemetry", page=10)
-    assert shown(dead, client)
-    client.reasons = [99]
-    assert shown(dead, client) == [99]
-
-
-def test_the_screen_says_that_dead_letters_are_meant():
-    assert "meant" in letter_lines([])[0]
-    assert letter_lines([{"reasonCode": "REJECTED", "reason": "hot\n"}])[-1] == "REJECTED: hot\\n"
