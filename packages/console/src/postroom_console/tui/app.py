@@ -232,6 +232,8 @@ class Console(App[None]):
 
     def action_view(self, name: str) -> None:
         if isinstance(self.screen, View):
+            for _ in self.screen_stack[1:]:  # what was opened from a view is left with it
+                self.pop_screen()
             self.switch_mode(name)
 
     def action_help(self) -> None:
