@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +21,7 @@ EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3
 EXIT_INTERRUPTED: Final = 130
 _DIRECTORY: Final = click.Path(path_type=Path)
+_RECORD_EVERY_S: Final = 0.25
 
 EPILOG: Final = (
     """Exit status: 0 done, 1 refused or failed, 2 usage, 3 no daemon answers (try again), 130 interrupted."""
@@ -36,49 +40,71 @@ EPILOG: Final = (
 @click.option("--read-only", is_flag=True, envvar="POSTROOM_CONSOLE_READ_ONLY", help="Look only: no action is offered.")
 @click.option("--lang", type=click.Choice(LANGUAGES), help="Language of the texts; by default LANG decides.")
 @click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII characters only.")
-@click.option("--record", type=_DIRECTORY, help="Write what the console sees to FILE as well. Payloads are in it.")
-@click.option("--replay", type=_DIRECTORY, help="Show what was recorded in FILE instead of a running daemon.")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write what the console sees to a new FILE as well. Bodies of messages are in it.",
+)
+@click.option(
+    "--replay",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Show what was recorded in FILE instead of a running daemon.",
+)
 @click.option("--width", type=click.IntRange(20, 1000), help="Cells of a plain table; by default the terminal's.")
 @click.version_option(package_name="postroom-console", prog_name="postroom-console")
 @click.pass_context
 def main(context: click.Context, /, **options: Any) -> None:
     """Show the queues, the traffic, the leases and the dead letters of one device, and act on them.
 
-    Without a command it opens the screen. A terminal that cannot show it gets one reading as a table.
+    Without a command it opens the screen. A terminal that cannot show it gets one reading as a table; with --record it
+    records until it is interrupted.
     """
     use_language(options["lang"] or "")
     places = find_places(options["root"], options["ipc_root"], options["journal"], options["traffic"])
     context.obj = places, options
+    is_once = options["once"] or options["as_json"]
+    if options["record"] and (options["replay"] or is_once or context.invoked_subcommand):
+        raise click.UsageError("--record goes with the screen: not with --replay, --once, --json or a command")
     if context.invoked_subcommand:
+        if options["replay"]:
+            raise click.UsageError("--replay goes with the screen, --once or --json")
         return
-    if options["once"] or options["as_json"]:
+    if is_once:
         sys.exit(_guarded(lambda: _print_once(places, options)))
     problem = _problem_of_terminal()
-    if problem:
-        click.echo(f"postroom-console: {problem}: --once, --json and watch do without a screen", err=True)
-        sys.exit(_guarded(lambda: _print_once(places, options)))
-    from .tui.run import run
-
-    sys.exit(run(places, options))
+    if not problem:
+        sys.exit(_guarded(lambda: _show(places, options)))
+    if options["record"]:
+        click.echo(f"postroom-console: {problem}: {tr('it records until it is interrupted')}", err=True)
+        sys.exit(_guarded(lambda: _record(places, options)))
+    click.echo(f"postroom-console: {problem}: {tr('--once, --json and watch do without a screen')}", err=True)
+    sys.exit(_guarded(lambda: _print_once(places, options)))
 
 
 @main.command()
 @click.argument("queue", default="")
 @click.option("--filter", "wanted", default="", help="Only records that it means; see the documentation.")
 @click.option("--json", "raw", is_flag=True, help="The lines as they stand in the files.")
+@click.option("--follow/--no-follow", default=True, help="Go on until interrupted, or end behind what is there.")
 @click.pass_context
-def watch(context: click.Context, queue: str, wanted: str, raw: bool) -> None:
-    """Print what happens line by line, in QUEUE or in all, until interrupted."""
+def watch(context: click.Context, queue: str, wanted: str, raw: bool, follow: bool) -> None:
+    """Print what happens line by line, in QUEUE or in all. It begins with the last 64 KiB of each file."""
     from .data.filters import FilterError
+    from .data.reader import Reader
     from .plain import watch as watch_on
 
     places, options = context.obj
 
     def run() -> None:
+        reader = Reader(places.journal, places.traffic)
         try:
-            watch_on(places, queue, wanted, _width(options), _write_line, raw)
+            watch_on(reader, queue, wanted, _width(options), _write_line, _warn, _is_left, raw, follow)
         except FilterError as error:
             raise click.UsageError(str(error)) from None
+        finally:
+            reader.close()
 
     sys.exit(_guarded(run))
 
@@ -88,25 +114,82 @@ def _write_line(text: str) -> None:
     sys.stdout.flush()
 
 
-def _print_once(places: Places, options: dict[str, Any]) -> None:
-    from .plain import as_json, as_table, read_once
+def _warn(text: str) -> None:
+    click.echo(f"postroom-console: {text}", err=True)
 
-    model = read_once(places)
-    if options["as_json"]:
-        sys.stdout.write(as_json(model).decode() + "\n")
+
+def _is_left() -> bool:
+    """Whether nobody reads the standard output any more: without a line to write it would not be noticed."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(told & (select.POLLERR | select.POLLNVAL) for _, told in poll.poll(0))
+
+
+def _print_once(places: Places, options: dict[str, Any]) -> None:
+    from .data.replay import Replay
+    from .plain import as_json, as_table, read_last, read_once
+
+    if options["replay"]:
+        replay = Replay(options["replay"])
+        reading = read_last(replay)
+        if replay.damaged:
+            _warn(replay.note())
+        replay.stop()
     else:
-        sys.stdout.write("\n".join(as_table(model, _width(options))) + "\n")
-    sys.stdout.flush()
+        reading = read_once(places)
+    if options["as_json"]:
+        _write_line(as_json(reading).decode())
+    else:
+        _write_line("\n".join(as_table(reading, _width(options))))
+
+
+def _show(places: Places, options: dict[str, Any]) -> None:
+    from .data.replay import Replay
+    from .tui.run import run
+
+    if options["replay"]:
+        status = run(Replay(options["replay"]), places.name, read_only=True)
+    else:
+        status = run(_source(places, options), places.name, options["read_only"])
+    if status:
+        sys.exit(status)
+
+
+def _source(places: Places, options: dict[str, Any]) -> Any:
+    from .data.live import Live
+    from .data.record import Recorder
+
+    live = Live(places.make_client, places.journal, places.traffic)
+    return Recorder(live, options["record"], places.name) if options["record"] else live
+
+
+def _record(places: Places, options: dict[str, Any]) -> None:
+    from .plain import Refused
+
+    recorder = _source(places, options)
+    recorder.want("health", "health", {}, 4000)
+    recorder.want("queues", "list_queues", {"limit": 500}, 2000)
+    recorder.start()
+    try:
+        while not recorder.problem:
+            recorder.drain()
+            time.sleep(_RECORD_EVERY_S)
+        raise Refused(recorder.note())
+    finally:
+        recorder.stop()
 
 
 def _width(options: dict[str, Any]) -> int:
     return int(options["width"] or shutil.get_terminal_size((80, 24)).columns)
 
 
-def _guarded(work: Any) -> int:
+def _guarded(work: Callable[[], None]) -> int:
     """Run what writes to the standard output; the exit status."""
+    from .data.record import RecordingError
     from .plain import Refused, Unreachable
 
+    if sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
+        sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
         work()
     except KeyboardInterrupt:
@@ -115,10 +198,13 @@ def _guarded(work: Any) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes once more
         return 0
     except Unreachable as error:
-        click.echo(f"postroom-console: {error}", err=True)
+        _warn(str(error))
         return EXIT_UNREACHABLE
-    except (Refused, OSError) as error:
-        click.echo(f"postroom-console: {error}", err=True)
+    except (Refused, RecordingError) as error:
+        _warn(str(error))
+        return EXIT_FAILED
+    except OSError as error:
+        _warn(": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))))
         return EXIT_FAILED
     return 0
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import orjson
 
-from .data.filters import compile_filter
+from .data.filters import Filter
 from .data.link import Link
-from .data.live import Live, now_ms
+from .data.live import now_ms
 from .data.model import Model
+from .data.reader import Reader
 from .data.records import Record
-from .data.rows import layout, line, plain
-from .data.text import age, clean, figure, size
+from .data.replay import Replay
+from .data.rows import Placed, layout, line, plain
+from .data.text import age, clean, cut, figure, size
 from .data.updates import Answer, Failure, Lines
 from .data.views import (
     dead_columns,
@@ -42,7 +44,16 @@ class Refused(Exception):
     """The daemon refused a question; the text says why."""
 
 
-def read_once(places: Places) -> Model:
+class Reading(NamedTuple):
+    """What was known at a moment: ``now_ms`` is that moment in the model's time. ``wall_ms`` is the time of day of one
+    that was recorded, else None."""
+
+    model: Model
+    now_ms: int
+    wall_ms: int | None = None
+
+
+def read_once(places: Places) -> Reading:
     """One reading of everything. Raises ``Unreachable`` and ``Refused``."""
     link = Link(places.make_client, lambda: False)
     model = Model()
@@ -56,7 +67,7 @@ def read_once(places: Places) -> Model:
                 _take(model, link.ask(f"dead:{queue.name}", "list_dlq", letters))
     finally:
         link.close()
-    return model
+    return Reading(model, now_ms())
 
 
 def _take(model: Model, answer: Answer | Failure) -> None:
@@ -65,12 +76,30 @@ def _take(model: Model, answer: Answer | Failure) -> None:
     model.take(answer.name, answer.data, now_ms())
 
 
-def as_table(model: Model, width: int) -> Iterator[str]:
+def read_last(replay: Replay) -> Reading:
+    """What was known at a recording's end."""
+    replay.seek(replay.length_ms)
+    model = Model()
+    for at_ms, update in replay.drain():
+        if isinstance(update, Answer):
+            model.take(update.name, update.data, at_ms)
+        elif isinstance(update, Failure):
+            model.fail(update.code, update.text, at_ms)
+    return Reading(model, replay.now_ms(), replay.wall_ms + replay.now_ms())
+
+
+def as_table(reading: Reading, width: int) -> Iterator[str]:
     """A reading for people."""
-    yield cut_to(headline(model), width)
+    model = reading.model
+    if reading.wall_ms is not None:
+        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(reading.wall_ms / 1000))
+        yield cut(f"{tr('REPLAY')} {moment}", width)
+    if model.problem:
+        yield cut(clean(model.problem), width)
+    yield cut(headline(model), width)
     yield ""
     yield from plain(queue_columns(), queue_rows(model), width)
-    leases = lease_rows(model, now_ms())
+    leases = lease_rows(model, reading.now_ms)
     if leases:
         yield ""
         yield trn("{n} LEASE", "{n} LEASES", len(leases))
@@ -85,13 +114,13 @@ def as_table(model: Model, width: int) -> Iterator[str]:
 
 def letters_of(model: Model) -> list[dict[str, Any]]:
     """The dead letters of all answers."""
-    answers = [told for name, told in sorted(model.slices.items()) if name.startswith("dead:")]
+    answers = [told for name, told in sorted(model.slices.items()) if name == "dead" or name.startswith("dead:")]
     return [letter for told in answers for letter in told.data.get("messages", [])]
 
 
 def headline(model: Model) -> str:
     """One line: how the daemon is."""
-    health = model.slices["health"].data
+    health = _data(model, "health")
     queues = list(model.queues.values())
     paused = sum(queue.is_paused for queue in queues)
     dead = sum(queue.dead for queue in queues)
@@ -110,54 +139,97 @@ def headline(model: Model) -> str:
     return " | ".join(parts)
 
 
-def cut_to(text: str, width: int) -> str:
-    from .data.text import cut
+def as_json(reading: Reading) -> bytes:
+    """A reading for programs: the daemon's answers as they came, in an object whose fields are
 
-    return cut(text, width)
-
-
-def as_json(model: Model) -> bytes:
-    """A reading for programs: the daemon's answers as they came."""
+    - ``format``: 1; rises when a field changes its meaning,
+    - ``health``: the answer to ``health``,
+    - ``queues``: the entries of ``list_queues``, at most 2,000,
+    - ``inflight``: the entries of ``list_inflight``, at most 2,000,
+    - ``deadLetters``: of each queue the first 20 of ``list_dlq``, without their bodies,
+    - ``more``: which of the lists are not whole,
+    - ``asOfEvent``, ``engineNowMs``: the event and the time that ``queues`` reflects,
+    - ``recordedAtMs``: the time of day, for a reading that comes from a recording; else null.
+    """
+    model = reading.model
+    queues, leases = _data(model, "queues"), _data(model, "leases")
+    letters = letters_of(model)
+    told = {
+        "queues": bool(queues.get("next")),
+        "inflight": bool(leases.get("next")),
+        "deadLetters": len(letters) < sum(queue.dead for queue in model.queues.values()),
+    }
     return orjson.dumps(
         {
-            "health": model.slices["health"].data,
-            "queues": model.slices["queues"].data.get("queues", []),
-            "inflight": model.slices["leases"].data.get("messages", []),
-            "deadLetters": letters_of(model),
-            "asOfEvent": model.slices["queues"].as_of,
+            "format": 1,
+            "health": _data(model, "health"),
+            "queues": queues.get("queues", []),
+            "inflight": leases.get("messages", []),
+            "deadLetters": letters,
+            "more": [name for name, is_more in told.items() if is_more],
+            "asOfEvent": queues.get("asOfEvent", 0),
+            "engineNowMs": queues.get("engineNowMs", 0),
+            "recordedAtMs": reading.wall_ms,
         }
     )
 
 
-def watch(places: Places, queue: str, wanted: str, width: int, write: Callable[[str], None], raw: bool) -> None:
-    """Write the tail line by line, until interrupted. ``raw``: as the lines stand in the files.
+def _data(model: Model, name: str) -> Mapping[str, Any]:
+    told = model.slices.get(name)
+    return told.data if told else {}
 
-    Raises ``FilterError``, and ``Unreachable`` when the files cannot be read.
+
+def watch(
+    reader: Reader,
+    queue: str,
+    wanted: str,
+    width: int,
+    write: Callable[[str], None],
+    warn: Callable[[str], None],
+    is_left: Callable[[], bool],
+    raw: bool = False,
+    follow: bool = True,
+) -> None:
+    """Write the tail line by line until ``is_left()``, or without ``follow`` only what is there. ``raw``: as the lines
+    stand in the files. What was passed over goes to ``warn``.
+
+    Raises ``FilterError``, and at its beginning ``Unreachable`` or ``Refused`` when nothing can be read.
     """
-    means = compile_filter(wanted)
-    live = Live(places.make_client, places.journal, places.traffic)
-    places_ = layout(record_columns(), width - 1)
-    live.start()
-    try:
-        for number, record in enumerate(_records(live)):
+    means = Filter(wanted)
+    shown = layout(record_columns(), width - 1)
+    told = ""
+    lines = reader.read()
+    if reader.is_blind:
+        raise Unreachable(lines.problem) if reader.is_missing else Refused(lines.problem)
+    while not is_left():
+        for record in lines.records:
             if (not queue or record.queue == queue) and means(record):
-                write(record.raw.decode("utf-8", "replace") if raw else _line(number, record, places_))
-    finally:
-        live.stop()
-
-
-def _line(number: int, record: Record, places: Any) -> str:
-    row = record_row(number, record)
-    return (row.flag + "".join(cell.text for cell in line(row, places))).rstrip()
-
-
-def _records(live: Live) -> Iterator[Record]:
-    while True:
-        updates = live.drain()
-        for _, update in updates:
-            if isinstance(update, Lines):
-                if update.problem:
-                    raise Unreachable(update.problem)
-                yield from sorted(update.records, key=lambda record: record.engine_ms)
-        if not updates:
+                write(record.raw.decode() if raw else record_line(record, shown))
+        problem = "; ".join(_left_out(lines, means))
+        if problem and problem != told:
+            warn(problem)
+        told = problem
+        if not follow and not lines.records and not lines.bad_lines:
+            return
+        if follow and not lines.records:
             time.sleep(_WAIT_S)
+        lines = reader.read()
+
+
+def _left_out(lines: Lines, means: Filter) -> Iterator[str]:
+    if lines.problem:
+        yield lines.problem
+    if lines.skipped_bytes:
+        yield f"{tr('skipped')} {size(lines.skipped_bytes)}"
+    if lines.bad_lines:
+        yield f"{tr('bad lines')} {figure(lines.bad_lines)}"
+    if lines.missing_events:
+        yield f"{tr('missing')} {figure(lines.missing_events)}"
+    if means.problem:
+        yield means.problem
+
+
+def record_line(record: Record, shown: Sequence[Placed]) -> str:
+    """A record on one line."""
+    row = record_row(0, record)
+    return (row.flag + "".join(cell.text for cell in line(row, shown))).rstrip()

@@ -17,7 +17,7 @@ LOG_ENTRIES: Final = 500
 
 
 class Entry(NamedTuple):
-    """An action and how it ended: ``result`` is None while it runs."""
+    """An action and how it ended: ``result`` is None while it runs, unknown while it is asked what became of it."""
 
     wall_ms: int
     verb: str
@@ -45,15 +45,19 @@ class ActionLog:
         self._write(entry)
 
     def end(self, outcome: Outcome) -> Entry | None:
-        """Its end; None for one that did not begin here."""
-        begun = self._running.pop(outcome.ticket, None)
+        """Its end, or what is known of it before; None for one that did not begin here."""
+        begun = self._running.get(outcome.ticket)
         if begun is None:
             return None
         text = f"{outcome.code} {outcome.text}".strip()
         entry = begun._replace(
             wall_ms=time.time_ns() // 1_000_000, result=outcome.result, changed=outcome.count, text=text
         )
-        self.entries.append(entry)
+        if outcome.has_ended:
+            del self._running[outcome.ticket]
+            self.entries.append(entry)
+        else:
+            self._running[outcome.ticket] = entry
         self._write(entry)
         return entry
 
@@ -61,6 +65,11 @@ class ActionLog:
     def running(self) -> list[Entry]:
         """The actions that have not ended."""
         return list(self._running.values())
+
+    @property
+    def running_tickets(self) -> list[int]:
+        """Their tickets, in the same order."""
+        return list(self._running)
 
     def _write(self, entry: Entry) -> None:
         if self.path is None:

@@ -2,36 +2,39 @@
 
 ========================  ==========================================================
 ``pump``                  the text stands anywhere in the line, whatever its case
-``q:NAME``                the queue; ``*`` stands for any characters
+``q:NAME``                the queue; ``*`` stands for any characters, ``?`` for one
 ``c:CLIENT``              the client or consumer
 ``cmd:publish``           requests of a command
 ``ev:died``               events of a type
-``err:CODE``              requests that were refused; ``err:*`` is any refusal
+``err:CODE``              requests that were refused, with ``ERR_`` or without; ``err:*`` is any refusal
 ``id:TEXT``               part of a message's key, or of a request's id
 ``.path.in.json=VALUE``   a published body has this value there; without ``=``, anything
 ``~REGEX``                a regular expression finds something in the line
 ``!WORD``                 the word must not hold
 ========================  ==========================================================
 
-A word with spaces stands in quotes: ``"two words"``, ``!q:"my queue"``.
+A word with spaces stands in quotes: ``"two words"``, ``!q:"my queue"``, ``."a name"=1``.
 """
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator
 from fnmatch import translate
 from typing import Any, Final
 
 import orjson
 
+from ..i18n import tr
+from .patience import Patience
 from .records import Record, body_json
 
 Test = Callable[[Record], bool]
 
 _WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _STEP: Final = re.compile(r"\.([^.\[\]=]+)|\[(\d+)\]")
-#: Bytes of a line in which a regular expression looks: a costly one does not stop the screen.
+#: Bytes of a line in which a regular expression looks.
 _REGEX_BYTES: Final = 2048
 
 
@@ -39,36 +42,47 @@ class FilterError(ValueError):
     """The filter cannot be read; the text says why."""
 
 
-def compile_filter(text: str) -> Test:
-    """What tells whether a record is meant. An empty text means all.
+class Filter:
+    """Tells whether a record is meant. An empty text means all.
 
-    Raises ``FilterError``.
+    Making it raises ``FilterError``. ``problem`` says that a regular expression took too long and was given up, so that
+    lines are missing; it is empty while all is well.
     """
-    if text.count('"') % 2:
-        raise FilterError('a quote (") is not closed')
-    tests = [_test_of(word) for word in _WORD.findall(text)]
-    if not tests:
-        return lambda record: True
-    if len(tests) == 1:
-        return tests[0]
-    return lambda record: all(test(record) for test in tests)
+
+    def __init__(self, text: str) -> None:
+        self._patience = Patience()
+        if text.count('"') % 2:
+            raise FilterError(tr('a quote (") is not closed'))
+        self._tests = [_test_of(word, self._patience) for word in _WORD.findall(text)]
+
+    def __call__(self, record: Record) -> bool:
+        return all(test(record) for test in self._tests)
+
+    @property
+    def problem(self) -> str:
+        return tr("the regular expression takes too long: lines are left out") if self._patience.is_spent else ""
 
 
-def _test_of(word: str) -> Test:
-    if word.startswith("!"):
-        if len(word) == 1:
-            raise FilterError("! stands before a word: !q:alarms")
-        test = _test_of(word[1:])
+def _test_of(word: str, patience: Patience) -> Test:
+    bare = word.lstrip("!")
+    if not bare:
+        raise FilterError(tr("! stands before a word: !q:alarms"))
+    test = _plain_test_of(bare, patience)
+    if (len(word) - len(bare)) % 2:
         return lambda record: not test(record)
+    return test
+
+
+def _plain_test_of(word: str, patience: Patience) -> Test:
     if word.startswith("~"):
-        return _regex(_unquoted(word[1:]))
-    if word.startswith((".", "[")) and _STEP.match(word):
+        return _regex(_unquoted(word[1:]), patience)
+    if word.startswith((".", "[")) and _STEP.match(_unquoted(word)):
         return _path(_unquoted(word))
     name, colon, value = word.partition(":")
     make = _FIELDS.get(name) if colon else None
     if make:
-        if not value.strip('"'):
-            raise FilterError(f"{name}: needs something behind it")
+        if not _unquoted(value):
+            raise FilterError(tr("{name}: needs something behind it").format(name=name))
         return make(_unquoted(value))
     return _text(_unquoted(word))
 
@@ -78,22 +92,31 @@ def _unquoted(text: str) -> str:
 
 
 def _text(word: str) -> Test:
-    plain, raw = word.casefold(), orjson.dumps(word)[1:-1].lower()
+    plain = word.casefold()
+    # As JSON writes it. Half a surrogate pair, which a terminal may send, stands in no line.
+    raw = orjson.dumps(word.encode("utf-8", "replace").decode())[1:-1].lower()
     return lambda record: raw in record.raw.lower() or plain in record.detail.casefold()
 
 
-def _regex(pattern: str) -> Test:
+def _regex(pattern: str, patience: Patience) -> Test:
     try:
-        search = re.compile(pattern, re.IGNORECASE).search
-    except re.error as error:
-        raise FilterError(f"the regular expression cannot be read: {error}") from None
-    return lambda record: search(record.raw[:_REGEX_BYTES].decode("utf-8", "replace")) is not None
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about spellings that may mean something else one day
+            search = re.compile(pattern, re.IGNORECASE).search
+    except (re.error, RecursionError, OverflowError) as error:
+        raise FilterError(tr("the regular expression cannot be read: {error}").format(error=error)) from None
+
+    def test(record: Record) -> bool:
+        text = record.raw[:_REGEX_BYTES].decode("utf-8", "replace")
+        return patience.call(lambda: search(text) is not None)
+
+    return test
 
 
 def _matcher(pattern: str) -> Callable[[str], bool]:
     if "*" not in pattern and "?" not in pattern:
         return pattern.__eq__
-    found = re.compile(translate(pattern.replace("[", "[[]")), re.IGNORECASE)
+    found = re.compile(translate(pattern.replace("[", "[[]")))
     return lambda text: found.match(text) is not None
 
 
@@ -118,8 +141,8 @@ def _event(pattern: str) -> Test:
 
 
 def _refusal(pattern: str) -> Test:
-    fits = _matcher(pattern.upper())
-    return lambda record: record.code not in ("", "OK") and fits(record.code)
+    fits = _matcher(pattern.upper().removeprefix("ERR_"))
+    return lambda record: record.code not in ("", "OK") and fits(record.code.removeprefix("ERR_"))
 
 
 def _id(part: str) -> Test:
@@ -143,7 +166,7 @@ def _path(word: str) -> Test:
         end = step.end()
     rest = word[end:]
     if rest and not rest.startswith("="):
-        raise FilterError(f"{word}: a path is .name.name[0]=value")
+        raise FilterError(tr("{word}: a path is .name.name[0]=value").format(word=word))
     wanted = rest[1:] if rest else None
 
     def test(record: Record) -> bool:

@@ -1,4 +1,5 @@
-"""The source of updates that a running daemon is: one thread asks, one acts, one reads the tails.
+"""The source of updates that a running daemon is: one thread asks, one acts, one reads the tails; an action that is
+slow on purpose has a thread of its own.
 
 The threads put updates into a list; the screen takes them out on a timer, so that a burst costs one look.
 """
@@ -9,7 +10,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -17,14 +18,16 @@ from typing import Any, Final
 from postroom_client import Client
 
 from .link import Link
-from .records import Record, from_event, from_request
-from .tails import Tail
-from .updates import Failure, Lines, Outcome, Result, Save, Step, Update
+from .reader import Reader
+from .updates import Answer, Failure, Lines, Outcome, Result, Save, Step, Update
 
-#: How often the tails are looked at, in seconds.
+#: How often the tails are looked at, in seconds, when nothing happens and when something does.
 TAIL_EVERY_S: Final = 0.2
-#: Updates that may wait for the screen; a screen that takes none is told what was passed over.
-_WAITING_RECORDS: Final = 50_000
+TAIL_BUSY_S: Final = 0.05
+#: Bytes of records that may wait for the screen; of more than that it is only told how much was passed over.
+_WAITING_BYTES: Final = 16 * 1024 * 1024
+#: Seconds that ``stop`` waits for the threads.
+_STOP_S: Final = 0.9
 
 
 @dataclass(slots=True)
@@ -34,6 +37,14 @@ class _Question:
     payload: Mapping[str, Any]
     every_ms: int
     due_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    ticket: int
+    steps: tuple[Step | Save, ...]
+    rate: float | None
+    is_cancelled: threading.Event
 
 
 def now_ms() -> int:
@@ -49,19 +60,17 @@ class Live:
 
     def __init__(self, make: Callable[[], Client], journal: Path | None, traffic: Path | None) -> None:
         self._make = make
-        self._tails = [(Tail(root), read) for root, read in ((journal, from_event), (traffic, from_request)) if root]
+        self._reader = Reader(journal, traffic)
         self._ended = threading.Event()
         self._woken = threading.Event()
         self._lock = threading.Lock()
         self._updates: list[tuple[int, Update]] = []
-        self._records = 0
+        self._bytes = 0
         self._questions: dict[str, _Question] = {}
-        self._actions: queue.SimpleQueue[tuple[int, tuple[Step | Save, ...], float | None] | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._running: dict[int, _Job] = {}
         self._tickets = count(1)
-        self._threads = [
-            threading.Thread(target=run, name=run.__name__, daemon=True)
-            for run in (self._ask_on, self._act_on, self._read_on)
-        ]
+        self._threads = [_thread(run) for run in (self._ask_on, self._act_on, self._read_on)]
 
     def start(self) -> None:
         for thread in self._threads:
@@ -70,14 +79,19 @@ class Live:
     def stop(self) -> None:
         self._ended.set()
         self._woken.set()
-        self._actions.put(None)
+        with self._lock:
+            for job in self._running.values():
+                job.is_cancelled.set()
+        self._jobs.put(None)
+        ends = time.monotonic() + _STOP_S
         for thread in self._threads:
-            thread.join(1.0)
+            if thread.ident is not None:
+                thread.join(max(0.0, ends - time.monotonic()))
 
     def drain(self) -> list[tuple[int, Update]]:
         with self._lock:
             taken, self._updates = self._updates, []
-            self._records = 0
+            self._bytes = 0
         return taken
 
     def want(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
@@ -96,29 +110,48 @@ class Live:
         self._woken.set()
 
     def act(self, steps: tuple[Step | Save, ...], rate: float | None = None) -> int:
-        ticket = next(self._tickets)
-        self._actions.put((ticket, steps, rate))
-        return ticket
+        job = _Job(next(self._tickets), steps, rate, threading.Event())
+        with self._lock:
+            self._running[job.ticket] = job
+        if rate:
+            _thread(lambda: self._carry_out(job)).start()
+        else:
+            self._jobs.put(job)
+        return job.ticket
+
+    def cancel(self, ticket: int) -> None:
+        with self._lock:
+            job = self._running.get(ticket)
+        if job:
+            job.is_cancelled.set()
+
+    def note(self) -> str:
+        return ""
 
     # --- threads ----------------------------------------------------------------------------------------------
 
     def _put(self, update: Update) -> None:
         with self._lock:
+            if isinstance(update, Answer):  # a screen that takes none gets the last one
+                self._updates = [one for one in self._updates if not _is_answer(one[1], update.name)]
             self._updates.append((now_ms(), update))
 
     def _ask_on(self) -> None:
         link = Link(self._make, self._ended.is_set)
         while not self._ended.is_set():
-            with self._lock:
-                due = [question for question in self._questions.values() if question.due_ms <= now_ms()]
-            for question in due:
-                answer = link.ask(question.name, question.command, question.payload)
-                question.due_ms = now_ms() + question.every_ms
+            for question in self._due():
+                question.due_ms = now_ms() + question.every_ms  # before it is asked: a refresh meanwhile asks again
+                try:
+                    answer = link.ask(question.name, question.command, question.payload)
+                except Exception as error:  # an answer of another shape than this version knows
+                    answer = Failure(question.name, "", repr(error))
                 with self._lock:
                     is_wanted = self._questions.get(question.name) is question
+                if self._ended.is_set():
+                    break
                 if is_wanted:
                     self._put(answer)
-                if self._ended.is_set() or (isinstance(answer, Failure) and not answer.code):
+                if isinstance(answer, Failure) and not answer.code:
                     break  # nobody is there: the others would wait in vain, too
             with self._lock:
                 dues = [question.due_ms for question in self._questions.values()]
@@ -126,45 +159,64 @@ class Live:
             self._woken.clear()
         link.close()
 
+    def _due(self) -> list[_Question]:
+        now = now_ms()
+        with self._lock:
+            return [question for question in self._questions.values() if question.due_ms <= now]
+
     def _act_on(self) -> None:
-        link = Link(self._make, self._ended.is_set)
-        while (action := self._actions.get()) is not None and not self._ended.is_set():
-            ticket, steps, rate = action
-            try:
-                self._put(link.act(ticket, steps, rate))
-            except Exception as error:  # whatever it is, the technician is told how it ended
-                self._put(Outcome(ticket, Result.UNKNOWN, text=repr(error)))
-            self.refresh()
+        while (job := self._jobs.get()) is not None and not self._ended.is_set():
+            self._carry_out(job)
+
+    def _carry_out(self, job: _Job) -> None:
+        link = Link(self._make, job.is_cancelled.is_set, job.is_cancelled.wait)
+        try:
+            outcome = link.act(job.ticket, job.steps, job.rate, self._put)
+        except Exception as error:  # whatever it is, the technician is told how it ended
+            outcome = Outcome(job.ticket, Result.UNKNOWN, text=repr(error))
+        with self._lock:
+            del self._running[job.ticket]
+        self._put(outcome)
         link.close()
+        self.refresh()
 
     def _read_on(self) -> None:
         told = ""
         while not self._ended.is_set():
-            records: list[Record] = []
-            bad = 0
-            for tail, read in self._tails:
-                lines = tail.read()
-                found = [record for record in map(read, lines) if record]
-                bad += len(lines) - len(found)
-                records += found
-            skipped = sum(tail.skipped_bytes for tail, _ in self._tails)
-            for tail, _ in self._tails:
-                tail.skipped_bytes = 0
-            problem = "; ".join(tail.problem for tail, _ in self._tails if tail.problem)
-            if records or skipped or bad or problem != told:
-                told = problem
-                self._put_lines(Lines(tuple(records), skipped, bad, problem))
-            if not records:
-                self._ended.wait(TAIL_EVERY_S)
-            else:
-                self._ended.wait(TAIL_EVERY_S / 4)
-        for tail, _ in self._tails:
-            tail.close()
+            lines = self._reader.read()
+            if lines != Lines((), problem=told):
+                told = lines.problem
+                self._put_lines(lines)
+            self._ended.wait(TAIL_BUSY_S if lines.records else TAIL_EVERY_S)
+        self._reader.close()
 
     def _put_lines(self, lines: Lines) -> None:
+        size = sum(len(record.raw) + 1 for record in lines.records)
         with self._lock:
-            if self._records + len(lines.records) > _WAITING_RECORDS:
-                passed = sum(len(record.raw) + 1 for record in lines.records)
-                lines = Lines((), lines.skipped_bytes + passed, lines.bad_lines, lines.problem)
-            self._records += len(lines.records)
+            if self._bytes + size > _WAITING_BYTES and self._bytes:
+                lines = replace(lines, records=(), skipped_bytes=lines.skipped_bytes + size)
+            else:
+                self._bytes += size
+            before = self._updates[-1][1] if self._updates else None
+            if isinstance(before, Lines):
+                lines = _joined(before, lines)
+                self._updates.pop()
             self._updates.append((now_ms(), lines))
+
+
+def _thread(run: Callable[[], None]) -> threading.Thread:
+    return threading.Thread(target=run, name="console", daemon=True)
+
+
+def _is_answer(update: Update, name: str) -> bool:
+    return isinstance(update, Answer) and update.name == name
+
+
+def _joined(before: Lines, after: Lines) -> Lines:
+    return Lines(
+        before.records + after.records,
+        before.skipped_bytes + after.skipped_bytes,
+        before.bad_lines + after.bad_lines,
+        after.problem,
+        before.missing_events + after.missing_events,
+    )

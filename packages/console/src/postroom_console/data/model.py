@@ -86,7 +86,7 @@ class Model:
 
     def take(self, name: str, data: Mapping[str, Any], at_ms: int) -> None:
         """An answer to the question ``name``."""
-        if self.problem:
+        if self.problem and not self.problem_code:
             self.reconnects += 1
         self.problem = self.problem_code = ""
         self.heard_ms = at_ms
@@ -96,8 +96,11 @@ class Model:
         if name == "queues":
             self._take_queues(before, now)
 
-    def fail(self, code: str, problem: str) -> None:
-        """A question had no answer. What was known stays, and grows old."""
+    def fail(self, code: str, problem: str, at_ms: int) -> None:
+        """A question had no answer, or was refused with a ``code``: then the daemon was heard all the same. What was
+        known stays, and grows old."""
+        if code:
+            self.heard_ms = at_ms
         self.problem_code, self.problem = code, problem
 
     def age_ms(self, now_ms: int) -> int | None:
@@ -107,7 +110,7 @@ class Model:
     def is_stale(self, now_ms: int) -> bool:
         """Whether what is shown may no longer be true."""
         age = self.age_ms(now_ms)
-        return age is None or age > STALE_MS or bool(self.problem)
+        return age is None or age > STALE_MS or bool(self.problem and not self.problem_code)
 
     def engine_now(self, name: str, now_ms: int) -> int:
         """The engine time now, told by the answer to a question and the time since: for deadlines in that answer."""
@@ -117,7 +120,7 @@ class Model:
     def _take_queues(self, before: Slice | None, now: Slice) -> None:
         span_s = (now.engine_ms - before.engine_ms) / 1000 if before and now.as_of >= before.as_of else 0.0
         found: dict[str, Queue] = {}
-        for told in now.data.get("queues", [])[:QUEUES_LIMIT]:
+        for told in (now.data.get("queues") or [])[:QUEUES_LIMIT]:
             name = str(told["queue"])
             found[name] = _updated(self.queues.get(name) or Queue(name), told, span_s)
         self.queues = found

@@ -5,55 +5,71 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
 
-from .filters import Test, compile_filter
+from .filters import Filter, Test
 from .records import Record
 
-RING_RECORDS = 10_000
-#: Requests that a technician seldom looks for: the console's own, and other programs' questions.
-_OWN_PREFIX = "console-"
+RING_RECORDS: Final = 10_000
+#: Bytes of lines that are kept.
+RING_BYTES: Final = 16 * 1024 * 1024
+#: Requests that a technician seldom looks for: the console's own.
+_OWN_PREFIX: Final = "console-"
 
 
 class Ring:
-    """At most ``limit`` records in the order of engine time, each with a number that only rises.
+    """At most ``limit`` records of at most ``limit_bytes``, each with a number that only rises. Those that come
+    together are put in the order of engine time.
 
-    ``dropped`` counts records that had to go; ``shown`` is the part that the filter means.
+    ``taken`` is the number of the last, ``dropped`` counts records that had to go; ``shown`` is the part that the
+    filter means.
     """
 
-    def __init__(self, limit: int = RING_RECORDS) -> None:
+    def __init__(self, limit: int = RING_RECORDS, limit_bytes: int = RING_BYTES) -> None:
         self.dropped = 0
         self.taken = 0
-        self._limit = limit
-        self._all: deque[tuple[int, Record]] = deque()
-        self._test: Test = compile_filter("")
-        self._hides_own = True
         self.shown: deque[tuple[int, Record]] = deque()
+        self._limit = limit
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+        self._all: deque[tuple[int, Record]] = deque()
+        self._test = Filter("")
+        self._hides_own = True
 
     def __len__(self) -> int:
         return len(self._all)
 
-    def add(self, records: Iterable[Record]) -> int:
-        """Take records, which came after all others; how many of them are shown."""
-        before = self.taken
-        shown = 0
+    @property
+    def problem(self) -> str:
+        """What is wrong with the filter; empty while all is well."""
+        return self._test.problem
+
+    def add(self, records: Iterable[Record]) -> None:
+        """Take records, which came after all others."""
         for record in sorted(records, key=lambda record: record.engine_ms):
             self.taken += 1
-            self._all.append((self.taken, record))
+            pair = (self.taken, record)
+            self._all.append(pair)
+            self._bytes += len(record.raw)
             if self._means(record):
-                self.shown.append((self.taken, record))
-                shown += 1
-        excess = len(self._all) - self._limit
-        for _ in range(excess):
-            self._all.popleft()
-        self.dropped += max(excess, 0)
-        first = self._all[0][0] if self._all else before + 1
-        while self.shown and self.shown[0][0] < first:
-            self.shown.popleft()
-        return shown
+                self.shown.append(pair)
+        while len(self._all) > self._limit or (self._bytes > self._limit_bytes and self._all):
+            number, record = self._all.popleft()
+            self._bytes -= len(record.raw)
+            self.dropped += 1
+            if self.shown and self.shown[0][0] == number:
+                self.shown.popleft()
+
+    def clear(self) -> None:
+        """Forget all records; the filter and the numbers go on."""
+        self._all.clear()
+        self.shown.clear()
+        self._bytes = self.dropped = 0
 
     def filter(self, text: str, hides_own: bool = True) -> None:
         """Show what a filter means. Raises ``FilterError``."""
-        self._test, self._hides_own = compile_filter(text), hides_own
+        self._test, self._hides_own = Filter(text), hides_own
         self.shown = deque(pair for pair in self._all if self._means(pair[1]))
 
     def _means(self, record: Record) -> bool:
@@ -63,8 +79,12 @@ class Ring:
 
     def window(self, end: int, rows: int) -> Sequence[tuple[int, Record]]:
         """The shown records up to the number ``end``, at most so many of the last of them."""
-        stop = bisect_left(self.shown, end + 1, key=lambda pair: pair[0])
-        return [self.shown[index] for index in range(max(0, stop - rows), stop)]
+        count = len(self.shown)
+        is_all = not count or self.shown[-1][0] <= end
+        stop = count if is_all else bisect_left(self.shown, end + 1, key=lambda pair: pair[0])
+        # From the right, where the wanted ones mostly are: a deque is slow in its middle.
+        found = list(islice(reversed(self.shown), count - stop, count - stop + rows))
+        return found[::-1]
 
     def search(self, test: Test, number: int, step: int) -> int | None:
         """The number of the next shown record that ``test`` means, before (-1) or behind (1) a number."""

@@ -10,27 +10,29 @@ import re
 from typing import Final
 from unicodedata import category
 
-from wcwidth import wcswidth, wcwidth
+from wcwidth import wcwidth
 
 #: What takes the place of a text's end that has no room.
 CUT: Final = "~"
 #: Categories of characters that steer a terminal, join others, or that nobody has defined.
 _STEERING: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-_SELECTORS: Final = re.compile("[\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+#: Variation selectors, regional indicators, skin tones: how wide these are depends on their neighbours and on the
+#: terminal, so that no column could be kept.
+_JOINING: Final = re.compile("[\ufe00-\ufe0f\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]")
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNITS: Final = ("", "k", "M", "G", "T")
 
 
 def clean(text: str) -> str:
-    """The text with each character escaped that is no visible one: control and bidi characters, joiners, selectors,
-    surrogates. ``\\x1b`` and ``\\u202e`` are shown as these six or four characters and more."""
+    """The text with each character escaped that is no visible one of its own: control and bidi characters, joiners,
+    selectors, surrogates. ESC is shown as the four characters ``\\x1b``, U+202E as the six of ``\\u202e``."""
     if text.isprintable() and text.isascii():
         return text
     return "".join(map(_shown, text))
 
 
 def _shown(character: str) -> str:
-    if category(character) not in _STEERING and not _SELECTORS.match(character):
+    if category(character) not in _STEERING and not _JOINING.match(character):
         return character
     number = ord(character)
     return _SHORT.get(character) or (
@@ -39,8 +41,8 @@ def _shown(character: str) -> str:
 
 
 def width(text: str) -> int:
-    """The cells that a cleaned text takes."""
-    return len(text) if text.isascii() else int(wcswidth(text))
+    """The cells that a cleaned text takes: the sum of its characters', since nothing in it joins two."""
+    return len(text) if text.isascii() else sum(map(wcwidth, text))
 
 
 def cut(text: str, cells: int) -> str:
@@ -54,7 +56,7 @@ def cut(text: str, cells: int) -> str:
         return text[:room] + CUT
     kept = []
     for character in text:
-        room -= max(int(wcwidth(character)), 0)
+        room -= wcwidth(character)
         if room < 0:
             break
         kept.append(character)

@@ -12,11 +12,13 @@ from .records import Record
 
 
 class Result(Enum):
-    """How an action ended. Unknown: no answer came; it may have been carried out."""
+    """How an action ended. Unknown: no answer came yet; it may have been carried out. Stopped: somebody ended it before
+    all was done."""
 
     OK = "ok"
     REFUSED = "refused"
     UNKNOWN = "unknown"
+    STOPPED = "stopped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +40,20 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """New records of the tail, what was passed over since the last ones, and why there are none, if they cannot be
-    read."""
+    """New records of the tail, and why there are none, if they cannot be read. Since the last ones ``skipped_bytes``
+    were passed over, ``bad_lines`` could not be read, and ``missing_events`` stood nowhere."""
 
     records: tuple[Record, ...]
     skipped_bytes: int = 0
     bad_lines: int = 0
     problem: str = ""
+    missing_events: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """An action's end: ``count`` messages were changed. ``more`` says that it ended before all were."""
+    """How an action stands: ``count`` messages were changed. One that has not ended is unknown yet: its request is sent
+    again, the same one, until it is known what became of it, and another outcome follows."""
 
     ticket: int
     result: Result
@@ -57,9 +61,15 @@ class Outcome:
     code: str = ""
     text: str = ""
     data: Mapping[str, Any] = field(default_factory=dict)
+    has_ended: bool = True
 
 
-Update = Answer | Failure | Lines | Outcome
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """All that was told before holds no longer: a recording is looked at from another moment on."""
+
+
+Update = Answer | Failure | Lines | Outcome | Restart
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +118,9 @@ class Source(Protocol):
 
     def act(self, steps: tuple[Step | Save, ...], rate: float | None = None) -> int:
         """Carry out requests one by one, at most ``rate`` messages a second. The ticket of the ``Outcome``."""
+
+    def cancel(self, ticket: int) -> None:
+        """Let an action end behind the request that is under way."""
+
+    def note(self) -> str:
+        """A few words about the source itself, for the line at the top; empty for a daemon."""

@@ -17,10 +17,10 @@ from ..data.live import now_ms
 from ..data.model import Model
 from ..data.ring import Ring
 from ..data.text import age, clean, figure
-from ..data.updates import Answer, Failure, Lines, Outcome, Result, Source, Update
+from ..data.updates import Answer, Failure, Lines, Outcome, Restart, Result, Source, Update
 from ..i18n import tr, trn
 from .driver import PlainDriver
-from .keys import EVERYWHERE
+from .keys import EVERYWHERE, Key
 from .screens.confirm import Confirm
 from .screens.dead import DeadLetters
 from .screens.health import Health
@@ -43,8 +43,10 @@ class Console(App[None]):
     CSS_PATH = "console.tcss"
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "colon"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (110, "-wide")]
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (110, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
+    #: What works on every screen.
+    KEYS: ClassVar[tuple[Key, ...]] = EVERYWHERE
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in EVERYWHERE]
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         "queues": Queues,
@@ -76,6 +78,7 @@ class Console(App[None]):
         self.last_words = ""
         self.skipped_bytes = 0
         self.bad_lines = 0
+        self.missing_events = 0
         self.tail_problem = ""
         self.save_root = Path.cwd()
         self._device = name
@@ -110,14 +113,19 @@ class Console(App[None]):
             case Answer(name, data):
                 self.model.take(name, data, at_ms)
             case Failure(name, code, text):
-                self.model.fail(code, text)
+                self.model.fail(code, text, at_ms)
             case Lines():
                 self.ring.add(update.records)
                 self.skipped_bytes += update.skipped_bytes
                 self.bad_lines += update.bad_lines
+                self.missing_events += update.missing_events
                 self.tail_problem = update.problem
             case Outcome():
                 self._end(update)
+            case Restart():
+                self.model = Model()
+                self.ring.clear()
+                self.skipped_bytes = self.bad_lines = self.missing_events = 0
 
     def _tick(self) -> None:
         driver = self._driver
@@ -149,7 +157,8 @@ class Console(App[None]):
         paused = sum(queue.is_paused for queue in queues)
         dead = sum(queue.dead for queue in queues)
         oldest = max((queue.oldest_ready_ms or 0 for queue in queues), default=0)
-        parts = [f"{clean(str(told.get('nodeId') or self._device))} {state}"]
+        parts = [note] if (note := self.source.note()) else []
+        parts.append(f"{clean(str(told.get('nodeId') or self._device))} {state}")
         parts.append(trn("{n} queue", "{n} queues", len(queues)) + (f" {paused} {tr('PAUSED')}" if paused else ""))
         parts.append(f"{tr('dead')} {figure(dead)}{'!' if dead else ''}")
         parts.append(f"{tr('oldest')} {age(oldest)}")
@@ -194,11 +203,15 @@ class Console(App[None]):
         self.say(f"{plan.verb} {clean(plan.queue)}...")
 
     def _end(self, outcome: Outcome) -> None:
-        counted = self._counting.pop(outcome.ticket, None)
+        counted = self._counting.get(outcome.ticket)
         if counted:
-            self._counted(*counted, outcome)
+            if outcome.has_ended:
+                del self._counting[outcome.ticket]
+                self._counted(*counted, outcome)
             return
-        plan = self._plans.pop(outcome.ticket, None)
+        plan = self._plans.get(outcome.ticket)
+        if outcome.has_ended:
+            self._plans.pop(outcome.ticket, None)
         entry = self.log_of_actions.end(outcome)
         if plan is None or entry is None:
             return
@@ -238,7 +251,7 @@ class Console(App[None]):
 
     def action_help(self) -> None:
         if isinstance(self.screen, View):
-            self.push_screen(Help(self.screen.KEYS))
+            self.push_screen(Help(self.screen.KEYS, self.KEYS))
 
     def action_filter(self) -> None:
         if isinstance(self.screen, View):

@@ -77,4 +77,12 @@ DEAD: Final = (
     Key("purge", "X", "X", "purge", "remove all of the queue", changes=True),
     Key("export", "e", "e", "export", "save to a file"),
 )
+REPLAY: Final = (
+    Key("replay.pause", "P", "P", "replay_pause", "hold the recording or go on"),
+    Key("replay.step", "full_stop", ".", "replay_step", "to the next change"),
+    Key("replay.back", "less_than_sign", "<", "replay_seek(-1)", "10 seconds back"),
+    Key("replay.forward", "greater_than_sign", ">", "replay_seek(1)", "10 seconds on"),
+    Key("replay.slower", "left_curly_bracket", "{", "replay_speed(-1)", "slower"),
+    Key("replay.faster", "right_curly_bracket", "}", "replay_speed(1)", "faster"),
+)
 BACK: Final = (Key("back", "escape", "esc", "back", "back"),)

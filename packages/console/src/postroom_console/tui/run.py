@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 from ..data.action_log import ActionLog
-from ..data.live import Live
-from ..places import Places
+from ..data.replay import Replay
+from ..data.updates import Source
 
 _FEW_COLOURS = ("linux", "vt", "screen", "dumb")
 
@@ -30,15 +29,21 @@ def state_directory() -> Path:
     return (Path(told) if told else Path.home() / ".local" / "state") / "postroom-console"
 
 
-def run(places: Places, options: dict[str, Any]) -> int:
+def run(source: Source, name: str, read_only: bool) -> int:
     """Show the screen until it is left; the exit status."""
     prepare_environment()
     from .app import Console
     from .driver import PlainDriver
+    from .replay import ReplayConsole
 
-    source = Live(places.make_client, places.journal, places.traffic)
-    log = ActionLog(state_directory() / "actions.jsonl")
-    app = Console(source, places.name, log, read_only=options["read_only"], driver_class=PlainDriver)
-    app.run(mouse=False)
-    source.stop()
+    app: Console
+    if isinstance(source, Replay):
+        app = ReplayConsole(source, driver_class=PlainDriver)
+    else:
+        log = ActionLog(state_directory() / "actions.jsonl")
+        app = Console(source, name, log, read_only=read_only, driver_class=PlainDriver)
+    try:
+        app.run(mouse=False)
+    finally:
+        source.stop()
     return app.return_code or 0

@@ -11,7 +11,7 @@ from textual.widgets import Input
 
 from ..data.text import clean, cut
 from ..i18n import tr
-from .keys import BACK, EVERYWHERE, Key
+from .keys import BACK, Key
 from .widgets.line import Line
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class View(Screen[None]):
         self.tell_body()
 
     def _keys_line(self, width: int) -> str:
-        offered = [key for key in (*self.KEYS, *EVERYWHERE) if not (key.changes and console_is_read_only(self))]
+        offered = [key for key in (*self.KEYS, *self.console.KEYS) if not (key.changes and console_is_read_only(self))]
         views = "".join(f" {key.shown}{tr(key.words)}" for key in offered if key.id.startswith("view."))
         others = [key for key in offered if not key.id.startswith("view.")]
         text = views + "  "
@@ -112,7 +112,7 @@ class View(Screen[None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """No action that changes anything where one may only look."""
-        changing = {key.action.partition("(")[0] for key in (*self.KEYS, *EVERYWHERE) if key.changes}
+        changing = {key.action.partition("(")[0] for key in (*self.KEYS, *self.console.KEYS) if key.changes}
         return not (action in changing and self.console.read_only)
 
     def action_back(self) -> None:

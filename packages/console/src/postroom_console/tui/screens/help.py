@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 
 from ...data.text import fit
 from ...i18n import tr
-from ..keys import BACK, EVERYWHERE, LIST, Key
+from ..keys import BACK, LIST, Key
 from ..widgets.line import Line
 
 
@@ -21,12 +21,13 @@ class Help(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "leave", "leave")]
 
-    def __init__(self, keys: Sequence[Key]) -> None:
+    def __init__(self, keys: Sequence[Key], everywhere: Sequence[Key]) -> None:
         super().__init__()
         self._keys = keys
+        self._everywhere = everywhere
 
     def compose(self) -> ComposeResult:
-        parts = ((tr("HERE"), self._keys), (tr("IN LISTS"), LIST), (tr("EVERYWHERE"), (*EVERYWHERE, *BACK)))
+        parts = ((tr("HERE"), self._keys), (tr("IN LISTS"), LIST), (tr("EVERYWHERE"), (*self._everywhere, *BACK)))
         lines = []
         for title, keys in parts:
             if keys:

@@ -15,7 +15,7 @@ from ...i18n import tr
 from ..view import View
 from ..widgets.row_list import RowList
 
-_TONES = {Result.OK: Tone.GOOD, Result.REFUSED: Tone.BAD, Result.UNKNOWN: Tone.WARN}
+_TONES = {Result.OK: Tone.GOOD, Result.REFUSED: Tone.BAD, Result.UNKNOWN: Tone.WARN, Result.STOPPED: Tone.WARN}
 
 
 class Log(View):

@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ...data.filters import FilterError, Test, compile_filter
+from ...data.filters import Filter, FilterError
 from ...data.text import figure, size
 from ...data.views import record_columns, record_row
 from ...i18n import tr
@@ -28,7 +28,7 @@ class Tail(View):
         self._follows = True
         self._hides_own = True
         self._end = 0  # number of the last record that is shown while it is held
-        self._search: Test | None = None
+        self._search: Filter | None = None
 
     def compose_body(self) -> ComposeResult:
         yield TailList(record_columns(), tr("nothing has happened yet"), name="tail")
@@ -51,6 +51,10 @@ class Tail(View):
             words.append(f"{tr('skipped')} {size(self.console.skipped_bytes)}")
         if self.console.bad_lines:
             words.append(f"{tr('bad lines')} {figure(self.console.bad_lines)}")
+        if self.console.missing_events:
+            words.append(f"{tr('missing')} {figure(self.console.missing_events)}")
+        if ring.problem:
+            words.append(ring.problem)
         return " ".join(words)
 
     def filtered(self, text: str) -> str:
@@ -79,7 +83,7 @@ class Tail(View):
         def answered(told: dict[str, str] | None) -> None:
             if told:
                 try:
-                    self._search = compile_filter(told["text"])
+                    self._search = Filter(told["text"])
                 except FilterError as error:
                     self.console.say(str(error))
                     return
@@ -93,7 +97,7 @@ class Tail(View):
             return
         number = self.console.ring.search(self._search, int(str(listed.current.key)), step)
         if number is None:
-            self.console.say(tr("no more hits"))
+            self.console.say(self._search.problem or tr("no more hits"))
             return
         self._follows = False
         self._end = max(self._end, number)

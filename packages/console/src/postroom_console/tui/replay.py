@@ -1,0 +1,47 @@
+"""The console of a recording: keys to go through its time."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from textual.binding import BindingType
+from textual.driver import Driver
+
+from ..data.action_log import ActionLog
+from ..data.replay import Replay
+from .app import Console
+from .keys import EVERYWHERE, REPLAY, Key
+
+#: How far the keys that seek go.
+SEEK_MS: Final = 10_000
+
+
+class ReplayConsole(Console):
+    """Shows a recording. Its time is the recording's, so that ages are as they were."""
+
+    KEYS: ClassVar[tuple[Key, ...]] = (*REPLAY, *EVERYWHERE)
+    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in REPLAY]
+
+    def __init__(self, replay: Replay, live: bool = True, driver_class: type[Driver] | None = None) -> None:
+        super().__init__(
+            replay, replay.device, ActionLog(None), clock=replay.now_ms, live=live, driver_class=driver_class
+        )
+        self._replay = replay
+
+    def action_replay_pause(self) -> None:
+        self._replay.pause()
+        self._tell()
+
+    def action_replay_step(self) -> None:
+        self._replay.step()
+        self.drain()
+        self._tell()
+
+    def action_replay_seek(self, direction: int) -> None:
+        self._replay.seek(direction * SEEK_MS)
+        self.drain()
+        self._tell()
+
+    def action_replay_speed(self, step: int) -> None:
+        self._replay.change_speed(step)
+        self._tell()
