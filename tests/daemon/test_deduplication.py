@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
+from postroom_common.events import encode_event
 from postroom_daemon.records import CLAIM, CLAIM_END
-from tests.conformance.bench import Bench
+from tests.conformance.bench import Bench, exported, seen_in
 
 MakeBench = Callable[..., Bench]
 WINDOW = {"deduplication": {"mode": "window", "windowSec": 10}}
@@ -66,13 +67,71 @@ def test_a_claim_survives_a_restart_and_the_loss_of_the_store(any_bench: Bench) 
 def test_a_duplicate_changes_nothing_and_its_repeat_gets_the_same(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=WINDOW)
     put(any_bench)
-    events = len(any_bench.events())
+    before = seen_in(any_bench) | {"applied": 0}
     sent = any_bench.send("publish", queue="q", deduplicationKey="k")
-    assert len(any_bench.events()) == events
+    assert seen_in(any_bench) | {"applied": 0} == before
     any_bench.hands.pass_ms(20_000)  # by now it would be taken
+    for without_store in (None, False, True):
+        if without_store is not None:
+            any_bench.reopen(without_store)
+        again = any_bench.again(sent)
+        any_bench.run(again)
+        assert again.data == sent.data and sent.data["duplicate"] is True
+    assert any_bench.do("status", queue="q")["metrics"]["ready"] == 1
+
+
+def test_a_batch_of_duplicates_is_answered_as_before_after_a_restart_when_their_message_is_gone(
+    any_bench: Bench,
+) -> None:
+    any_bench.do("set_policy", queue="q", policy=PRESENT)
+    put(any_bench)
+    messages = [{"deduplicationKey": "k"}, {"deduplicationKey": "k", "ttlMs": -1}, {"deduplicationKey": "k"}]
+    sent = any_bench.send("publish_batch", queue="q", messages=messages)
+    assert [one.get("duplicate", False) for one in sent.data["results"]] == [True, False, True]
+    finish(any_bench)
+    any_bench.reopen()
     again = any_bench.again(sent)
     any_bench.run(again)
-    assert again.data == sent.data and sent.data["duplicate"] is True
+    assert again.data == sent.data
+    assert any_bench.event_types().count("published") == 1
+
+
+def test_a_duplicate_takes_few_bytes_of_the_journal(bench: Bench) -> None:
+    bench.do("set_policy", queue="q", policy=WINDOW)
+    put(bench, message="x" * 100_000)
+    put(bench, message="x" * 100_000)
+    bench.do("publish_batch", queue="q", messages=[{"deduplicationKey": "k"}] * 100)
+    one, many = [len(encode_event(event)) for event in bench.events() if event["type"] == "answered"]
+    assert one < 400 and many < 5000
+
+
+def test_a_batch_of_which_all_is_refused_leaves_nothing(bench: Bench) -> None:
+    bench.do("set_policy", queue="q", policy=PRESENT)
+    events = len(bench.events())
+    bench.do("publish_batch", queue="q", messages=[{"ttlMs": -1}, {"ttlMs": -1}])
+    assert len(bench.events()) == events
+
+
+@pytest.mark.parametrize(
+    ("command", "payload", "change"),
+    [
+        ("drain", {"draining": False}, ("drain", {"draining": True})),
+        ("purge", {"queue": "q"}, ("publish", {"queue": "q"})),
+        ("move", {"queue": "q", "to": "r"}, ("publish", {"queue": "q"})),
+    ],
+)
+def test_a_request_that_found_nothing_to_do_does_nothing_after_a_restart_either(
+    bench: Bench, command: str, payload: dict[str, Any], change: tuple[str, dict[str, Any]]
+) -> None:
+    bench.do("set_policy", queue="q", policy=PRESENT)
+    sent = bench.send(command, **payload)
+    bench.do(change[0], **change[1])
+    bench.reopen()
+    before = exported(bench)
+    again = bench.again(sent)
+    bench.run(again)
+    assert again.data == sent.data
+    assert exported(bench) == before
 
 
 def test_while_a_message_is_there_its_key_is_taken_dead_or_alive(any_bench: Bench) -> None:

@@ -60,6 +60,7 @@ class EventType(StrEnum):
     SCHEDULE_DELETED = "schedule_deleted"
     SCHEDULE_FIRED = "schedule_fired"
     IMPORTED = "imported"
+    ANSWERED = "answered"
 
 
 def encode_line(fields: dict[str, Any]) -> bytes:

@@ -143,8 +143,11 @@ class Attempt:
             self._park(call, decision.wait_until)
             return None
         if decision.data is not None:
-            answer = Answer(decision.data)
             if decision.once:
+                reply = decision.reply or {"as": "data", "data": decision.data}
+                return self._record(call, Decision([{"type": EventType.ANSWERED}], reply=reply))
+            answer = Answer(decision.data)
+            if decision.refused:
                 self._told[call.key] = answer
             return answer
         return self._record(call, decision)

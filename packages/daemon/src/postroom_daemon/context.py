@@ -47,9 +47,10 @@ class Decision:
     (engine ms) for a message.
 
     The answer to events is built from the last of them, or from all as ``reply`` says, which that one carries:
-    ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again. ``more`` is asked, each
-    time on the state that the drafts before it left, for those that follow in the same request, until it has none; it
-    must not raise.
+    ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again, also after a restart: an
+    event without effect keeps it, as ``reply`` if that is given. ``refused``: all items were, which a repeat is told
+    while the daemon runs, as of any refusal. ``more`` is asked, each time on the state that the drafts before it left,
+    for those that follow in the same request, until it has none; it must not raise.
     """
 
     drafts: list[Draft] = field(default_factory=list)
@@ -57,6 +58,7 @@ class Decision:
     wait_until: int | None = None
     reply: Draft | None = None
     once: bool = False
+    refused: bool = False
     more: Callable[[], list[Draft]] | None = None
 
 

@@ -59,6 +59,11 @@ def stored_to_wire(entry: Entry, envelope: dict[str, Any], as_value: bool, attem
     return shown
 
 
+def duplicate_of(key: str) -> dict[str, Any]:
+    """What is said of a publish under a key that a message has used."""
+    return {"messageId": key.rpartition(":")[2], "messageKey": key, "duplicate": True}
+
+
 def lease_end(event: Event, now: Now) -> dict[str, Any]:
     """The end of a lease, in wall and in engine time."""
     until = event["untilEngineMs"]
@@ -149,6 +154,12 @@ def _data(events: list[Event], reply: dict[str, Any], store: Store, policies: Po
     return data
 
 
+def _duplicate(
+    events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
+) -> dict[str, Any]:
+    return duplicate_of(reply["of"])
+
+
 def _operation(
     events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
 ) -> dict[str, Any]:
@@ -176,13 +187,15 @@ def _deliveries(
 
 def _results(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     """The result of each item of a batch: ``items`` has the number of its events, whose last one says it, or that and
-    the result; where ``items`` is absent, each item made one event."""
+    the result, for a duplicate the key of the first; where ``items`` is absent, each item made one event."""
     results = []
     told: dict[str, Any] = {}
     at = 0
     for item in reply.get("items") or [1] * len(events):
         count, result = item if type(item) is list else (item, None)
         at += count
+        if type(result) is str:
+            result = duplicate_of(result)
         if result is None:
             result = _REPLIES[events[at - 1]["type"]](events[at - 1], store, policies, now)
             if result.pop("engineNowMs", None) is not None:
@@ -216,6 +229,7 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
 #: How the answer is built from all events of a request, by what its last event's ``reply`` says.
 _WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {
     "data": _data,
+    "duplicate": _duplicate,
     "operation": _operation,
     "deliveries": _deliveries,
     "results": _results,

@@ -19,6 +19,7 @@ from ..context import Context, Decision, Draft
 from ..deduplication import Claim, claim_of, first_of
 from ..fields import Fields
 from ..records import Entry, QueueRecord
+from ..replies import duplicate_of
 from ..validation import check_body
 from .creation import queue_created
 from .endings import died, failure
@@ -36,7 +37,7 @@ def publish(context: Context, fields: Fields) -> Decision:
     """Add a message to a queue, which is made if it does not exist. Raises as ``admit``."""
     item = admit(context, fields)
     if not item.drafts:
-        return Decision(data=item.result, once=True)
+        return Decision(data=item.result, once=True, reply={"as": "duplicate", "of": item.result["messageKey"]})
     plain = item.drafts[-1]["type"] is EventType.PUBLISHED
     return Decision(item.drafts, reply=None if plain else {"as": "data", "data": item.result})
 
@@ -51,6 +52,8 @@ def admit(context: Context, fields: Fields) -> Item:
     queue, store, pending = fields["queue"], context.store, context.pending
     record = store.queue(queue)
     _refuse_while_closed(context, queue, record)
+    if not context.vitals.room_to_publish():
+        raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
     policy = context.policies.effective(queue, record)
     part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
@@ -58,9 +61,7 @@ def admit(context: Context, fields: Fields) -> Item:
     claim = claim_of(context, policy, fields["deduplicationKey"], part)
     first = first_of(context, queue, claim) if claim else None
     if first:
-        return Item([], {**_named(first), "duplicate": True})
-    if not context.vitals.room_to_publish():
-        raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
+        return Item([], duplicate_of(first))
     check_size(policy, queue, part)
     invalid = check_body(context.policies, policy, queue, part)
     check_rate(context, queue, policy)
