@@ -179,6 +179,35 @@ def test_letters_are_brought_back_by_filter_in_pages_and_a_dry_run_changes_nothi
     assert dead(bench) == keys[1::2]
 
 
+def test_going_on_by_pages_ends_although_letters_that_are_brought_back_die_again(bench: Bench) -> None:
+    keys = [bury(bench) for _ in range(4)]
+    page, count = bench.do("reprocess_dlq", queue="q", limit=1), 1
+    while page["next"]:
+        bench.hands.pass_ms(10)
+        fail(bench, keys[count - 1], reason="still bad", requeue=False)
+        page = bench.do("reprocess_dlq", queue="q", limit=1, after=page["next"])
+        count += page["reprocessed"]
+    assert count == 4
+    assert dead(bench) == keys[:3]
+
+
+def test_ages_are_those_of_the_first_page(bench: Bench) -> None:
+    old = [bury(bench) for _ in range(3)]
+    bench.hands.pass_ms(60_000)
+    young = bury(bench)
+    wanted = {"olderThanMs": 60_000}
+    page = bench.do("drop_dlq", queue="q", filter=wanted, limit=1)
+    bench.hands.pass_ms(60_000)
+    assert bench.do("drop_dlq", queue="q", filter=wanted, after=page["next"])["dropped"] == len(old) - 1
+    assert dead(bench) == [young]
+
+
+@pytest.mark.parametrize("after", ["x", "1", "1.", "1.2.", "1.2.3.4", "1.-2", "1.2.²", "1" * 63 + ".1"])
+def test_a_cursor_that_is_none_is_refused(bench: Bench, after: str) -> None:
+    for command in ("list_dlq", "reprocess_dlq", "drop_dlq"):
+        assert bench.send(command, queue="q", after=after).code == "ERR_INVALID_REQUEST"
+
+
 def test_letters_go_to_another_queue_whatever_it_is_told_to_take(bench: Bench) -> None:
     key = bury(bench)
     policy(bench, "other", limits={"messages": 1})

@@ -16,7 +16,7 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..filters import Filter
 from ..records import Entry, history_fact
-from ..selection import Page, dead_letters, select_dead
+from ..selection import Page, dead_cursor, dead_letters, select_dead
 from ..stores.base import BodyLost, BodyUnread
 from .creation import queue_created, refuse_address
 from .dead_names import dead_letters_of
@@ -55,7 +55,7 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
             "queue": name,
             "count": len(letters),
             "messages": letters,
-            "next": f"{last.dead_at}.{last.seq}" if last else page.next,
+            "next": dead_cursor(last.dead_at, last.seq) if last else page.next,
             "asOfEvent": context.store.applied,
         }
     )
@@ -209,9 +209,8 @@ def _chosen(context: Context, fields: Fields) -> Page:
         return Page([entry], "")
     if not name:
         raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue in which they died")
-    page = select_dead(
-        context, dead_letters_of(context, name), Filter(fields["filter"]), fields["after"], fields["limit"]
-    )
+    queues, wanted = dead_letters_of(context, name), Filter(fields["filter"])
+    page = select_dead(context, queues, wanted, fields["after"], fields["limit"], bounded=True)
     return Page([one for one in page.entries if not one.lease_id and one.phase != QUARANTINED], page.next)
 
 
