@@ -289,3 +289,13 @@ def test_names_of_facts_are_paged_by_what_they_begin_with(store: Store) -> None:
     assert store.facts("claim:", "", 10) == ["claim:a", "claim:b", "claim:é"]
     assert store.facts("claim:", "claim:a", 1) == ["claim:b"]
     assert store.facts("none:", "", 10) == []
+
+
+def test_a_fact_whose_name_is_all_that_is_asked_for_is_there_once(store: Store) -> None:
+    store.begin()
+    for name in ("draining", "draining\0a", "drain"):
+        store.put_fact(name, True)
+    store.commit()
+    assert store.facts("draining", "", 10) == ["draining", "draining\0a"]
+    assert store.facts("draining", "drain", 1) == ["draining"]
+    assert store.facts("draining", "draining", 10) == ["draining\0a"]

@@ -153,6 +153,6 @@ class SqliteDatabase(Store):
         self._execute(self._sql.put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))
 
     def facts(self, prefix: str, after: str, limit: int) -> list[str]:
-        behind = _FACT_KEY + max(prefix, after)
-        rows = self._rows(self._sql.fact_keys, (behind, _FACT_KEY + prefix + _LAST_CHARACTER, limit))
+        begin = prefix if after < prefix else after + "\0"  # the least text behind it
+        rows = self._rows(self._sql.fact_keys, (_FACT_KEY + begin, _FACT_KEY + prefix + _LAST_CHARACTER, limit))
         return [row[0][len(_FACT_KEY) :] for row in rows]

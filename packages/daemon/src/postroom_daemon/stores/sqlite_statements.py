@@ -64,5 +64,5 @@ class Statements:
         )
         self.set_value = f"UPDATE {kv} SET value = ?, crc = ? WHERE key = ?"
         self.delete_value = f"DELETE FROM {kv} WHERE key = ?"
-        self.fact_keys = f"SELECT key FROM {kv} WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
+        self.fact_keys = f"SELECT key FROM {kv} WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
         self.queue_keys = f"SELECT key FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"
