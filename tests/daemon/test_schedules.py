@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from postroom_daemon import schedules
 from postroom_daemon.schedules import Plan
 from tests.conformance.bench import Bench
 
@@ -162,3 +163,48 @@ def test_the_last_time_is_never_behind_and_the_next_always() -> None:
         for wall in (at("2026-11-28T12:00:00"), at("2026-11-28T12:00:00") + 1, at("2026-02-28T23:59:59")):
             last, following = plan.last(wall, 0), plan.after(wall, 0)
             assert last <= wall < following and plan.after(last, 0) == following
+
+
+def test_a_schedule_that_cannot_be_read_any_more_holds_nothing_up(
+    clocked: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after an update of the device that has left the time zones out."""
+    for name, timezone in (("a", "UTC"), ("b", "Europe/Berlin"), ("c", "UTC")):
+        clocked.do("set_schedule", name=name, queue="q", cron="* * * * *", timezone=timezone, message=name)
+    clocked.publish(queue="later", delayMs=1000)
+
+    def no_zones(name: str) -> ZoneInfo:
+        raise KeyError(name)
+
+    with monkeypatch.context() as device:
+        device.setattr(schedules, "ZoneInfo", no_zones)
+        pass_and_run(clocked, 2 * MINUTE)
+        assert clocked.do("consume_next", queue="later")["message"] is not None
+        pass_and_run(clocked, 2 * MINUTE)
+        assert sorted(drain(clocked)) == ["a", "a", "c", "c"]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "schedule 'b' cannot be read, and publishes nothing"
+    ]
+    pass_and_run(clocked, MINUTE)
+    assert sorted(drain(clocked)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("cron", ["*/20 * * * *", "30 2 * * *", "0 */2 * * *", "*/20 1-3 * * *", "0 2 * * *"])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe", "America/Santiago"])
+@pytest.mark.parametrize("begin", ["2026-03-28", "2026-10-24", "2026-04-04", "2026-10-03", "2026-09-05"])
+def test_the_last_time_fits_the_next_in_the_nights_when_the_offset_changes(cron: str, zone: str, begin: str) -> None:
+    plan = Plan(cron, zone)
+    time = plan.after(at(begin + "T06:00:00"), 0)
+    for _ in range(30):
+        following = plan.after(time, 0)
+        assert plan.last(time, 0) == plan.last(following - 1, 0) == time
+        time = following
+
+
+def test_a_run_on_time_in_a_doubled_hour_was_not_missed(clocked: Bench) -> None:
+    clocked.hands.wall_ms = at("2026-10-25T00:30:00")
+    clocked.do("set_schedule", name="s", queue="q", cron="*/20 1-3 * * *", timezone="Europe/Berlin", missed="skip")
+    for _ in range(150):
+        pass_and_run(clocked, MINUTE)
+    runs = [event["forMs"] for event in clocked.events() if event["type"] == "schedule_fired"]
+    assert runs == [at("2026-10-25T00:40:00") + number * 20 * MINUTE for number in range(7)]

@@ -428,6 +428,15 @@ class ARequest(WorkTest):
         self.assertEqual((policy["ttlAction"], policy["dlq"]["enabled"]), ("drop", False))
         self.assertGreaterEqual(policy["expireAfterIdleSec"], 300)
 
+    def test_sees_that_its_queue_is_there_also_when_it_is_used_all_the_time(self):
+        self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=0.1)
+        (mine,) = self.client._replies._idle
+        self.client.delete_queue(mine.name)
+        for _ in range(2):  # two minutes pass between one request and the next
+            mine._made_at -= 120
+            self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=0.1)
+        self.assertTrue(self.client.status(mine.name)["exists"])
+
     def test_that_nobody_waits_for_gets_no_reply(self):
         self.publish("no request")
         self.client.publish(self.queue, "gone", reply_to="reply.nobody." + uuid.uuid4().hex)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from .clock import Clock, Now
 from .context import Context, Decision, Draft, no_message
 from .engine import decide, decide_lost
 from .group import Group
-from .housekeeping import CHORES, DUTIES
+from .housekeeping import CHORES, DUTIES, Duty
 from .ids import Ids
 from .journal import Journal
 from .policies import Policies
@@ -29,7 +29,7 @@ from .records import FACT_DRAINING, QueueRecord
 from .repeats import Repeats
 from .replies import reply_to
 from .reserve import Reserve
-from .stores.base import BodyLost, BodyUnread, Store
+from .stores.base import BodyLost, BodyUnread, Store, StoreError
 from .unread import Unread
 from .verbs.consume import TimeOver
 from .vitals import DaemonVitals
@@ -43,6 +43,8 @@ PROMOTE_LIMIT: Final = 500
 LOST_LIMIT: Final = 100
 #: What brings a dead letter for those who wait by the name of dead letters.
 _TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED})
+#: Names the duty that failed last, among the rounds.
+_FAILED: Final = "failed"
 #: Refusals that say nothing of the request: a repeat is tried again.
 _PASSING: Final = frozenset({ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.ANSWER_LOST})
 
@@ -91,16 +93,36 @@ class Attempt:
         parts, now = self._parts, self.now
         woken = dict.fromkeys(parts.store.promote(now.engine, PROMOTE_LIMIT))
         for duty in (*DUTIES, *CHORES) if chores else DUTIES:
-            for drafts in duty(self._context(Principal("", parts.daemon_uid))):
+            for drafts in self._steps(duty):
                 self.group.record(drafts)
                 self._count_published(drafts)
                 woken |= dict.fromkeys(self._woken_by(drafts))
         for call in parts.waiters.over(now.engine):
+            self._note_consumer(call)  # it has asked until now
             call.started_ns = time.monotonic_ns()
             self._served.append(call)
             self.answers.append((call, self._repeated(call) or Answer(no_message(call.request.payload))))
         for queue in woken if parts.waiters.count else ():
             self._serve(queue)
+
+    def _steps(self, duty: Duty) -> Iterator[list[Draft]]:
+        """What a duty or chore gives. One that fails, while it looks for its next step, is said once to have done so:
+        it must not keep the others from theirs. Raises ``StoreError``."""
+        steps = duty(self._context(Principal("", self._parts.daemon_uid)))
+        while True:
+            try:
+                drafts = next(steps, None)
+            except StoreError:
+                raise
+            except Exception as error:
+                told = (duty.__name__, repr(error))
+                if self._parts.rounds.get(_FAILED) != told:
+                    self._parts.rounds[_FAILED] = told
+                    log.exception("%s failed, and is tried again", duty.__name__)
+                return
+            if drafts is None:
+                return
+            yield drafts
 
     def mark(self, clean: bool = False) -> None:
         """Record how the clocks stand; ``clean`` at the stop of a run."""
@@ -295,7 +317,7 @@ class Attempt:
                 self._published.append(draft["queue"])
 
     def _note_consumer(self, call: Call) -> None:
-        """Somebody asks a queue for messages."""
+        """Somebody asks a queue for messages, or has waited for some."""
         parts, consumer = self._parts, call.request.payload.get("consumerId")
         if parts.store.in_flight and parts.store.queue(call.queue):
             parts.store.in_flight.asks(call.queue, consumer or call.who.client_id, self.now.engine)

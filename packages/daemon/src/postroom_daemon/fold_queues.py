@@ -42,14 +42,15 @@ def _created(event: Event, store: Store) -> None:
 
 
 def _policy_set(event: Event, store: Store) -> None:
-    queue_of(event, store).override = event["override"]
+    record = queue_of(event, store)
+    record.override, record.used = event["override"], event["engineMs"]
     if event["override"].get("dlq.queue"):
         store.put_fact(dlq_fact(event["override"]["dlq.queue"]), event["queue"])
 
 
 def _paused(event: Event, store: Store) -> None:
     record = queue_of(event, store)
-    paused = event["type"] == EventType.PAUSED
+    paused, record.used = event["type"] == EventType.PAUSED, event["engineMs"]
     if event["operation"] == "publish":
         record.publish_paused = paused
     else:

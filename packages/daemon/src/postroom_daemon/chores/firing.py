@@ -28,6 +28,7 @@ GRACE_MS: Final = 60_000
 LONGEST_GAP_MS: Final = 30 * 24 * 3600 * 1000
 #: Missed runs that one turn makes up for.
 RUNS_A_TURN: Final = 100
+_UNREAD: Final = "schedules that cannot be read"
 
 
 def due_schedules(context: Context) -> Iterator[list[Draft]]:
@@ -38,12 +39,35 @@ def due_schedules(context: Context) -> Iterator[list[Draft]]:
         return
     for fact in context.store.facts(SCHEDULE, "", SCHEDULES_LIMIT):
         name, schedule = fact.removeprefix(SCHEDULE), context.store.fact(fact)
-        plan = Plan(schedule["cron"], schedule["timezone"])
-        if schedule["nextMs"] > plan.after(wall, min(schedule["setMs"], wall)):  # the clock was set back
-            schedule = rescheduled(schedule, wall)
+        try:
+            anew, runs = _planned(schedule, wall)
+        except (ValueError, OverflowError) as error:
+            _note_unread(context, name, schedule, str(error))
+            continue
+        if anew:
+            schedule = anew
             yield [{"type": EventType.SCHEDULE_SET, "name": name, "schedule": schedule}]
-        for at, following in _runs(schedule, plan, wall):
+        for at, following in runs:
             yield _fired(context, name, schedule, at, following)
+
+
+def _planned(schedule: dict[str, Any], wall: int) -> tuple[dict[str, Any] | None, list[tuple[int, int]]]:
+    """The schedule as it is from now on, if the clock was set back; and the runs to take place now.
+
+    Raises ``ValueError`` or ``OverflowError`` for one that this device cannot read, though it was taken.
+    """
+    plan, anew = Plan(schedule["cron"], schedule["timezone"]), None
+    if schedule["nextMs"] > plan.after(wall, min(schedule["setMs"], wall)):
+        schedule = anew = rescheduled(schedule, wall)
+    return anew, list(_runs(schedule, plan, wall))
+
+
+def _note_unread(context: Context, name: str, schedule: dict[str, Any], why: str) -> None:
+    """Say so once. It waits: what it misses meanwhile was missed, should it be read again."""
+    told: dict[str, Any] = context.rounds.setdefault(_UNREAD, {})
+    if told.get(name) != schedule:
+        told[name] = schedule
+        log.error("schedule %r cannot be read, and publishes nothing: %s", name, why)
 
 
 def _runs(schedule: dict[str, Any], plan: Plan, wall: int) -> Iterator[tuple[int, int]]:

@@ -173,13 +173,15 @@ def _note(context: Context, item: Item, draft: Draft, claim: Claim | None, size:
 
 
 def _times(context: Context, fields: Fields, policy: Policy) -> Draft:
-    """When it may be consumed, and until when it is wanted."""
+    """When it may be consumed, and until when it is wanted. Raises ``CommandError`` for two answers to the first."""
     now = context.now
     times: Draft = {}
     due = now.engine + fields["delayMs"] if fields["delayMs"] else 0
     if fields["deliverAt"] is not None:
+        if due:  # each follows a clock of its own, and only one can be worked out anew when these are set
+            raise CommandError(ErrorCode.INVALID_REQUEST, "give delayMs or deliverAt, not both")
         times["deliverAtMs"] = fields["deliverAt"]
-        due = max(due, now.engine + fields["deliverAt"] - now.wall)
+        due = now.engine + fields["deliverAt"] - now.wall
     if due > now.engine:
         times["dueEngineMs"] = due
     ttl = fields["ttlMs"] or policy.ttl_ms
