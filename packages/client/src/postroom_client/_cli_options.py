@@ -10,7 +10,9 @@ from ._cli_words import GROUPS, HELP, WORK, option_names
 from ._cli_words import SUBCOMMANDS as SUBCOMMANDS
 from ._codec import encode_base64
 from ._compat import ordered_dict
+from ._paging import check_rate
 from ._protocol import FIELDS, REQUEST_BYTES_DEFAULT
+from .errors import InvalidArgument
 
 EXIT_OK = 0
 EXIT_ERROR = 1
@@ -196,13 +198,22 @@ def _add_fields(parser, command, lenient):
     elif command == "consume_next":
         add("--ack", action="store_true", help="acknowledge the message once it is printed")
         add("--raw", action="store_true", help="print the body alone, as it is")
-    elif command == "purge":
+    elif command in ("purge", "drop_dlq"):
         add("--yes", action="store_true", help="do not ask")
+    elif command == "reprocess_dlq":
+        add("--rate", type=_rate, metavar="N", help="at most so many messages a second")
     elif command in ("pause", "resume"):
         add("--publish", dest="operation", action="store_const", const="publish", help="short for --operation publish")
 
 
 _METAVARS = {"integer": "N", "number": "N", "queue name": "NAME", "string or object": "JSON"}
+
+
+def _rate(text):
+    try:
+        return check_rate(float(text))
+    except InvalidArgument as error:
+        raise argparse.ArgumentTypeError(str(error))
 
 
 def _scalar(text):

@@ -105,10 +105,15 @@ def _make_client(options):
 
 
 def _operate(client, options, payload, timeout_s):
-    from ._cli_operate import operate
+    from ._cli_operate import FINAL, operate
 
-    ask = options.command == "purge" and not options.yes and sys.stdin is not None and sys.stdin.isatty()
-    return operate(lambda fields: _call(client, options.command, fields, timeout_s), payload, ask)
+    rate = getattr(options, "rate", None)
+    if rate is not None and ("limit" in payload or "messageKey" in payload):
+        raise cli_options.UsageError("--rate is for all pages: leave out --limit and --message-key")
+    ask = options.command in FINAL and not options.yes and sys.stdin is not None and sys.stdin.isatty()
+    return operate(
+        lambda fields: _call(client, options.command, fields, timeout_s), options.command, payload, ask, rate
+    )
 
 
 def _call(client, command, payload, timeout_s):
@@ -124,7 +129,7 @@ def _call(client, command, payload, timeout_s):
 
 
 #: Commands that go on page after page.
-_PAGED = ("purge", "move")
+_PAGED = ("purge", "move", "reprocess_dlq", "drop_dlq")
 _CHANGING_NOTHING = ("status", "health", "metrics", "list_queues", "list_dlq", "count_dlq", "get_policy") + (
     "browse",
     "get_message",
