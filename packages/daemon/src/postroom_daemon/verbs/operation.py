@@ -14,7 +14,7 @@ from ..filters import Filter
 from ..records import FACT_DRAINING, Entry
 from ..selection import Page, select
 from .creation import queue_created, refuse_address
-from .endings import about, dropped
+from .endings import QUARANTINED, about, dropped
 
 #: States that wait to be delivered, in the order in which a request goes through them: a message that becomes due or is
 #: let go meanwhile is still met.
