@@ -53,13 +53,14 @@ def unhold(context: Context, fields: Fields) -> Decision:
 
 
 def purge(context: Context, fields: Fields) -> Decision:
-    """Drop a page of a queue's messages, as a counted event each. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, and
-    ERR_INVALID_REQUEST for messages in flight)."""
+    """Drop a page of a queue's messages, as a counted event each; dead letters that are leased or quarantined stay.
+    Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST for messages in flight)."""
     queue = _queue(context, fields["queue"])
     chosen = _chosen(context, fields, queue, (*WAITING, State.DEAD))
+    entries = [entry for entry in chosen.entries if not entry.lease_id and entry.phase != QUARANTINED]
     text = f"purged by {context.who.client_id}"
-    drafts = [draft for entry in chosen.entries for draft in dropped(entry, ReasonCode.PURGED, text)]
-    return _paged(context, fields, drafts, {"queue": queue, "purged": len(chosen.entries)}, chosen)
+    drafts = [draft for entry in entries for draft in dropped(entry, ReasonCode.PURGED, text)]
+    return _paged(context, fields, drafts, {"queue": queue, "purged": len(entries)}, chosen)
 
 
 def move(context: Context, fields: Fields) -> Decision:
