@@ -182,6 +182,17 @@ class AMessageInAWithStatement(WorkTest):
         self.assertEqual(len(long_reason), 500)
         self.assertEqual((code, reason), ("REJECTED", "of no use"))
 
+    def test_that_was_dead_before_does_not_come_again_at_once(self):
+        self.publish("bad")
+        self.client.nack(self.client.consume_next(self.queue))
+        for error in (Reject("of no use"), Retry("later")):
+            with self.client.consume(self.queue + ".dlq", visibility_timeout_sec=0.3) as letter:
+                self.assertEqual(letter.payload, "bad")
+                raise error
+            self.assertIsNone(self.client.consume_next(self.queue + ".dlq"))
+            wait_until(lambda: letter.lease_until < time.time() * 1000, "its lease is over")
+        self.assertEqual(self.counts(), {"dlq": 1})
+
     def test_waits_for_as_long_as_the_body_asks(self):
         self.publish("busy")
         with self.client.consume(self.queue, requeue=False):
@@ -245,6 +256,21 @@ class AWorker(WorkTest):
 
         self.assertEqual(self.client.worker(self.queue, handle, until_empty=True), 3)
         self.assertEqual(self.counts(), {"dlq": 1, "delayed": 1})
+
+    def test_of_dead_letters_goes_on_behind_those_that_fail_again(self):
+        self.publish("worst", "bad", "mended")
+        self.client.nack_batch(self.client.consume_next(self.queue, max=3))
+        seen = []
+
+        def handle(delivery):
+            seen.append(delivery.payload)
+            if delivery.payload == "worst":
+                raise Reject("never")
+            if delivery.payload == "bad":
+                raise ValueError("still")
+
+        self.assertEqual(self.client.worker(self.queue + ".dlq", handle, until_empty=True), 3)
+        self.assertEqual((seen, self.counts()), (["worst", "bad", "mended"], {"dlq": 2}))
 
     def test_ends_after_so_many(self):
         self.publish("a", "b", "c")
