@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from postroom_daemon.attempt import Attempt
 from tests.conformance.bench import Bench, exported
 
 DAY_MS = 24 * 3600 * 1000
@@ -87,6 +88,58 @@ def test_several_queues_share_a_name_and_their_letters_come_by_time_of_death(ben
         delivery = bench.do("consume_next", queue="morgue")
         assert delivery["message"]["messageKey"] == key
         settle(bench, delivery)
+
+
+def consumed(bench: Bench, name: str) -> list[str]:
+    """The letters that are leased by a name, all of them put back."""
+    deliveries = bench.do("consume_next", queue=name, max=100)["messages"] if name else []
+    for delivery in deliveries:
+        settle(bench, delivery, "release")
+    return [delivery["message"]["messageKey"] for delivery in deliveries]
+
+
+def test_what_a_shared_name_addresses_follows_each_queue_and_policy(bench: Bench) -> None:
+    policy(bench, "a", dlq={"queue": "morgue"})
+    first = bury(bench, "a")
+    assert consumed(bench, "morgue") == [first]
+    second = bury(bench, "b")
+    assert consumed(bench, "morgue") == [first]
+    policy(bench, "b", dlq={"queue": "morgue"})
+    assert consumed(bench, "morgue") == [first, second]
+    policy(bench, "a")
+    assert consumed(bench, "morgue") == [second]
+    policy(bench, "c", dlq={"queue": "morgue"})
+    assert bench.do("count_dlq", queue="morgue")["queues"] == ["b", "c"]
+    third = bury(bench, "c")
+    assert consumed(bench, "morgue") == [second, third]
+    bench.do("drop_dlq", queue="c")
+    assert consumed(bench, "morgue") == [second]
+    bench.do("delete_queue", queue="c")
+    assert bench.do("count_dlq", queue="morgue")["queues"] == ["b"]
+    fourth = bury(bench, "b")
+    assert consumed(bench, "morgue") == [second, fourth]
+    bench.do("reprocess_dlq", queue="b", to="d")
+    policy(bench, "d", dlq={"queue": "morgue"})
+    assert consumed(bench, "morgue") == []
+    fail(bench, second, "d", requeue=False)
+    assert consumed(bench, "morgue") == [second]
+
+
+def test_what_a_group_found_that_was_taken_back_is_found_anew(bench: Bench) -> None:
+    policy(bench, "a", dlq={"queue": "morgue"})
+    key = bury(bench, "a")
+    assert consumed(bench, "morgue") == [key]
+    parts = bench.live.broker._parts
+    attempt = Attempt(parts, bench.live.clock.now())
+    bench.store.begin()
+    wanted = {"queue": "b", "policy": {"dlq": {"queue": "morgue"}}}
+    for command, payload in (("set_policy", wanted), ("count_dlq", {"queue": "morgue"})):
+        attempt.take(bench.make(command, **payload).call)
+    (_, told) = attempt.answers[-1]
+    assert told.data and told.data["queues"] == ["a", "b"]
+    bench.store.rollback()
+    attempt.take_back()
+    assert bench.do("count_dlq", queue="morgue")["queues"] == ["a"]
 
 
 def test_who_waits_by_the_name_is_woken_by_a_death(bench: Bench) -> None:

@@ -121,7 +121,7 @@ def test_the_client_removes_all_and_counts_all_without_removing(daemon: Daemon) 
         assert list(client.reprocess_all("q", dry_run=True, rate=1)) == [1000, 1500]
         for rate in (0, -1, float("nan"), float("inf"), True, "5"):
             with pytest.raises(InvalidArgument, match="rate"):
-                client.reprocess_all("q", rate=rate)
+                client.reprocess_all("q", rate=rate)  # type: ignore[arg-type]
         assert daemon.counts("q") == {"dlq": 1500}
         assert list(client.drop_all("q", filter={"reasonText": "bad"})) == [1000, 1500]
     assert daemon.counts("q") == {}

@@ -18,6 +18,7 @@ from .calls import Answer, Call
 from .chores.lapses import lapsed
 from .clock import Clock, Now
 from .context import Context, Decision, Draft, no_message
+from .dead_addresses import DeadAddresses
 from .engine import decide, decide_lost
 from .group import Group
 from .housekeeping import CHORES, DUTIES, Duty
@@ -65,6 +66,7 @@ class Parts:
     daemon_uid: int
     ids: Ids
     waiters: Waiters = field(default_factory=Waiters)
+    addresses: DeadAddresses = field(default_factory=DeadAddresses)
     rounds: dict[str, Any] = field(default_factory=dict)
     rates: Rates = field(default_factory=Rates)
     unread: Unread = field(default_factory=Unread)
@@ -95,6 +97,7 @@ class Attempt:
         for duty in (*DUTIES, *CHORES) if chores else DUTIES:
             for drafts in self._steps(duty):
                 self.group.record(drafts)
+                parts.addresses.note(drafts)
                 self._count_published(drafts)
                 woken |= dict.fromkeys(self._woken_by(drafts))
         for call in parts.waiters.over(now.engine):
@@ -204,6 +207,7 @@ class Attempt:
             "digest": call.key.hex(),
         }
         events = self.group.record(decision.drafts, by, call.key, decision.reply, decision.more)
+        self._parts.addresses.note(events)
         if call.command is Command.DRAIN:
             self._draining = None
         if call.command is not Command.IMPORT_STATE:  # what was published elsewhere is not published anew
@@ -307,6 +311,7 @@ class Attempt:
             self._parts.waiters.park(call)
         for queue in self._published:
             self._parts.rates.take(queue, -1)
+        self._parts.addresses.forget()
         if self._parts.store.in_flight:
             self._parts.store.in_flight.take_back()
 
@@ -337,6 +342,7 @@ class Attempt:
             draining=self._draining,
             rates=parts.rates,
             waiters=parts.waiters,
+            addresses=parts.addresses,
         )
 
 

@@ -11,6 +11,7 @@ from postroom_common.protocol import State
 
 from .access import Principal
 from .clock import Now
+from .dead_addresses import DeadAddresses
 from .ids import Ids
 from .journal_history import MessageHistory
 from .policies import Policies
@@ -111,3 +112,4 @@ class Context:
     draining: bool = False
     rates: Rates = field(default_factory=Rates)
     waiters: Waiters = field(default_factory=Waiters)
+    addresses: DeadAddresses = field(default_factory=DeadAddresses)

@@ -11,7 +11,7 @@ from ..fields import Fields
 from ..records import Entry
 from ..selection import dead_letters
 from ..stores.base import BodyLost, BodyUnread
-from .dead_names import addressed_by
+from .dead_names import queues_with_letters
 from .endings import QUARANTINED
 from .settle import lease_ms
 
@@ -44,7 +44,7 @@ def consume_dead(context: Context, fields: Fields) -> Decision:
 
 
 def _oldest(context: Context, name: str) -> Entry | None:
-    letters = dead_letters(context.store, addressed_by(context, name))
+    letters = dead_letters(context.store, queues_with_letters(context, name, by_address=True))
     for looked, entry in enumerate(letters):
         if looked == _PASSED_OVER:
             break

@@ -19,7 +19,7 @@ from ..records import Entry, history_fact
 from ..selection import Page, dead_cursor, dead_letters, select_dead
 from ..stores.base import BodyLost, BodyUnread
 from .creation import queue_created, refuse_address
-from .dead_names import dead_letters_of
+from .dead_names import dead_letters_of, queues_with_letters
 from .endings import QUARANTINED, about, dropped
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
@@ -37,9 +37,8 @@ _UNKNOWN: Final = {
 def list_dlq(context: Context, fields: Fields) -> Decision:
     """A page of dead letters, oldest death first. Raises ``CommandError`` for a cursor or filter that is none."""
     name = fields["queue"]
-    page = select_dead(
-        context, dead_letters_of(context, name), Filter(fields["filter"]), fields["after"], fields["limit"]
-    )
+    queues = queues_with_letters(context, name)
+    page = select_dead(context, queues, Filter(fields["filter"]), fields["after"], fields["limit"])
     letters: list[dict[str, Any]] = []
     size = 0
     for entry in page.entries:
@@ -127,7 +126,7 @@ def count_dlq(context: Context, fields: Fields) -> Decision:
     for record in records:
         for code, count in record.reasons.items():
             reasons[code] = reasons.get(code, 0) + count
-    oldest = next(dead_letters(context.store, queues), None)
+    oldest = next(dead_letters(context.store, queues_with_letters(context, fields["queue"])), None)
     return Decision(
         data={
             "queue": fields["queue"],
@@ -209,7 +208,7 @@ def _chosen(context: Context, fields: Fields) -> Page:
         return Page([entry], "")
     if not name:
         raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue in which they died")
-    queues, wanted = dead_letters_of(context, name), Filter(fields["filter"])
+    queues, wanted = queues_with_letters(context, name), Filter(fields["filter"])
     page = select_dead(context, queues, wanted, fields["after"], fields["limit"], bounded=True)
     return Page([one for one in page.entries if not one.lease_id and one.phase != QUARANTINED], page.next)
 
