@@ -60,7 +60,7 @@ def test_an_entry_comes_back_with_every_fact_it_was_kept_with(store: Store) -> N
         key="msg:q:x", queue=QUEUE, state=State.INFLIGHT, priority=-3, seq=2**62, created_wall=2**41, created=5,
         target="someone", attempt=4, due=17, lease_id="lease", consumer_id="holder", lease_until=99, leased_at=70,
         dead_at=0, failures=3, phase="word", size=12, reason="why", expires=2**40, fallback=2**41, due_wall=2**42,
-        order_key="line 7/é~%", claim="c" * 32,
+        order_key="line 7/é~%", claim="c" * 32, holder_uid="0",
     )  # fmt: skip
     insert(store, full)
     assert store.get("msg:q:x") == full

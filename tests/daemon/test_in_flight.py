@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from postroom_common.protocol import State
 from postroom_daemon import attempt, in_flight
 from postroom_daemon.chores import lapses
 from postroom_daemon.in_flight import InFlight
 from postroom_daemon.journal import JournalRefused
+from postroom_daemon.records import Entry
 from tests.conformance.bench import Bench, Sent
 
 MakeBench = Callable[..., Bench]
@@ -163,7 +165,7 @@ def test_a_group_that_is_taken_back_counts_for_nobody(any_bench: Bench, monkeypa
 def test_consumers_that_hold_nothing_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight, "CONSUMERS_LIMIT", 10)
     counted = InFlight()
-    counted.leases("q", "holder", 1)
+    counted.leases(Entry("k", "q", State.INFLIGHT, 0, 1, 0, 0, consumer_id="holder", leased_at=1))
     for number in range(50):
         counted.begin()
         counted.asks("q", f"c{number}", number)

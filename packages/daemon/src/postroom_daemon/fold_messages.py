@@ -48,12 +48,13 @@ def _leased(event: Event, store: Store) -> None:
     entry, before = _move_leased(event, store)
     entry.lease_id = event["lease"]
     entry.consumer_id = event["consumer"]
+    entry.holder_uid = str(event.get("uid", ""))
     entry.lease_until = event["untilEngineMs"]
     entry.leased_at = event["engineMs"]
     entry.attempt = event["attempt"]
     store.update(entry, before)
     if store.in_flight and entry.state is State.INFLIGHT:
-        store.in_flight.leases(entry.queue, entry.consumer_id, event["engineMs"])
+        store.in_flight.leases(entry)
 
 
 def _extended(event: Event, store: Store) -> None:
@@ -175,7 +176,7 @@ def _move(event: Event, store: Store, after: State | None, stays: bool = False) 
         after = before
     check_transition(before, event["type"], after)
     if store.in_flight and before is State.INFLIGHT and after is not State.INFLIGHT:
-        store.in_flight.settles(entry.queue, entry.consumer_id)
+        store.in_flight.settles(entry)
     if after is not None:
         entry.state = after
     return entry, before
@@ -196,7 +197,7 @@ def _count_reason(entry: Entry, by: int, store: Store) -> None:
 
 
 def _end_lease(entry: Entry) -> None:
-    entry.lease_id = entry.consumer_id = ""
+    entry.lease_id = entry.consumer_id = entry.holder_uid = ""
     entry.lease_until = entry.leased_at = 0
 
 

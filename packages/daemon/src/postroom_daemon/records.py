@@ -23,7 +23,8 @@ class Entry:
     length of its body and headers as stored, ``reason`` why it died. After ``expires`` it is not wanted any more, after
     ``fallback`` anyone may have it (0: never); ``due_wall`` is the Unix time (ms) for which it was published. Of the
     messages of a queue with the same ``order_key`` one is delivered at a time. ``claim`` is what it claims against
-    others of its kind for as long as it is there (``claim_fact``).
+    others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased, in
+    decimal digits; '' where that is not known.
     """
 
     key: str
@@ -50,6 +51,7 @@ class Entry:
     due_wall: int = 0
     order_key: str = ""
     claim: str = ""
+    holder_uid: str = ""
 
     @property
     def lapse(self) -> int:
@@ -86,6 +88,7 @@ _ENTRY_NAMES: Final = {
     "deliverAtMs": "due_wall",
     "orderingKey": "order_key",
     "claim": "claim",
+    "uid": "holder_uid",
 }
 
 

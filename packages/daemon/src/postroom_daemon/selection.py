@@ -113,6 +113,17 @@ def select(
     return Page(found, _cursor_text(at, cursor, what) if at < len(states) else "")
 
 
+def select_leases(context: Context, queue: str, after: str, limit: int) -> Page:
+    """A page of what is leased in a queue, or in all (''), dead letters with it; the lease that ends first comes first.
+
+    Raises as ``select``.
+    """
+    what = [queue, "leases"]
+    _, cursor = _read_cursor(after, what)
+    found, behind = context.store.leases(queue, cursor, limit)
+    return Page(found, _cursor_text(0, behind, what) if behind else "")
+
+
 def select_dead(
     context: Context, queues: Iterable[str], wanted: Filter, after: str, limit: int, bounded: bool = False
 ) -> Page:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from heapq import nsmallest
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from postroom_common.errors import PostroomError
 from postroom_common.events import Event
@@ -21,6 +21,9 @@ from postroom_common.protocol import State
 from ..files import FULL_ERRNOS
 from ..in_flight import InFlight
 from ..records import BodyReference, Entry, QueueRecord
+
+#: The states in which a message may be leased.
+LEASED: Final = (State.INFLIGHT, State.DEAD)
 
 Cursor = tuple[str | int, ...]
 """Where a page of ``Store.scan`` ended: what it means is the store's business."""
@@ -240,6 +243,10 @@ class Store(ABC):
         end of their lease; held by publish order; dead by death. A page may be short, or empty, and not the last. A
         message that stays as it is while the pages are read is in just one of them.
         """
+
+    @abstractmethod
+    def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        """As ``scan`` of what is in flight, with the dead letters among it that are leased."""
 
     @abstractmethod
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:

@@ -17,7 +17,7 @@ from postroom_common.protocol import State
 from ..files import Files
 from ..quarantine import Quarantine
 from ..records import HISTORY, Entry, QueueRecord
-from .base import BodyLost, BodyUnread, Cursor, Store, StoreError, store_error
+from .base import LEASED, BodyLost, BodyUnread, Cursor, Store, StoreError, store_error
 from .book import QueueBook
 from .fs_files import MessageFiles
 from .fs_index import Index
@@ -220,6 +220,9 @@ class Transactions(Store):
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         return self._index.scan(queue, state, after, limit, self.get)
+
+    def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        return self._index.leases_of(queue, LEASED, after, limit, self.get)
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         return self._index.dead(queue, after, limit, self.get)

@@ -51,6 +51,7 @@ def consume_next(context: Context, fields: Fields) -> Decision:
         "key": entry.key,
         "lease": context.ids.lease(),
         "consumer": consumer,
+        "uid": context.who.uid,
         "untilEngineMs": now + lease_ms(context, queue, fields),
         "attempt": entry.attempt + 1,
     }

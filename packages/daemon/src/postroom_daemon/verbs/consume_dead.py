@@ -35,6 +35,7 @@ def consume_dead(context: Context, fields: Fields) -> Decision:
         "key": entry.key,
         "lease": context.ids.lease(),
         "consumer": fields["consumerId"] or context.who.client_id,
+        "uid": context.who.uid,
         "untilEngineMs": now + lease_ms(context, entry.queue, fields),
         "attempt": entry.attempt,
     }

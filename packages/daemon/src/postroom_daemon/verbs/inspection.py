@@ -18,7 +18,7 @@ from ..fields import Fields
 from ..filters import Filter
 from ..records import Entry, history_fact
 from ..replies import stored_to_wire
-from ..selection import Page, select
+from ..selection import Page, select, select_leases
 from ..stores.base import BodyLost, BodyUnread
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
@@ -61,8 +61,9 @@ def get_message(context: Context, fields: Fields) -> Decision:
 
 
 def list_inflight(context: Context, fields: Fields) -> Decision:
-    """A page of what is leased, the lease that ends first before all others. Raises ``CommandError``."""
-    page = select(context, fields["queue"], (State.INFLIGHT,), Filter(None), fields["after"], fields["limit"])
+    """A page of what is leased, dead letters with it, the lease that ends first before all others. Raises
+    ``CommandError``."""
+    page = select_leases(context, fields["queue"], fields["after"], fields["limit"])
     return _listed(context, [_facts(context, entry) for entry in page.entries], page, fields["queue"])
 
 
@@ -155,6 +156,8 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
             "leaseUntil": now.wall + entry.lease_until - now.engine,
             "overdue": entry.lease_until <= now.engine,
         }
+        if entry.holder_uid:
+            shown["uid"] = int(entry.holder_uid)
     if entry.state is State.DEAD:
         last = (context.store.fact(history_fact(entry.key)) or [{}])[-1]
         shown |= {

@@ -36,6 +36,8 @@ def status(context: Context, fields: Fields) -> Decision:
             "policy": policy.to_wire(),
             "paused": paused_to_wire(record),
             "oldestReadyAgeMs": _oldest_age(context, record),
+            "oldestLeaseAgeMs": _oldest_lease_age(context, queue),
+            "oldestDeadAgeMs": _oldest_dead_age(context, record),
             **_figures(record),
             **_waiting(context, queue),
             "draining": context.draining,
@@ -57,6 +59,8 @@ def list_queues(context: Context, fields: Fields) -> Decision:
                 **_counts(record),
                 "paused": paused_to_wire(record),
                 "oldestReadyAgeMs": _oldest_age(context, record),
+                "oldestLeaseAgeMs": _oldest_lease_age(context, name),
+                "oldestDeadAgeMs": _oldest_dead_age(context, record),
                 **_figures(record),
                 "totals": dict(record.totals) if record else {},
             }
@@ -66,6 +70,7 @@ def list_queues(context: Context, fields: Fields) -> Decision:
             "queues": rows,
             "count": len(rows),
             "next": names[limit - 1] if len(names) > limit else "",
+            "draining": context.draining,
             **_as_of(context),
         }
     )
@@ -163,7 +168,6 @@ def _waiting(context: Context, queue: str) -> dict[str, Any]:
     delayed, _ = context.store.scan(queue, State.DELAYED, (), LOOKS)
     now = context.now.engine
     return {
-        "oldestLeaseAgeMs": now - min(entry.leased_at for entry in leased) if leased else None,
         "endingSoon": sum(entry.lease_until <= now + ENDING_SOON_MS for entry in leased),
         "overdue": sum(entry.lease_until <= now for entry in leased),
         "inflightLooked": len(leased),
@@ -176,6 +180,18 @@ def _oldest_age(context: Context, record: QueueRecord | None) -> int | None:
         return None
     oldest = context.store.oldest_ready(record.name)
     return context.now.engine - oldest.created if oldest else None
+
+
+def _oldest_lease_age(context: Context, queue: str) -> int | None:
+    since = context.store.in_flight.oldest_lease(queue) if context.store.in_flight else None
+    return None if since is None else context.now.engine - since
+
+
+def _oldest_dead_age(context: Context, record: QueueRecord | None) -> int | None:
+    if record is None or not record.counts[State.DEAD]:
+        return None
+    oldest = context.store.dead(record.name, (-1, -1), 1)
+    return context.now.engine - oldest[0].dead_at if oldest else None
 
 
 def _as_of(context: Context) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from .findings import Finding, Kind
 
 #: Facts of a message that never change.
 FIXED: Final = ("queue", "seq", "priority", "target", "created_wall", "created")
-_CHANGING: Final = ("attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase")
+_CHANGING: Final = (
+    "attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase", "holder_uid",
+)  # fmt: skip
 #: Facts of a queue besides its counts.
 QUEUE_FACTS: Final = (
     "kind", "created_wall", "expires_at", "publish_paused", "consume_paused", "override", "totals",

@@ -27,7 +27,7 @@ from ..stores.sqlite_rows import COLUMNS, as_of, entry_of
 #: Requests that are folded in one transaction, messages that are read in one.
 _BATCH: Final = 2000
 _PAGE: Final = 1000
-_LEASE: Final = frozenset({"lease_id", "consumer_id", "lease_until", "leased_at"})
+_LEASE: Final = frozenset({"lease_id", "consumer_id", "holder_uid", "lease_until", "leased_at"})
 #: What an event tells of a message besides its state.
 _TELLS: Final[dict[str, frozenset[str]]] = {
     EventType.LEASED: _LEASE | {"attempt"},
