@@ -349,6 +349,40 @@ def test_letters_that_are_set_apart_do_not_keep_those_behind_them(bench: Bench) 
     assert bench.do("count_dlq", queue="q")["count"] == len(apart)
 
 
+def bury_many(bench: Bench, count: int) -> list[str]:
+    bench.do("publish_batch", queue="q", messages=[{"message": "x"}] * count)
+    leases = [one["lease"] for one in bench.do("consume_next", queue="q", max=count)["messages"]]
+    items = [{"messageKey": one["messageKey"], "leaseId": one["leaseId"]} for one in leases]
+    bench.do("nack_batch", items=items)
+    return [item["messageKey"] for item in items]
+
+
+@pytest.mark.parametrize("bench", ["sqlite", "filesystem"], indirect=True)
+def test_letters_behind_very_many_that_are_set_apart_are_reached(bench: Bench) -> None:
+    policy(bench, dlq={"retentionDays": 2})
+    apart = [key for _ in range(3) for key in bury_many(bench, 800)]
+    bench.run(*(bench.make("quarantine_dlq", messageKey=key) for key in apart))
+    bench.hands.pass_ms(10)
+    bury(bench)
+    bench.hands.pass_ms(2 * DAY_MS)
+    for left in (2401, 2400):
+        chores(bench, 1)
+        assert bench.do("count_dlq", queue="q")["count"] == left
+    bench.do("quarantine_dlq", messageKey=apart[0], quarantined=False)
+    chores(bench, 1)
+    assert bench.do("count_dlq", queue="q")["count"] == 2400, "all are read again every second"
+    bench.hands.pass_ms(60_000)
+    chores(bench, 1)
+    assert bench.do("count_dlq", queue="q")["count"] == 2399
+
+
+def test_a_policy_that_is_made_stricter_lets_the_oldest_go(bench: Bench) -> None:
+    keys = bury_many(bench, 250)
+    policy(bench, dlq={"maxMessages": 10})
+    chores(bench, 4)
+    assert dead(bench) == keys[-10:]
+
+
 def test_the_oldest_letters_give_way_to_one_too_many(bench: Bench) -> None:
     policy(bench, dlq={"maxMessages": 2})
     keys = [bury(bench) for _ in range(4)]
