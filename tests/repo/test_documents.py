@@ -9,10 +9,12 @@ import click
 import pytest
 
 from postroom_client._cli_options import SUBCOMMANDS, parse
+from postroom_client._cli_words import FILTER_KEYS
 from postroom_common.events import EventType
 from postroom_common.protocol import ALIASES, FIELDS, Command, ErrorCode, ReasonCode
 from postroom_daemon.cli import main as postroomd
 from postroom_daemon.config import SETTINGS
+from postroom_daemon.filters import KEYS
 
 
 @pytest.fixture(scope="module")
@@ -94,6 +96,11 @@ def test_the_readme_names_what_the_daemon_needs_wherever_it_tells_how_to_get_it(
         if not name.startswith("postroom-"):
             assert_said(places[0], [name])
             assert re.search(rf"(?<![\w-]){name}(?:>={bound}')?(?![\w-])", places[1]), f"not downloaded: {name}"
+
+
+def test_the_client_s_help_and_the_protocol_name_every_key_of_a_filter(documents):
+    assert sorted(FILTER_KEYS) == sorted(KEYS)
+    assert_said(documents["protocol.md"].partition("### Filters")[2].partition("## 6")[0], [f"`{key}`" for key in KEYS])
 
 
 def test_links_between_documents_lead_somewhere(root):

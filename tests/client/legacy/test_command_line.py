@@ -179,6 +179,22 @@ class ExitStatus(CommandTest):
         ):
             self.assertIn(text, self.run_json(*arguments)[1]["error"]["message"])
 
+    def test_2_names_the_command_that_may_have_been_meant(self):
+        for arguments, text in (
+            (["publsh", "--queue", "q"], "there is no command 'publsh': did you mean publish? (postroom --help"),
+            (["wrok"], "there is no command 'wrok': did you mean work? (postroom --help"),
+            (["42"], "there is no command '42' (postroom --help"),
+            (["schedule"], "schedule needs list, set or delete (postroom --help"),
+            (["policy"], "policy needs get or set (postroom --help"),
+        ):
+            self.assertIn(text, self.run_json(*arguments)[1]["error"]["message"])
+
+    def test_2_is_an_item_of_a_batch_without_a_message(self):
+        items = '[{"message": 1}, {"mesage": 2}]'
+        for word in (["publish-batch"], ["ack-and-publish", "--message-key", "k"]):
+            status, result = self.run_json(*(word + ["--messages", items]))
+            self.assertEqual((status, result["error"]["message"][:40]), (2, "--messages: item 1 (the first is 0) has "))
+
     def test_3_is_no_daemon_and_says_so_at_once(self):
         status, result = self.run_json("health", "--timeout", "600000")
         self.assertEqual((status, result["error"]["code"]), (3, "DAEMON_NOT_RUNNING"))
@@ -311,8 +327,13 @@ class ACommand(CommandTest):
         status, output, _ = self.run_command("--help")
         self.assertEqual(status, 0)
         self.assertIn("4  nothing to consume", output)
-        for word, _, _ in _cli_options.SUBCOMMANDS:
-            self.assertEqual(self.run_command(*(word.split() + ["--help"]))[0], 0)
+
+    def test_explains_itself_on_a_terminal_of_80_columns(self):
+        words = [word.split() for word, _, _ in _cli_options.SUBCOMMANDS]
+        for word in words + [[], ["work"]]:
+            status, output, _ = self.run_command(*(word + ["--help"]), environment={"COLUMNS": "80"})
+            self.assertEqual(status, 0)
+            self.assertEqual([line for line in output.splitlines() if len(line) > 80], [])
 
     def test_to_a_reader_that_has_gone_ends_quietly(self):
         self.serve()
@@ -423,7 +444,8 @@ class TextForPeople(unittest.TestCase):
             self.assertEqual(_cli_words.in_our_words(wire), ours)
 
     def test_explains_every_option_in_those_words(self):
-        for text in _cli_words.HELP.values():
+        for text in list(_cli_words.HELP.values()) + list(_cli_words.HELP_OF.values()):
+            text = text.partition("; its keys: ")[0]  # which have no options
             self.assertEqual(_cli_words.in_our_words(text), text)
         text = "filter.colour is unknown; known are minAttempt, consumerId"
         self.assertEqual(_cli_words.in_our_words(text), text)

@@ -3,10 +3,11 @@
 import argparse
 import json
 import os
+import re
 import sys
 
 from . import __version__
-from ._cli_words import GROUPS, HELP, WORK, option_names
+from ._cli_words import GROUPS, WORK, option_help, option_names
 from ._cli_words import SUBCOMMANDS as SUBCOMMANDS
 from ._codec import encode_base64
 from ._compat import ordered_dict
@@ -25,7 +26,8 @@ DEFAULT_TIMEOUT_MS = 30000
 _EPILOG = """\
 exit status:
   0  done
-  1  an error answer, the mailbox cannot be used, or health that is not ok
+  1  an error answer, also for one item of a batch, the mailbox cannot be used,
+     or health that is not ok
   2  wrong usage
   3  no answer in time, or no daemon
   4  nothing to consume
@@ -33,11 +35,12 @@ exit status:
 --json prints exactly one JSON object on one line:
   {"ok": true, "command": ..., "data": {...}}
   {"ok": false, "command": ..., "error": {"code": ..., "message": ...}}
-data is the reply of the protocol. code is the wire's (ERR_...), or CLIENT_TIMEOUT, DAEMON_NOT_RUNNING,
-REQUEST_REJECTED, MAILBOX_ERROR, USAGE.
+data is the reply of the protocol. code is the wire's (ERR_...), or
+CLIENT_TIMEOUT, DAEMON_NOT_RUNNING, REQUEST_REJECTED, MAILBOX_ERROR, USAGE.
 
-A message is --message TEXT, --message @FILE (@@ for a leading @), or standard input (--message -, or no --message
-and standard input is not a terminal). It is sent as a string, byte for byte, unless --json-body or --binary is given.
+A message is --message TEXT, --message @FILE (@@ for a leading @), or standard
+input (--message -, or no --message and standard input is not a terminal). It is
+sent as a string, byte for byte, unless --json-body or --binary is given.
 """
 
 
@@ -48,8 +51,23 @@ class UsageError(Exception):
 _SEE_HELP = " (%s --help lists what there is)"
 
 
+_UNKNOWN_WORD = re.compile(r"argument command: invalid choice: u?'(.*)' \(choose")
+
+
+def _did_you_mean(word):
+    from difflib import get_close_matches
+
+    alike = get_close_matches(word, [one.split(" ")[0] for one, _, _ in SUBCOMMANDS] + ["work"], 1)
+    return ": did you mean %s?" % alike[0] if alike else ""
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
+        unknown = _UNKNOWN_WORD.match(message)
+        if unknown:  # argparse would list all there are, on one line
+            message = "there is no command '%s'%s" % (unknown.group(1), _did_you_mean(unknown.group(1)))
+        elif message == "too few arguments" and self.prog.split()[-1] in GROUPS:  # on Python 2.7
+            raise UsageError(_missing_word(self.prog.split()[-1]) + _SEE_HELP % "postroom")
         raise UsageError(message + _SEE_HELP % self.prog)
 
 
@@ -66,8 +84,9 @@ def parse(arguments):
         _parse_all(arguments, lenient=True)
         raise
     if not getattr(options, "command", None):
-        missing = "policy needs get or set" if getattr(options, "word", None) else "a command is missing"
-        raise UsageError(missing + _SEE_HELP % "postroom")
+        if not getattr(options, "word", None):
+            raise UsageError("a command is missing" + _SEE_HELP % "postroom")
+        raise UsageError(_missing_word(options.word) + _SEE_HELP % "postroom")
     return options
 
 
@@ -111,6 +130,15 @@ def command_words(options):
     return options.word + (" " + second if second else "")
 
 
+def _second_words(first):
+    return [word.split(" ")[1] for word, _, _ in SUBCOMMANDS if word.startswith(first + " ")]
+
+
+def _missing_word(first):
+    words = _second_words(first)
+    return "%s needs %s" % (first, " or ".join([", ".join(words[:-1]), words[-1]]))
+
+
 def _make_parser(arguments, lenient):
     parser = _Parser(
         prog="postroom",
@@ -129,7 +157,7 @@ def _make_parser(arguments, lenient):
         if " " in word:
             first, word = word.split(" ")
             if first not in groups:
-                metavar = "|".join(one.split(" ")[1] for one, _, _ in SUBCOMMANDS if one.startswith(first + " "))
+                metavar = "|".join(_second_words(first))
                 parent = words.add_parser(first, help=GROUPS[first], parents=[common])
                 groups[first] = parent.add_subparsers(dest=first + "_word", metavar=metavar)
             group = groups[first]
@@ -168,8 +196,8 @@ def _add_common(parser, without=None):
 
 def _add_fields(parser, command, lenient):
     add = parser.add_argument
-    for name, _, kind, text, required, _ in FIELDS[command]:
-        text = HELP.get(name, text).replace("%", "%%")
+    for name, _, kind, text, required, default in FIELDS[command]:
+        text = option_help(command, name, text, default).replace("%", "%%")
         names = option_names(name)
         if kind == "boolean" and names[0].startswith("--no-"):
             add(*names, dest=name, action="store_false", default=None, help=text)
@@ -238,6 +266,9 @@ def payload(options):
             value = _json_value(_text(_source(value, option), option), option)
         if value is not None:
             fields[name] = value
+    for number, item in enumerate(fields.get("messages") or ()):
+        if isinstance(item, dict) and "message" not in item:
+            raise UsageError("--messages: item %d (the first is 0) has no message" % number)
     if options.command == "publish":
         _complete_publish(options, fields)
     elif options.command == "set_schedule" and "message" in fields:
@@ -279,7 +310,8 @@ def _source(argument, option):
             raise UsageError("%s is missing: give TEXT, @FILE or -" % option)
         data = _read(stdin, "standard input")
         if argument is None and not data:
-            raise UsageError("%s is missing and standard input is empty (%s '' sends nothing)" % (option, option))
+            hint = " (%s '' sends an empty one)" % option if option == "--message" else ""
+            raise UsageError("%s is missing and standard input is empty%s" % (option, hint))
         return data
     if argument.startswith("@") and not argument.startswith("@@"):
         try:
