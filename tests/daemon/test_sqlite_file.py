@@ -137,16 +137,19 @@ def test_any_other_row_in_which_a_bit_has_flipped_is_a_damaged_store(
 def test_rows_that_contradict_each_other_are_a_damaged_store(store: SqliteStore) -> None:
     store.begin()
     store.insert(ready(1), b"{}")
+    store.settle()
+    store.insert(ready(1), b"{}")
     with pytest.raises(StoreDamaged, match="UNIQUE"):
-        store.insert(ready(1), b"{}")
+        store.settle()
     store.rollback()
 
 
 def test_a_schema_that_has_changed_is_a_damaged_store(store: SqliteStore) -> None:
     store._db.execute("ALTER TABLE kv RENAME COLUMN created_at TO crdated_at")
     store.begin()
+    store.insert(ready(1), b"{}")
     with pytest.raises(StoreDamaged, match="no column named"):
-        store.insert(ready(1), b"{}")
+        store.settle()
     store.rollback()
 
 
@@ -166,8 +169,9 @@ def test_a_message_that_is_not_found_by_its_key_is_a_damaged_store_and_not_deliv
     entry = store.next_ready("q", "c")
     assert entry is not None and entry.key == key.decode()
     entry.state = State.INFLIGHT
-    with pytest.raises(StoreDamaged, match="not found by its key"):
-        store.update(entry, State.READY)
+    store.update(entry, State.READY)
+    with pytest.raises(StoreDamaged, match="not found by their keys"):
+        store.settle()
     store.rollback()
 
 
@@ -374,6 +378,7 @@ def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_
     with pytest.raises(StoreFull, match="SQLITE_FULL"):
         for number in range(100):
             store.insert(ready(number), b'"%b"' % (b"x" * 900))
+        store.settle()
     store.rollback()
     store.begin()
     store.commit()

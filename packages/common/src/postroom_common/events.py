@@ -23,6 +23,8 @@ Event = dict[str, Any]
 
 #: Fields that every event has, besides its ``type``.
 _NUMBERS: Final = ("id", "epoch", "req", "grp", "engineMs", "wallMs")
+#: Those that every event has.
+COMMON_FIELDS: Final = (*_NUMBERS, "type")
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + 2  # ,"crc":"01234567"}
 

@@ -185,6 +185,7 @@ class Broker:
         group = attempt.group
         places: list[int] = []
         if group.events:
+            self.store.settle()
             if self.journal.wants_roll():
                 self.journal.roll()
             if self._sync_each_group:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from postroom_common.events import Event, EventType, raw_json
+from postroom_common.events import COMMON_FIELDS, Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from .fold_queues import end_claim, queue_of
@@ -13,25 +13,16 @@ from .lifecycle import check_transition
 from .records import BodyReference, Entry, QueueRecord, history_fact, with_failure
 from .stores.base import NotStored, Store
 
+#: Fields of the event of a message that has a body and nothing else: those of every event, ``queue``, ``key`` and the
+#: body.
+_PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
+
 
 def _published(event: Event, store: Store) -> None:
-    due = event.get("dueEngineMs", 0)
-    entry = Entry(
-        key=event["key"],
-        queue=event["queue"],
-        state=State.DELAYED if due > event["engineMs"] else State.READY,
-        priority=event.get("priority", 0),
-        seq=event["id"],
-        created_wall=event["wallMs"],
-        created=event["engineMs"],
-        target=event.get("target", ""),
-        due=due,
-        expires=event.get("expiresEngineMs", 0),
-        fallback=event.get("fallbackEngineMs", 0),
-        due_wall=event.get("deliverAtMs", 0),
-        order_key=event.get("orderingKey", ""),
-        claim=_claim_while_present(event),
-    )
+    engine = event["engineMs"]
+    entry = Entry(event["key"], event["queue"], State.READY, 0, event["id"], event["wallMs"], engine)
+    if len(event) > _PLAIN_FIELDS:
+        _take_options(entry, event)
     check_transition(None, EventType.PUBLISHED, entry.state)
     queue_of(event, store)
     if "message" in event:
@@ -42,6 +33,20 @@ def _published(event: Event, store: Store) -> None:
         reference = BodyReference.from_json(event["body"])
         entry.size = reference.length
         store.insert_kept(entry, reference)
+
+
+def _take_options(entry: Entry, event: Event) -> None:
+    """What a new message may have besides."""
+    entry.due = event.get("dueEngineMs", 0)
+    if entry.due > entry.created:
+        entry.state = State.DELAYED
+    entry.priority = event.get("priority", 0)
+    entry.target = event.get("target", "")
+    entry.expires = event.get("expiresEngineMs", 0)
+    entry.fallback = event.get("fallbackEngineMs", 0)
+    entry.due_wall = event.get("deliverAtMs", 0)
+    entry.order_key = event.get("orderingKey", "")
+    entry.claim = _claim_while_present(event)
 
 
 def _leased(event: Event, store: Store) -> None:

@@ -18,13 +18,15 @@ from .records import (
     dlq_fact,
     schedule_fact,
 )
-from .stores.base import Store
+from .stores.base import NotStored, Store
 
 
 def queue_of(event: Event, store: Store) -> QueueRecord:
     """The record of an event's queue, to be changed. If the event that made it was lost to damage, this one does: what
     came after it is not to be lost as well."""
-    if store.queue(event["queue"]) is None:
+    try:
+        return store.touch_queue(event["queue"])
+    except NotStored:
         store.add_queue(QueueRecord(name=event["queue"], created_wall=event["wallMs"]))
     return store.touch_queue(event["queue"])
 

@@ -84,6 +84,8 @@ class Store(ABC):
 
     #: The name that the configuration knows it by.
     name: ClassVar[str]
+    #: Whether ``keep_body`` may keep one.
+    keeps_bodies_apart: ClassVar[bool] = False
     applied: int = 0
     #: Who holds how many messages, kept up by the fold once the root is open. No part of what is stored.
     in_flight: InFlight | None = None
@@ -110,6 +112,11 @@ class Store(ABC):
     @abstractmethod
     def begin(self) -> None:
         """Open the transaction."""
+
+    def settle(self) -> None:
+        """Do what of the transaction was put off until its end. Called before the journal has it: what cannot be kept
+        is then refused."""
+        return
 
     @abstractmethod
     def commit(self) -> None:

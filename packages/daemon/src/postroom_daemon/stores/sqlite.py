@@ -141,7 +141,8 @@ class SqliteStore(SqliteGroups):
         known = self._group.get(key)
         if known is not None:
             return known
-        return self._one(self._sql.get, (key,))
+        row = self._row_of(self._sql.get, key)
+        return self._remember(row) if row else None
 
     def _one(self, sql: str, parameters: Sequence[Any]) -> Entry | None:
         row = self._row(sql, parameters)
@@ -165,7 +166,7 @@ class SqliteStore(SqliteGroups):
         known = self._read.get(key)
         if known is not None:
             return known
-        row = self._row(self._sql.get_value, (key,))
+        row = self._row_of(self._sql.get_value, key)
         if row is None:
             if self.get(key) is None:
                 raise StoreError(f"no body for {key}")

@@ -44,6 +44,7 @@ class SqliteGroups(SqliteDatabase):
     def open(self) -> None:
         self._book = QueueBook()
         self._in_group, self._groups, self._changes_before = False, 0, 0
+        self._waiting.forget()
         self._changed.clear()
         self._open_database()
 
@@ -77,6 +78,10 @@ class SqliteGroups(SqliteDatabase):
         if self._groups >= GROUPS_LIMIT or self._db.total_changes - self._changes_before > ROWS_LIMIT:
             self.flush()
 
+    def settle(self) -> None:
+        if self._waiting:
+            self._write_waiting()
+
     def flush(self) -> None:
         """Commit the groups that are kept since the last time: a process that is killed before folds them anew."""
         self._check_kept()
@@ -97,6 +102,7 @@ class SqliteGroups(SqliteDatabase):
 
     def rollback(self) -> None:
         began, self._in_group = self._in_group, False
+        self._waiting.forget()
         try:
             if began and self._db.in_transaction:
                 self._db.execute("ROLLBACK TO one_group")
@@ -148,7 +154,8 @@ class SqliteGroups(SqliteDatabase):
             self._execute(self._sql.delete_value, (_QUEUE_KEY + name,))
 
     def touch_queue(self, name: str) -> QueueRecord:
-        self.queue(name)
+        if name not in self._book.records:
+            self.queue(name)
         return self._book.touch(name)
 
     def _count(self, queue: str, before: State | None, after: State | None, size: int) -> None:

@@ -21,7 +21,7 @@ class Statements:
         self.delete = f"DELETE FROM {msg} WHERE message_key = ?"
         ready = f"{select} WHERE state = 'ready' AND queue = ? AND blocked = ?"
         by_turn = "ORDER BY target_consumer_id, priority DESC, seq LIMIT ?"
-        self.pick = f"{ready} AND target_consumer_id = ? ORDER BY priority DESC, seq LIMIT 1"
+        self.pick = f"{ready} AND target_consumer_id = ? ORDER BY priority DESC, seq LIMIT ?"
         self.next_priority = f"{ready} AND target_consumer_id = ? AND priority < ? ORDER BY priority DESC, seq LIMIT 1"
         self.next_target = f"{ready} AND target_consumer_id > ? ORDER BY target_consumer_id, priority DESC, seq LIMIT 1"
         self.ready = f"{ready} {by_turn}"
