@@ -216,5 +216,5 @@ def test_run_makes_the_root_that_is_missing_and_logs_the_configurations_warnings
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
-    warning = "lease.sweepIntervalMs: 0 is out of range, using 1000"
+    warning = "lease.sweepIntervalMs: 0 is out of range (1 to 3,600,000), using 1000"
     assert f"WARNING flag --lease-sweep-interval-ms: {warning}" in told.splitlines()

@@ -128,11 +128,11 @@ def test_a_repeat_gets_the_first_answer_after_a_restart_as_well(clocked: Bench) 
     ("fields", "text"),
     [
         ({"cron": "* * * *"}, "five fields"),
-        ({"cron": "61 * * * *"}, "cron"),
+        ({"cron": "61 * * * *"}, "bad minute in '61 * * * *' (minute hour day month weekday)"),
         ({"cron": "0 0 30 2 *"}, "day-of-month"),
         ({"cron": "@every 5"}, "@every"),
         ({"cron": "@every 10ms"}, "1s to 366d"),
-        ({"cron": "@hourly"}, "@every"),
+        ({"cron": "@hourly"}, "five fields, or @every"),
         ({"timezone": "Mars/Phobos"}, "time zone"),
         ({"timezone": "../../etc/passwd"}, "time zone"),
         ({"missed": "never"}, "missed must be"),

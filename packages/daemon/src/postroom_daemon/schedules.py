@@ -40,7 +40,8 @@ class Plan:
             try:
                 next(CronSim(cron, datetime(2026, 1, 1, tzinfo=self._zone)))
             except CronSimError as error:
-                raise ValueError(f"cron: {error}") from None
+                text = f"cron: {str(error).lower()} in {cron!r} (minute hour day month weekday)"
+                raise ValueError(text) from None
             except StopIteration:
                 raise ValueError(_NEVER) from None
 
@@ -79,7 +80,7 @@ def next_of(schedule: dict[str, Any], wall: int) -> int:
 def _every(text: str) -> int:
     match = _EVERY.fullmatch(text)
     if match is None:
-        raise ValueError("cron: expected @every and a time such as 90s, 5m, 1h30m")
+        raise ValueError("cron: expected five fields, or @every and a time such as 90s, 5m, 1h30m")
     period = sum(int(number) * _UNITS[unit] for number, unit in _PARTS.findall(match[1]))
     if not _SHORTEST_MS <= period <= _LONGEST_MS:
         raise ValueError("cron: @every must be from 1s to 366d")
