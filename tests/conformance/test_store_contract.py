@@ -295,6 +295,18 @@ def test_a_fact_that_a_caller_changes_in_place_is_not_changed_in_the_store(store
     assert store.fact("pins") == {"a": 1}
 
 
+def test_facts_are_found_by_how_their_names_begin_whatever_comes_behind(store: Store) -> None:
+    names = [f"schedule:{name}" for name in ("", "\0", "a", "a\0", "é", "\uffff", "🚀", "\U0010ffff", "\U0010ffff" * 2)]
+    store.begin()
+    for name in (*names, "schedulf", "schedule", "schedule;", "sched"):
+        store.put_fact(name, True)
+    store.commit()
+    found: list[str] = []
+    while page := store.facts("schedule:", found[-1] if found else "", 2):
+        found += page
+    assert found == names
+
+
 def test_applied_is_kept_with_the_data(store: Store) -> None:
     store.begin()
     store.applied = 12

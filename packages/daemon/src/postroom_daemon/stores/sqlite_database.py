@@ -22,8 +22,6 @@ from .sqlite_waiting import Waiting
 
 #: The prefix of the ``kv`` keys of single facts.
 _FACT_KEY = "fact:"
-#: Sorts behind whatever else a name goes on with.
-_LAST_CHARACTER = "\U0010ffff"
 
 
 class SqliteDatabase(Store):
@@ -180,5 +178,7 @@ class SqliteDatabase(Store):
 
     def facts(self, prefix: str, after: str, limit: int) -> list[str]:
         begin = prefix if after < prefix else after + "\0"  # the least text behind it
-        rows = self._rows(self._sql.fact_keys, (_FACT_KEY + begin, _FACT_KEY + prefix + _LAST_CHARACTER, limit))
+        whole = _FACT_KEY + prefix
+        end = whole[:-1] + chr(ord(whole[-1]) + 1)  # the least text behind all that begin so
+        rows = self._rows(self._sql.fact_keys, (_FACT_KEY + begin, end, limit))
         return [row[0][len(_FACT_KEY) :] for row in rows]
