@@ -43,7 +43,8 @@ PROMOTE_LIMIT: Final = 500
 #: Messages without a body, or whose time is over, that one request passes over.
 LOST_LIMIT: Final = 100
 #: What brings a dead letter for those who wait by the name of dead letters.
-_TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED})
+#: A policy may give those that there are another name.
+_TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED, EventType.POLICY_SET})
 #: Names the duty that failed last, among the rounds.
 _FAILED: Final = "failed"
 #: Refusals that say nothing of the request: a repeat is tried again.
