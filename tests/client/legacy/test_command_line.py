@@ -7,8 +7,9 @@ import os
 import subprocess
 import sys
 import unittest
+from shlex import split as split_words
 
-from postroom_client import __version__, _cli_human, _cli_options, _cli_output, _cli_words, cli
+from postroom_client import __version__, _cli_again, _cli_human, _cli_options, _cli_output, _cli_table, _cli_words, cli
 from support import MailboxTest
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(_cli_options.__file__)))
@@ -373,7 +374,7 @@ class TextForPeople(unittest.TestCase):
         self.assertTrue(lines[3].endswith(u"(in 5 s)"), lines[3])
         self.assertEqual(lines[-1], u"payload      a\x1b[31m\u20ac")
 
-    def test_shows_a_dead_letter_as_a_block_and_the_way_to_the_next_page(self):
+    def test_shows_a_dead_letter_as_a_block(self):
         letter = {"messageKey": "k", "reason": "bad", "reasonCode": "REJECTED", "attempt": 1, "preview": "p"}
         text = _cli_human.describe("list_dlq", {"queue": "a b", "messages": [letter, letter], "next": "7|it's"})
         blocks = text.split(u"\n\n")
@@ -383,9 +384,66 @@ class TextForPeople(unittest.TestCase):
             u"message key  k\ndied         -\nreason       REJECTED: bad\nattempt      1\nconsumer     -\n"
             u"bytes        -\npreview      p",
         )
-        self.assertEqual(blocks[2], u"more: postroom list-dlq --queue 'a b' --after '7|it'\\''s'")
-        text = _cli_human.describe("list_queues", {"queues": [{"queue": "q"}], "next": "q"})
-        self.assertTrue(text.endswith(u"\nmore: postroom queues --after q"), text)
+        self.assertEqual(len(blocks), 2)
+
+    def test_the_command_for_the_next_page_is_the_same_command(self):
+        for arguments, following in (
+            (["list-dlq", "--queue", "a b"], u"7|it's"),
+            (["queues", "--limit", "5"], u"-q"),
+            (["--ipc-root", "/var/lib/my box", "--client-id", "me", "inflight"], u"abc"),
+            (["browse", "--queue=-q", "--full-bodies", "--filter", '{"text": "it\'s \\u202e"}'], u"-_x"),
+        ):
+            options = _cli_options.parse(arguments)
+            payload = _cli_options.payload(options)
+            more = _cli_again.next_page(options, options.word, payload, {"next": following})
+            self.assertTrue(more.startswith(u"\nmore: postroom "), more)
+            words = split_words(str(more[7:]))
+            again = _cli_options.parse(words[1:])
+            self.assertEqual(_cli_options.payload(again), dict(payload, after=str(following)))
+            for name in ("ipc_root", "client_id"):
+                self.assertEqual(getattr(again, name, None), getattr(options, name, None))
+        self.assertEqual(_cli_again.next_page(options, "browse", payload, {"next": ""}), u"")
+
+    def test_a_table_fits_a_terminal_and_what_is_to_be_copied_stays_whole(self):
+        headers = [u"key", u"uid", u"bytes", u"body"]
+        rows = [[u"k" * 30, u"-", u"7", u"b" * 90], [u"short", u"-", u"12", u"\uc218\uc9d1" * 20]]
+        whole = _cli_table.lay_out(headers, rows, None)
+        self.assertIn(u"b" * 90, whole)
+        for width in (60, 40):
+            lines = _cli_table.lay_out(headers, rows, width).split(u"\n")
+            self.assertEqual([line for line in lines if _cli_table.width_of(line) > width], [])
+            self.assertNotIn(u"uid", lines[0])
+            self.assertTrue(any(line.startswith(u"k" * 30) for line in lines), lines)
+            self.assertEqual(len([line for line in lines if line.endswith(u"...")]), 2)
+
+    def test_a_wide_character_takes_two_columns(self):
+        text = _cli_output.table([u"queue", u"ready"], [[u"\uc218\uc9d1", u"1"], [u"abcde", u"2"]])
+        self.assertEqual(text, u"queue  ready\n\uc218\uc9d1       1\nabcde      2")
+
+    def test_shows_a_status_with_what_is_not_zero_beside_each_count(self):
+        reply = {
+            "queue": "q",
+            "metrics": {"ready": 2, "inflight": 1, "delayed": 1, "held": 0, "dlq": 3},
+            "oldestReadyAgeMs": 1500,
+            "oldestLeaseAgeMs": 999,
+            "oldestDeadAgeMs": 7200000,
+            "endingSoon": 1,
+            "overdue": 0,
+            "nextDueEngineMs": 5000,
+            "engineNowMs": 3000,
+            "reasons": {"REJECTED": 3},
+            "paused": {"publish": True, "consume": True},
+            "draining": True,
+            "totals": {"published": 7},
+            "policy": {"retry": {"limit": 5, "jitter": 0}, "ttlSec": 0},
+        }
+        self.assertEqual(
+            _cli_human.describe("status", reply),
+            u"queue         q\npaused        publish, consume\ndraining      no new messages are taken\n"
+            u"ready         2  (oldest 1.5 s)\nin flight     1  (oldest lease 999 ms, 1 ending soon)\n"
+            u"delayed       1  (next in 2 s)\nheld          0\ndead letters  3  (oldest 2 h, REJECTED 3)\n"
+            u"ever          published 7\n\npolicy\n  retry   jitter 0, limit 5\n  ttlSec  0",
+        )
 
     def test_shows_what_is_paused(self):
         for command, consume, publish, text in (

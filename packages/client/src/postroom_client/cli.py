@@ -6,6 +6,7 @@ import os
 import sys
 
 from . import _cli_options as cli_options
+from ._cli_again import next_page
 from ._cli_human import describe
 from ._cli_output import escape, write, write_bytes
 from ._cli_words import in_our_words
@@ -65,7 +66,7 @@ def _run(arguments):
                 for one in data.get("messages") or [data]:
                     _write_body(one)
             else:
-                write(describe(options.command, data))
+                write(describe(options.command, data) + next_page(options, word, payload, data))
             if options.command == "health" and data.get("status") != "ok":
                 return cli_options.EXIT_ERROR
             if any("error" in result for result in data.get("results") or ()):
