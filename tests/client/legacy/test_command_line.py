@@ -445,6 +445,14 @@ class TextForPeople(unittest.TestCase):
             u"ever          published 7\n\npolicy\n  retry   jitter 0, limit 5\n  ttlSec  0",
         )
 
+    def test_shows_of_a_dead_letter_what_is_out_of_the_ordinary(self):
+        letter = {"queue": "q", "messageKey": "k", "consumerId": "", "quarantined": True, "preview": "p"}
+        letter["originalMessage"] = {"payload": "whole"}
+        text = _cli_human.describe("list_dlq", {"queue": "q.dlq", "messages": [letter]})
+        lines = [u" ".join(line.split()) for line in text.splitlines()]
+        self.assertEqual(lines[:2] + lines[5:6], [u"queue q", u"message key k", u"consumer -"])
+        self.assertEqual(lines[7:], [u"quarantined only reprocess --message-key brings it back", u"payload whole"])
+
     def test_shows_what_is_paused(self):
         for command, consume, publish, text in (
             ("pause", True, False, u"q: paused for consuming"),

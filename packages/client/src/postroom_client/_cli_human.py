@@ -46,13 +46,15 @@ def _describe_consume(data):
     for name, label in _OPTIONAL:
         if message.get(name) not in (None, u"", u"{}", {}):
             rows.append((label, cell(message[name])))
+    return pairs(rows + [(u"payload", _body(message))])
+
+
+def _body(message):
     body = decode_body(message)
-    if isinstance(body, Binary):
-        shown = u"".join(u"%02x" % byte for byte in bytearray(body.data[:256]))
-        rows.append((u"payload", u"%d bytes: %s%s" % (len(body), shown, u"..." if len(body) > 256 else u"")))
-    else:
-        rows.append((u"payload", cell(body)))
-    return pairs(rows)
+    if not isinstance(body, Binary):
+        return cell(body)
+    shown = u"".join(u"%02x" % byte for byte in bytearray(body.data[:256]))
+    return u"%d bytes: %s%s" % (len(body), shown, u"..." if len(body) > 256 else u"")
 
 
 _OPTIONAL = (
@@ -193,19 +195,21 @@ def _describe_dlq(data):
         reason = cell(letter.get("reasonCode"))
         if letter.get("reason"):
             reason += u": " + cell(letter["reason"])
-        blocks.append(
-            pairs(
-                [
-                    (u"message key", cell(letter.get("messageKey"))),
-                    (u"died", moment(letter.get("dlqAt"))),
-                    (u"reason", reason),
-                    (u"attempt", cell(letter.get("attempt"))),
-                    (u"consumer", cell(letter.get("consumerId"))),
-                    (u"bytes", cell(letter.get("bytes"))),
-                    (u"preview", cell(letter.get("preview"))),
-                ]
-            )
-        )
+        rows = [
+            (u"message key", cell(letter.get("messageKey"))),
+            (u"died", moment(letter.get("dlqAt"))),
+            (u"reason", reason),
+            (u"attempt", cell(letter.get("attempt"))),
+            (u"consumer", cell(letter.get("consumerId") or None)),
+            (u"bytes", cell(letter.get("bytes"))),
+        ]
+        if letter.get("queue") not in (None, data.get("queue")):  # asked for by the name of its dead letters
+            rows.insert(0, (u"queue", cell(letter["queue"])))
+        if letter.get("quarantined"):
+            rows.append((u"quarantined", u"only reprocess --message-key brings it back"))
+        original = letter.get("originalMessage")
+        rows.append((u"payload", _body(original)) if original else (u"preview", cell(letter.get("preview"))))
+        blocks.append(pairs(rows))
     if not blocks:
         return u"no dead letters"
     return u"\n\n".join(blocks)

@@ -105,6 +105,7 @@ HELP = {
     "limit": "most entries to print (100)",
     "after": "continue behind this: the page before says what",
     "previewBytes": "bytes of each body to print (256)",
+    "fullBodies": "print whole bodies, not previews",
     "operation": "what to pause or resume (consume)",
     "messages": "JSON array of objects with the fields of publish, or @FILE, or - (standard input, as without it)",
     "items": "JSON array of objects that each name a message and its lease, or @FILE, or - (standard input)",
