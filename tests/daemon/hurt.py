@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from postroom_common.events import encode_event
 from postroom_common.protocol import State
-from postroom_daemon.records import FACT_CLOCK, dlq_fact
+from postroom_daemon.records import CLAIM, CLAIM_END, FACT_CLOCK, FACT_DRAINING, claim_fact, dlq_fact, schedule_fact
 from postroom_daemon.segments import segment_name
 from postroom_daemon.verify import Kind
 from tests.conformance.bench import Bench
@@ -189,6 +189,60 @@ def dlq_name_forgotten(bench: Bench, used: Used) -> None:
         store.put_fact(dlq_fact("graveyard"), None)
 
 
+def facts_of(store: Any, prefix: str) -> list[str]:
+    return [name for name in store.facts(prefix, "", 10) if store.fact(name)]
+
+
+def claims_forgotten(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        for name in facts_of(store, CLAIM):
+            store.put_fact(name, None)
+
+
+def claim_of_another(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(claim_fact("work", "0" * 32), {"key": used.ready[0], "untilEngineMs": 0})
+
+
+def claim_never_ends(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(facts_of(store, CLAIM_END)[0], None)
+
+
+def schedule_forgotten(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(schedule_fact("yearly"), None)
+
+
+def schedule_changed(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(schedule_fact("yearly"), store.fact(schedule_fact("yearly")) | {"queue": "work"})
+
+
+def schedule_back(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(schedule_fact("never"), store.fact(schedule_fact("yearly")))
+
+
+def drains(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(FACT_DRAINING, True)
+
+
+def end_forgotten(bench: Bench, used: Used) -> None:
+    update(bench, used.ready[1], expires=10**9)
+
+
+def bytes_wrong(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.touch_queue("work").bytes += 3
+
+
+def reasons_wrong(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.touch_queue("work").reasons["POISON"] = 3
+
+
 def clock_changed(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
         store.put_fact(FACT_CLOCK, store.fact(FACT_CLOCK) | {"engineMs": 1})
@@ -315,6 +369,16 @@ WOUNDS: Final = (
     Wound(policy_forgotten, Kind.QUEUE_WRONG),
     Wound(totals_wrong, Kind.QUEUE_WRONG),
     Wound(dlq_name_forgotten, Kind.DLQ_NAME),
+    Wound(claims_forgotten, Kind.CLAIM_WRONG),
+    Wound(claim_of_another, Kind.CLAIM_WRONG),
+    Wound(claim_never_ends, Kind.CLAIM_WRONG),
+    Wound(schedule_forgotten, Kind.SCHEDULE_WRONG),
+    Wound(schedule_changed, Kind.SCHEDULE_WRONG),
+    Wound(schedule_back, Kind.SCHEDULE_WRONG),
+    Wound(drains, Kind.DRAIN_WRONG),
+    Wound(end_forgotten, Kind.MESSAGE_WRONG),
+    Wound(bytes_wrong, Kind.QUEUE_COUNTS, DATABASES),
+    Wound(reasons_wrong, Kind.QUEUE_COUNTS, DATABASES),
     Wound(clock_changed, Kind.CLOCK_WRONG),
     Wound(losses_known, Kind.EVENTS_LOST),
     Wound(index_row_gone, Kind.ROW_ORPHAN, ("sqlite",)),

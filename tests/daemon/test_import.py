@@ -49,7 +49,7 @@ def more_work(bench: Bench, random: Random) -> None:
     """One group of something that gives messages other facts."""
     queue, messages = random.choice(list("abcde")), bench.store.entries("", 1000)
     key = random.choice(messages).key if messages else ""
-    match random.randrange(8):
+    match random.randrange(9):
         case 0:
             bench.send("hold", messageKey=key)
         case 1:
@@ -66,6 +66,9 @@ def more_work(bench: Bench, random: Random) -> None:
             bench.send("consume_next", queue=f"{queue}.dlq", visibilityTimeoutSec=600)
         case 7:
             bench.send("publish", queue=queue, message="late", delayMs=10**7)
+        case 8:
+            command = random.choice(["move", "reprocess_dlq", "purge"])
+            bench.send(command, queue=queue, limit=2, **({"to": random.choice("abcde")} if command != "purge" else {}))
 
 
 def transfer(state: State) -> dict[str, Any]:
