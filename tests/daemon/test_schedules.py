@@ -208,3 +208,16 @@ def test_a_run_on_time_in_a_doubled_hour_was_not_missed(clocked: Bench) -> None:
         pass_and_run(clocked, MINUTE)
     runs = [event["forMs"] for event in clocked.events() if event["type"] == "schedule_fired"]
     assert runs == [at("2026-10-25T00:40:00") + number * 20 * MINUTE for number in range(7)]
+
+
+def test_a_schedule_whose_runs_are_refused_one_after_the_other_is_logged_once_each_time_it_begins(
+    clocked: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    clocked.do("set_policy", queue="q", policy={"limits": {"messages": 1}})
+    clocked.do("set_schedule", name="s", queue="q", cron="@every 10s", missed="all")
+    for _ in range(2):
+        pass_and_run(clocked, 10 * MINUTE)
+        assert len(drain(clocked)) == 1
+        assert [event.get("refused") for event in clocked.events()].count("ERR_QUEUE_FULL") == 59 * len(caplog.records)
+        acked = clocked.do("list_inflight", queue="q")["messages"][0]["messageKey"]
+        clocked.do("ack", messageKey=acked)

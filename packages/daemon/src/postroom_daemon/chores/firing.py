@@ -29,6 +29,7 @@ LONGEST_GAP_MS: Final = 30 * 24 * 3600 * 1000
 #: Missed runs that one turn makes up for.
 RUNS_A_TURN: Final = 100
 _UNREAD: Final = "schedules that cannot be read"
+_REFUSED: Final = "schedules whose runs are refused"
 
 
 def due_schedules(context: Context) -> Iterator[list[Draft]]:
@@ -37,7 +38,9 @@ def due_schedules(context: Context) -> Iterator[list[Draft]]:
     wall = context.now.wall
     if wall < PLAUSIBLE_MS:
         return
-    for fact in context.store.facts(SCHEDULE, "", SCHEDULES_LIMIT):
+    facts = context.store.facts(SCHEDULE, "", SCHEDULES_LIMIT)
+    _forget_others(context, {fact.removeprefix(SCHEDULE) for fact in facts})
+    for fact in facts:
         name, schedule = fact.removeprefix(SCHEDULE), context.store.fact(fact)
         try:
             anew, runs = _planned(schedule, wall)
@@ -60,6 +63,13 @@ def _planned(schedule: dict[str, Any], wall: int) -> tuple[dict[str, Any] | None
     if schedule["nextMs"] > plan.after(wall, min(schedule["setMs"], wall)):
         schedule = anew = rescheduled(schedule, wall)
     return anew, list(_runs(schedule, plan, wall))
+
+
+def _forget_others(context: Context, names: set[str]) -> None:
+    """What was said of schedules that are gone need not be kept."""
+    for told in (context.rounds.get(_UNREAD, {}), context.rounds.get(_REFUSED, {})):
+        for name in told.keys() - names:
+            del told[name]
 
 
 def _note_unread(context: Context, name: str, schedule: dict[str, Any], why: str) -> None:
@@ -98,9 +108,13 @@ def _fired(context: Context, name: str, schedule: dict[str, Any], at: int, follo
             payload = {"queue": schedule["queue"], **schedule["publish"]}
             alone = replace(context, pending=Pending())  # the run before has been applied
             drafts = publish(alone, read_fields(Command.PUBLISH, payload)).drafts
+            context.rounds.get(_REFUSED, {}).pop(name, None)
         except CommandError as error:
-            log.warning("schedule %s: a message is not published: %s", name, error.message)
             fired["refused"] = error.code
+            told: dict[str, str] = context.rounds.setdefault(_REFUSED, {})
+            if told.get(name) != error.code:  # the journal has each run; the log would have hundreds a second
+                told[name] = error.code
+                log.warning("schedule %r: runs are not published any more: %s", name, error.message)
     else:
         fired["skipped"] = True
     return [*drafts, fired]
