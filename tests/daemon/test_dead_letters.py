@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from postroom_daemon.attempt import Attempt
+from postroom_daemon.deaths import NO_DEATHS, Deaths
 from tests.conformance.bench import Bench, exported
 
 DAY_MS = 24 * 3600 * 1000
@@ -184,6 +188,54 @@ def test_letters_are_counted_by_reason(bench: Bench) -> None:
     assert told["byReason"] == {"REJECTED": 1, "RETRY_LIMIT": 1}
     assert (told["count"], told["diedTotal"], told["oldestAgeMs"]) == (2, 2, 510)
     assert bench.do("count_dlq", queue="none")["count"] == 0
+
+
+def test_the_status_of_a_name_is_that_of_the_letters_that_it_addresses(bench: Bench) -> None:
+    for queue in ("a", "b"):
+        policy(bench, queue, dlq={"queue": "morgue"})
+        bury(bench, queue)
+    for name, queues in (("morgue", ["a", "b"]), ("c.dlq", ["c"])):
+        if name == "c.dlq":
+            bury(bench, "c")
+        told = bench.do("status", queue=name)
+        counted = bench.do("count_dlq", queue=name)
+        assert told["exists"] is False
+        assert told["metrics"]["dlq"] == len(queues) == sum(told["metrics"].values())
+        assert told["reasons"] == {"REJECTED": len(queues)}
+        assert {"queue": name, **told["deadLetters"], "asOfEvent": told["asOfEvent"]} == counted
+        assert counted["queues"] == queues
+    for name in ("a", "a.dlq", "none"):  # a queue, a name that its policy replaces, nothing
+        assert "deadLetters" not in bench.do("status", queue=name)
+
+
+def test_the_count_tells_whether_it_grows_also_after_a_restart(bench: Bench) -> None:
+    for hours in (30, 23, 3, 0):
+        bury(bench)
+        bench.hands.pass_ms(hours * 3_600_000)
+    bench.do("drop_dlq", queue="q")
+    last_wall = bench.hands.wall_ms
+    bury(bench)
+    bench.hands.pass_ms(590)
+    for _ in range(2):
+        told = bench.do("count_dlq", queue="q.dlq")
+        assert (told["diedLastHour"], told["diedLastDay"], told["diedTotal"]) == (2, 3, 5)
+        assert (told["newestAgeMs"], told["newestAt"]) == (600, last_wall)
+        bench.reopen()
+    told = bench.do("count_dlq", queue="none")
+    assert (told["diedLastHour"], told["newestAgeMs"], told["newestAt"]) == (0, None, None)
+
+
+@given(st.lists(st.integers(0, 40 * 60), min_size=1, max_size=60), st.integers(0, 30 * 60))
+def test_deaths_of_the_last_hour_and_day_are_counted_to_a_slot(minutes: list[int], later: int) -> None:
+    deaths = NO_DEATHS
+    for minute in sorted(minutes):
+        deaths = deaths.with_one(minute * 60_000, 1)
+    now = max(minutes) + later
+    within = {span: sum(now - minute < span for minute in minutes) for span in (60, 65, 24 * 60, 25 * 60)}
+    assert within[60] <= deaths.in_last_hour(now * 60_000) <= within[65]
+    assert within[24 * 60] <= deaths.in_last_day(now * 60_000) <= within[25 * 60]
+    assert len(deaths.slots) <= 14 + 26
+    assert Deaths.from_json(json.loads(json.dumps(deaths.to_json()))) == deaths
 
 
 # --- bringing back, removing, setting apart -----------------------------------------------------------------------

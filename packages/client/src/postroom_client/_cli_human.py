@@ -1,6 +1,7 @@
 """A function for each reply: data to the text that people read."""
 
 from ._cli_inspection import DESCRIBERS
+from ._cli_letters import describe_address, describe_count
 from ._cli_output import cell, duration, flatten, moment, pairs, quote, short_duration, table
 from ._cli_table import terminal_width, width_of, wrap
 from ._cli_vitals import describe_health, describe_metrics
@@ -118,6 +119,8 @@ def _paused(value):
 
 
 def _describe_status(data):
+    if data.get("deadLetters"):
+        return describe_address(data)
     counts, now_ms, next_ms = data.get("metrics") or {}, data.get("engineNowMs"), data.get("nextDueEngineMs")
     due = next_ms - now_ms if isinstance(next_ms, int) and isinstance(now_ms, int) else None
     more = {
@@ -302,6 +305,7 @@ _DESCRIBERS = {
     "status": _describe_status,
     "list_queues": _describe_queues,
     "list_dlq": _describe_dlq,
+    "count_dlq": describe_count,
     "reprocess_dlq": _describe_reprocess,
     "drop_dlq": _describe_drop,
     "pause": _describe_pause,

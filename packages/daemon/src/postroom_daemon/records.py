@@ -10,6 +10,8 @@ from postroom_common.events import Event
 from postroom_common.policy import Layer
 from postroom_common.protocol import HISTORY_LIMIT, State
 
+from .deaths import NO_DEATHS, Deaths
+
 #: Characters of an earlier reason that a history keeps; the journal has it whole.
 _OLD_REASON: Final = 200
 
@@ -217,7 +219,7 @@ class QueueRecord:
     """A queue: counters by state, totals of what ever happened, pauses, and the policy set at run time.
 
     ``bytes`` is the size of its messages that are not dead, ``reasons`` counts its dead letters by reason code,
-    ``used`` is when something last happened in it.
+    ``used`` is when something last happened in it, ``deaths`` when messages died.
     """
 
     name: str
@@ -232,6 +234,7 @@ class QueueRecord:
     bytes: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     used: int = 0
+    deaths: Deaths = NO_DEATHS
 
     def total(self, name: str) -> None:
         """Count one more of ``name`` in the totals."""
@@ -253,12 +256,13 @@ class QueueRecord:
             self.bytes,
             self.reasons.copy(),
             self.used,
+            self.deaths,
         )
 
     def take_numbers(self, other: QueueRecord) -> None:
         """Let everything that is counted be as another record, which is not needed any more, has it."""
         self.counts, self.totals, self.bytes = other.counts, other.totals, other.bytes
-        self.reasons, self.used = other.reasons, other.used
+        self.reasons, self.used, self.deaths = other.reasons, other.used, other.deaths
 
     def to_json(self) -> dict[str, Any]:
         """The record as stored."""
@@ -275,6 +279,7 @@ class QueueRecord:
             "bytes": self.bytes,
             "reasons": self.reasons,
             "usedEngineMs": self.used,
+            **({"deaths": self.deaths.to_json()} if self.deaths.slots else {}),
         }
 
     @classmethod
@@ -293,4 +298,5 @@ class QueueRecord:
             bytes=data.get("bytes", 0),
             reasons=data.get("reasons", {}),
             used=data.get("usedEngineMs", 0),
+            deaths=Deaths.from_json(data["deaths"]) if "deaths" in data else NO_DEATHS,
         )

@@ -13,6 +13,7 @@ from postroom_common.policy import dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State, queue_name_problem
 
 from ..context import Context, Decision, Draft
+from ..deaths import NO_DEATHS
 from ..fields import Fields
 from ..filters import Filter
 from ..records import Entry, history_fact
@@ -24,6 +25,8 @@ from .endings import QUARANTINED, about, dropped
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 16 * 1024 * 1024
+#: Queues that an answer names.
+_NAMED: Final = 1000
 #: Stands for a failure that was lost with the file that told of it.
 _UNKNOWN: Final = {
     "reasonMessage": "its history is lost",
@@ -118,26 +121,36 @@ def _envelope(context: Context, entry: Entry) -> dict[str, Any] | None:
 
 
 def count_dlq(context: Context, fields: Fields) -> Decision:
-    """How many dead letters there are, by reason, how many have ever died, and when the first of those died that are
-    still there."""
-    queues = dead_letters_of(context, fields["queue"])
-    records = [record for queue in queues if (record := context.store.queue(queue))]
+    """How many dead letters there are, by reason, how many have died of late and ever, and when the first of those died
+    that are still there, and the last of all."""
+    name = fields["queue"]
+    return Decision(
+        data={"queue": name, **summary(context, dead_letters_of(context, name)), "asOfEvent": context.store.applied}
+    )
+
+
+def summary(context: Context, queues: list[str]) -> dict[str, Any]:
+    """What ``count_dlq`` says of the dead letters of queues."""
+    now, store = context.now.engine, context.store
+    records = [record for queue in queues if (record := store.queue(queue))]
     reasons: dict[str, int] = {}
     for record in records:
         for code, count in record.reasons.items():
             reasons[code] = reasons.get(code, 0) + count
-    oldest = next(dead_letters(context.store, queues_with_letters(context, fields["queue"])), None)
-    return Decision(
-        data={
-            "queue": fields["queue"],
-            "queues": queues,
-            "count": sum(record.counts[State.DEAD] for record in records),
-            "byReason": reasons,
-            "diedTotal": sum(record.totals.get("died", 0) for record in records),
-            "oldestAgeMs": context.now.engine - oldest.dead_at if oldest else None,
-            "asOfEvent": context.store.applied,
-        }
-    )
+    lively = [record.name for record in records if record.counts[State.DEAD]]
+    oldest = next(dead_letters(store, lively), None)
+    newest = max((record.deaths for record in records), default=NO_DEATHS)
+    return {
+        "queues": queues[:_NAMED],
+        "count": sum(record.counts[State.DEAD] for record in records),
+        "byReason": reasons,
+        "diedTotal": sum(record.totals.get("died", 0) for record in records),
+        "diedLastHour": sum(record.deaths.in_last_hour(now) for record in records),
+        "diedLastDay": sum(record.deaths.in_last_day(now) for record in records),
+        "oldestAgeMs": now - oldest.dead_at if oldest else None,
+        "newestAgeMs": now - newest.last if newest.slots else None,
+        "newestAt": newest.last_wall if newest.slots else None,
+    }
 
 
 def reprocess_dlq(context: Context, fields: Fields) -> Decision:

@@ -15,6 +15,8 @@ from ..records import QueueRecord, no_counts
 from ..replies import paused_to_wire, policy_to_wire
 from ..validation_schema import check_schema
 from .creation import queue_created
+from .dead_names import addressed_by
+from .deadletters import summary
 
 #: Leases, and delayed messages, that ``status`` looks at.
 LOOKS: Final = 500
@@ -23,27 +25,36 @@ ENDING_SOON_MS: Final = 10_000
 
 
 def status(context: Context, fields: Fields) -> Decision:
-    """A queue's counts, policy, pauses and ages; zeros for a queue that does not exist."""
+    """A queue's counts, policy, pauses and ages; zeros for a queue that does not exist, but for the dead letters that a
+    name addresses."""
     queue = fields["queue"]
     record = context.store.queue(queue)
     policy = context.policies.effective(queue, record)
-    return Decision(
-        data={
-            "queue": queue,
-            "exists": record is not None,
-            "metrics": _counts(record),
-            "totals": dict(record.totals) if record else {},
-            "policy": policy.to_wire(),
-            "paused": paused_to_wire(record),
-            "oldestReadyAgeMs": _oldest_age(context, record),
-            "oldestLeaseAgeMs": _oldest_lease_age(context, queue),
-            "oldestDeadAgeMs": _oldest_dead_age(context, record),
-            **_figures(record),
-            **_waiting(context, queue),
-            "draining": context.draining,
-            **_as_of(context),
+    data = {
+        "queue": queue,
+        "exists": record is not None,
+        "metrics": _counts(record),
+        "totals": dict(record.totals) if record else {},
+        "policy": policy.to_wire(),
+        "paused": paused_to_wire(record),
+        "oldestReadyAgeMs": _oldest_age(context, record),
+        "oldestLeaseAgeMs": _oldest_lease_age(context, queue),
+        "oldestDeadAgeMs": _oldest_dead_age(context, record),
+        **_figures(record),
+        **_waiting(context, queue),
+        "draining": context.draining,
+        **_as_of(context),
+    }
+    addressed = addressed_by(context, queue) if record is None else []
+    if addressed:
+        letters = summary(context, addressed)
+        data |= {
+            "metrics": _counts(None) | {"dlq": letters["count"]},
+            "reasons": letters["byReason"],
+            "oldestDeadAgeMs": letters["oldestAgeMs"],
+            "deadLetters": letters,
         }
-    )
+    return Decision(data=data)
 
 
 def list_queues(context: Context, fields: Fields) -> Decision:
