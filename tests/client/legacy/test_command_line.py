@@ -394,12 +394,12 @@ class TextForPeople(unittest.TestCase):
             (["browse", "--queue=-q", "--full-bodies", "--filter", '{"text": "it\'s \\u202e"}'], u"-_x"),
         ):
             options = _cli_options.parse(arguments)
-            payload = _cli_options.payload(options)
+            payload = _cli_payload.payload_of(options)
             more = _cli_again.next_page(options, options.word, payload, {"next": following})
             self.assertTrue(more.startswith(u"\nmore: postroom "), more)
             words = split_words(str(more[7:]))
             again = _cli_options.parse(words[1:])
-            self.assertEqual(_cli_options.payload(again), dict(payload, after=str(following)))
+            self.assertEqual(_cli_payload.payload_of(again), dict(payload, after=str(following)))
             for name in ("ipc_root", "client_id"):
                 self.assertEqual(getattr(again, name, None), getattr(options, name, None))
         self.assertEqual(_cli_again.next_page(options, "browse", payload, {"next": ""}), u"")
