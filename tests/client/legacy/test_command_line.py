@@ -9,7 +9,17 @@ import sys
 import unittest
 from shlex import split as split_words
 
-from postroom_client import __version__, _cli_again, _cli_human, _cli_options, _cli_output, _cli_table, _cli_words, cli
+from postroom_client import (
+    __version__,
+    _cli_again,
+    _cli_human,
+    _cli_options,
+    _cli_output,
+    _cli_payload,
+    _cli_table,
+    _cli_words,
+    cli,
+)
 from support import MailboxTest
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(_cli_options.__file__)))
