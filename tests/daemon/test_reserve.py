@@ -97,6 +97,26 @@ def test_a_publish_gets_nothing_of_the_reserve(make_bench: MakeBench) -> None:
     assert bench.live.reserve.whole and bench.store.queue("q") is None
 
 
+def test_leases_end_and_delays_too_while_a_schedule_has_no_room_to_publish(make_bench: MakeBench) -> None:
+    bench, disk = opened(make_bench)
+    bench.publish()
+    bench.publish(queue="later", delayMs=12_000)
+    bench.do("set_schedule", name="s", queue="by the clock", cron="@every 10s")
+    bench.do("consume_next", queue="q", visibilityTimeoutSec=12)
+    for _ in range(20):
+        disk.free = 0  # what the reserve gave is taken by others
+        bench.hands.pass_ms(1000)
+        bench.run()
+    assert bench.do("status", queue="q")["metrics"]["inflight"] == 0
+    assert bench.do("status", queue="later")["metrics"]["ready"] == 1
+    assert not bench.do("status", queue="by the clock")["exists"]
+    disk.free = 64 * MIB
+    for _ in range(6):
+        bench.hands.pass_ms(1000)
+        bench.run()
+    assert bench.do("status", queue="by the clock")["metrics"]["ready"] > 0
+
+
 def test_what_was_given_is_taken_again_when_there_is_space(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench)
     disk.free = 0

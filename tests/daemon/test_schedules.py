@@ -221,3 +221,15 @@ def test_a_schedule_whose_runs_are_refused_one_after_the_other_is_logged_once_ea
         assert [event.get("refused") for event in clocked.events()].count("ERR_QUEUE_FULL") == 59 * len(caplog.records)
         acked = clocked.do("list_inflight", queue="q")["messages"][0]["messageKey"]
         clocked.do("ack", messageKey=acked)
+
+
+def test_one_turn_makes_up_for_a_bounded_number_of_runs_whatever_the_number_of_schedules(clocked: Bench) -> None:
+    for name in "abcde":
+        clocked.do("set_schedule", name=name, queue=name, cron="@every 10s", missed="all")
+    pass_and_run(clocked, 20 * MINUTE)
+    counts = [clocked.do("status", queue=name)["metrics"]["ready"] for name in "abcde"]
+    assert counts == [100, 1, 1, 1, 1]
+    for _ in range(10):
+        pass_and_run(clocked, 1000)
+    counts = [clocked.do("status", queue=name)["metrics"]["ready"] for name in "abcde"]
+    assert counts == [121] * 5

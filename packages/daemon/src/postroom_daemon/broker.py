@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 MARK_EVERY_MS: Final = 3600 * 1000
 #: After housekeeping has failed, engine milliseconds before it is tried again.
 HOUSEKEEPING_PAUSE_MS: Final = 1000
+#: The same before chores are done again: what failed for them, as for want of space, is not to keep the duties waiting.
+CHORES_PAUSE_MS: Final = 5000
 #: Bytes that must be free for a group, and for each of its events beside its line: pages that SQLite writes anew,
 #: blocks of files and directories.
 GROUP_BYTES: Final = 128 * 1024
@@ -224,6 +226,7 @@ class Broker:
             raise MustRecover(f"rollback: {error}") from error
         attempt.take_back()
         self._housekeeping_from = attempt.now.engine + HOUSEKEEPING_PAUSE_MS
+        self._chores_from = attempt.now.engine + CHORES_PAUSE_MS
 
     def _refuse(self, calls: list[Call], housekeeping: bool, why: Exception, full: bool) -> None:
         """The disk took nothing of the group. Questions need no disk; where only space is lacking, what is no publish

@@ -26,7 +26,7 @@ PLAUSIBLE_MS: Final = 1_704_067_200_000
 GRACE_MS: Final = 60_000
 #: Runs missed for longer were not missed by a device that was off: its clock was set. One of them is made up for.
 LONGEST_GAP_MS: Final = 30 * 24 * 3600 * 1000
-#: Missed runs that one turn makes up for.
+#: Missed runs that one turn makes up for, of all schedules together; of each at least one.
 RUNS_A_TURN: Final = 100
 _UNREAD: Final = "schedules that cannot be read"
 _REFUSED: Final = "schedules whose runs are refused"
@@ -40,29 +40,31 @@ def due_schedules(context: Context) -> Iterator[list[Draft]]:
         return
     facts = context.store.facts(SCHEDULE, "", SCHEDULES_LIMIT)
     _forget_others(context, {fact.removeprefix(SCHEDULE) for fact in facts})
+    left = RUNS_A_TURN
     for fact in facts:
         name, schedule = fact.removeprefix(SCHEDULE), context.store.fact(fact)
         try:
-            anew, runs = _planned(schedule, wall)
+            anew, runs = _planned(schedule, wall, max(left, 1))
         except (ValueError, OverflowError) as error:
             _note_unread(context, name, schedule, str(error))
             continue
         if anew:
             schedule = anew
             yield [{"type": EventType.SCHEDULE_SET, "name": name, "schedule": schedule}]
+        left -= len(runs)
         for at, following in runs:
             yield _fired(context, name, schedule, at, following)
 
 
-def _planned(schedule: dict[str, Any], wall: int) -> tuple[dict[str, Any] | None, list[tuple[int, int]]]:
-    """The schedule as it is from now on, if the clock was set back; and the runs to take place now.
+def _planned(schedule: dict[str, Any], wall: int, most: int) -> tuple[dict[str, Any] | None, list[tuple[int, int]]]:
+    """The schedule as it is from now on, if the clock was set back; and the runs to take place now, at ``most`` so many.
 
     Raises ``ValueError`` or ``OverflowError`` for one that this device cannot read, though it was taken.
     """
     plan, anew = Plan(schedule["cron"], schedule["timezone"]), None
     if schedule["nextMs"] > plan.after(wall, min(schedule["setMs"], wall)):
         schedule = anew = rescheduled(schedule, wall)
-    return anew, list(_runs(schedule, plan, wall))
+    return anew, list(_runs(schedule, plan, wall, most))
 
 
 def _forget_others(context: Context, names: set[str]) -> None:
@@ -80,14 +82,14 @@ def _note_unread(context: Context, name: str, schedule: dict[str, Any], why: str
         log.error("schedule %r cannot be read, and publishes nothing: %s", name, why)
 
 
-def _runs(schedule: dict[str, Any], plan: Plan, wall: int) -> Iterator[tuple[int, int]]:
+def _runs(schedule: dict[str, Any], plan: Plan, wall: int, most: int) -> Iterator[tuple[int, int]]:
     """The runs to take place now, each with the one to wait for next. A run at 0 does not take place."""
     begin, at = schedule["setMs"], schedule["nextMs"]
     if at > wall:
         return
     last, following = plan.last(wall, begin), plan.after(wall, begin)
     if schedule["missed"] == "all" and wall - at <= LONGEST_GAP_MS:
-        for _ in range(RUNS_A_TURN):
+        for _ in range(most):
             after = plan.after(at, begin)
             yield at, after
             at = after
