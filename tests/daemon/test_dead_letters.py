@@ -435,6 +435,20 @@ def test_a_policy_that_is_made_stricter_lets_the_oldest_go(bench: Bench) -> None
     assert dead(bench) == keys[-10:]
 
 
+def test_the_newest_letter_is_kept_however_many_are_set_apart(bench: Bench) -> None:
+    policy(bench, dlq={"maxMessages": 2, "retentionDays": 2})
+    apart = [bury(bench) for _ in range(2)]
+    for key in apart:
+        bench.do("quarantine_dlq", messageKey=key)
+    for _ in range(2):
+        newest = bury(bench)
+        chores(bench)
+        assert dead(bench) == [*apart, newest]
+    bench.hands.pass_ms(2 * DAY_MS)
+    chores(bench)
+    assert dead(bench) == apart
+
+
 def test_the_oldest_letters_give_way_to_one_too_many(bench: Bench) -> None:
     policy(bench, dlq={"maxMessages": 2})
     keys = [bury(bench) for _ in range(4)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shlex
@@ -13,6 +14,10 @@ import time
 import pytest
 
 from postroom_client import Client, InvalidArgument
+from postroom_daemon.clock import Clock
+from postroom_daemon.config import load
+from postroom_daemon.root import Sources, open_root
+from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon, Fields, receipt
 
 
@@ -125,3 +130,173 @@ def test_the_client_removes_all_and_counts_all_without_removing(daemon: Daemon) 
         assert daemon.counts("q") == {"dlq": 1500}
         assert list(client.drop_all("q", filter={"reasonText": "bad"})) == [1000, 1500]
     assert daemon.counts("q") == {}
+
+
+# --- what went wrong elsewhere ------------------------------------------------------------------------------------
+
+
+def test_a_second_life_begins_with_all_attempts_and_the_first_delay_and_keeps_the_history(daemon: Daemon) -> None:
+    retry = {"limit": 3, "backoff": "exponential", "initialDelaySec": 0.004, "maxDelaySec": 9}
+    daemon.ask("set_policy", queue="q", policy={"retry": retry})
+    key = daemon.publish("q")
+    for life in range(2):
+        for attempt in range(3):
+            delivery = daemon.ask("consume_next", queue="q", waitMs=30_000)
+            assert delivery["message"]["attempt"] == attempt + 1
+            daemon.settle("nack", delivery, requeue=True, reason=f"{life}.{attempt}")
+        assert daemon.counts("q") == {"dlq": 1}
+        daemon.restart(kill=True)
+        assert daemon.ask("reprocess_dlq", queue="q.dlq")["reprocessed"] == 1
+    delays_ms = [event["dueEngineMs"] - event["engineMs"] for event in daemon.events("retried")]
+    assert delays_ms == [4, 8, 4, 8]
+    message = daemon.ask("get_message", messageKey=key)
+    reasons = [failure["reasonMessage"].rpartition(" ")[2] for failure in message["failures"]]
+    assert reasons == ["0.0", "0.1", "0.2", "1.0", "1.1", "1.2"]
+    assert daemon.counts("q") == {"ready": 1}
+
+
+def test_a_death_is_never_half_done_where_the_daemon_is_killed_at_it(daemon: Daemon) -> None:
+    """Also where no more letters are kept, and none of those that are may go."""
+    daemon.ask("set_policy", queue="q", policy={"dlq": {"maxMessages": 1}, "retry": {"limit": 1}})
+    (apart,) = bury(daemon, "q", 1)
+    daemon.ask("quarantine_dlq", messageKey=apart)
+    keys = [apart]
+    for round_ in range(6):
+        keys.append(daemon.publish("q"))
+        delivery = daemon.consume("q")
+        sent = daemon.send("nack", receipt(delivery) | {"requeue": True})
+        if round_ % 2:
+            daemon.wait(lambda: keys[-1] in [event["key"] for event in daemon.events("died")], "it is dead")
+        daemon.restart(kill=True)
+        assert daemon.answer(sent)["data"]["state"] == "dead"
+        assert daemon.again(sent)["data"]["state"] == "dead"
+        assert daemon.counts("q")["dlq"] <= 2
+        assert [event["key"] for event in daemon.events("died")] == keys
+    left = [letter["messageKey"] for letter in daemon.ask("list_dlq", queue="q")["messages"]]
+    assert left == [apart, keys[-1]]
+    totals = daemon.ask("status", queue="q")["totals"]
+    assert totals["published"] == totals["dropped"] + len(left), "each of them is somewhere, once"
+
+
+def test_what_comes_back_to_a_full_queue_is_in_one_place(daemon: Daemon) -> None:
+    (key,) = bury(daemon, "q", 1)
+    daemon.ask("set_policy", queue="full", policy={"limits": {"messages": 1}})
+    daemon.publish("full")
+    assert daemon.refusal("publish", queue="full", message="x") == "ERR_QUEUE_FULL"
+    sent = daemon.send("reprocess_dlq", {"messageKey": key, "to": "full"})
+    assert daemon.answer(sent)["ok"]
+    daemon.restart(kill=True)
+    assert daemon.again(sent)["ok"]
+    assert (daemon.counts("q"), daemon.counts("full")) == ({}, {"ready": 2})
+
+
+def test_dead_letters_cannot_go_round_in_a_circle(daemon: Daemon) -> None:
+    daemon.ask("set_policy", queue="a", policy={"dlq": {"queue": "b"}, "retry": {"limit": 1}})
+    (key,) = bury(daemon, "a", 1)
+    assert daemon.refusal("publish", queue="b", message="x") == "ERR_INVALID_REQUEST"
+    assert daemon.refusal("set_policy", queue="b", policy={"dlq": {"queue": "a"}}) == "ERR_INVALID_REQUEST"
+    assert daemon.refusal("set_policy", queue="a", policy={"dlq": {"queue": "a"}}) == "ERR_INVALID_REQUEST"
+    assert daemon.refusal("reprocess_dlq", queue="a", to="b") == "ERR_INVALID_REQUEST"
+    assert daemon.refusal("move", queue="a", to="b") == "ERR_INVALID_REQUEST"
+    for _ in range(20):  # a consumer that gives back each letter it gets makes no new ones
+        delivery = daemon.consume("b")
+        daemon.settle("nack", delivery, requeue=True, reason="again")
+    assert daemon.ask("count_dlq", queue="b")["diedTotal"] == 1
+    assert [letter["messageKey"] for letter in daemon.ask("list_dlq", queue="b")["messages"]] == [key]
+
+
+def test_a_queue_in_the_configuration_that_would_make_a_circle_takes_no_messages(make_daemon: MakeDaemon) -> None:
+    queues = [{"name": "a", "policy": {"dlq": {"queue": "b"}}}, {"name": "b", "policy": {"dlq": {"queue": "a"}}}]
+    daemon = make_daemon(config={"queues": queues}).start()
+    for queue in ("a", "b"):
+        assert daemon.refusal("publish", queue=queue, message="x") == "ERR_INVALID_REQUEST"
+    assert "rename one of them" in daemon.log()
+
+
+_LATE_CONSUMER = """
+import sys
+from postroom_client import Client, PostroomError
+with Client(sys.argv[1], client_id="late") as client:
+    delivery = client.consume_next(sys.argv[2], visibility_timeout_sec=0.2)
+    print(delivery.message_key, flush=True)
+    sys.stdin.readline()
+    try:
+        client.ack(delivery)
+        print("acknowledged")
+    except PostroomError as error:
+        print(error.code)
+"""
+
+
+@pytest.mark.parametrize("name", ["q", "q.dlq"], ids=["a message", "a dead letter"])
+def test_who_was_stopped_past_the_lease_changes_nothing_by_an_ack(daemon: Daemon, name: str) -> None:
+    if name == "q":
+        daemon.ask("set_policy", queue="q", policy={"retry": {"initialDelaySec": 0.001}})
+        key = daemon.publish("q")
+    else:
+        (key,) = bury(daemon, "q", 1)
+    words = [sys.executable, "-c", _LATE_CONSUMER, str(daemon.ipc), name]
+    late = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert late.stdin and late.stdout
+    assert late.stdout.readline() == key + "\n"
+    late.send_signal(signal.SIGSTOP)
+    fresh = daemon.ask("consume_next", queue=name, waitMs=30_000, consumerId="fresh")
+    assert fresh["message"]["messageKey"] == key
+    late.send_signal(signal.SIGCONT)
+    told, _ = late.communicate("\n")
+    assert told in ("ERR_LEASE_MISMATCH\n", "ERR_LEASE_EXPIRED\n")
+    assert daemon.counts("q") == {"dlq" if name == "q.dlq" else "inflight": 1}
+    daemon.settle("ack", fresh)
+    assert daemon.counts("q") == {}
+    assert [event["lease"] for event in daemon.events("acked")] == [fresh["lease"]["leaseId"]]
+
+
+# --- how long they are kept ---------------------------------------------------------------------------------------
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def jump(daemon: Daemon, boot_id: str | None, wall_ms: int) -> None:
+    """The machine's clocks, as a stopped daemon finds them: another boot (or the same one, for None), and the wall
+    clock set on by so much. It is left stopped in order."""
+    boot_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    now_ms = time.time_ns() // 1_000_000
+
+    def clock() -> Clock:
+        return Clock(lambda: boot_ms, lambda: now_ms + wall_ms, boot_id)
+
+    root = open_root(load(daemon.root, None, daemon.environment, {}), Sources(clock=clock))
+    with contextlib.closing(root):
+        root.broker.run_group()
+        root.broker.stop()
+        root.store.checkpoint()
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "wall_ms", "left"),
+    [
+        pytest.param("another", 3 * DAY_MS, 1, id="off for three days"),
+        pytest.param("another", DAY_MS, 3, id="off for a day"),
+        pytest.param(None, 3650 * DAY_MS, 3, id="the wall clock is set on by ten years"),
+        pytest.param(None, -3650 * DAY_MS, 3, id="the wall clock is set back by ten years"),
+        pytest.param("another", -20_000 * DAY_MS, 3, id="a boot without a clock"),
+        pytest.param("another", 3650 * DAY_MS, 3, id="a clock that comes back ten years later"),
+    ],
+)
+def test_letters_are_kept_for_their_days_over_a_restart_with_a_jump_of_the_clock(
+    daemon: Daemon, boot_id: str | None, wall_ms: int, left: int
+) -> None:
+    daemon.ask("set_policy", queue="q", policy={"dlq": {"retentionDays": 2}})
+    apart, *_ = bury(daemon, "q", 3)
+    daemon.ask("quarantine_dlq", messageKey=apart)
+    bury(daemon, "witness", 2)
+    daemon.stop()
+    jump(daemon, boot_id, wall_ms)
+    daemon.start()
+    daemon.ask("set_policy", queue="witness", policy={"dlq": {"maxMessages": 1, "retentionDays": 9}})
+    daemon.wait(lambda: daemon.counts("witness") == {"dlq": 1}, "the letters were gone through")
+    assert daemon.counts("q") == {"dlq": left}
+    assert apart in [letter["messageKey"] for letter in daemon.ask("list_dlq", queue="q")["messages"]]
+    dropped = [event for event in daemon.events("dropped") if event["queue"] == "q"]
+    assert {event["failure"]["reasonCode"] for event in dropped} <= {"PURGED"}
+    assert len(dropped) == 3 - left

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from itertools import islice
 from typing import Final, NamedTuple
 
 from postroom_common.protocol import ReasonCode, State
@@ -38,7 +37,7 @@ class _Place(NamedTuple):
 
 def old_dead_letters(context: Context) -> Iterator[list[Draft]]:
     """Drops, oldest first, dead letters that are older than their queue keeps them, and those that are too many since
-    its policy was made stricter. Those that are leased or quarantined stay."""
+    its policy was made stricter. Those that are leased or quarantined stay, and however many these are, the newest."""
     store = context.store
     places: dict[str, _Place] = context.rounds.setdefault(_PLACES, {})
     names = store.queue_names(context.rounds.get(_ROUND, ""), _QUEUES_A_TURN)
@@ -62,20 +61,22 @@ def _look_through(context: Context, record: QueueRecord, place: _Place) -> Gener
     surplus = record.counts[State.DEAD] - policy.dlq_max_messages if policy.dlq_max_messages else 0
     removed, stay, after = 0, place.stay, place.after
     page = dead_letters(context.store, [record.name], after)
-    for entry in islice(page, _LOOKS_A_QUEUE):
-        if entry.dead_at > before and surplus <= 0:
+    entry = next(page, None)
+    for _ in range(_LOOKS_A_QUEUE):
+        if entry is None or (entry.dead_at > before and surplus <= 0):
             break
         if removed == _LETTERS_A_QUEUE:
             return _Place(after, stay)
-        after = (entry.dead_at, entry.seq)
-        if entry.lease_id or entry.phase == QUARANTINED:
+        after, old, behind = (entry.dead_at, entry.seq), entry.dead_at <= before, next(page, None)
+        if entry.lease_id or entry.phase == QUARANTINED or not (old or behind):
             stay += 1
-            continue
-        yield _dropped(entry, entry.dead_at <= before)
-        surplus -= 1
-        removed += 1
+        else:
+            yield _dropped(entry, old)
+            surplus -= 1
+            removed += 1
+        entry = behind
     else:
-        if next(page, None):
+        if entry:
             return _Place(after, stay)
     return _Place(rests_until=context.now.engine + stay * _REST_MS if stay > _LETTERS_A_QUEUE else 0)
 
