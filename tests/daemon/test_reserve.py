@@ -117,6 +117,25 @@ def test_leases_end_and_delays_too_while_a_schedule_has_no_room_to_publish(make_
     assert bench.do("status", queue="by the clock")["metrics"]["ready"] > 0
 
 
+def test_what_follows_on_a_step_of_the_clock_follows_also_when_the_disk_was_full_at_that_moment(
+    make_bench: MakeBench,
+) -> None:
+    bench, disk = opened(make_bench, reserve=0)
+    bench.publish(deliverAt=bench.hands.wall_ms + 10**9)
+    bench.run()
+    bench.hands.wall_ms += 2 * 10**9
+    disk.free = 0
+    for _ in range(8):
+        bench.hands.pass_ms(1000)
+        bench.run()
+    assert bench.do("status", queue="q")["metrics"]["delayed"] == 1
+    disk.free = 64 * MIB
+    for _ in range(8):
+        bench.hands.pass_ms(1000)
+        bench.run()
+    assert bench.do("status", queue="q")["metrics"]["ready"] == 1
+
+
 def test_what_was_given_is_taken_again_when_there_is_space(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench)
     disk.free = 0

@@ -85,6 +85,7 @@ class Attempt:
         self._told: dict[bytes, Answer] = {}  # answers to requests that made no event
         lead = parts.clock.mark(now, parts.root_id) if parts.journal.wants_roll() else None
         self._published: list[str] = []  # the queue of each message
+        self._rounds: dict[str, Any] | None = None  # how far the chores had come
         self._draining: bool | None = None  # unknown: it is asked for once, for all requests of the group
         self.group = Group(parts.store, now, parts.epoch, parts.journal.last_id, lead)
         if parts.store.in_flight:
@@ -94,6 +95,7 @@ class Attempt:
         """What is due without a request: delayed messages, leases that are over, waits that have ended; and the
         ``chores``, which need not be done at once."""
         parts, now = self._parts, self.now
+        self._rounds = parts.rounds.copy()
         woken = dict.fromkeys(parts.store.promote(now.engine, PROMOTE_LIMIT))
         for duty in (*DUTIES, *CHORES) if chores else DUTIES:
             for drafts in self._steps(duty):
@@ -312,6 +314,9 @@ class Attempt:
             self._parts.waiters.park(call)
         for queue in self._published:
             self._parts.rates.take(queue, -1)
+        if self._rounds is not None:  # the chores have not come so far
+            self._parts.rounds.clear()
+            self._parts.rounds.update(self._rounds)
         self._parts.addresses.forget()
         if self._parts.store.in_flight:
             self._parts.store.in_flight.take_back()

@@ -57,7 +57,7 @@ def due_schedules(context: Context) -> Iterator[list[Draft]]:
 
 
 def _planned(schedule: dict[str, Any], wall: int, most: int) -> tuple[dict[str, Any] | None, list[tuple[int, int]]]:
-    """The schedule as it is from now on, if the clock was set back; and the runs to take place now, at ``most`` so many.
+    """The schedule as it is from now on, if the clock was set back; and the runs to take place now, so many at most.
 
     Raises ``ValueError`` or ``OverflowError`` for one that this device cannot read, though it was taken.
     """
