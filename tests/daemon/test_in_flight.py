@@ -283,3 +283,19 @@ def test_where_very_many_are_over_a_request_ends_without_a_message(
     assert any_bench.do("status", queue="q")["metrics"] == {
         "ready": 3, "delayed": 0, "inflight": 0, "held": 0, "dlq": 4,
     }  # fmt: skip
+
+
+def test_a_message_that_kills_one_consumer_after_the_other_is_poison(any_bench: Bench) -> None:
+    any_bench.do(
+        "set_policy",
+        queue="q",
+        policy={"retry": {"sameReasonLimit": 3, "limit": 9, "maxDelaySec": 1}, "visibilityTimeoutSec": 1},
+    )
+    key = any_bench.publish()
+    for consumer in ("a", "b", "c"):
+        assert any_bench.do("consume_next", queue="q", consumerId=consumer)["message"]["messageKey"] == key
+        any_bench.hands.pass_ms(1000)
+        any_bench.run()
+        any_bench.hands.pass_ms(1000)
+    letter = any_bench.do("list_dlq", queue="q")["messages"][0]
+    assert (letter["reasonCode"], letter["attempt"], letter["quarantined"]) == ("POISON", 3, True)
