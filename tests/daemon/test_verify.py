@@ -17,7 +17,9 @@ from postroom_daemon.cli import main
 from postroom_daemon.verify import RULES, Finding, Kind, NotVerified, Report, Verification, table
 from tests.conformance.bench import Bench
 from tests.daemon.cpp_database import CppDatabase
-from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt, message_removed, payload_gone, payload_of, store_gone
+from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt
+from tests.daemon.hurt_files import payload_gone, payload_of, store_gone
+from tests.daemon.hurt_store import message_removed
 from tests.daemon.test_import import more_work
 from tests.daemon.test_state import work
 from tests.daemon.used import files_below, stop, take, use
