@@ -78,6 +78,18 @@ def test_dead_letters_are_leased_by_their_name_and_stay_dead(bench: Bench) -> No
     assert bench.do("consume_next", queue="q.dlq")["message"]["messageKey"] == second
 
 
+def test_who_consumes_a_dead_letter_is_told_what_it_died_of(bench: Bench) -> None:
+    bury(bench, reason="bad")
+    letter = bench.do("consume_next", queue="q.dlq")
+    told = letter["message"]["failure"]
+    assert (told["reasonCode"], told["reasonMessage"], told["attempt"]) == ("REJECTED", "bad", 1)
+    settle(bench, letter, "release")
+    bench.reopen()
+    assert bench.do("consume_next", queue="q.dlq")["message"]["failure"] == told
+    bench.do("publish", queue="q", message="alive")
+    assert "failure" not in bench.do("consume_next", queue="q")["message"]
+
+
 def test_several_queues_share_a_name_and_their_letters_come_by_time_of_death(bench: Bench) -> None:
     for queue in ("b", "a", "c"):
         policy(bench, queue, dlq={"queue": "morgue"})

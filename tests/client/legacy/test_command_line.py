@@ -455,6 +455,12 @@ class TextForPeople(unittest.TestCase):
             u"ever          published 7\n\npolicy\n  retry   jitter 0, limit 5\n  ttlSec  0",
         )
 
+    def test_shows_what_a_consumed_dead_letter_died_of(self):
+        failure = {"reasonCode": "REJECTED", "reasonMessage": "bad", "failedAtMs": 0}
+        for more, shown in ((failure, True), (None, False)):
+            text = _cli_human.describe("consume_next", {"message": dict(MESSAGE, failure=more)})
+            self.assertEqual(u", of REJECTED: bad\n" in text, shown, text)
+
     def test_shows_of_a_dead_letter_what_is_out_of_the_ordinary(self):
         letter = {"queue": "q", "messageKey": "k", "consumerId": "", "quarantined": True, "preview": "p"}
         letter["originalMessage"] = {"payload": "whole"}

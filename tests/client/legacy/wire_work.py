@@ -187,7 +187,7 @@ class AMessageInAWithStatement(WorkTest):
         self.client.nack(self.client.consume_next(self.queue))
         for error in (Reject("of no use"), Retry("later")):
             with self.client.consume(self.queue + ".dlq", visibility_timeout_sec=0.3) as letter:
-                self.assertEqual(letter.payload, "bad")
+                self.assertEqual((letter.payload, letter.failure["reasonCode"]), ("bad", "REJECTED"))
                 raise error
             self.assertIsNone(self.client.consume_next(self.queue + ".dlq"))
             wait_until(lambda: letter.lease_until < time.time() * 1000, "its lease is over")
@@ -546,6 +546,15 @@ class AProgramForEachMessage(WorkTest):
         self.assertEqual(json.loads(facts[b"POSTROOM_ATTRIBUTES"].decode("utf-8")), headers["attributes"])
         self.assertEqual(facts[b"POSTROOM_TYPE"].decode("utf-8"), headers["type"])
         self.assertEqual((facts[b"POSTROOM_REPLY_TO"], facts[b"POSTROOM_CONTENT_TYPE"]), (b"r", b"x/y"))
+
+    def test_gets_of_a_dead_letter_what_it_died_of(self):
+        self.publish("mended")
+        self.client.nack(self.client.consume_next(self.queue), reason=u"caf\u00e9")
+        self.queue += ".dlq"
+        self.assertEqual(self.work()[0], 0)
+        facts = dict(line.split(b"=", 1) for line in self.file("env").splitlines())
+        self.assertEqual(facts[b"POSTROOM_REASON_CODE"], b"REJECTED")
+        self.assertEqual(facts[b"POSTROOM_REASON"], u"caf\u00e9".encode("utf-8"))
 
     def test_decides_by_its_exit_status(self):
         self.publish("reject this", "fail with this", "fine")

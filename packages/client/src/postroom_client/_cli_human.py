@@ -47,7 +47,15 @@ def _describe_consume(data):
     for name, label in _OPTIONAL:
         if message.get(name) not in (None, u"", u"{}", {}):
             rows.append((label, cell(message[name])))
+    failure = message.get("failure")
+    if failure:
+        rows.append((u"died", u"%s, of %s" % (moment(failure.get("failedAtMs")), _reason(failure, "reasonMessage"))))
     return pairs(rows + [(u"payload", _body(message))])
+
+
+def _reason(data, text_name):
+    code, text = cell(data.get("reasonCode")), data.get(text_name)
+    return code + u": " + cell(text) if text else code
 
 
 def _body(message):
@@ -195,13 +203,10 @@ def _describe_queues(data):
 def _describe_dlq(data):
     blocks = []
     for letter in data.get("messages") or []:
-        reason = cell(letter.get("reasonCode"))
-        if letter.get("reason"):
-            reason += u": " + cell(letter["reason"])
         rows = [
             (u"message key", cell(letter.get("messageKey"))),
             (u"died", moment(letter.get("dlqAt"))),
-            (u"reason", reason),
+            (u"reason", _reason(letter, "reason")),
             (u"attempt", cell(letter.get("attempt"))),
             (u"consumer", cell(letter.get("consumerId") or None)),
             (u"bytes", cell(letter.get("bytes"))),

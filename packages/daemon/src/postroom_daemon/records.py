@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from postroom_common.events import Event
 from postroom_common.policy import Layer
-from postroom_common.protocol import HISTORY_LIMIT, State
+from postroom_common.protocol import HISTORY_LIMIT, ReasonCode, State
 
 from .deaths import NO_DEATHS, Deaths
 
@@ -147,6 +147,20 @@ def history_fact(key: str) -> str:
     """Name of the fact that keeps a message's failed attempts: a list, newest last. It is apart from the entry, which
     is read and written at each delivery."""
     return HISTORY + key
+
+
+def last_failure(history: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """What a dead letter died of, by its failed attempts; what stands for it where these are lost with their file."""
+    return history[-1] if history else _LOST_FAILURE
+
+
+_LOST_FAILURE: Final = {
+    "reasonMessage": "its history is lost",
+    "reasonCode": ReasonCode.BODY_LOST,
+    "failedAtMs": 0,
+    "attempt": 0,
+    "consumerId": "",
+}
 
 
 def with_failure(history: list[dict[str, Any]], event: Event) -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from postroom_common.protocol import ErrorCode, State
 
 from .clock import Now
 from .policies import Policies, override_to_wire
-from .records import Entry, QueueRecord
+from .records import Entry, QueueRecord, history_fact, last_failure
 from .stores.base import Store
 
 
@@ -31,11 +31,15 @@ def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) ->
 
 
 def message_to_wire(event: Event, store: Store) -> dict[str, Any]:
-    """A leased message as its consumer sees it."""
+    """A leased message as its consumer sees it; a dead letter with what it died of."""
     entry = store.get(event["key"])
     if entry is None or entry.lease_id != event["lease"]:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
-    return stored_to_wire(entry, orjson.loads(store.envelope(entry.key)), event.get("as") == "value", event["attempt"])
+    envelope = orjson.loads(store.envelope(entry.key))
+    shown = stored_to_wire(entry, envelope, event.get("as") == "value", event["attempt"])
+    if entry.state is State.DEAD:
+        shown["failure"] = last_failure(store.fact(history_fact(entry.key)))
+    return shown
 
 
 def stored_to_wire(entry: Entry, envelope: dict[str, Any], as_value: bool, attempt: int) -> dict[str, Any]:

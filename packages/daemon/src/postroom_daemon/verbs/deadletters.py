@@ -16,7 +16,7 @@ from ..context import Context, Decision, Draft
 from ..deaths import NO_DEATHS
 from ..fields import Fields
 from ..filters import Filter
-from ..records import Entry, history_fact
+from ..records import Entry, history_fact, last_failure
 from ..selection import Page, dead_cursor, dead_letters, select_dead
 from ..stores.base import BodyLost, BodyUnread
 from .creation import queue_created, refuse_address
@@ -27,14 +27,6 @@ from .endings import QUARANTINED, about, dropped
 PAGE_BYTES: Final = 16 * 1024 * 1024
 #: Queues that an answer names.
 _NAMED: Final = 1000
-#: Stands for a failure that was lost with the file that told of it.
-_UNKNOWN: Final = {
-    "reasonMessage": "its history is lost",
-    "reasonCode": ReasonCode.BODY_LOST,
-    "failedAtMs": 0,
-    "attempt": 0,
-    "consumerId": "",
-}
 
 
 def list_dlq(context: Context, fields: Fields) -> Decision:
@@ -66,7 +58,7 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
 def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
     envelope = _envelope(context, entry)
     part: Part | None = envelope["parts"][0] if envelope else None
-    failure = (context.store.fact(history_fact(entry.key)) or [_UNKNOWN])[-1]
+    failure = last_failure(context.store.fact(history_fact(entry.key)))
     letter = {
         "messageKey": entry.key,
         "queue": entry.queue,
