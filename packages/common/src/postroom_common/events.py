@@ -55,6 +55,7 @@ class EventType(StrEnum):
     RETARGETED = "retargeted"
     RESCHEDULED = "rescheduled"
     QUARANTINED = "quarantined"
+    CLAIMED = "claimed"
     CLAIMS_ENDED = "claims_ended"
     QUEUE_DELETED = "queue_deleted"
     DRAIN_SET = "drain_set"

@@ -211,7 +211,7 @@ class Attempt:
         }
         events = self.group.record(decision.drafts, by, call.key, decision.reply, decision.more)
         self._parts.addresses.note(events)
-        if call.command is Command.DRAIN:
+        if call.command in (Command.DRAIN, Command.IMPORT_STATE):
             self._draining = None
         if call.command is not Command.IMPORT_STATE:  # what was published elsewhere is not published anew
             self._count_published(decision.drafts)

@@ -65,13 +65,20 @@ def note_claim(event: Event, store: Store) -> None:
     claim, queue = event["claim"], event["queue"]
     if type(claim) is str:
         end_claim(queue, claim, event["key"], store)
-        return
-    name = claim["name"]
+    else:
+        _put_claim(queue, claim["name"], event["key"], claim.get("untilEngineMs", 0), store)
+
+
+def _claimed(event: Event, store: Store) -> None:
+    for queue, name, key, until in event["claims"]:
+        _put_claim(queue, name, key, until, store)
+
+
+def _put_claim(queue: str, name: str, key: str, until: int, store: Store) -> None:
     kept = store.fact(claim_fact(queue, name))
     if kept and kept["untilEngineMs"]:
         store.put_fact(claim_end_fact(kept["untilEngineMs"], queue, name), None)
-    until = claim.get("untilEngineMs", 0)
-    store.put_fact(claim_fact(queue, name), {"key": event["key"], "untilEngineMs": until})
+    store.put_fact(claim_fact(queue, name), {"key": key, "untilEngineMs": until})
     if until:
         store.put_fact(claim_end_fact(until, queue, name), True)
 
@@ -134,6 +141,7 @@ OF_QUEUES: Final[dict[str, Callable[[Event, Store], None]]] = {
     EventType.POLICY_SET: _policy_set,
     EventType.PAUSED: _paused,
     EventType.RESUMED: _paused,
+    EventType.CLAIMED: _claimed,
     EventType.CLAIMS_ENDED: _claims_ended,
     EventType.QUEUE_DELETED: _queue_deleted,
     EventType.DRAIN_SET: _drain_set,

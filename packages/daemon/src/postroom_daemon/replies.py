@@ -150,7 +150,7 @@ def _policy_set(event: Event, store: Store, policies: Policies, now: Now) -> dic
 
 
 def _imported(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
-    return {name: event[name] for name in ("queues", "messages", "skipped")}
+    return {name: event[name] for name in ("queues", "messages", "skipped", "facts") if name in event}
 
 
 def _data(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
