@@ -36,14 +36,16 @@ MARK_EVERY_MS: Final = 3600 * 1000
 HOUSEKEEPING_PAUSE_MS: Final = 1000
 #: The same before chores are done again: what failed for them, as for want of space, is not to keep the duties waiting.
 CHORES_PAUSE_MS: Final = 5000
-#: Bytes that must be free for a group, and for each of its events beside its line: pages that SQLite writes anew,
-#: blocks of files and directories.
+#: Bytes that must be free for a group, beside its lines and what the store needs for it.
 GROUP_BYTES: Final = 128 * 1024
-EVENT_BYTES: Final = 32 * 1024
 
 
 class MustRecover(PostroomError):
     """What is on disk and what is in memory may differ: nobody is answered, the daemon recovers from the journal."""
+
+
+class NoRoom(JournalRefused):
+    """The disk lacks room for a group, and the whole reserve would not be enough."""
 
 
 #: After these the broker must not be used again.
@@ -213,9 +215,11 @@ class Broker:
 
     def _make_room(self, group: Group, journal_bytes: int) -> None:
         """See that the store will have room for what the journal is about to say. Raises ``JournalRefused``."""
-        needed = GROUP_BYTES + EVENT_BYTES * len(group.events) + 2 * journal_bytes
+        needed = GROUP_BYTES + self.store.room_needed(len(group.events)) + 2 * journal_bytes
         if not self._reserve.make_room(needed, give=not group.count(EventType.PUBLISHED)):
-            raise JournalRefused(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            fewer = "; fewer messages in one request need less" if len(group.events) > 1 else ""
+            text = f"{os.strerror(errno.ENOSPC)}: {needed} bytes must be free for this{fewer}"
+            raise NoRoom(OSError(errno.ENOSPC, text))
 
     def _give_up(self, attempt: Attempt) -> None:
         try:
@@ -235,7 +239,8 @@ class Broker:
         code = ErrorCode.STORAGE_FULL if full else ErrorCode.STORAGE_FAILED
         rest = [call for call in calls if call.command in QUESTIONS or (full and call.command not in BRINGING)]
         nothing_left_out = len(rest) == len(calls) and not housekeeping
-        if nothing_left_out and not (full and self._reserve.give()):
+        helps = full and not isinstance(why, NoRoom)
+        if nothing_left_out and not (helps and self._reserve.give()):
             if full and len(calls) > 1:
                 for call in calls:
                     self._run([call], housekeeping=False)

@@ -126,6 +126,11 @@ class Store(ABC):
         comes to the same (``reflects``). After a commit that has failed, only opening the store anew may help.
         """
 
+    def room_needed(self, events: int) -> int:
+        """Bytes that the disk must have for a commit of what was done since ``begin``, which is what so many events
+        came to; rather too many than too few. Bodies that the events hold are not counted."""
+        return events * 32 * 1024
+
     @abstractmethod
     def rollback(self) -> None:
         """Undo what was done since ``begin``; never raises because of an earlier error in the transaction."""

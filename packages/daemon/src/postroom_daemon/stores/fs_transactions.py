@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from postroom_common.protocol import State
 
@@ -28,6 +28,13 @@ from .fs_sorted import Sorted
 from .fs_tree import Tree
 
 log = logging.getLogger(__name__)
+
+#: What a message may take of the disk whose file is written to: a block of it, and one of a directory; and one whose
+#: file gets another name only.
+_FILE_BYTES: Final = 8192
+_NAME_BYTES: Final = 512
+#: Characters of an entry's texts that have room in a name, whatever else stands there.
+_SHORT_TEXTS: Final = 60
 
 
 class Transactions(Store):
@@ -75,6 +82,16 @@ class Transactions(Store):
 
     def begin(self) -> None:
         self._applied_before = self.applied
+
+    def room_needed(self, events: int) -> int:
+        written = sum(entry is not None and self._is_written(entry) for entry in self._changed.values())
+        return written * _FILE_BYTES + (len(self._changed) - written) * _NAME_BYTES
+
+    def _is_written(self, entry: Entry) -> bool:
+        """Whether a change may need more of its file than another name."""
+        texts = (entry.consumer_id, entry.target, entry.order_key, entry.claim)
+        long = sum(map(len, texts)) > _SHORT_TEXTS
+        return bool(long or entry.failures or entry.phase or entry.key in self._bodies)
 
     def commit(self) -> None:
         self._failed = True

@@ -25,6 +25,7 @@ from . import sqlite_order, sqlite_salvage
 from .base import LEASED, BodyLost, Cursor, StoreDamaged, StoreError
 from .sqlite_errors import translated
 from .sqlite_groups import SqliteGroups
+from .sqlite_room import Room
 from .sqlite_rows import Row, as_of, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
 from .sqlite_salvage import SALVAGE_FACT, Refold
 
@@ -60,6 +61,7 @@ class SqliteStore(SqliteGroups):
         self, path: Path, kv: str = "kv", msg: str = "msg_index", synchronous: str = "NORMAL", busy_ms: int = 5000
     ) -> None:
         super().__init__(path, kv, msg, synchronous, busy_ms)
+        self._room = Room()
         self._group: dict[str, Entry] = {}  # entries that this transaction has seen: no second SELECT for them
         self._due_hint: int | None = None  # no delayed message or lease is due before this
         self._refold: Refold | None = None  # while the journal is folded onto salvaged rows
@@ -91,7 +93,11 @@ class SqliteStore(SqliteGroups):
         self._forget_group()
         self._due_hint = 0  # unknown: whoever asks next looks
 
+    def room_needed(self, events: int) -> int:
+        return self._room.needed()
+
     def _forget_group(self) -> None:
+        self._room.clear()
         self._group.clear()
         self._ahead.clear()
         self._read.clear()
@@ -193,6 +199,7 @@ class SqliteStore(SqliteGroups):
 
     def _add(self, entry: Entry, value: str, value_type: str) -> None:
         e = entry
+        self._room.add()
         self._count(e.queue, None, e.state, e.size)  # first: it may refuse
         if self._waiting.holds_back(e.key):
             self._write_waiting()
@@ -231,6 +238,7 @@ class SqliteStore(SqliteGroups):
 
     def _settle_in(self, entry: Entry) -> None:
         """What follows from a row that was written."""
+        self._room.touch(entry.seq)
         self._group[entry.key] = entry
         self._hint(entry)
         self._line_up(entry.queue, entry.order_key)
@@ -246,6 +254,7 @@ class SqliteStore(SqliteGroups):
         self._waiting.remove(entry.key)
         if before is State.READY:
             self._ahead.clear()
+        self._room.free(entry.seq, entry.size)
         self._count(entry.queue, before, None, entry.size)
         self._line_up(entry.queue, entry.order_key)
         self._group.pop(entry.key, None)
