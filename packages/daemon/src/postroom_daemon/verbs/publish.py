@@ -66,6 +66,8 @@ def admit(context: Context, fields: Fields) -> Item:
     invalid = check_body(context.policies, policy, queue, part)
     check_rate(context, queue, policy)
     draft, size = _published(context, fields, policy, part)
+    if claim and policy.dlq_enabled:  # as a dead letter it would have it, too
+        draft["claim"] = claim.to_json()
     if invalid:
         end = _end(context, draft, size, ReasonCode.VALIDATION_ERROR, invalid)
         before: list[Draft] = []
