@@ -113,6 +113,17 @@ def test_a_message_may_come_from_standard_input_or_a_file(root, tmp_path):
     assert (second["payload"], second["encoding"]) == ("/wA=", "base64")
 
 
+def test_what_goes_on_by_pages_is_done_to_the_end_unless_a_limit_is_given(root):
+    for _ in range(3):
+        messages = json.dumps([{"message": "m"}] * 800).encode()
+        local(root, "publish-batch", "--queue", "q", "--messages", "-", given=messages)
+    assert local(root, "purge", "--queue", "q", "--dry-run")["purged"] == 2400
+    assert local(root, "move", "--queue", "q", "--to", "other", "--limit", "5")["moved"] == 5
+    assert local(root, "move", "--queue", "q", "--to", "other")["moved"] == 2395
+    assert local(root, "purge", "--queue", "other")["purged"] == 2400
+    assert local(root, "reprocess", "--queue", "q") == {"reprocessed": 0, "next": ""}
+
+
 def test_dead_letters_are_listed_and_reprocessed(root):
     local(root, "publish", "--queue", "q", "--message", "m")
     taken = local(root, "consume", "--queue", "q")

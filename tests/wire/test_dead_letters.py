@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import pty
 import re
 import shlex
 import signal
@@ -105,6 +107,31 @@ def test_a_command_that_gets_no_answer_says_how_much_is_done_and_how_to_go_on(da
     rest = shlex.split(told.partition("go on with: ")[2].partition("\n")[0].replace("--rate 10", ""))
     postroom(daemon, *rest[1:])
     assert daemon.counts("q") == {"ready": 30}
+
+
+@pytest.mark.parametrize(("answer", "left", "status"), [("no", 2, 1), ("yes", 0, 0)])
+def test_letters_are_removed_from_a_terminal_only_if_that_is_confirmed(
+    daemon: Daemon, answer: str, left: int, status: int
+) -> None:
+    keys = bury(daemon, "q", 3)
+    terminal, other_end = pty.openpty()
+    with contextlib.closing(os.fdopen(terminal, "w")) as keyboard:
+        one = subprocess.run(command(daemon, "drop-dlq", "--message-key", keys[0]), stdin=other_end, check=False)
+        assert one.returncode == 0, "one letter is meant as it is named"
+        process = subprocess.Popen(
+            command(daemon, "drop-dlq", "--queue", "q.dlq"),
+            stdin=other_end,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        os.close(other_end)
+        keyboard.write(answer + "\n")
+        keyboard.flush()
+        told, _ = process.communicate(timeout=60)
+    assert "2 messages will be removed from q.dlq" in told
+    assert process.returncode == status, told
+    assert daemon.counts("q").get("dlq", 0) == left
 
 
 def test_no_more_come_back_in_a_time_than_the_rate_allows(daemon: Daemon) -> None:

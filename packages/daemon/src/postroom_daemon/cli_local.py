@@ -8,16 +8,19 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from postroom_common.codec import strict_loads
 from postroom_common.errors import CommandError, PostroomError
-from postroom_common.protocol import FIELDS, Command, Field, Kind
+from postroom_common.protocol import FIELDS, PAGE_LIMIT, Command, Field, Kind
 from postroom_common.settings import is_text, split_words
 
 from .cli_options import Source
+
+if TYPE_CHECKING:
+    from .local import LocalSession
 
 NOTHING_TO_CONSUME: Final = 4
 
@@ -104,6 +107,13 @@ _NAMES: Final = {
     Command.SET_SCHEDULE: ("schedule set", "Publish a message by the clock."),
     Command.DELETE_SCHEDULE: ("schedule delete", "Forget a schedule."),
 }
+#: Commands that go on by pages, and the field of the reply that says how many messages a page did.
+_COUNTED: Final = {
+    Command.MOVE: "moved",
+    Command.PURGE: "purged",
+    Command.REPROCESS_DLQ: "reprocessed",
+    Command.DROP_DLQ: "dropped",
+}
 _GROUPS: Final = {
     "policy": "Show or change the policy of a queue.",
     "schedule": "Messages that are published by the clock.",
@@ -163,7 +173,7 @@ def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) 
 
     try:
         with open_local(config) as session:
-            data = session.call(command.value, payload)
+            data = _all_pages(session, command, payload)
     except CommandError as error:
         answer = {"code": str(error.code), "message": error.message}
         click.echo(json.dumps({"ok": False, "command": word, "error": answer}))
@@ -171,6 +181,20 @@ def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) 
     click.echo(json.dumps({"ok": True, "command": word, "data": data}))
     if command is Command.CONSUME_NEXT and data["message"] is None:
         raise SystemExit(NOTHING_TO_CONSUME)
+
+
+def _all_pages(session: LocalSession, command: Command, payload: dict[str, Any]) -> dict[str, Any]:
+    """The reply to a command; without a limit to the last page of one that goes on by pages, with the sum of all."""
+    counted = _COUNTED.get(command)
+    if counted is None or "limit" in payload or "messageKey" in payload:
+        return session.call(command.value, payload)
+    payload, count = payload | {"limit": PAGE_LIMIT}, 0
+    while True:
+        data = session.call(command.value, payload)
+        count += data[counted]
+        if not data["next"]:
+            return data | {counted: count}
+        payload |= {"after": data["next"]} | {name: data[name] for name in ("upToEvent",) if name in data}
 
 
 def _option(field: Field) -> click.Option:
