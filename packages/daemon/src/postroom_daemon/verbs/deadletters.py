@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
-
 from postroom_common.body import CARRIED, Part, part_bytes, part_to_wire, preview, value_to_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
@@ -18,10 +16,10 @@ from ..fields import Fields
 from ..filters import Filter
 from ..records import Entry, history_fact, last_failure
 from ..selection import Page, dead_cursor, dead_letters, select_dead
-from ..stores.base import BodyLost, BodyUnread
 from .creation import queue_created, refuse_address
 from .dead_names import dead_letters_of, queues_with_letters
 from .endings import QUARANTINED, about, dropped
+from .lookup import envelope_of
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 16 * 1024 * 1024
@@ -56,7 +54,7 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
 
 
 def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
-    envelope = _envelope(context, entry)
+    envelope = envelope_of(context, entry)
     part: Part | None = envelope["parts"][0] if envelope else None
     failure = last_failure(context.store.fact(history_fact(entry.key)))
     letter = {
@@ -101,15 +99,6 @@ def _whole(context: Context, entry: Entry, envelope: dict[str, Any], failure: di
         "failure": failure,
         "routing": {"sourceQueue": entry.queue, "dlqQueue": dlq_name(entry.queue, policy)},
     }
-
-
-def _envelope(context: Context, entry: Entry) -> dict[str, Any] | None:
-    """What was published; None when it is lost, or the disk does not give it."""
-    try:
-        envelope: dict[str, Any] = orjson.loads(context.store.envelope(entry.key))
-    except (BodyLost, BodyUnread):
-        return None
-    return envelope
 
 
 def count_dlq(context: Context, fields: Fields) -> Decision:

@@ -19,10 +19,10 @@ from ..filters import Filter
 from ..records import Entry, history_fact
 from ..replies import stored_to_wire
 from ..selection import Page, select, select_leases
-from ..stores.base import BodyLost, BodyUnread
+from .lookup import as_of, envelope_of
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
-PAGE_BYTES: Final = 8 * 1024 * 1024
+PAGE_BYTES: Final = 2 * 1024 * 1024
 #: Fields of an event that are not shown: its body, and what only the daemon needs.
 _INTERNAL: Final = ("message", "body", "crc", "req", "grp", "gn", "n", "epoch", "reply", "key")
 
@@ -57,7 +57,7 @@ def get_message(context: Context, fields: Fields) -> Decision:
         told["cut"] = history.cut
     if entry is None and not told.get("events"):
         raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, _unknown(key, told))
-    return Decision(data=told | _as_of(context))
+    return Decision(data=told | as_of(context))
 
 
 def list_inflight(context: Context, fields: Fields) -> Decision:
@@ -85,12 +85,12 @@ def list_consumers(context: Context, fields: Fields) -> Decision:
         for queue, consumer, holder in found[:limit]
     ]
     following = _written_place(found[limit - 1][:2]) if len(found) > limit else ""
-    return Decision(data={"consumers": rows, "count": len(rows), "next": following, **_as_of(context)})
+    return Decision(data={"consumers": rows, "count": len(rows), "next": following, **as_of(context)})
 
 
 def _listed(context: Context, rows: list[dict[str, Any]], page: Page, queue: str, **more: Any) -> Decision:
     told = {"queue": queue, **more, "count": len(rows), "messages": rows, "next": page.next}
-    return Decision(data=told | _as_of(context))
+    return Decision(data=told | as_of(context))
 
 
 def _fitting(entries: list[Entry]) -> int:
@@ -106,7 +106,7 @@ def _fitting(entries: list[Entry]) -> int:
 def _browsed(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
     if fields["fullBodies"]:
         return _facts(context, entry) | _whole(context, entry, as_value=False)
-    envelope = _envelope(context, entry)
+    envelope = envelope_of(context, entry)
     if envelope is None:
         return _facts(context, entry) | {"preview": "", "bytes": 0, "bodyLost": True}
     part = envelope["parts"][0]
@@ -114,20 +114,11 @@ def _browsed(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
 
 
 def _whole(context: Context, entry: Entry, as_value: bool) -> dict[str, Any]:
-    envelope = _envelope(context, entry)
+    envelope = envelope_of(context, entry)
     if envelope is None:
         return {"bodyLost": True}
     part = envelope["parts"][0]
     return stored_to_wire(entry, envelope, as_value, entry.attempt) | {"bytes": len(part_bytes(part))}
-
-
-def _envelope(context: Context, entry: Entry) -> dict[str, Any] | None:
-    """A message's body and headers; None when they are lost, or the disk does not give them."""
-    try:
-        envelope: dict[str, Any] = orjson.loads(context.store.envelope(entry.key))
-    except (BodyLost, BodyUnread):
-        return None
-    return envelope
 
 
 def _facts(context: Context, entry: Entry) -> dict[str, Any]:
@@ -200,7 +191,3 @@ def _read_place(text: str) -> tuple[str, ...]:
     if type(place) is not list or any(type(name) is not str for name in place):
         raise CommandError(ErrorCode.INVALID_REQUEST, "after must be the next of an earlier page")
     return tuple(place)
-
-
-def _as_of(context: Context) -> dict[str, Any]:
-    return {"asOfEvent": context.store.applied, "engineNowMs": context.now.engine}

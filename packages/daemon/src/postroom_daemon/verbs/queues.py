@@ -17,6 +17,7 @@ from ..validation_schema import check_schema
 from .creation import queue_created
 from .dead_names import addressed_by
 from .deadletters import summary
+from .lookup import as_of, existing_queue
 
 #: Leases, and delayed messages, that ``status`` looks at.
 LOOKS: Final = 500
@@ -43,7 +44,7 @@ def status(context: Context, fields: Fields) -> Decision:
         **_figures(record),
         **_waiting(context, queue),
         "draining": context.draining,
-        **_as_of(context),
+        **as_of(context),
     }
     addressed = addressed_by(context, queue) if record is None else []
     if addressed:
@@ -82,7 +83,7 @@ def list_queues(context: Context, fields: Fields) -> Decision:
             "count": len(rows),
             "next": names[limit - 1] if len(names) > limit else "",
             "draining": context.draining,
-            **_as_of(context),
+            **as_of(context),
         }
     )
 
@@ -100,9 +101,9 @@ def resume(context: Context, fields: Fields) -> Decision:
 def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
     if fields["operation"] not in ("consume", "publish"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "operation must be consume or publish")
-    queue = _existing(context, fields)
-    paused = paused_to_wire(context.store.queue(queue)) | {fields["operation"]: type_ is EventType.PAUSED}
-    return Decision([{"type": type_, "queue": queue, "operation": fields["operation"], "paused": paused}])
+    record = existing_queue(context, fields["queue"])
+    paused = paused_to_wire(record) | {fields["operation"]: type_ is EventType.PAUSED}
+    return Decision([{"type": type_, "queue": record.name, "operation": fields["operation"], "paused": paused}])
 
 
 def set_policy(context: Context, fields: Fields) -> Decision:
@@ -134,30 +135,22 @@ def set_policy(context: Context, fields: Fields) -> Decision:
 
 def get_policy(context: Context, fields: Fields) -> Decision:
     """The policy in force. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
-    queue = _existing(context, fields)
-    data = policy_to_wire(queue, context.store, context.policies)
-    record = context.store.queue(queue)
-    if fields["explain"] and record:
-        data["explanation"] = context.policies.explain(queue, record.override)
+    record = existing_queue(context, fields["queue"])
+    data = policy_to_wire(record.name, context.store, context.policies)
+    if fields["explain"]:
+        data["explanation"] = context.policies.explain(record.name, record.override)
     return Decision(data=data)
 
 
 def health(context: Context, fields: Fields) -> Decision:
     """Whether journal, store and disk answer, probed now."""
     told = context.vitals.health(context.store, context.now)
-    return Decision(data=told | {"draining": context.draining} | _as_of(context))
+    return Decision(data=told | {"draining": context.draining} | as_of(context))
 
 
 def metrics(context: Context, fields: Fields) -> Decision:
     """Counters, rates and times since the daemon started."""
-    return Decision(data=context.vitals.metrics(context.store, context.now) | _as_of(context))
-
-
-def _existing(context: Context, fields: Fields) -> str:
-    queue: str = fields["queue"]
-    if context.store.queue(queue) is None:
-        raise CommandError(ErrorCode.QUEUE_NOT_FOUND, f"there is no queue {queue!r}")
-    return queue
+    return Decision(data=context.vitals.metrics(context.store, context.now) | as_of(context))
 
 
 def _counts(record: QueueRecord | None) -> dict[str, int]:
@@ -203,7 +196,3 @@ def _oldest_dead_age(context: Context, record: QueueRecord | None) -> int | None
         return None
     oldest = context.store.dead(record.name, (-1, -1), 1)
     return context.now.engine - oldest[0].dead_at if oldest else None
-
-
-def _as_of(context: Context) -> dict[str, Any]:
-    return {"asOfEvent": context.store.applied, "engineNowMs": context.now.engine}
