@@ -37,6 +37,8 @@ def expect(command: Command, sents: list[Sent], model: Model) -> Model:
             _scheduled(name, plan, first, model)
         case ("reprocess", _, target):
             _reprocessed(target, first, model)
+        case ("reprocess all", name, _) if name.removesuffix(".dlq") not in model.queues:
+            assert first.code == "ERR_QUEUE_NOT_FOUND"
         case ("reprocess all", name, target):
             letters = [m for m in model.letters(name.removesuffix(".dlq")) if not m.lease]
             assert (first.data["reprocessed"], first.data["next"]) == (len(letters), "")

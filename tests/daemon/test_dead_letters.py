@@ -325,6 +325,16 @@ def test_a_cursor_that_is_none_is_refused(bench: Bench, after: str) -> None:
         assert bench.send(command, queue="q", after=after).code == "ERR_INVALID_REQUEST"
 
 
+@pytest.mark.parametrize("command", ["reprocess_dlq", "drop_dlq"])
+def test_a_name_that_nothing_has_is_told(bench: Bench, command: str) -> None:
+    policy(bench, "named", dlq={"queue": "shared"})
+    policy(bench, "own")
+    for name in ("nobody", "nobody.dlq", "named.dlq"):
+        assert bench.send(command, queue=name).code == "ERR_QUEUE_NOT_FOUND"
+    for name in ("named", "shared", "own", "own.dlq"):
+        assert bench.do(command, queue=name)["next"] == ""
+
+
 def test_letters_go_to_another_queue_whatever_it_is_told_to_take(bench: Bench) -> None:
     key = bury(bench)
     policy(bench, "other", limits={"messages": 1})

@@ -22,6 +22,11 @@ def dead_letters_of(context: Context, name: str) -> list[str]:
     return [name] if context.store.queue(name) is not None else addressed_by(context, name)
 
 
+def means_dead_letters(context: Context, name: str) -> bool:
+    """Whether there is a queue of that name, or a policy or a queue whose dead letters have it."""
+    return context.store.queue(name) is not None or _shared(context, name) is not None or bool(_own(context, name))
+
+
 def addressed_by(context: Context, name: str) -> list[str]:
     """The queues whose policy addresses their dead letters by ``name``."""
     shared = _shared(context, name)

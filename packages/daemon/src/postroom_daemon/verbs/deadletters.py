@@ -17,7 +17,7 @@ from ..filters import Filter
 from ..records import Entry, history_fact, last_failure
 from ..selection import Page, dead_cursor, dead_letters, select_dead
 from .creation import queue_created, refuse_address
-from .dead_names import dead_letters_of, queues_with_letters
+from .dead_names import dead_letters_of, means_dead_letters, queues_with_letters
 from .endings import QUARANTINED, about, dropped
 from .lookup import envelope_of
 
@@ -138,7 +138,7 @@ def reprocess_dlq(context: Context, fields: Fields) -> Decision:
     """Dead letters become ready again, in their own queue or another, with attempts reset; their history stays.
 
     Pauses and limits of the queue do not apply: what was taken once is not refused. Raises ``CommandError``
-    (ERR_DLQ_NOT_FOUND, and ERR_INVALID_REQUEST).
+    (ERR_DLQ_NOT_FOUND, ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST).
     """
     target = fields["to"]
     problem = queue_name_problem(target) if target else None
@@ -202,6 +202,9 @@ def _chosen(context: Context, fields: Fields) -> Page:
         return Page([entry], "")
     if not name:
         raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue in which they died")
+    if not fields["after"] and not means_dead_letters(context, name):
+        text = f"there is no queue {name!r}, nor dead letters of that name"
+        raise CommandError(ErrorCode.QUEUE_NOT_FOUND, text)
     queues, wanted = queues_with_letters(context, name), Filter(fields["filter"])
     page = select_dead(context, queues, wanted, fields["after"], fields["limit"], bounded=True)
     return Page([one for one in page.entries if not one.lease_id and one.phase != QUARANTINED], page.next)
