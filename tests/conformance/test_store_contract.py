@@ -98,6 +98,55 @@ def test_delivery_is_by_priority_then_by_publish_order(store: Store) -> None:
     assert drain(store) == [2, 4, 1, 3, 5]
 
 
+def lease_next(store: Store, consumer: str = "c") -> int:
+    """Lease the next message in the open transaction; its number."""
+    head = store.next_ready(QUEUE, consumer)
+    assert head is not None
+    change(store, head.key, state=State.INFLIGHT, lease_id=f"lease-{head.seq}", lease_until=100 + head.seq)
+    return head.seq
+
+
+def test_each_lease_is_of_what_is_next_after_the_changes_before_it(store: Store) -> None:
+    insert(store, *[entry(number) for number in range(10, 40)], entry(40, target="c"), entry(41, state=State.HELD))
+    store.begin()
+    assert [lease_next(store) for _ in range(7)] == list(range(10, 17))
+    store.insert(entry(50, priority=3), b"{}")
+    change(store, "msg:q:18", state=State.HELD)
+    change(store, "msg:q:11", state=State.READY, lease_id="", lease_until=0)
+    assert [lease_next(store) for _ in range(4)] == [50, 11, 17, 19]
+    gone = store.get("msg:q:20")
+    assert gone is not None
+    store.delete(gone, gone.state)
+    change(store, "msg:q:41", state=State.READY)
+    store.insert(entry(9, target="c"), b"{}")
+    assert [lease_next(store) for _ in range(3)] == [9, 21, 22]
+    assert [lease_next(store) for _ in range(19)] == [*range(23, 42)]
+    assert store.next_ready(QUEUE, "c") is None
+    store.insert(entry(60), b"{}")
+    assert lease_next(store) == 60
+    store.commit()
+
+
+def test_a_lease_of_an_earlier_transaction_is_as_it_was_kept_whatever_is_taken_back(store: Store) -> None:
+    insert(store, *[entry(number) for number in range(3)])
+    store.begin()
+    for _ in range(3):
+        lease_next(store)
+    store.commit()
+    for _ in range(2):
+        store.begin()
+        change(store, "msg:q:1", state=State.READY, lease_id="", lease_until=0)
+        change(store, "msg:q:2", attempt=7)
+        gone = store.get("msg:q:0")
+        assert gone is not None
+        store.delete(gone, gone.state)
+        store.rollback()
+    for number in range(3):
+        kept = store.get(f"msg:q:{number}")
+        assert kept == entry(number, State.INFLIGHT, lease_id=f"lease-{number}", lease_until=100 + number)
+    assert counts(store) == {"inflight": 3}
+
+
 def test_a_targeted_message_is_seen_by_its_consumer_only_and_in_its_place(store: Store) -> None:
     insert(store, entry(1), entry(2, target="me", priority=1), entry(3, target="other", priority=9), entry(4))
     assert drain(store, "me") == [2, 1, 4]

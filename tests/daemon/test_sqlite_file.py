@@ -15,7 +15,7 @@ import pytest
 
 from postroom_common.protocol import State
 from postroom_daemon.records import Entry, QueueRecord
-from postroom_daemon.stores import sqlite_file, sqlite_schema
+from postroom_daemon.stores import sqlite_file, sqlite_groups, sqlite_schema
 from postroom_daemon.stores.base import StoreBusy, StoreDamaged, StoreError, StoreFull
 from postroom_daemon.stores.sqlite import SqliteStore
 from postroom_daemon.stores.sqlite_groups import GROUPS_LIMIT
@@ -383,6 +383,28 @@ def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_
     store.begin()
     store.commit()
     assert store.get("msg:q:000000") is None
+
+
+def test_of_many_queues_only_some_are_kept_in_memory_and_none_is_forgotten(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_groups, "RECORDS_LIMIT", 10)
+    for turn in range(3):
+        for number in range(100):
+            store.begin()
+            if turn == 0:
+                store.add_queue(QueueRecord(f"many-{number}"))
+            store.touch_queue(f"many-{number}").total("turns")
+            store.commit()
+            if number % 7 == 0:
+                store.flush()
+                store.begin()
+                store.touch_queue(f"many-{number}").total("turns")
+                store.rollback()
+    assert len(store._book.records) <= 10 + 7
+    for number in range(100):
+        record = store.queue(f"many-{number}")
+        assert record is not None and record.totals == {"turns": 3}
 
 
 def test_a_rollback_after_sqlite_has_rolled_back_by_itself_is_no_error(store: SqliteStore) -> None:

@@ -322,6 +322,8 @@ class Attempt:
             self._parts.store.in_flight.take_back()
 
     def _count_published(self, drafts: list[Draft]) -> None:
+        if not self._parts.rates.limits_any:
+            return
         for draft in drafts:
             if draft["type"] is EventType.PUBLISHED:
                 self._parts.rates.take(draft["queue"])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from postroom_common.policy import Policy
 from postroom_common.protocol import State
 
 from .access import Principal
@@ -39,7 +40,7 @@ class Vitals(Protocol):
 
     def room_to_publish(self) -> bool: ...
 
-    def history(self, key: str, limit: int) -> MessageHistory: ...
+    def history(self, key: str, limit: int) -> Generator[None, None, MessageHistory]: ...
 
 
 @dataclass(slots=True)
@@ -70,7 +71,8 @@ class Pending:
     keys that are ``settled`` or dropped, and how many messages were ``published`` in each queue. ``ready`` has the
     oldest ready messages of a queue, in order (``asked``: how many the store was asked for), and ``fresh`` those of the
     request itself. ``dying`` are those that die; ``gave_way`` is how many stored letters go for them, the last of which
-    died at ``gone_up_to``."""
+    died at ``gone_up_to``. ``open`` are queues that take any message, with their policies: nothing but ``queues``
+    is noted of them."""
 
     queues: set[str] = field(default_factory=set)
     added: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -83,6 +85,7 @@ class Pending:
     ready: dict[str, deque[Entry]] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
     fresh: dict[str, deque[Entry]] = field(default_factory=dict)
+    open: dict[str, Policy] = field(default_factory=dict)
 
     def add(self, queue: str, messages: int, size: int) -> None:
         """Note messages that come to a queue, or go if negative, and their bytes."""

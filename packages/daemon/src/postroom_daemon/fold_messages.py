@@ -176,21 +176,26 @@ def _move(event: Event, store: Store, after: State | None, stays: bool = False) 
     entry = store.get(event["key"])
     if entry is None:
         raise NotStored(f"event {event['id']} names {event['key']}, which is not stored")
+    return entry, _step(entry, event, store, entry.state if stays else after)
+
+
+def _step(entry: Entry, event: Event, store: Store, after: State | None) -> State:
+    """Bring the message of an event into its new state; the state it had."""
     before = entry.state
-    if stays:
-        after = before
     check_transition(before, event["type"], after)
     if store.in_flight and before is State.INFLIGHT and after is not State.INFLIGHT:
         store.in_flight.settles(entry)
     if after is not None:
         entry.state = after
-    return entry, before
+    return before
 
 
 def _move_leased(event: Event, store: Store) -> tuple[Entry, State]:
     """As ``_move`` to in flight; a dead letter that is leased stays one."""
     entry = store.get(event["key"])
-    return _move(event, store, State.DEAD if entry and entry.state is State.DEAD else State.INFLIGHT)
+    if entry is None:
+        return _move(event, store, State.INFLIGHT)
+    return entry, _step(entry, event, store, State.DEAD if entry.state is State.DEAD else State.INFLIGHT)
 
 
 def _count_reason(entry: Entry, by: int, store: Store) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -192,6 +192,9 @@ def _deliveries(
 def _results(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     """The result of each item of a batch: ``items`` has the number of its events, whose last one says it, or that and
     the result, for a duplicate the key of the first; where ``items`` is absent, each item made one event."""
+    if "items" not in reply and events[0]["type"] in _SELF_CONTAINED and len({event["type"] for event in events}) == 1:
+        way = _REPLIES[events[0]["type"]]
+        return {"results": [way(event, store, policies, now) for event in events[reply.get("from", 0) :]]}
     results = []
     told: dict[str, Any] = {}
     at = 0
@@ -229,6 +232,8 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.POLICY_SET: _policy_set,
     EventType.IMPORTED: _imported,
 }
+#: Types whose answer tells no time.
+_SELF_CONTAINED: Final = frozenset({EventType.PUBLISHED, EventType.ACKED})
 
 #: How the answer is built from all events of a request, by what its last event's ``reply`` says.
 _WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {

@@ -12,6 +12,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -38,6 +39,8 @@ _CLASSES_LIMIT = 256
 #: Rows that are read ahead at most, and bytes of bodies that are kept for the rest of a transaction.
 _AHEAD_LIMIT: Final = 64
 _READ_BYTES: Final = 1024 * 1024
+#: Leased messages of transactions before that are kept in memory.
+_LEASED_LIMIT: Final = 2000
 
 
 class Ahead:
@@ -63,6 +66,7 @@ class SqliteStore(SqliteGroups):
         super().__init__(path, kv, msg, synchronous, busy_ms)
         self._room = Room()
         self._group: dict[str, Entry] = {}  # entries that this transaction has seen: no second SELECT for them
+        self._leased: dict[str, Entry] = {}  # some that were leased before, as they are kept
         self._due_hint: int | None = None  # no delayed message or lease is due before this
         self._refold: Refold | None = None  # while the journal is folded onto salvaged rows
         self._event = 0  # that is being folded: what the rows it changes will show
@@ -74,6 +78,7 @@ class SqliteStore(SqliteGroups):
 
     def open(self) -> None:
         self._forget_group()
+        self._leased.clear()
         super().open()
 
     def _set_up(self) -> None:
@@ -85,6 +90,7 @@ class SqliteStore(SqliteGroups):
         self._refold = Refold(salvaged["upTo"], self._tables, self._rows) if salvaged else None
 
     def commit(self) -> None:
+        self._keep_leased()
         self._forget_group()
         super().commit()
 
@@ -144,7 +150,7 @@ class SqliteStore(SqliteGroups):
     # --- messages ---------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
-        known = self._group.get(key)
+        known = self._known(key)
         if known is not None:
             return known
         row = self._row_of(self._sql.get, key)
@@ -155,10 +161,29 @@ class SqliteStore(SqliteGroups):
         return self._remember(row) if row else None
 
     def _remember(self, row: Row) -> Entry:
-        known = self._group.get(row[0])
+        known = self._known(row[0])
         if known is None:
             known = self._group[row[0]] = self._entry(row)
         return known
+
+    def _known(self, key: str) -> Entry | None:
+        """The entry of a message that needs no look into the database. It may be changed in this transaction, so it is
+        none that is right whatever becomes of that."""
+        known = self._group.get(key)
+        if known is None:
+            known = self._leased.pop(key, None)
+            if known is not None:
+                self._group[key] = known
+        return known
+
+    def _keep_leased(self) -> None:
+        """A message that is leased is likely to be settled soon."""
+        leased = self._leased
+        for key, entry in self._group.items():
+            if entry.state is State.INFLIGHT:
+                leased[key] = entry
+        for key in list(islice(leased, max(0, len(leased) - _LEASED_LIMIT))):
+            del leased[key]
 
     def _entry(self, row: Row) -> Entry:
         try:
@@ -334,6 +359,8 @@ class SqliteStore(SqliteGroups):
         return min((row[0] for row in firsts if row), default=None)
 
     def _hint(self, entry: Entry) -> None:
+        if not (entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is State.DELAYED):
+            return
         times = [entry.lease_until] if entry.lease_until else []
         if entry.state is State.DELAYED:
             times.append(entry.due)

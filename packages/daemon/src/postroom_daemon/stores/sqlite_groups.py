@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 GROUPS_LIMIT: Final = 64
 #: Rows that such a transaction changes, about: the log cannot be folded before its end.
 ROWS_LIMIT: Final = 4000
+#: Records of queues that are kept in memory: there may be any number of queues.
+RECORDS_LIMIT: Final = 4096
 #: The prefix of the ``kv`` keys of queue records.
 _QUEUE_KEY = "queue:"
 
@@ -77,6 +79,7 @@ class SqliteGroups(SqliteDatabase):
         self._groups += self._db.total_changes > self._changes_at_begin
         if self._groups >= GROUPS_LIMIT or self._db.total_changes - self._changes_before > ROWS_LIMIT:
             self.flush()
+        self._book.forget_oldest(RECORDS_LIMIT, self._changed)
 
     def settle(self) -> None:
         if self._waiting:

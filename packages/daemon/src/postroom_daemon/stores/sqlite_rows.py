@@ -36,12 +36,12 @@ Row = tuple[Any, ...]
 
 def row_of(e: Entry, as_of: int) -> Row:
     """An entry as a row, ``crc`` last. ``as_of`` is the last event that it shows."""
-    waits = e.state is State.READY or e.state is State.DELAYED
+    lapses = (e.expires or e.fallback) and (e.state is State.READY or e.state is State.DELAYED)
     rare = (e.reason, e.expires, e.fallback, e.due_wall, e.claim, *((e.holder_uid,) if e.holder_uid else ()))
     values = (
         e.key, e.queue, e.state, e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due, e.lease_id,
         e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if e.state is State.DEAD else None, e.failures,
-        e.phase, as_of, e.size, e.order_key, e.lapse if waits else 0,
+        e.phase, as_of, e.size, e.order_key, e.lapse if lapses else 0,
         orjson.dumps(rare).decode() if any(rare) else "",
     )  # fmt: skip
     return (*values, crc32(orjson.dumps(values)))

@@ -136,8 +136,7 @@ def _settled(
 def _admitted(context: Context, item: dict[str, Any]) -> Outcome:
     """One message as ``publish`` takes it."""
     admitted = admit(context, read_fields(Command.PUBLISH, item))
-    plain = bool(admitted.drafts) and admitted.result.keys() == {"messageId", "messageKey"}
-    return admitted.drafts, None if plain else admitted.result
+    return admitted.drafts, admitted.result
 
 
 def _items(fields: Fields, name: str) -> list[Any]:

@@ -14,7 +14,7 @@ from postroom_common.events import EventType
 from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, ReasonCode, State, message_key
 
-from ..admission import QueueFull, check_rate, check_size, make_room
+from ..admission import QueueFull, check_rate, check_size, make_room, takes_anything
 from ..context import Context, Decision, Draft
 from ..deduplication import Claim, claim_of, first_of
 from ..fields import Fields
@@ -27,19 +27,22 @@ from .endings import died, failure
 
 @dataclass(slots=True)
 class Item:
-    """What one message comes to: its events, the last of them its own, and what the reply says of it."""
+    """What one message comes to: its events, the last of them its own, and what the reply says of it where that event
+    does not."""
 
     drafts: list[Draft]
-    result: dict[str, Any]
+    result: dict[str, Any] | None = None
 
 
 def publish(context: Context, fields: Fields) -> Decision:
     """Add a message to a queue, which is made if it does not exist. Raises as ``admit``."""
     item = admit(context, fields)
+    result = item.result
+    if result is None:
+        return Decision(item.drafts)
     if not item.drafts:
-        return Decision(data=item.result, once=True, reply={"as": "duplicate", "of": item.result["messageKey"]})
-    plain = item.drafts[-1]["type"] is EventType.PUBLISHED
-    return Decision(item.drafts, reply=None if plain else {"as": "data", "data": item.result})
+        return Decision(data=result, once=True, reply={"as": "duplicate", "of": result["messageKey"]})
+    return Decision(item.drafts, reply={"as": "data", "data": result})
 
 
 def admit(context: Context, fields: Fields) -> Item:
@@ -50,6 +53,10 @@ def admit(context: Context, fields: Fields) -> Item:
     ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL, and for a body that cannot be kept.
     """
     queue, store, pending = fields["queue"], context.store, context.pending
+    known = pending.open.get(queue)
+    if known:
+        part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
+        return Item([_published(context, fields, known, part)[0]])
     record = store.queue(queue)
     _refuse_while_closed(context, queue, record)
     if not context.vitals.room_to_publish():
@@ -57,7 +64,11 @@ def admit(context: Context, fields: Fields) -> Item:
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
     policy = context.policies.effective(queue, record)
     part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
-    _check_trace(fields["traceparent"])
+    if takes_anything(context.policies, policy, queue):
+        draft, _ = _published(context, fields, policy, part)
+        pending.queues.add(queue)
+        pending.open[queue] = policy
+        return Item([*made, draft])
     claim = claim_of(context, policy, fields["deduplicationKey"], part)
     first = first_of(context, queue, claim) if claim else None
     if first:
@@ -86,10 +97,10 @@ def admit(context: Context, fields: Fields) -> Item:
     return item
 
 
-def _told(key: str, end: list[Draft], kept: bool) -> dict[str, Any]:
-    named = _named(key)
+def _told(key: str, end: list[Draft], kept: bool) -> dict[str, Any] | None:
     if not end:
-        return named
+        return None
+    named = _named(key)
     why = end[-1]["failure"]
     state = State.DEAD if kept else "dropped"
     return {**named, "state": state, "reasonCode": why["reasonCode"], "reason": why["reasonMessage"]}
@@ -109,6 +120,8 @@ def _named(key: str) -> dict[str, Any]:
 def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> tuple[Draft, int]:
     """The event of a new message, and the size of what is kept of it."""
     queue = fields["queue"]
+    if fields["traceparent"]:
+        _check_trace(fields["traceparent"])
     envelope: dict[str, Any] = {"parts": [part]}
     attributes = _attributes(fields["attributes"])
     if attributes:
