@@ -24,9 +24,16 @@ class Floor:
     program: Path
     directory: Path
 
-    def requests(self, count: int) -> tuple[float, float]:
-        """CPU microseconds per request, and requests per second."""
-        cpu_us, per_second = self._run("requests", str(count), GROUP, EVENT_BYTES, RESPONSE_BYTES, REQUEST_BYTES)
+    def requests(
+        self,
+        count: int,
+        group: int = GROUP,
+        event: int = EVENT_BYTES,
+        response: int = RESPONSE_BYTES,
+        request: int = REQUEST_BYTES,
+    ) -> tuple[float, float]:
+        """CPU microseconds per request, and requests per second; in groups of so many, with so many bytes of each."""
+        cpu_us, per_second = self._run("requests", str(count), group, event, response, request)
         return cpu_us, per_second
 
     def syncs(self, milliseconds: int) -> tuple[float, float]:

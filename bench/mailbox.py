@@ -7,7 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import burst, engine, latency, load
+from . import batches, burst, engine, latency, load
+from .batches import BATCH
 from .daemon import running
 from .figures import Report, percentile
 from .floor import GROUP, Floor
@@ -24,14 +25,15 @@ class Size:
     engine_messages: int
     backlog: int
     consume_samples: int
+    batches: int
     delayed: int
     idle_s: float
     limit_s: int
 
 
-QUICK = Size(2, 1.5, 5_120, 300, 4_000, 50_000, 150, 0, 5.0, 240)
-NORMAL = Size(3, 3.0, 20_000, 500, 20_000, 100_000, 300, 0, 10.0, 900)
-FULL = Size(5, 5.0, 20_000, 1_000, 40_000, 1_000_000, 500, 300_000, 10.0, 3600)
+QUICK = Size(2, 1.5, 5_120, 300, 4_000, 50_000, 150, 100, 0, 5.0, 240)
+NORMAL = Size(3, 3.0, 20_000, 500, 20_000, 100_000, 300, 300, 0, 10.0, 900)
+FULL = Size(5, 5.0, 20_000, 1_000, 40_000, 1_000_000, 500, 500, 300_000, 10.0, 3600)
 
 
 def measure(report: Report, size: Size, place: Path, floor: Floor | None) -> None:
@@ -39,6 +41,7 @@ def measure(report: Report, size: Size, place: Path, floor: Floor | None) -> Non
     _idle(report, size, place / "idle")
     _bursts(report, size, place, floor)
     _loads(report, size, place / "load")
+    _batches(report, size, place, floor)
     _engine(report, size, place)
     _backlog(report, size, place)
 
@@ -109,6 +112,35 @@ def _loads(report: Report, size: Size, root: Path) -> None:
         report.add(f"{who}: requests a group", [outcome.requests_per_group for outcome in outcomes], "")
         report.add(f"{who}: daemon CPU a request", [outcome.cpu_us for outcome in outcomes], "us")
     report.add("resident memory after these loads", resident_mb, "MB")
+
+
+def _batches(report: Report, size: Size, place: Path, floor: Floor | None) -> None:
+    report.section(f"Batches of {BATCH} by one client (SQLite), closed loop")
+    floors, tables, ours = [], [], []
+    with running(place / "batches") as daemon:
+        for number in range(size.runs + 1):  # by turns, so that all meet the same weather
+            if floor:
+                floors.append(batches.floor_rate(floor, size.batches))
+            tables.append(batches.bare_table(place / f"table-{number}.db", size.batches))
+            ours.append(batches.through_the_mailbox(daemon, size.batches))
+    ours, tables, floors = ours[1:], tables[1:], floors[1:]  # the first one warms up
+    if floor:
+        report.add("floor: requests of a batch, bench/floor.c", floors, "messages/s")
+    report.add("bare table: publish", [one.publish for one in tables], "messages/s")
+    report.add("bare table: consume and remove", [one.consume for one in tables], "messages/s")
+    publishes, cycles = [one.publish for one in ours], [one.consume for one in ours]
+    report.add("publish_batch", publishes, "messages/s", budget=40_000, at_least=True)
+    report.add("publish_batch: daemon CPU a message", [one.publish_cpu_us for one in ours], "us")
+    if floor:
+        report.add("publish_batch, as a part of the floor's rate", _ratios(publishes, floors), "x")
+    report.add("publish_batch, as a part of the table's", _ratios(publishes, [one.publish for one in tables]), "x")
+    report.add("consume_next with max, then ack_batch", cycles, "messages/s", budget=40_000, at_least=True)
+    report.add("consume and ack: daemon CPU a message", [one.consume_cpu_us for one in ours], "us")
+    report.add("consume and ack, as a part of the table's", _ratios(cycles, [one.consume for one in tables]), "x")
+
+
+def _ratios(mine: list[float], its: list[float]) -> list[float]:
+    return [one / other for one, other in zip(mine, its, strict=True)]
 
 
 def _engine(report: Report, size: Size, place: Path) -> None:

@@ -11,6 +11,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from postroom_common.codec import Request
 from postroom_common.events import Event, decode_event
 from postroom_daemon.access import Principal
@@ -198,11 +200,12 @@ class Bench:
         return {path.name: path.read_bytes() for path in directory.iterdir()} if directory.is_dir() else {}
 
 
-def exported(bench: Bench) -> bytes:
+def exported(bench: Bench) -> list[dict[str, Any]]:
     """All that a root holds, as an export has it, but for its head, which names the backend and the moment."""
     file = BytesIO()
     write_state(of_store(bench.store, bench.live.clock.now()), file)
-    return b"".join(file.getvalue().splitlines(True)[1:-1])
+    lines = [orjson.loads(line) for line in file.getvalue().splitlines()[1:-1]]
+    return [{name: value for name, value in line.items() if name != "crc"} for line in lines]
 
 
 def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:

@@ -7,112 +7,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
 from tests.conformance.bench import Sent
+from tests.conformance.history_messages import ALIVE, WAITS, Message, New, Schedule, Waiting, nothing
+from tests.conformance.history_policies import POLICIES, Policy
 
 #: How long a lease lasts that asks for no time.
 VISIBILITY_MS = 30_000
-#: States in which a message waits to be consumed.
-WAITS = ("ready", "delayed")
-#: States in which a message counts for the limits of its queue.
-ALIVE = ("ready", "delayed", "inflight", "held")
+#: Chores are done so long after they were done before.
+CHORES_EVERY_MS = 1000
+#: A run of a schedule that is late by more was missed.
+GRACE_MS = 60_000
 
 
-@dataclass(frozen=True)
-class Policy:
-    """The keys of a policy that make a difference here; all of them are set at a time."""
+class Refused(Exception):
+    """A request, or an item of one, comes to nothing but this error code."""
 
-    limit: int = 5
-    backoff: str = "exponential"
-    initial_s: int = 1
-    longest_s: int = 60
-    dead_letters: bool = True
-    ttl_s: int = 0
-    ttl_action: str = "dead-letter"
-    messages: int = 0
-    overflow: str = "reject"
-    deduplication: str = "off"
-    window_s: int = 3
-    oldest_every: int = 0
-    inflight: int = 0
-    inflight_per_consumer: int = 0
-
-    def wire(self) -> dict[str, Any]:
-        return {
-            "retry": {
-                "limit": self.limit,
-                "backoff": self.backoff,
-                "initialDelaySec": self.initial_s,
-                "maxDelaySec": self.longest_s,
-            },
-            "dlq": {"enabled": self.dead_letters},
-            "ttlSec": self.ttl_s,
-            "ttlAction": self.ttl_action,
-            "limits": {
-                "messages": self.messages,
-                "overflow": self.overflow,
-                "inflight": self.inflight,
-                "inflightPerConsumer": self.inflight_per_consumer,
-            },
-            "deduplication": {"mode": self.deduplication, "windowSec": self.window_s},
-            "priority": {"oldestEvery": self.oldest_every},
-        }
-
-    def delay_ms(self, attempt: int) -> int:
-        if self.backoff == "fixed":
-            return 1000 * self.initial_s
-        grown = self.initial_s * (attempt if self.backoff == "linear" else 2 ** (attempt - 1))
-        return 1000 * min(grown, self.longest_s)
-
-
-@dataclass(eq=False)
-class Message:
-    """What the model knows of one message. ``order`` is its place among all that were ever published."""
-
-    key: str
-    queue: str
-    priority: int
-    order: int
-    target: str = ""
-    ordering_key: str = ""
-    expires: int = 0
-    created: int = 0
-    state: str = "ready"
-    due: int = 0
-    attempt: int = 0
-    lease: str = ""
-    consumer: str = ""
-    until: int = 0
-    died: int = 0
-
-
-@dataclass(eq=False)
-class Waiting:
-    """A request that waits for messages. ``most`` is 0 where it did not ask for several."""
-
-    sents: list[Sent]
-    queue: str
-    consumer: str
-    until: int
-    most: int = 0
-
-
-def nothing(most: int) -> dict[str, Any]:
-    """The answer to a request that gets no message."""
-    return {"messages": []} if most else {"message": None}
-
-
-class Full(Exception):
-    """A queue takes no more."""
+    def __init__(self, code: str) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 @dataclass
 class Model:
     """All messages, and what was said of the queues. ``now`` is engine time."""
 
-    policies: tuple[Policy, ...]
     now: int = 0
     messages: list[Message] = field(default_factory=list)
     leases: list[tuple[Message, str, str]] = field(default_factory=list)
@@ -123,20 +45,30 @@ class Model:
     waiting: list[Waiting] = field(default_factory=list)
     claims: dict[tuple[str, str], tuple[Message, int]] = field(default_factory=dict)
     delivered: Counter[str] = field(default_factory=Counter)
+    schedules: dict[str, Schedule] = field(default_factory=dict)
+    draining: bool = False
     order: int = 0
+    chores_from: int = 0
 
     def of(self, queue: str) -> Policy:
-        return self.policies[self.policy.get(queue, 0)]
+        return POLICIES[self.policy.get(queue, 0)]
 
     def in_state(self, queue: str, *states: str) -> list[Message]:
         return [m for m in self.messages if m.queue == queue and m.state in states]
 
+    def find(self, key: str) -> Message | None:
+        return next((m for m in self.messages if m.key == key and m.state != "gone"), None)
+
+    def letters(self, queue: str) -> list[Message]:
+        """Dead letters, oldest death first."""
+        return sorted(self.in_state(queue, "dead"), key=lambda m: (m.died, m.order))
+
     def dues(self) -> Iterator[int]:
-        """The times at which something happens by itself."""
+        """The times at which something happens by itself, but for chores."""
         for message in self.messages:
             if message.state == "delayed":
                 yield message.due
-            if message.state == "inflight":
+            if message.lease:
                 yield message.until
             if message.state in WAITS and message.expires:
                 yield message.expires
@@ -144,22 +76,50 @@ class Model:
 
     # What happens by itself, at the head of a group.
 
-    def tick(self) -> None:
+    def tick(self, born: Iterator[str]) -> None:
+        """``born`` are the keys of what the schedules have published."""
         for message in self.messages:
             if message.state == "delayed" and message.due <= self.now:
                 message.state = "ready"
-        for message in self.messages:
-            if message.state == "inflight" and message.until <= self.now:
+        for message in sorted(self.messages, key=lambda m: (m.until, m.order)):
+            if message.lease and message.until <= self.now:
                 self.fail(message)
-        for message in self.messages:
+        for message in sorted(self.messages, key=lambda m: (m.expires, m.order)):
             if message.state in WAITS and self.is_over(message):
                 self.lapse(message)
+        if self.now >= self.chores_from:
+            self.chores_from = self.now + CHORES_EVERY_MS
+            self.fire(born)
+            for queue in self.queues:
+                self.keep_few(queue, self.of(queue).dlq_most)
+        assert next(born, None) is None
         for one in [w for w in self.waiting if w.until <= self.now]:
             self.waiting.remove(one)
             for sent in one.sents:
                 assert sent.data == nothing(one.most)
-        for queue in self.queues:
-            self.serve(queue)
+        self.serve()
+
+    def has_chores(self) -> bool:
+        """Whether something waits for the next chores."""
+        surplus = [q for q in self.queues if 0 < self.of(q).dlq_most < len(self.letters(q))]
+        return bool(surplus) or any(one.next <= self.now for one in self.schedules.values())
+
+    def fire(self, born: Iterator[str]) -> None:
+        """Publish what the schedules have to publish by now."""
+        for _, one in sorted(self.schedules.items()):
+            if one.next > self.now:
+                continue
+            last = one.begin + (self.now - one.begin) // one.every * one.every
+            runs = range(one.next, last + 1, one.every) if one.missed == "all" else range(last, last + 1)
+            if one.missed == "skip" and self.now - last > GRACE_MS:
+                runs = range(0)
+            one.next = last + one.every
+            for _ in runs:
+                try:
+                    message = self.publish(one.new)
+                except Refused:
+                    continue
+                message.key = next(born)
 
     def is_over(self, message: Message) -> bool:
         return 0 < message.expires <= self.now
@@ -172,19 +132,56 @@ class Model:
             self.bury(message)
 
     def fail(self, message: Message, delay_ms: int | None = None) -> None:
-        """A delivery has failed."""
+        """A delivery has failed. A dead letter stays one."""
         policy = self.of(message.queue)
-        if message.attempt >= max(1, policy.limit):
-            self.bury(message)
-            return
-        wait_ms = policy.delay_ms(message.attempt) if delay_ms is None else delay_ms
-        message.state, message.due = "delayed", self.now + wait_ms
+        if message.state != "dead":
+            if message.attempt >= max(1, policy.limit):
+                self.bury(message)
+            else:
+                wait_ms = policy.delay_ms(message.attempt) if delay_ms is None else delay_ms
+                message.state, message.due = "delayed", self.now + wait_ms
+        message.end_lease()
 
     def bury(self, message: Message) -> None:
-        kept = self.of(message.queue).dead_letters
-        message.state, message.died = ("dead" if kept else "gone"), self.now
+        """A message dies, and the oldest letters give way to it."""
+        policy = self.of(message.queue)
+        if policy.dead_letters and policy.dlq_most:
+            self.keep_few(message.queue, policy.dlq_most - 1)
+        message.state, message.died = ("dead" if policy.dead_letters else "gone"), self.now
+        message.end_lease()
+
+    def keep_few(self, queue: str, most: int) -> None:
+        """Drop the oldest letters that are too many; leased ones stay."""
+        letters = self.letters(queue)
+        if self.of(queue).dlq_most and len(letters) > most:
+            for letter in [one for one in letters if not one.lease][: len(letters) - most]:
+                letter.state = "gone"
 
     # Publishing.
+
+    def publish(self, new: New) -> Message:
+        """The new message, or the one that it is a duplicate of. Raises ``Refused``."""
+        queue = new.queue
+        if queue in self.publish_paused:
+            raise Refused("ERR_PAUSED")
+        if self.draining:
+            raise Refused("ERR_DRAINING")
+        first = self.duplicate_of(queue, new.deduplication_key)
+        if first:
+            return first
+        room = self.make_room(queue)
+        self.order += 1
+        message = Message("", queue, new.priority, self.order, new.target, new.ordering_key)
+        ttl = new.ttl or 1000 * self.of(queue).ttl_s
+        message.expires, message.created = self.now + ttl if ttl else 0, self.now
+        if new.delay:
+            message.state, message.due = "delayed", self.now + new.delay
+        if not room:
+            self.bury(message)
+        self.messages.append(message)
+        self.queues.add(queue)
+        self.claim(message, new.deduplication_key)
+        return message
 
     def duplicate_of(self, queue: str, key: str) -> Message | None:
         """The message that stands in the way of another one with this deduplication key."""
@@ -195,7 +192,7 @@ class Model:
         return first if stands else None
 
     def make_room(self, queue: str) -> bool:
-        """Whether there is room for one more message, which is made if the policy says so. Raises ``Full``."""
+        """Whether there is room for one more message, which is made if the policy says so. Raises ``Refused``."""
         policy = self.of(queue)
         alive = len(self.in_state(queue, *ALIVE))
         if not policy.messages or alive < policy.messages:
@@ -205,7 +202,7 @@ class Model:
         ready = sorted(self.in_state(queue, "ready"), key=lambda m: m.order)
         too_many = alive + 1 - policy.messages
         if policy.overflow == "reject" or len(ready) < too_many:
-            raise Full
+            raise Refused("ERR_QUEUE_FULL")
         for message in ready[:too_many]:
             message.state = "gone"
         return True
@@ -218,10 +215,12 @@ class Model:
 
     # What operators do.
 
-    def reprocess(self, message: Message) -> None:
-        """It has the time that its queue's policy gives to new messages."""
+    def reprocess(self, message: Message, queue: str) -> None:
+        """It has the time that the policy of its queue from now on gives to new messages."""
         message.state, message.attempt = "ready", 0
-        ttl_s = self.of(message.queue).ttl_s
+        if queue != message.queue:
+            self.move(message, queue)
+        ttl_s = self.of(queue).ttl_s
         message.expires = self.now + 1000 * ttl_s if ttl_s else 0
 
     def unhold(self, message: Message) -> None:
@@ -231,6 +230,15 @@ class Model:
         """It keeps its place and its end; what it was published under while it is there is free again."""
         self.claims = {name: one for name, one in self.claims.items() if one[0] is not message or one[1]}
         message.queue = queue
+        self.queues.add(queue)
+
+    def delete(self, queue: str) -> None:
+        """Forget an empty queue, and all that was said of it."""
+        self.queues.discard(queue)
+        self.publish_paused.discard(queue)
+        self.consume_paused.discard(queue)
+        self.policy.pop(queue, None)
+        self.delivered.pop(queue, None)
 
     # Consuming.
 
@@ -239,56 +247,69 @@ class Model:
         line = [m for m in self.in_state(message.queue, *ALIVE) if m.ordering_key == message.ordering_key != ""]
         return not any(m.order < message.order or m.state == "inflight" for m in line if m is not message)
 
-    def candidate(self, queue: str, consumer: str) -> Message | None:
-        """The message that ``consumer`` would be given."""
-        policy, leased = self.of(queue), self.in_state(queue, "inflight")
-        if queue in self.consume_paused or 0 < policy.inflight <= len(leased):
+    def candidate(self, name: str, consumer: str) -> Message | None:
+        """The message that ``consumer`` would be given: of a queue, or of the dead letters that a name addresses."""
+        if name.endswith(".dlq"):
+            return next((m for m in self.letters(name.removesuffix(".dlq")) if not m.lease), None)
+        policy, leased = self.of(name), self.in_state(name, "inflight")
+        if name in self.consume_paused or 0 < policy.inflight <= len(leased):
             return None
         if 0 < policy.inflight_per_consumer <= sum(m.consumer == consumer for m in leased):
             return None
-        mine = [m for m in self.in_state(queue, "ready") if m.target in ("", consumer) and self.its_turn(m)]
-        if policy.oldest_every and (self.delivered[queue] + 1) % policy.oldest_every == 0:
+        mine = [m for m in self.in_state(name, "ready") if m.target in ("", consumer) and self.its_turn(m)]
+        if policy.oldest_every and (self.delivered[name] + 1) % policy.oldest_every == 0:
             return min(mine, key=lambda m: m.order, default=None)
         return min(mine, key=lambda m: (-m.priority, m.order), default=None)
 
-    def pick(self, queue: str, consumer: str) -> Message | None:
+    def pick(self, name: str, consumer: str) -> Message | None:
         """As ``candidate``; those that nobody wants any more end on the way."""
-        while (message := self.candidate(queue, consumer)) and self.is_over(message):
+        while (message := self.candidate(name, consumer)) and message.state != "dead" and self.is_over(message):
             self.lapse(message)
         return message
 
-    def deliver(self, sents: list[Sent], queue: str, consumer: str, most: int, visibility_ms: int) -> bool:
+    def deliver(self, sents: list[Sent], name: str, consumer: str, most: int, visibility_ms: int) -> bool:
         """Lease what there is to one request, and look at what it was told. False: there is nothing."""
-        message = self.pick(queue, consumer)
+        message = self.pick(name, consumer)
         count = 0
-        while message and not self.is_over(message):
+        while message and (message.state == "dead" or not self.is_over(message)):
             told = [sent.data["messages"][count] if most else sent.data for sent in sents]
             self.lease(message, told, consumer, visibility_ms)
             count += 1
-            message = self.candidate(queue, consumer) if count < most else None
+            message = self.candidate(name, consumer) if count < most else None
         if count and most:
             assert [len(sent.data["messages"]) for sent in sents] == [count] * len(sents)
         return count > 0
 
     def lease(self, message: Message, told: list[dict[str, Any]], consumer: str, visibility_ms: int) -> None:
+        attempt = message.attempt + (message.state != "dead")
         for data in told:
             assert data["message"]["messageKey"] == message.key
-            assert data["message"]["attempt"] == message.attempt + 1
+            assert data["message"]["attempt"] == attempt
             assert data["lease"]["consumerId"] == consumer
             assert data["lease"]["leaseUntilEngineMs"] == self.now + visibility_ms
-        message.state, message.attempt = "inflight", message.attempt + 1
+        if message.state != "dead":
+            message.state, message.attempt = "inflight", attempt
         message.consumer, message.until = consumer, self.now + visibility_ms
         message.lease = told[0]["lease"]["leaseId"]
         assert message.lease not in [lease for _, lease, _ in self.leases]
         self.leases.append((message, message.lease, consumer))
         self.delivered[message.queue] += 1
 
-    def serve(self, queue: str) -> None:
+    def serve(self) -> None:
         """Nobody waits for what he could have."""
-        for one in [w for w in self.waiting if w.queue == queue]:
-            if self.would_get(one):
+        for one in list(self.waiting):
+            if self.pick(one.queue, one.consumer):
                 self.waiting.remove(one)
-                self.deliver(one.sents, queue, one.consumer, one.most, VISIBILITY_MS)
+                self.deliver(one.sents, one.queue, one.consumer, one.most, VISIBILITY_MS)
 
-    def would_get(self, one: Waiting) -> bool:
-        return self.pick(one.queue, one.consumer) is not None
+    # All or nothing.
+
+    def copied(self) -> Model:
+        """A model that goes on from here without this one."""
+        of = {id(message): copy(message) for message in self.messages}
+        model = copy(self)
+        model.messages = list(of.values())
+        model.leases = [(of[id(message)], lease, consumer) for message, lease, consumer in self.leases]
+        model.claims = {name: (of[id(message)], until) for name, (message, until) in self.claims.items()}
+        model.queues = set(self.queues)
+        return model

@@ -60,7 +60,7 @@ def test_an_entry_comes_back_with_every_fact_it_was_kept_with(store: Store) -> N
         key="msg:q:x", queue=QUEUE, state=State.INFLIGHT, priority=-3, seq=2**62, created_wall=2**41, created=5,
         target="someone", attempt=4, due=17, lease_id="lease", consumer_id="holder", lease_until=99, leased_at=70,
         dead_at=0, failures=3, phase="word", size=12, reason="why", expires=2**40, fallback=2**41, due_wall=2**42,
-        order_key="line 7/é~%", claim="c" * 32,
+        order_key="line 7/é~%", claim="c" * 32, holder_uid="0",
     )  # fmt: skip
     insert(store, full)
     assert store.get("msg:q:x") == full
@@ -96,6 +96,55 @@ def test_a_changed_entry_that_is_not_given_to_update_changes_nothing_that_is_kep
 def test_delivery_is_by_priority_then_by_publish_order(store: Store) -> None:
     insert(store, entry(3), entry(1), entry(2, priority=5), entry(5, priority=-1), entry(4, priority=5))
     assert drain(store) == [2, 4, 1, 3, 5]
+
+
+def lease_next(store: Store, consumer: str = "c") -> int:
+    """Lease the next message in the open transaction; its number."""
+    head = store.next_ready(QUEUE, consumer)
+    assert head is not None
+    change(store, head.key, state=State.INFLIGHT, lease_id=f"lease-{head.seq}", lease_until=100 + head.seq)
+    return head.seq
+
+
+def test_each_lease_is_of_what_is_next_after_the_changes_before_it(store: Store) -> None:
+    insert(store, *[entry(number) for number in range(10, 40)], entry(40, target="c"), entry(41, state=State.HELD))
+    store.begin()
+    assert [lease_next(store) for _ in range(7)] == list(range(10, 17))
+    store.insert(entry(50, priority=3), b"{}")
+    change(store, "msg:q:18", state=State.HELD)
+    change(store, "msg:q:11", state=State.READY, lease_id="", lease_until=0)
+    assert [lease_next(store) for _ in range(4)] == [50, 11, 17, 19]
+    gone = store.get("msg:q:20")
+    assert gone is not None
+    store.delete(gone, gone.state)
+    change(store, "msg:q:41", state=State.READY)
+    store.insert(entry(9, target="c"), b"{}")
+    assert [lease_next(store) for _ in range(3)] == [9, 21, 22]
+    assert [lease_next(store) for _ in range(19)] == [*range(23, 42)]
+    assert store.next_ready(QUEUE, "c") is None
+    store.insert(entry(60), b"{}")
+    assert lease_next(store) == 60
+    store.commit()
+
+
+def test_a_lease_of_an_earlier_transaction_is_as_it_was_kept_whatever_is_taken_back(store: Store) -> None:
+    insert(store, *[entry(number) for number in range(3)])
+    store.begin()
+    for _ in range(3):
+        lease_next(store)
+    store.commit()
+    for _ in range(2):
+        store.begin()
+        change(store, "msg:q:1", state=State.READY, lease_id="", lease_until=0)
+        change(store, "msg:q:2", attempt=7)
+        gone = store.get("msg:q:0")
+        assert gone is not None
+        store.delete(gone, gone.state)
+        store.rollback()
+    for number in range(3):
+        kept = store.get(f"msg:q:{number}")
+        assert kept == entry(number, State.INFLIGHT, lease_id=f"lease-{number}", lease_until=100 + number)
+    assert counts(store) == {"inflight": 3}
 
 
 def test_a_targeted_message_is_seen_by_its_consumer_only_and_in_its_place(store: Store) -> None:
@@ -293,6 +342,18 @@ def test_a_fact_that_a_caller_changes_in_place_is_not_changed_in_the_store(store
     store.commit()
     store.fact("pins")["b"] = 2
     assert store.fact("pins") == {"a": 1}
+
+
+def test_facts_are_found_by_how_their_names_begin_whatever_comes_behind(store: Store) -> None:
+    names = [f"schedule:{name}" for name in ("", "\0", "a", "a\0", "é", "\uffff", "🚀", "\U0010ffff", "\U0010ffff" * 2)]
+    store.begin()
+    for name in (*names, "schedulf", "schedule", "schedule;", "sched"):
+        store.put_fact(name, True)
+    store.commit()
+    found: list[str] = []
+    while page := store.facts("schedule:", found[-1] if found else "", 2):
+        found += page
+    assert found == names
 
 
 def test_applied_is_kept_with_the_data(store: Store) -> None:

@@ -137,6 +137,26 @@ def test_the_lease_of_a_dead_letter_ends_as_any_other(store: Store) -> None:
     assert counts(store) == {"dead": 1}
 
 
+def test_leases_are_listed_with_the_dead_letters_among_them(store: Store) -> None:
+    insert(
+        store,
+        entry(1, State.INFLIGHT, lease_until=30),
+        entry(2, State.DEAD, dead_at=3, lease_until=20, lease_id="l", consumer_id="c"),
+        entry(3, State.DEAD, dead_at=3),
+        entry(4, State.INFLIGHT, queue="other", lease_until=25),
+        entry(5, State.INFLIGHT, lease_until=10),
+    )
+    for queue, expected in ((QUEUE, [5, 2, 1]), ("", [5, 2, 4, 1]), ("none", [])):
+        found: list[int] = []
+        after: Cursor = ()
+        while page := store.leases(queue, after, 1):
+            found += [one.seq for one in page[0]]
+            after = page[1]
+            if not after:
+                break
+        assert found == expected
+
+
 # --- pages --------------------------------------------------------------------------------------------------------
 
 
@@ -289,3 +309,13 @@ def test_names_of_facts_are_paged_by_what_they_begin_with(store: Store) -> None:
     assert store.facts("claim:", "", 10) == ["claim:a", "claim:b", "claim:é"]
     assert store.facts("claim:", "claim:a", 1) == ["claim:b"]
     assert store.facts("none:", "", 10) == []
+
+
+def test_a_fact_whose_name_is_all_that_is_asked_for_is_there_once(store: Store) -> None:
+    store.begin()
+    for name in ("draining", "draining\0a", "drain"):
+        store.put_fact(name, True)
+    store.commit()
+    assert store.facts("draining", "", 10) == ["draining", "draining\0a"]
+    assert store.facts("draining", "drain", 1) == ["draining"]
+    assert store.facts("draining", "draining", 10) == ["draining\0a"]

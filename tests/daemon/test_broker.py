@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from postroom_common.protocol import Command
-from postroom_daemon import engine, housekeeping
-from postroom_daemon.context import Context, Decision
+from postroom_daemon import attempt, engine, housekeeping
+from postroom_daemon.context import Context, Decision, Draft
 from postroom_daemon.fields import Fields
 from tests.conformance.bench import Bench
 
@@ -229,3 +229,24 @@ def test_a_repeat_gets_the_first_answer_also_after_a_crash(make_bench: Callable[
         assert again[1].code == "ERR_LEASE_EXPIRED"
         bench.reopen()
     assert bench.event_types().count("published") == 1
+
+
+def test_a_chore_that_fails_is_said_once_to_have_failed_and_keeps_no_other_from_its_work(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def faulty(context: Context) -> Iterator[list[Draft]]:
+        if context.now.engine >= 0:
+            raise Bug("a fault of ours")
+        yield []
+
+    monkeypatch.setattr(attempt, "CHORES", (faulty, *housekeeping.CHORES))
+    monkeypatch.setattr(attempt, "DUTIES", (faulty, *housekeeping.DUTIES))
+    bench.publish(delayMs=1000)
+    bench.do("publish", queue="q", message="x", ttlMs=1000)
+    bench.do("set_schedule", name="s", queue="by the clock", cron="@every 1s")
+    for _ in range(3):
+        bench.hands.pass_ms(1000)
+        bench.run()
+    assert bench.do("status", queue="q")["metrics"] | {"ready": 1, "dlq": 1} == bench.do("status", queue="q")["metrics"]
+    assert bench.do("status", queue="by the clock")["metrics"]["ready"] > 0
+    assert [record.getMessage() for record in caplog.records] == ["faulty failed, and is tried again"]

@@ -280,3 +280,15 @@ def test_the_root_of_a_local_command_is_needed_somewhere():
     assert done.exit_code == 2
     assert "--root" in done.stderr
     assert postroomd("local", "health", "--help").exit_code == 0
+
+
+def test_local_says_what_an_option_means_to_its_command_and_what_holds_without_it() -> None:
+    for words, said in (
+        ("browse", ("held or dead (default ready)", "Most entries to print (default 100)", "(default: all)")),
+        ("purge", ("Do one page, of at most so many (default: all pages)",)),
+        ("nack", ("until it is tried again, with --requeue (default: as the queue's policy says)",)),
+        ("publish", ("Milliseconds before it can be consumed (default 0)",)),
+        ("schedule set", ("skip, once or all (default once)", "the five fields (default UTC)")),
+    ):
+        shown = " ".join(postroomd("local", *words.split(), "--help").output.split())
+        assert [text for text in said if text not in shown] == []

@@ -113,6 +113,17 @@ def test_a_message_may_come_from_standard_input_or_a_file(root, tmp_path):
     assert (second["payload"], second["encoding"]) == ("/wA=", "base64")
 
 
+def test_what_goes_on_by_pages_is_done_to_the_end_unless_a_limit_is_given(root):
+    for _ in range(3):
+        messages = json.dumps([{"message": "m"}] * 800).encode()
+        local(root, "publish-batch", "--queue", "q", "--messages", "-", given=messages)
+    assert local(root, "purge", "--queue", "q", "--dry-run")["purged"] == 2400
+    assert local(root, "move", "--queue", "q", "--to", "other", "--limit", "5")["moved"] == 5
+    assert local(root, "move", "--queue", "q", "--to", "other")["moved"] == 2395
+    assert local(root, "purge", "--queue", "other")["purged"] == 2400
+    assert local(root, "reprocess", "--queue", "q") == {"reprocessed": 0, "next": ""}
+
+
 def test_dead_letters_are_listed_and_reprocessed(root):
     local(root, "publish", "--queue", "q", "--message", "m")
     taken = local(root, "consume", "--queue", "q")
@@ -216,5 +227,5 @@ def test_run_makes_the_root_that_is_missing_and_logs_the_configurations_warnings
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
-    warning = "lease.sweepIntervalMs: 0 is out of range, using 1000"
+    warning = "lease.sweepIntervalMs: 0 is out of range (1 to 3,600,000), using 1000"
     assert f"WARNING flag --lease-sweep-interval-ms: {warning}" in told.splitlines()

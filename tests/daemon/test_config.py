@@ -316,7 +316,7 @@ def test_a_flag_or_variable_that_is_no_finite_number_is_refused(root, text):
 @pytest.mark.parametrize(("value", "used"), [(0, 30), (10**7, 604800)])
 def test_a_whole_number_is_shown_as_one(root, value, used):
     config = loaded(root, {"lease": {"visibilityTimeoutSec": value}})
-    assert config.warnings[0].endswith(f": {value} is out of range, using {used}")
+    assert config.warnings[0].endswith(f": {value} is out of range (0.001 to 604,800), using {used}")
     for shown in (config, loaded(root, {})):
         assert type(shown.values()["lease.visibilityTimeoutSec"]) is int
 
@@ -350,7 +350,7 @@ def test_settings_out_of_range_are_corrected_with_a_warning(root, key, given, us
     config = loaded(root, nested(key, given))
     assert config.values()[key] == used
     (warning,) = config.warnings
-    assert f"{key}: {json.dumps(given)} is out of range, using " in warning
+    assert f"{key}: {json.dumps(given)} is out of range ({SETTINGS[key].range}), using " in warning
 
 
 def test_choices_are_read_in_any_case(root):

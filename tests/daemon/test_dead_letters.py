@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from postroom_daemon.attempt import Attempt
+from postroom_daemon.deaths import NO_DEATHS, Deaths
 from tests.conformance.bench import Bench, exported
 
 DAY_MS = 24 * 3600 * 1000
@@ -73,6 +78,18 @@ def test_dead_letters_are_leased_by_their_name_and_stay_dead(bench: Bench) -> No
     assert bench.do("consume_next", queue="q.dlq")["message"]["messageKey"] == second
 
 
+def test_who_consumes_a_dead_letter_is_told_what_it_died_of(bench: Bench) -> None:
+    bury(bench, reason="bad")
+    letter = bench.do("consume_next", queue="q.dlq")
+    told = letter["message"]["failure"]
+    assert (told["reasonCode"], told["reasonMessage"], told["attempt"]) == ("REJECTED", "bad", 1)
+    settle(bench, letter, "release")
+    bench.reopen()
+    assert bench.do("consume_next", queue="q.dlq")["message"]["failure"] == told
+    bench.do("publish", queue="q", message="alive")
+    assert "failure" not in bench.do("consume_next", queue="q")["message"]
+
+
 def test_several_queues_share_a_name_and_their_letters_come_by_time_of_death(bench: Bench) -> None:
     for queue in ("b", "a", "c"):
         policy(bench, queue, dlq={"queue": "morgue"})
@@ -87,6 +104,58 @@ def test_several_queues_share_a_name_and_their_letters_come_by_time_of_death(ben
         delivery = bench.do("consume_next", queue="morgue")
         assert delivery["message"]["messageKey"] == key
         settle(bench, delivery)
+
+
+def consumed(bench: Bench, name: str) -> list[str]:
+    """The letters that are leased by a name, all of them put back."""
+    deliveries = bench.do("consume_next", queue=name, max=100)["messages"] if name else []
+    for delivery in deliveries:
+        settle(bench, delivery, "release")
+    return [delivery["message"]["messageKey"] for delivery in deliveries]
+
+
+def test_what_a_shared_name_addresses_follows_each_queue_and_policy(bench: Bench) -> None:
+    policy(bench, "a", dlq={"queue": "morgue"})
+    first = bury(bench, "a")
+    assert consumed(bench, "morgue") == [first]
+    second = bury(bench, "b")
+    assert consumed(bench, "morgue") == [first]
+    policy(bench, "b", dlq={"queue": "morgue"})
+    assert consumed(bench, "morgue") == [first, second]
+    policy(bench, "a")
+    assert consumed(bench, "morgue") == [second]
+    policy(bench, "c", dlq={"queue": "morgue"})
+    assert bench.do("count_dlq", queue="morgue")["queues"] == ["b", "c"]
+    third = bury(bench, "c")
+    assert consumed(bench, "morgue") == [second, third]
+    bench.do("drop_dlq", queue="c")
+    assert consumed(bench, "morgue") == [second]
+    bench.do("delete_queue", queue="c")
+    assert bench.do("count_dlq", queue="morgue")["queues"] == ["b"]
+    fourth = bury(bench, "b")
+    assert consumed(bench, "morgue") == [second, fourth]
+    bench.do("reprocess_dlq", queue="b", to="d")
+    policy(bench, "d", dlq={"queue": "morgue"})
+    assert consumed(bench, "morgue") == []
+    fail(bench, second, "d", requeue=False)
+    assert consumed(bench, "morgue") == [second]
+
+
+def test_what_a_group_found_that_was_taken_back_is_found_anew(bench: Bench) -> None:
+    policy(bench, "a", dlq={"queue": "morgue"})
+    key = bury(bench, "a")
+    assert consumed(bench, "morgue") == [key]
+    parts = bench.live.broker._parts
+    attempt = Attempt(parts, bench.live.clock.now())
+    bench.store.begin()
+    wanted = {"queue": "b", "policy": {"dlq": {"queue": "morgue"}}}
+    for command, payload in (("set_policy", wanted), ("count_dlq", {"queue": "morgue"})):
+        attempt.take(bench.make(command, **payload).call)
+    (_, told) = attempt.answers[-1]
+    assert told.data and told.data["queues"] == ["a", "b"]
+    bench.store.rollback()
+    attempt.take_back()
+    assert bench.do("count_dlq", queue="morgue")["queues"] == ["a"]
 
 
 def test_who_waits_by_the_name_is_woken_by_a_death(bench: Bench) -> None:
@@ -133,6 +202,54 @@ def test_letters_are_counted_by_reason(bench: Bench) -> None:
     assert bench.do("count_dlq", queue="none")["count"] == 0
 
 
+def test_the_status_of_a_name_is_that_of_the_letters_that_it_addresses(bench: Bench) -> None:
+    for queue in ("a", "b"):
+        policy(bench, queue, dlq={"queue": "morgue"})
+        bury(bench, queue)
+    for name, queues in (("morgue", ["a", "b"]), ("c.dlq", ["c"])):
+        if name == "c.dlq":
+            bury(bench, "c")
+        told = bench.do("status", queue=name)
+        counted = bench.do("count_dlq", queue=name)
+        assert told["exists"] is False
+        assert told["metrics"]["dlq"] == len(queues) == sum(told["metrics"].values())
+        assert told["reasons"] == {"REJECTED": len(queues)}
+        assert {"queue": name, **told["deadLetters"], "asOfEvent": told["asOfEvent"]} == counted
+        assert counted["queues"] == queues
+    for name in ("a", "a.dlq", "none"):  # a queue, a name that its policy replaces, nothing
+        assert "deadLetters" not in bench.do("status", queue=name)
+
+
+def test_the_count_tells_whether_it_grows_also_after_a_restart(bench: Bench) -> None:
+    for hours in (30, 23, 3, 0):
+        bury(bench)
+        bench.hands.pass_ms(hours * 3_600_000)
+    bench.do("drop_dlq", queue="q")
+    last_wall = bench.hands.wall_ms
+    bury(bench)
+    bench.hands.pass_ms(590)
+    for _ in range(2):
+        told = bench.do("count_dlq", queue="q.dlq")
+        assert (told["diedLastHour"], told["diedLastDay"], told["diedTotal"]) == (2, 3, 5)
+        assert (told["newestAgeMs"], told["newestAt"]) == (600, last_wall)
+        bench.reopen()
+    told = bench.do("count_dlq", queue="none")
+    assert (told["diedLastHour"], told["newestAgeMs"], told["newestAt"]) == (0, None, None)
+
+
+@given(st.lists(st.integers(0, 40 * 60), min_size=1, max_size=60), st.integers(0, 30 * 60))
+def test_deaths_of_the_last_hour_and_day_are_counted_to_a_slot(minutes: list[int], later: int) -> None:
+    deaths = NO_DEATHS
+    for minute in sorted(minutes):
+        deaths = deaths.with_one(minute * 60_000, 1)
+    now = max(minutes) + later
+    within = {span: sum(now - minute < span for minute in minutes) for span in (60, 65, 24 * 60, 25 * 60)}
+    assert within[60] <= deaths.in_last_hour(now * 60_000) <= within[65]
+    assert within[24 * 60] <= deaths.in_last_day(now * 60_000) <= within[25 * 60]
+    assert len(deaths.slots) <= 14 + 26
+    assert Deaths.from_json(json.loads(json.dumps(deaths.to_json()))) == deaths
+
+
 # --- bringing back, removing, setting apart -----------------------------------------------------------------------
 
 
@@ -177,6 +294,45 @@ def test_letters_are_brought_back_by_filter_in_pages_and_a_dry_run_changes_nothi
     last = bench.do("reprocess_dlq", queue="q", filter=wanted, limit=2, after=page.data["next"])
     assert last == {"reprocessed": 1, "next": ""}
     assert dead(bench) == keys[1::2]
+
+
+def test_going_on_by_pages_ends_although_letters_that_are_brought_back_die_again(bench: Bench) -> None:
+    keys = [bury(bench) for _ in range(4)]
+    page, count = bench.do("reprocess_dlq", queue="q", limit=1), 1
+    while page["next"]:
+        bench.hands.pass_ms(10)
+        fail(bench, keys[count - 1], reason="still bad", requeue=False)
+        page = bench.do("reprocess_dlq", queue="q", limit=1, after=page["next"])
+        count += page["reprocessed"]
+    assert count == 4
+    assert dead(bench) == keys[:3]
+
+
+def test_ages_are_those_of_the_first_page(bench: Bench) -> None:
+    old = [bury(bench) for _ in range(3)]
+    bench.hands.pass_ms(60_000)
+    young = bury(bench)
+    wanted = {"olderThanMs": 60_000}
+    page = bench.do("drop_dlq", queue="q", filter=wanted, limit=1)
+    bench.hands.pass_ms(60_000)
+    assert bench.do("drop_dlq", queue="q", filter=wanted, after=page["next"])["dropped"] == len(old) - 1
+    assert dead(bench) == [young]
+
+
+@pytest.mark.parametrize("after", ["x", "1", "1.", "1.2.", "1.2.3.4", "1.-2", "1.2.²", "1" * 63 + ".1"])
+def test_a_cursor_that_is_none_is_refused(bench: Bench, after: str) -> None:
+    for command in ("list_dlq", "reprocess_dlq", "drop_dlq"):
+        assert bench.send(command, queue="q", after=after).code == "ERR_INVALID_REQUEST"
+
+
+@pytest.mark.parametrize("command", ["reprocess_dlq", "drop_dlq"])
+def test_a_name_that_nothing_has_is_told(bench: Bench, command: str) -> None:
+    policy(bench, "named", dlq={"queue": "shared"})
+    policy(bench, "own")
+    for name in ("nobody", "nobody.dlq", "named.dlq"):
+        assert bench.send(command, queue=name).code == "ERR_QUEUE_NOT_FOUND"
+    for name in ("named", "shared", "own", "own.dlq"):
+        assert bench.do(command, queue=name)["next"] == ""
 
 
 def test_letters_go_to_another_queue_whatever_it_is_told_to_take(bench: Bench) -> None:
@@ -265,6 +421,54 @@ def test_letters_that_are_set_apart_do_not_keep_those_behind_them(bench: Bench) 
     bench.hands.pass_ms(2 * DAY_MS)
     chores(bench)
     assert bench.do("count_dlq", queue="q")["count"] == len(apart)
+
+
+def bury_many(bench: Bench, count: int) -> list[str]:
+    bench.do("publish_batch", queue="q", messages=[{"message": "x"}] * count)
+    leases = [one["lease"] for one in bench.do("consume_next", queue="q", max=count)["messages"]]
+    items = [{"messageKey": one["messageKey"], "leaseId": one["leaseId"]} for one in leases]
+    bench.do("nack_batch", items=items)
+    return [item["messageKey"] for item in items]
+
+
+@pytest.mark.parametrize("bench", ["sqlite", "filesystem"], indirect=True)
+def test_letters_behind_very_many_that_are_set_apart_are_reached(bench: Bench) -> None:
+    policy(bench, dlq={"retentionDays": 2})
+    apart = [key for _ in range(3) for key in bury_many(bench, 800)]
+    bench.run(*(bench.make("quarantine_dlq", messageKey=key) for key in apart))
+    bench.hands.pass_ms(10)
+    bury(bench)
+    bench.hands.pass_ms(2 * DAY_MS)
+    for left in (2401, 2400):
+        chores(bench, 1)
+        assert bench.do("count_dlq", queue="q")["count"] == left
+    bench.do("quarantine_dlq", messageKey=apart[0], quarantined=False)
+    chores(bench, 1)
+    assert bench.do("count_dlq", queue="q")["count"] == 2400, "all are read again every second"
+    bench.hands.pass_ms(60_000)
+    chores(bench, 1)
+    assert bench.do("count_dlq", queue="q")["count"] == 2399
+
+
+def test_a_policy_that_is_made_stricter_lets_the_oldest_go(bench: Bench) -> None:
+    keys = bury_many(bench, 250)
+    policy(bench, dlq={"maxMessages": 10})
+    chores(bench, 4)
+    assert dead(bench) == keys[-10:]
+
+
+def test_the_newest_letter_is_kept_however_many_are_set_apart(bench: Bench) -> None:
+    policy(bench, dlq={"maxMessages": 2, "retentionDays": 2})
+    apart = [bury(bench) for _ in range(2)]
+    for key in apart:
+        bench.do("quarantine_dlq", messageKey=key)
+    for _ in range(2):
+        newest = bury(bench)
+        chores(bench)
+        assert dead(bench) == [*apart, newest]
+    bench.hands.pass_ms(2 * DAY_MS)
+    chores(bench)
+    assert dead(bench) == apart
 
 
 def test_the_oldest_letters_give_way_to_one_too_many(bench: Bench) -> None:

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.records import CLAIM, CLAIM_END
-from tests.conformance.bench import Bench
+from postroom_common.events import encode_event
+from postroom_daemon.records import CLAIM, CLAIM_END, claim_fact
+from tests.conformance.bench import Bench, exported, seen_in
 
 MakeBench = Callable[..., Bench]
 WINDOW = {"deduplication": {"mode": "window", "windowSec": 10}}
@@ -66,13 +67,71 @@ def test_a_claim_survives_a_restart_and_the_loss_of_the_store(any_bench: Bench) 
 def test_a_duplicate_changes_nothing_and_its_repeat_gets_the_same(any_bench: Bench) -> None:
     any_bench.do("set_policy", queue="q", policy=WINDOW)
     put(any_bench)
-    events = len(any_bench.events())
+    before = seen_in(any_bench) | {"applied": 0}
     sent = any_bench.send("publish", queue="q", deduplicationKey="k")
-    assert len(any_bench.events()) == events
+    assert seen_in(any_bench) | {"applied": 0} == before
     any_bench.hands.pass_ms(20_000)  # by now it would be taken
+    for without_store in (None, False, True):
+        if without_store is not None:
+            any_bench.reopen(without_store)
+        again = any_bench.again(sent)
+        any_bench.run(again)
+        assert again.data == sent.data and sent.data["duplicate"] is True
+    assert any_bench.do("status", queue="q")["metrics"]["ready"] == 1
+
+
+def test_a_batch_of_duplicates_is_answered_as_before_after_a_restart_when_their_message_is_gone(
+    any_bench: Bench,
+) -> None:
+    any_bench.do("set_policy", queue="q", policy=PRESENT)
+    put(any_bench)
+    messages = [{"deduplicationKey": "k"}, {"deduplicationKey": "k", "ttlMs": -1}, {"deduplicationKey": "k"}]
+    sent = any_bench.send("publish_batch", queue="q", messages=messages)
+    assert [one.get("duplicate", False) for one in sent.data["results"]] == [True, False, True]
+    finish(any_bench)
+    any_bench.reopen()
     again = any_bench.again(sent)
     any_bench.run(again)
-    assert again.data == sent.data and sent.data["duplicate"] is True
+    assert again.data == sent.data
+    assert any_bench.event_types().count("published") == 1
+
+
+def test_a_duplicate_takes_few_bytes_of_the_journal(bench: Bench) -> None:
+    bench.do("set_policy", queue="q", policy=WINDOW)
+    put(bench, message="x" * 100_000)
+    put(bench, message="x" * 100_000)
+    bench.do("publish_batch", queue="q", messages=[{"deduplicationKey": "k"}] * 100)
+    one, many = [len(encode_event(event)) for event in bench.events() if event["type"] == "answered"]
+    assert one < 400 and many < 5000
+
+
+def test_a_batch_of_which_all_is_refused_leaves_nothing(bench: Bench) -> None:
+    bench.do("set_policy", queue="q", policy=PRESENT)
+    events = len(bench.events())
+    bench.do("publish_batch", queue="q", messages=[{"ttlMs": -1}, {"ttlMs": -1}])
+    assert len(bench.events()) == events
+
+
+@pytest.mark.parametrize(
+    ("command", "payload", "change"),
+    [
+        ("drain", {"draining": False}, ("drain", {"draining": True})),
+        ("purge", {"queue": "q"}, ("publish", {"queue": "q"})),
+        ("move", {"queue": "q", "to": "r"}, ("publish", {"queue": "q"})),
+    ],
+)
+def test_a_request_that_found_nothing_to_do_does_nothing_after_a_restart_either(
+    bench: Bench, command: str, payload: dict[str, Any], change: tuple[str, dict[str, Any]]
+) -> None:
+    bench.do("set_policy", queue="q", policy=PRESENT)
+    sent = bench.send(command, **payload)
+    bench.do(change[0], **change[1])
+    bench.reopen()
+    before = exported(bench)
+    again = bench.again(sent)
+    bench.run(again)
+    assert again.data == sent.data
+    assert exported(bench) == before
 
 
 def test_while_a_message_is_there_its_key_is_taken_dead_or_alive(any_bench: Bench) -> None:
@@ -199,3 +258,135 @@ def test_moved_to_another_queue_it_claims_nothing_any_more(any_bench: Bench) -> 
     any_bench.do("move", messageKey=key, to="r")
     assert claims(any_bench) == 0
     assert not put(any_bench)[1]
+
+
+def sound(bench: Bench) -> bool:
+    """Every claim that counts while a message is there is that of one that is there; every other one has an end."""
+    claims = {name: bench.store.fact(name) for name in bench.store.facts(CLAIM, "", 1000)}
+    present = {name: value["key"] for name, value in claims.items() if not value["untilEngineMs"]}
+    ends = {name.partition(":")[2].partition(":")[2] for name in bench.store.facts(CLAIM_END, "", 1000)}
+    held = {claim_fact(one.queue, one.claim): one.key for one in bench.store.entries("", 1000) if one.claim}
+    return present == held and ends == {name.removeprefix(CLAIM) for name in claims.keys() - present.keys()}
+
+
+def kill(bench: Bench, queue: str = "q") -> str:
+    """Let the next message die; its key."""
+    lease = bench.do("consume_next", queue=queue)["lease"]
+    bench.do("nack", messageKey=lease["messageKey"], leaseId=lease["leaseId"], requeue=False)
+    return str(lease["messageKey"])
+
+
+def test_a_letter_that_gives_way_within_its_own_request_leaves_its_key(any_bench: Bench) -> None:
+    limits = {"limits": {"messages": 1, "overflow": "dead-letter"}, "dlq": {"maxMessages": 1}}
+    any_bench.do("set_policy", queue="q", policy=PRESENT | limits)
+    messages = [{"deduplicationKey": key} for key in "abcbb"]
+    results = any_bench.do("publish_batch", queue="q", messages=messages)["results"]
+    assert [one.get("duplicate", False) for one in results] == [False, False, False, False, True]
+    assert results[4]["messageKey"] == results[3]["messageKey"]
+    assert sound(any_bench)
+    assert not put(any_bench, key="c")[1]
+    assert sound(any_bench)
+    any_bench.reopen(without_store=True)
+    assert sound(any_bench)
+
+
+def test_what_no_queue_keeps_claims_nothing(any_bench: Bench) -> None:
+    schema = {"validation": {"schema": {"type": "integer"}, "onFailure": "dead-letter"}, "dlq": {"enabled": False}}
+    any_bench.do("set_policy", queue="q", policy=WINDOW | schema)
+    assert any_bench.do("publish", queue="q", message="text", deduplicationKey="k")["state"] == "dropped"
+    assert claims(any_bench) == 0
+    assert not put(any_bench, message=1)[1]
+
+
+@pytest.mark.parametrize("policy", [WINDOW, PRESENT])
+def test_purged_a_message_leaves_its_key_unless_its_window_goes_on(any_bench: Bench, policy: dict[str, Any]) -> None:
+    any_bench.do("set_policy", queue="q", policy=policy)
+    put(any_bench, key="dead")
+    kill(any_bench)
+    put(any_bench)
+    for state in ("ready", "dead"):
+        any_bench.do("purge", queue="q", state=state)
+    assert sound(any_bench)
+    assert [put(any_bench, key=key)[1] for key in ("k", "dead")] == [policy is WINDOW] * 2
+
+
+def test_a_dead_letter_that_is_too_old_to_be_kept_leaves_its_key(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=PRESENT | {"dlq": {"retentionDays": 1}})
+    put(any_bench)
+    key = kill(any_bench)
+    any_bench.hands.pass_ms(23 * 3_600_000)
+    any_bench.run()
+    assert put(any_bench) == (key, True)
+    any_bench.hands.pass_ms(2 * 3_600_000)
+    any_bench.run()
+    assert sound(any_bench) and claims(any_bench) == 0
+    assert not put(any_bench)[1]
+
+
+def test_a_message_whose_time_is_over_leaves_its_key(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=PRESENT | {"ttlAction": "drop"})
+    put(any_bench, ttlMs=100)
+    any_bench.hands.pass_ms(101)
+    any_bench.run()
+    assert sound(any_bench)
+    assert not put(any_bench)[1]
+
+
+def test_a_window_outlives_its_queue(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=WINDOW)
+    key, _ = put(any_bench)
+    finish(any_bench)
+    any_bench.do("delete_queue", queue="q")
+    any_bench.reopen()
+    any_bench.do("set_policy", queue="q", policy=WINDOW)
+    assert put(any_bench) == (key, True)
+    any_bench.hands.pass_ms(10_000)
+    any_bench.run()
+    assert not put(any_bench)[1] and sound(any_bench)
+
+
+def test_neither_reprocessing_nor_moving_asks_for_the_key(any_bench: Bench) -> None:
+    for queue in ("q", "r"):
+        any_bench.do("set_policy", queue=queue, policy=PRESENT)
+    here, _ = put(any_bench)
+    there, _ = put(any_bench, queue="r")
+    kill(any_bench)
+    assert any_bench.do("reprocess_dlq", messageKey=here)["reprocessed"]
+    assert put(any_bench) == (here, True)  # brought back, it has its key still
+    any_bench.do("move", messageKey=here, to="r")
+    assert put(any_bench, queue="r") == (there, True)
+    again, duplicate = put(any_bench)
+    assert not duplicate and sound(any_bench)
+    kill(any_bench)
+    any_bench.do("reprocess_dlq", messageKey=again, to="r")
+    assert sound(any_bench) and not put(any_bench)[1]
+    for _ in range(3):
+        finish(any_bench, "r")
+    assert sound(any_bench) and not put(any_bench, queue="r")[1]
+    any_bench.reopen(without_store=True)
+    assert sound(any_bench)
+
+
+def test_a_message_that_is_done_in_the_same_request_leaves_its_key(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy=PRESENT)
+    key, _ = put(any_bench)
+    lease = any_bench.do("consume_next", queue="q")["lease"]["leaseId"]
+    messages = [{"queue": "q", "deduplicationKey": "k"}] * 2
+    results = any_bench.do("ack_and_publish", messageKey=key, leaseId=lease, messages=messages)["results"]
+    assert [one.get("duplicate", False) for one in results] == [False, True]
+    assert results[0]["messageKey"] not in (key, "") and sound(any_bench)
+
+
+@pytest.mark.parametrize(("before", "after"), [(WINDOW, PRESENT), (PRESENT, WINDOW)])
+def test_a_key_counts_by_the_policy_under_which_it_was_used(
+    any_bench: Bench, before: dict[str, Any], after: dict[str, Any]
+) -> None:
+    any_bench.do("set_policy", queue="q", policy=before)
+    key, _ = put(any_bench)
+    any_bench.do("set_policy", queue="q", policy=after)
+    any_bench.hands.pass_ms(9_000)
+    assert put(any_bench) == (key, True)
+    any_bench.hands.pass_ms(2_000)
+    any_bench.run()
+    assert put(any_bench)[1] == (before is PRESENT)
+    assert sound(any_bench)

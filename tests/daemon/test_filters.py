@@ -49,6 +49,7 @@ def meant(bench: Bench, wanted: dict[str, Any], limit: int = 100) -> list[str]:
         ({"reasonCode": "WHIM"}, "known are REJECTED"),
         ({"olderThanMs": -1}, "filter.olderThanMs must be from 0"),
         ({"jsonPath": "$["}, "filter.jsonPath: "),
+        ({"jsonPath": "$[?@.a == 1e400]"}, "filter.jsonPath: a number in it is too large"),
         ({"jsonPath": "$[?match(@.a, '(a|a)*')]"}, "filter.jsonPath: "),
         ({"jsonPath": "$[?search(@.a, 'x')]"}, "filter.jsonPath: "),
         ({"jsonPath": "$[?$.a == 1]"}, "must begin with @"),

@@ -49,7 +49,7 @@ def more_work(bench: Bench, random: Random) -> None:
     """One group of something that gives messages other facts."""
     queue, messages = random.choice(list("abcde")), bench.store.entries("", 1000)
     key = random.choice(messages).key if messages else ""
-    match random.randrange(8):
+    match random.randrange(9):
         case 0:
             bench.send("hold", messageKey=key)
         case 1:
@@ -66,6 +66,9 @@ def more_work(bench: Bench, random: Random) -> None:
             bench.send("consume_next", queue=f"{queue}.dlq", visibilityTimeoutSec=600)
         case 7:
             bench.send("publish", queue=queue, message="late", delayMs=10**7)
+        case 8:
+            command = random.choice(["move", "reprocess_dlq", "purge"])
+            bench.send(command, queue=queue, limit=2, **({"to": random.choice("abcde")} if command != "purge" else {}))
 
 
 def transfer(state: State) -> dict[str, Any]:
@@ -76,7 +79,22 @@ def transfer(state: State) -> dict[str, Any]:
         "wallMs": state.head.wall_ms,
         "queues": [record.to_json() for record in state.queues],
         "messages": sorted(messages, key=lambda message: message["published"]),
+        "facts": state.facts,
     }
+
+
+def told_facts(state: State) -> dict[str, Any]:
+    """What there is beside queues and messages, with times on the wall; only claims that still count."""
+    shift, told = state.head.wall_ms - state.head.engine_ms, {}
+    for fact in state.facts:
+        name, value = fact["name"], fact["value"]
+        if name.startswith("claim:") and value["untilEngineMs"]:
+            value = value | {"untilEngineMs": value["untilEngineMs"] + shift}
+            if value["untilEngineMs"] > state.head.wall_ms + 10:
+                told[name] = value
+        elif not name.startswith("claim-end:"):
+            told[name] = value
+    return told
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -99,7 +117,10 @@ def test_queues_and_messages_come_to_another_root_as_they_were(
     queues, messages = told(steady(quietly(target)))
     assert {name: queues[name] for name in expected_queues} == expected_queues
     assert {key: one for key, one in messages.items() if one["queue"] != "z"} == expected
-    assert done == {"queues": len(expected_queues), "messages": len(expected), "skipped": 0}
+    facts = told_facts(steady(quietly(source)))
+    assert told_facts(steady(quietly(target))) == facts
+    brought = [name for name, value in facts.items() if name.startswith("schedule:") or value.get("untilEngineMs")]
+    assert done == {"queues": len(expected_queues), "messages": len(expected), "skipped": 0, "facts": len(brought)}
     for queue in expected_queues:  # and in the same order
         order = [one.key for one in sorted(source.store.entries("", 1000), key=lambda e: e.seq) if one.queue == queue]
         assert [
@@ -114,10 +135,10 @@ def test_what_is_there_already_is_left_as_it_is(make_bench: Callable[..., Bench]
     for number in range(3):
         source.publish(message=f"body {number}")
     request = transfer(steady(quietly(source)))
-    assert target.do("import_state", **request) == {"queues": 1, "messages": 3, "skipped": 0}
+    assert target.do("import_state", **request) == {"queues": 1, "messages": 3, "skipped": 0, "facts": 0}
     target.do("set_policy", queue="q", policy={"retry": {"limit": 2}})
     first = target.do("consume_next", queue="q")["message"]["messageKey"]
-    assert target.do("import_state", **request) == {"queues": 0, "messages": 0, "skipped": 4}
+    assert target.do("import_state", **request) == {"queues": 0, "messages": 0, "skipped": 4, "facts": 0}
     assert target.store.get(first).state == "inflight"  # type: ignore[union-attr]
     assert target.store.queue("q").override == {"retry.limit": 2}  # type: ignore[union-attr]
 
@@ -157,6 +178,98 @@ def test_every_fact_of_a_message_comes_to_another_root(make_bench: Callable[...,
     assert target.do("unhold", messageKey=held)["state"] == "delayed"
     target.hands.pass_ms(75_000)
     assert target.do("consume_next", queue="m")["message"]["messageKey"] == mixed  # whoever asks, behind its fallback
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_keys_that_were_used_schedules_and_the_drain_come_to_another_root(
+    make_bench: Callable[..., Bench], backend: str
+) -> None:
+    source, target = make_bench("memory").open(), make_bench(backend).open()
+    source.do("set_policy", queue="q", policy={"deduplication": {"mode": "window", "windowSec": 100}})
+    old = source.publish("q", deduplicationKey="old")
+    source.hands.pass_ms(60_000)
+    key = source.publish("q", deduplicationKey="new")
+    for _ in range(2):
+        lease = source.do("consume_next", queue="q")["lease"]
+        source.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+    source.do("set_schedule", name="s", queue="q", cron="0 5 * * *", message={"n": 1}, ttlMs=5000)
+    source.do("drain", draining=True)
+    target.hands.wall_ms = source.hands.wall_ms
+    request = transfer(steady(quietly(source)))
+    assert target.do("import_state", **request) == {"queues": 1, "messages": 0, "skipped": 0, "facts": 4}
+    assert target.do("import_state", **request) == {"queues": 0, "messages": 0, "skipped": 5, "facts": 0}
+    target.reopen(without_store=backend in ("sqlite", "filesystem"))
+    assert target.do("list_schedules")["schedules"] == source.do("list_schedules")["schedules"]
+    assert target.send("publish", queue="q").code == "ERR_DRAINING"
+    target.do("drain", draining=False)
+    for name, first in (("old", old), ("new", key)):
+        assert target.do("publish", queue="q", deduplicationKey=name) == {
+            "messageKey": first, "messageId": first.rpartition(":")[2], "duplicate": True,
+        }  # fmt: skip
+    target.hands.pass_ms(40_000)
+    assert "duplicate" not in target.do("publish", queue="q", deduplicationKey="old")
+    assert target.do("publish", queue="q", deduplicationKey="new")["duplicate"] is True
+
+
+def test_a_schedule_that_is_there_and_a_key_that_is_in_use_stay_as_they_are(make_bench: Callable[..., Bench]) -> None:
+    source, target = make_bench().open(), make_bench().open()
+    next(source.ids)  # so that its message has another key
+    for bench, cron in ((source, "1 * * * *"), (target, "2 * * * *")):
+        bench.do("set_policy", queue="q", policy={"deduplication": {"mode": "window"}})
+        bench.publish("q", deduplicationKey="k")
+        bench.do("set_schedule", name="s", queue="q", cron=cron)
+    before = steady(quietly(target)).facts
+    request = transfer(steady(quietly(source))) | {"messages": []}
+    assert target.do("import_state", **request) == {"queues": 0, "messages": 0, "skipped": 3, "facts": 0}
+    assert steady(quietly(target)).facts == before
+
+
+SCHEDULE = {
+    "queue": "q", "cron": "1 * * * *", "timezone": "UTC", "missed": "once", "publish": {"message": 1},
+    "setMs": 5, "nextMs": 60_000, "lastMs": 0,
+}  # fmt: skip
+CLAIM = "claim:q\0" + "0" * 32
+CLAIMED = {"key": "msg:q:1", "untilEngineMs": 2**40}
+
+
+@pytest.mark.parametrize(
+    ("fact", "text"),
+    [
+        (7, "its name"),
+        ({"name": "losses", "value": [[1, 2]]}, "its name"),
+        ({"name": "draining", "value": "yes"}, "must be true"),
+        ({"name": "drainingly", "value": True}, "no fact"),
+        ({"name": "claim:q", "value": CLAIMED}, "a zero byte"),
+        ({"name": "claim:q\0xyz", "value": CLAIMED}, "a digest"),
+        ({"name": CLAIM, "value": True}, "its key"),
+        ({"name": CLAIM, "value": CLAIMED | {"key": ""}}, "its key"),
+        ({"name": CLAIM, "value": CLAIMED | {"untilEngineMs": -1}}, "untilEngineMs"),
+        ({"name": "schedule:", "value": SCHEDULE}, "name is required"),
+        ({"name": "schedule:s", "value": None}, "expected queue"),
+        ({"name": "schedule:s", "value": SCHEDULE | {"more": 1}}, "expected queue"),
+        ({"name": "schedule:s", "value": SCHEDULE | {"publish": {"delayMs": 1}}}, "expected queue"),
+        ({"name": "schedule:s", "value": SCHEDULE | {"publish": {"ttlMs": -1}}}, "ttlMs"),
+        ({"name": "schedule:s", "value": SCHEDULE | {"queue": "a\n"}}, "queue"),
+        ({"name": "schedule:s", "value": SCHEDULE | {"cron": "now"}}, "cron"),
+        ({"name": "schedule:s", "value": SCHEDULE | {"timezone": "Mars/North"}}, "time zone"),
+        ({"name": "schedule:s", "value": SCHEDULE | {"missed": "never"}}, "missed"),
+        ({"name": "schedule:s", "value": SCHEDULE | {"nextMs": 2**52}}, "2248"),
+        ({"name": "schedule:s", "value": SCHEDULE | {"setMs": "5"}}, "2248"),
+        ({"name": "schedule:s", "value": SCHEDULE | {"queue": "a.dlq"}}, "dead letters"),
+    ],
+)
+def test_what_is_no_fact_is_refused_and_nothing_is_imported(bench: Bench, fact: Any, text: str) -> None:
+    good = [{"name": "draining", "value": True}, {"name": CLAIM, "value": CLAIMED}]
+    sent = bench.send("import_state", engineMs=0, wallMs=bench.hands.wall_ms, facts=[*good, fact], messages=[GOOD])
+    assert sent.code == "ERR_INVALID_REQUEST"
+    assert text in str(sent.answer.error)
+    assert bench.store.entries("", 10) == [] and steady(quietly(bench)).facts == []
+
+
+def test_more_schedules_than_a_root_has_are_refused(bench: Bench) -> None:
+    facts = [{"name": f"schedule:{number}", "value": SCHEDULE} for number in range(1001)]
+    sent = bench.send("import_state", engineMs=0, wallMs=0, facts=facts)
+    assert (sent.code, steady(quietly(bench)).facts) == ("ERR_INVALID_REQUEST", [])
 
 
 def test_a_claim_that_another_message_makes_stays_its_own(make_bench: Callable[..., Bench]) -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from postroom_common.protocol import State
 from postroom_daemon import attempt, in_flight
 from postroom_daemon.chores import lapses
 from postroom_daemon.in_flight import InFlight
 from postroom_daemon.journal import JournalRefused
+from postroom_daemon.records import Entry
 from tests.conformance.bench import Bench, Sent
 
 MakeBench = Callable[..., Bench]
@@ -163,7 +165,7 @@ def test_a_group_that_is_taken_back_counts_for_nobody(any_bench: Bench, monkeypa
 def test_consumers_that_hold_nothing_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight, "CONSUMERS_LIMIT", 10)
     counted = InFlight()
-    counted.leases("q", "holder", 1)
+    counted.leases(Entry("k", "q", State.INFLIGHT, 0, 1, 0, 0, consumer_id="holder", leased_at=1))
     for number in range(50):
         counted.begin()
         counted.asks("q", f"c{number}", number)
@@ -281,3 +283,19 @@ def test_where_very_many_are_over_a_request_ends_without_a_message(
     assert any_bench.do("status", queue="q")["metrics"] == {
         "ready": 3, "delayed": 0, "inflight": 0, "held": 0, "dlq": 4,
     }  # fmt: skip
+
+
+def test_a_message_that_kills_one_consumer_after_the_other_is_poison(any_bench: Bench) -> None:
+    any_bench.do(
+        "set_policy",
+        queue="q",
+        policy={"retry": {"sameReasonLimit": 3, "limit": 9, "maxDelaySec": 1}, "visibilityTimeoutSec": 1},
+    )
+    key = any_bench.publish()
+    for consumer in ("a", "b", "c"):
+        assert any_bench.do("consume_next", queue="q", consumerId=consumer)["message"]["messageKey"] == key
+        any_bench.hands.pass_ms(1000)
+        any_bench.run()
+        any_bench.hands.pass_ms(1000)
+    letter = any_bench.do("list_dlq", queue="q")["messages"][0]
+    assert (letter["reasonCode"], letter["attempt"], letter["quarantined"]) == ("POISON", 3, True)

@@ -172,6 +172,71 @@ def test_what_is_in_flight_is_listed_with_its_holder(bench: Bench) -> None:
     assert bench.do("list_inflight", queue="other")["messages"] == []
 
 
+def test_leased_dead_letters_are_listed_among_what_is_leased(bench: Bench) -> None:
+    key = die(bench)
+    living = bench.publish()
+    consume(bench, visibilityTimeoutSec=60)
+    bench.do("consume_next", queue="q.dlq", consumerId="mender", visibilityTimeoutSec=9)
+    for page in (bench.do("list_inflight", queue="q"), bench.do("list_inflight")):
+        assert [(row["messageKey"], row["state"]) for row in page["messages"]] == [(key, "dead"), (living, "inflight")]
+        letter = page["messages"][0]
+        assert (letter["consumerId"], letter["attempt"]) == ("mender", 1)
+        assert letter["leaseUntilEngineMs"] - letter["leasedAtEngineMs"] == 9000
+    first = bench.do("list_inflight", queue="q", limit=1)
+    second = bench.do("list_inflight", queue="q", after=first["next"])
+    assert [row["messageKey"] for row in second["messages"]] == [living]
+    assert bench.send("list_inflight", queue="other", after=first["next"]).code == "ERR_INVALID_REQUEST"
+
+
+def test_a_lease_tells_which_user_has_it_also_after_a_restart(make_bench: Callable[..., Bench]) -> None:
+    for store in ("sqlite", "filesystem", "hybrid"):
+        bench = make_bench(store).open()
+        key = bench.publish()
+        sent = bench.make("consume_next", uid=7, queue="q")
+        bench.run(sent)
+        bench.reopen()
+        assert bench.do("list_inflight")["messages"][0]["uid"] == 7
+        bench.do("release", messageKey=key, leaseId=sent.data["lease"]["leaseId"])
+        assert "uid" not in bench.do("browse", queue="q")["messages"][0]
+        bench.close()
+
+
+def test_a_list_of_queues_tells_what_a_screen_needs_of_each(bench: Bench) -> None:
+    one_of_each(bench)
+    bench.do("pause", queue="q")
+    bench.hands.pass_ms(3000)
+    listed = bench.do("list_queues")
+    row = listed["queues"][0]
+    assert {name: row[name] for name in ("ready", "delayed", "inflight", "held", "dlq")} == {
+        "ready": 1, "delayed": 1, "inflight": 1, "held": 1, "dlq": 1
+    }  # fmt: skip
+    assert row["paused"] == {"publish": False, "consume": True}
+    assert (row["oldestReadyAgeMs"], row["oldestLeaseAgeMs"], row["oldestDeadAgeMs"]) == (3000, 3000, 3000)
+    assert listed["draining"] is False
+    bench.do("drain")
+    assert bench.do("list_queues")["draining"] is True
+
+
+def test_the_oldest_lease_of_a_queue_is_known_while_leases_come_and_go(bench: Bench) -> None:
+    def age() -> int | None:
+        told: int | None = bench.do("list_queues")["queues"][0]["oldestLeaseAgeMs"]
+        return told
+
+    leases = []
+    for _ in range(3):
+        bench.publish()
+        leases.append(consume(bench, visibilityTimeoutSec=60)["lease"])
+        bench.hands.pass_ms(1000)
+    assert age() == 3000
+    bench.do("ack", messageKey=leases[0]["messageKey"], leaseId=leases[0]["leaseId"])
+    assert age() == 2000
+    bench.reopen()
+    assert age() == 2000
+    for lease in leases[1:]:
+        bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+    assert age() is None
+
+
 def test_who_consumes_is_listed_by_queue_and_name(bench: Bench) -> None:
     bench.hands.pass_ms(1)
     for number in range(3):

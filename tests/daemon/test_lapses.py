@@ -157,6 +157,13 @@ def test_when_the_wall_clock_is_set_back_what_was_due_soon_is_due_late(any_bench
     assert consume(any_bench) == "body"
 
 
+def test_a_message_has_a_delay_or_a_time_of_the_wall_since_only_one_could_follow_the_clock(bench: Bench) -> None:
+    wall = bench.hands.wall_ms + 5000
+    sent = bench.send("publish", queue="q", message="x", delayMs=5000, deliverAt=wall)
+    assert sent.code == "ERR_INVALID_REQUEST" and "delayMs or deliverAt" in str(sent.answer.error)
+    assert bench.publish(delayMs=0, deliverAt=wall)
+
+
 def test_a_step_is_followed_for_all_messages_however_many(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wall_time, "_LOOKS", 3)
     for number in range(10):
@@ -227,3 +234,47 @@ def test_a_queue_that_nobody_uses_is_deleted_once_it_is_empty(any_bench: Bench) 
     assert not any_bench.do("status", queue="q")["exists"]
     any_bench.publish(message="anew")
     assert consume(any_bench) == "anew"
+
+
+@pytest.mark.parametrize("operation", ["publish", "consume"])
+def test_a_queue_that_is_paused_stays_with_its_pause(any_bench: Bench, operation: str) -> None:
+    any_bench.do("set_policy", queue="q", policy={"expireAfterIdleSec": 10})
+    any_bench.do("pause", queue="q", operation=operation)
+    any_bench.hands.pass_ms(100_000)
+    any_bench.run()
+    assert any_bench.do("status", queue="q")["paused"][operation]
+    any_bench.do("resume", queue="q", operation=operation)
+    any_bench.hands.pass_ms(9_000)
+    any_bench.run()
+    assert any_bench.do("status", queue="q")["exists"]
+    any_bench.hands.pass_ms(2_000)
+    any_bench.run()
+    assert not any_bench.do("status", queue="q")["exists"]
+
+
+def test_a_queue_of_which_somebody_asks_for_messages_is_used(bench: Bench) -> None:
+    bench.do("set_policy", queue="q", policy={"expireAfterIdleSec": 10})
+    for _ in range(3):
+        bench.hands.pass_ms(9_000)
+        bench.run()
+        assert bench.do("consume_next", queue="q")["message"] is None
+    waiting = bench.make("consume_next", queue="q", waitMs=60_000)
+    bench.run(waiting)
+    bench.hands.pass_ms(50_000)
+    bench.run()
+    assert bench.do("status", queue="q")["exists"]
+    for passed, exists in ((10_000, True), (9_000, True), (1_000, False)):
+        bench.hands.pass_ms(passed)
+        bench.run()
+        assert bench.do("status", queue="q")["exists"] is exists
+    assert waiting.data == {"message": None}
+
+
+def test_a_new_policy_is_a_use_of_a_queue(any_bench: Bench) -> None:
+    any_bench.do("set_policy", queue="q", policy={"expireAfterIdleSec": 10})
+    any_bench.hands.pass_ms(9_000)
+    any_bench.do("set_policy", queue="q", policy={"ttlSec": 5})
+    any_bench.reopen()
+    any_bench.hands.pass_ms(9_000)
+    any_bench.run()
+    assert any_bench.do("status", queue="q")["exists"]

@@ -134,6 +134,21 @@ def test_a_purge_takes_only_what_its_filter_means(bench: Bench) -> None:
     assert consume(bench) == kept
 
 
+def test_dead_letters_that_somebody_works_on_or_has_set_apart_are_not_purged(bench: Bench) -> None:
+    keys = []
+    for _ in range(3):
+        keys.append(bench.publish())
+        lease = bench.do("consume_next", queue="q")["lease"]
+        bench.do("nack", messageKey=keys[-1], leaseId=lease["leaseId"], requeue=False)
+    bench.do("quarantine_dlq", messageKey=keys[0])
+    leased = bench.do("consume_next", queue="q.dlq")["lease"]
+    assert leased["messageKey"] == keys[1]
+    assert bench.do("purge", queue="q", state="dead", dryRun=True)["purged"] == 1
+    assert bench.do("purge", queue="q", state="dead")["purged"] == 1
+    assert [one["messageKey"] for one in bench.do("list_dlq", queue="q")["messages"]] == keys[:2]
+    bench.do("ack", messageKey=keys[1], leaseId=leased["leaseId"])
+
+
 def test_what_is_in_flight_is_not_purged(bench: Bench) -> None:
     bench.publish()
     refused = bench.send("purge", queue="q", state="inflight")

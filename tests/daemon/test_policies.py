@@ -12,10 +12,12 @@ from click.testing import CliRunner
 
 from postroom_common.errors import ConfigurationError
 from postroom_common.policy import POLICY_KEYS
+from postroom_common.settings import Setting
 from postroom_daemon.cli import main
 from postroom_daemon.config import Config, load
 from postroom_daemon.policies import Policies
 from postroom_daemon.records import QueueRecord
+from tests.conformance.bench import Bench
 
 TREE = {
     "policyDefaults": {"ttlSec": 9, "retry": {"limit": 9}},
@@ -208,3 +210,14 @@ def test_check_config_lists_the_patterns_with_their_policies(tmp_path):
     shown = json.loads(CliRunner().invoke(main, ["check-config", "--root", str(tmp_path), "--json"]).stdout)
     assert shown["patterns"]["sensor\\..*"]["policy"]["retry"]["limit"] == 2
     assert shown["queues"]["sensor.hot"]["policy"]["retry"]["limit"] == 2
+
+
+@pytest.mark.parametrize(
+    "known", [one for one in POLICY_KEYS if one.low is not None or one.choices], ids=lambda one: one.key
+)
+def test_a_value_out_of_range_is_refused_with_what_it_may_be(bench: Bench, known: Setting) -> None:
+    wrong: Any = "mauve" if known.choices else -1
+    for name in reversed(known.key.split(".")):
+        wrong = {name: wrong}
+    error = bench.send("set_policy", queue="q", policy=wrong).answer.error
+    assert error and f"policy.{known.key}: " in error.message and known.range in error.message

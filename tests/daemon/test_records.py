@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from postroom_daemon.deaths import Deaths
 from postroom_daemon.records import QueueRecord
 
 
 def test_a_copied_queue_record_has_every_field_and_changes_by_itself():
     record = QueueRecord(
-        "q", "log", 1, 2, True, True, {"retry.limit": 3}, {"ready": 4}, {"published": 5}, 6, {"NACKED": 7}, 8
+        "q",
+        "log",
+        1,
+        2,
+        True,
+        True,
+        {"retry.limit": 3},
+        {"ready": 4},
+        {"published": 5},
+        6,
+        {"NACKED": 7},
+        8,
+        Deaths(9, 10, ((9, 1),)),
     )
     untouched = QueueRecord("")
     same = [f.name for f in fields(record) if getattr(record, f.name) == getattr(untouched, f.name)]

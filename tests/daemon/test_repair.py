@@ -19,8 +19,8 @@ from postroom_daemon.root import Sources
 from postroom_daemon.verify import Kind, Verification
 from postroom_daemon.verify.repair import NotRepaired, Repair, Repaired
 from tests.conformance.bench import Bench, CountedIds
-from tests.daemon import hurt as ways
-from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt
+from tests.daemon import hurt_files, hurt_journal, hurt_store
+from tests.daemon.hurt import CASES, NAMES, STORES, WOUNDS, Wound, hurt
 from tests.daemon.test_verify import command
 from tests.daemon.used import Used, files_below, stop, take, use
 
@@ -29,11 +29,11 @@ LOSSES = {Kind.BODY_LOST, Kind.BODY_WRONG, Kind.EVENTS_LOST, Kind.MESSAGE_LOST, 
 
 def lost_bodies(wound: Wound, store: str, used: Used) -> set[str]:
     """Messages whose body is in no event, and was taken away with its file: no repair brings it back."""
-    if wound.make in (ways.payload_gone, ways.payload_changed):
+    if wound.make in (hurt_files.payload_gone, hurt_files.payload_changed):
         return {used.ready[0]}
-    if store == "hybrid" and wound.make is ways.body_changed:
+    if store == "hybrid" and wound.make is hurt_store.body_changed:
         return {used.ready[1]}
-    if store == "hybrid" and wound.make is ways.message_removed:
+    if store == "hybrid" and wound.make is hurt_store.message_removed:
         return {used.ready[2]}
     return set()
 
@@ -93,14 +93,14 @@ def test_each_wound_heals_and_everything_is_delivered(
 
 @pytest.mark.parametrize("store", STORES)
 def test_what_is_taken_out_is_in_quarantine(make_bench: Callable[..., Bench], tmp_path: Path, store: str) -> None:
-    bench, used = hurt(make_bench, Wound(ways.message_back, Kind.MESSAGE_LEFT), store)
+    bench, used = hurt(make_bench, Wound(hurt_store.message_back, Kind.MESSAGE_LEFT), store)
     repaired(bench, tmp_path)
     kept = b"".join(bench.quarantined().values())
     assert b"ghost" in kept and used.ended[1].encode() in kept
 
 
 def test_a_damaged_file_of_the_journal_is_kept_whole(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
-    bench, _ = hurt(make_bench, Wound(ways.journal_flip, Kind.JOURNAL_DAMAGED), "sqlite")
+    bench, _ = hurt(make_bench, Wound(hurt_journal.journal_flip, Kind.JOURNAL_DAMAGED), "sqlite")
     damaged = bench.segments()[1].read_bytes()
     result = repaired(bench, tmp_path)
     assert damaged in bench.quarantined().values()
@@ -110,7 +110,7 @@ def test_a_damaged_file_of_the_journal_is_kept_whole(make_bench: Callable[..., B
 
 
 def test_lost_events_are_taken_note_of(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
-    bench, _ = hurt(make_bench, Wound(ways.losses_known, Kind.EVENTS_LOST), "sqlite")
+    bench, _ = hurt(make_bench, Wound(hurt_store.losses_known, Kind.EVENTS_LOST), "sqlite")
     repaired(bench, tmp_path)
     assert [event["ranges"] for event in bench.events() if event["type"] == "loss_accepted"] == [[[2, 3]]]
     assert bench.open().do("health")["status"] == "ok"
@@ -178,7 +178,7 @@ KILLED = [
 def test_a_repair_that_was_killed_anywhere_goes_on(
     make_bench: Callable[..., Bench], tmp_path: Path, way: str, store: str
 ) -> None:
-    wound = next(wound for wound in ways.WOUNDS if wound.make.__name__ == way)
+    wound = next(wound for wound in WOUNDS if wound.make.__name__ == way)
     step = 1
     while True:
         bench, used = hurt(make_bench, wound, store)
@@ -223,7 +223,7 @@ def test_a_newer_format_is_left_alone(make_bench: Callable[..., Bench], tmp_path
 def test_the_command_says_first_what_it_would_do_and_then_what_it_did(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench().open()
     used = use(bench)
-    ways.message_removed(bench, used)
+    hurt_store.message_removed(bench, used)
     before = files_below(bench.path)
     planned = command(bench, "repair")
     assert files_below(bench.path) == before
@@ -251,7 +251,7 @@ def test_what_stands_in_the_place_of_a_body_is_kept_and_never_waited_for(
 ) -> None:
     bench = make_bench(backend="hybrid").open()
     used = use(bench)
-    path = ways.payload_of(bench, used.ready[0])
+    path = hurt_files.payload_of(bench, used.ready[0])
     path.unlink()
     make(path)
     kind = path.lstat().st_mode

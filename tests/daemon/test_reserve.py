@@ -97,6 +97,45 @@ def test_a_publish_gets_nothing_of_the_reserve(make_bench: MakeBench) -> None:
     assert bench.live.reserve.whole and bench.store.queue("q") is None
 
 
+def test_leases_end_and_delays_too_while_a_schedule_has_no_room_to_publish(make_bench: MakeBench) -> None:
+    bench, disk = opened(make_bench)
+    bench.publish()
+    bench.publish(queue="later", delayMs=12_000)
+    bench.do("set_schedule", name="s", queue="by the clock", cron="@every 10s")
+    bench.do("consume_next", queue="q", visibilityTimeoutSec=12)
+    for _ in range(20):
+        disk.free = 0  # what the reserve gave is taken by others
+        bench.hands.pass_ms(1000)
+        bench.run()
+    assert bench.do("status", queue="q")["metrics"]["inflight"] == 0
+    assert bench.do("status", queue="later")["metrics"]["ready"] == 1
+    assert not bench.do("status", queue="by the clock")["exists"]
+    disk.free = 64 * MIB
+    for _ in range(6):
+        bench.hands.pass_ms(1000)
+        bench.run()
+    assert bench.do("status", queue="by the clock")["metrics"]["ready"] > 0
+
+
+def test_what_follows_on_a_step_of_the_clock_follows_also_when_the_disk_was_full_at_that_moment(
+    make_bench: MakeBench,
+) -> None:
+    bench, disk = opened(make_bench, reserve=0)
+    bench.publish(deliverAt=bench.hands.wall_ms + 10**9)
+    bench.run()
+    bench.hands.wall_ms += 2 * 10**9
+    disk.free = 0
+    for _ in range(8):
+        bench.hands.pass_ms(1000)
+        bench.run()
+    assert bench.do("status", queue="q")["metrics"]["delayed"] == 1
+    disk.free = 64 * MIB
+    for _ in range(8):
+        bench.hands.pass_ms(1000)
+        bench.run()
+    assert bench.do("status", queue="q")["metrics"]["ready"] == 1
+
+
 def test_what_was_given_is_taken_again_when_there_is_space(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench)
     disk.free = 0
@@ -144,15 +183,15 @@ def test_a_smaller_reserve_gives_back_what_is_too_much(tmp_path: Path) -> None:
 
 
 def test_a_group_for_which_the_reserve_is_too_small_is_done_one_by_one(make_bench: MakeBench) -> None:
-    bench, disk = opened(make_bench, reserve=2 * STEP_BYTES)
-    for _ in range(20):
+    bench, disk = opened(make_bench, reserve=STEP_BYTES)
+    for _ in range(80):
         bench.publish()
-    leases = [bench.do("consume_next", queue="q")["lease"] for _ in range(20)]
+    leases = [bench.do("consume_next", queue="q")["lease"] for _ in range(80)]
     disk.free = 0
     acks = [bench.make("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"]) for lease in leases]
     bench.run(*acks)
     assert {ack.code for ack in acks} == {"OK"}
-    assert not any("gn" in event for event in bench.events()[-20:])
+    assert not any("gn" in event for event in bench.events()[-80:])
 
 
 def test_without_a_reserve_a_full_disk_refuses_acks_and_answers_questions(make_bench: MakeBench) -> None:

@@ -7,6 +7,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from postroom_daemon import schedules
 from postroom_daemon.schedules import Plan
 from tests.conformance.bench import Bench
 
@@ -127,11 +128,11 @@ def test_a_repeat_gets_the_first_answer_after_a_restart_as_well(clocked: Bench) 
     ("fields", "text"),
     [
         ({"cron": "* * * *"}, "five fields"),
-        ({"cron": "61 * * * *"}, "cron"),
+        ({"cron": "61 * * * *"}, "bad minute in '61 * * * *' (minute hour day month weekday)"),
         ({"cron": "0 0 30 2 *"}, "day-of-month"),
         ({"cron": "@every 5"}, "@every"),
         ({"cron": "@every 10ms"}, "1s to 366d"),
-        ({"cron": "@hourly"}, "@every"),
+        ({"cron": "@hourly"}, "five fields, or @every"),
         ({"timezone": "Mars/Phobos"}, "time zone"),
         ({"timezone": "../../etc/passwd"}, "time zone"),
         ({"missed": "never"}, "missed must be"),
@@ -162,3 +163,73 @@ def test_the_last_time_is_never_behind_and_the_next_always() -> None:
         for wall in (at("2026-11-28T12:00:00"), at("2026-11-28T12:00:00") + 1, at("2026-02-28T23:59:59")):
             last, following = plan.last(wall, 0), plan.after(wall, 0)
             assert last <= wall < following and plan.after(last, 0) == following
+
+
+def test_a_schedule_that_cannot_be_read_any_more_holds_nothing_up(
+    clocked: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after an update of the device that has left the time zones out."""
+    for name, timezone in (("a", "UTC"), ("b", "Europe/Berlin"), ("c", "UTC")):
+        clocked.do("set_schedule", name=name, queue="q", cron="* * * * *", timezone=timezone, message=name)
+    clocked.publish(queue="later", delayMs=1000)
+
+    def no_zones(name: str) -> ZoneInfo:
+        raise KeyError(name)
+
+    with monkeypatch.context() as device:
+        device.setattr(schedules, "ZoneInfo", no_zones)
+        pass_and_run(clocked, 2 * MINUTE)
+        assert clocked.do("consume_next", queue="later")["message"] is not None
+        pass_and_run(clocked, 2 * MINUTE)
+        assert sorted(drain(clocked)) == ["a", "a", "c", "c"]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "schedule 'b' cannot be read, and publishes nothing"
+    ]
+    pass_and_run(clocked, MINUTE)
+    assert sorted(drain(clocked)) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("cron", ["*/20 * * * *", "30 2 * * *", "0 */2 * * *", "*/20 1-3 * * *", "0 2 * * *"])
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Australia/Lord_Howe", "America/Santiago"])
+@pytest.mark.parametrize("begin", ["2026-03-28", "2026-10-24", "2026-04-04", "2026-10-03", "2026-09-05"])
+def test_the_last_time_fits_the_next_in_the_nights_when_the_offset_changes(cron: str, zone: str, begin: str) -> None:
+    plan = Plan(cron, zone)
+    time = plan.after(at(begin + "T06:00:00"), 0)
+    for _ in range(30):
+        following = plan.after(time, 0)
+        assert plan.last(time, 0) == plan.last(following - 1, 0) == time
+        time = following
+
+
+def test_a_run_on_time_in_a_doubled_hour_was_not_missed(clocked: Bench) -> None:
+    clocked.hands.wall_ms = at("2026-10-25T00:30:00")
+    clocked.do("set_schedule", name="s", queue="q", cron="*/20 1-3 * * *", timezone="Europe/Berlin", missed="skip")
+    for _ in range(150):
+        pass_and_run(clocked, MINUTE)
+    runs = [event["forMs"] for event in clocked.events() if event["type"] == "schedule_fired"]
+    assert runs == [at("2026-10-25T00:40:00") + number * 20 * MINUTE for number in range(7)]
+
+
+def test_a_schedule_whose_runs_are_refused_one_after_the_other_is_logged_once_each_time_it_begins(
+    clocked: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    clocked.do("set_policy", queue="q", policy={"limits": {"messages": 1}})
+    clocked.do("set_schedule", name="s", queue="q", cron="@every 10s", missed="all")
+    for _ in range(2):
+        pass_and_run(clocked, 10 * MINUTE)
+        assert len(drain(clocked)) == 1
+        assert [event.get("refused") for event in clocked.events()].count("ERR_QUEUE_FULL") == 59 * len(caplog.records)
+        acked = clocked.do("list_inflight", queue="q")["messages"][0]["messageKey"]
+        clocked.do("ack", messageKey=acked)
+
+
+def test_one_turn_makes_up_for_a_bounded_number_of_runs_whatever_the_number_of_schedules(clocked: Bench) -> None:
+    for name in "abcde":
+        clocked.do("set_schedule", name=name, queue=name, cron="@every 10s", missed="all")
+    pass_and_run(clocked, 20 * MINUTE)
+    counts = [clocked.do("status", queue=name)["metrics"]["ready"] for name in "abcde"]
+    assert counts == [100, 1, 1, 1, 1]
+    for _ in range(10):
+        pass_and_run(clocked, 1000)
+    counts = [clocked.do("status", queue=name)["metrics"]["ready"] for name in "abcde"]
+    assert counts == [121] * 5

@@ -15,7 +15,7 @@ import pytest
 
 from postroom_common.protocol import State
 from postroom_daemon.records import Entry, QueueRecord
-from postroom_daemon.stores import sqlite_file, sqlite_schema
+from postroom_daemon.stores import sqlite_file, sqlite_groups, sqlite_schema
 from postroom_daemon.stores.base import StoreBusy, StoreDamaged, StoreError, StoreFull
 from postroom_daemon.stores.sqlite import SqliteStore
 from postroom_daemon.stores.sqlite_groups import GROUPS_LIMIT
@@ -137,16 +137,19 @@ def test_any_other_row_in_which_a_bit_has_flipped_is_a_damaged_store(
 def test_rows_that_contradict_each_other_are_a_damaged_store(store: SqliteStore) -> None:
     store.begin()
     store.insert(ready(1), b"{}")
+    store.settle()
+    store.insert(ready(1), b"{}")
     with pytest.raises(StoreDamaged, match="UNIQUE"):
-        store.insert(ready(1), b"{}")
+        store.settle()
     store.rollback()
 
 
 def test_a_schema_that_has_changed_is_a_damaged_store(store: SqliteStore) -> None:
     store._db.execute("ALTER TABLE kv RENAME COLUMN created_at TO crdated_at")
     store.begin()
+    store.insert(ready(1), b"{}")
     with pytest.raises(StoreDamaged, match="no column named"):
-        store.insert(ready(1), b"{}")
+        store.settle()
     store.rollback()
 
 
@@ -166,8 +169,9 @@ def test_a_message_that_is_not_found_by_its_key_is_a_damaged_store_and_not_deliv
     entry = store.next_ready("q", "c")
     assert entry is not None and entry.key == key.decode()
     entry.state = State.INFLIGHT
-    with pytest.raises(StoreDamaged, match="not found by its key"):
-        store.update(entry, State.READY)
+    store.update(entry, State.READY)
+    with pytest.raises(StoreDamaged, match="not found by their keys"):
+        store.settle()
     store.rollback()
 
 
@@ -374,10 +378,33 @@ def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_
     with pytest.raises(StoreFull, match="SQLITE_FULL"):
         for number in range(100):
             store.insert(ready(number), b'"%b"' % (b"x" * 900))
+        store.settle()
     store.rollback()
     store.begin()
     store.commit()
     assert store.get("msg:q:000000") is None
+
+
+def test_of_many_queues_only_some_are_kept_in_memory_and_none_is_forgotten(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_groups, "RECORDS_LIMIT", 10)
+    for turn in range(3):
+        for number in range(100):
+            store.begin()
+            if turn == 0:
+                store.add_queue(QueueRecord(f"many-{number}"))
+            store.touch_queue(f"many-{number}").total("turns")
+            store.commit()
+            if number % 7 == 0:
+                store.flush()
+                store.begin()
+                store.touch_queue(f"many-{number}").total("turns")
+                store.rollback()
+    assert len(store._book.records) <= 10 + 7
+    for number in range(100):
+        record = store.queue(f"many-{number}")
+        assert record is not None and record.totals == {"turns": 3}
 
 
 def test_a_rollback_after_sqlite_has_rolled_back_by_itself_is_no_error(store: SqliteStore) -> None:

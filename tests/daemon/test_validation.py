@@ -16,6 +16,7 @@ from postroom_common.errors import ConfigurationError
 from postroom_daemon.config import load
 from postroom_daemon.validation_rules import MessageRules
 from postroom_daemon.validation_schema import JsonSchema, Pattern
+from postroom_daemon.validation_work import Work
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]
@@ -165,6 +166,96 @@ def test_a_schema_that_cannot_be_used_is_refused_with_the_reason(
     file.write_text(json.dumps({"queues": [{"name": "q", "policy": {"validation": {"schema": schema}}}]}))
     with pytest.raises(ConfigurationError, match=r"queues\[0\].policy.validation.schema"):
         load(tmp_path, file, {}, {})
+
+
+def doubling(keyword: str, times: int) -> dict[str, Any]:
+    """A small schema that is a large one once its references are written out."""
+    places = {f"a{n}": {keyword: [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(times)}
+    return {"$defs": places | {f"a{times}": {"type": "null"}}, "$ref": "#/$defs/a0"}
+
+
+@pytest.mark.parametrize("keyword", ["allOf", "anyOf", "oneOf"])
+def test_a_schema_whose_references_multiply_is_refused_before_it_is_made_ready(keyword: str) -> None:
+    with pytest.raises(ValueError, match="let it refer to fewer"):
+        JsonSchema(doubling(keyword, 60))
+    back = doubling(keyword, 60) | {"properties": {"more": {"$ref": "#"}}}
+    with pytest.raises(ValueError, match="let it refer to fewer"):
+        JsonSchema(back)
+    assert len(JsonSchema(doubling(keyword, 5)).problems(1)) > 0
+
+
+_EITHER = {"anyOf": [{"items": {"type": "string"}}, {"items": {"type": "null"}}]}
+_TREE = {
+    "$defs": {
+        name: {
+            "type": "object",
+            "required": [name],
+            "properties": {"a": {"$ref": "#"}, "b": {"items": {"$ref": "#"}}},
+        }
+        for name in ("x", "y")
+    },
+    "oneOf": [{"type": "integer"}, {"$ref": "#/$defs/x"}, {"$ref": "#/$defs/y"}],
+}
+
+
+def nested(levels: int, leaf: Any) -> Any:
+    for _ in range(levels):
+        leaf = {"x": 1, "a": leaf}
+    return leaf
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "fails"),
+    [
+        (_EITHER, ["a"] * 100_000, [*["a"] * 100_000, 1]),
+        (_TREE, nested(50, 1), nested(50, "leaf")),
+        ({"items": {"anyOf": [{"const": n} for n in range(200)]}}, [7] * 3000, [777] * 3000),
+        ({"not": {"not": {"oneOf": [{"items": {"const": n}} for n in range(50)]}}}, [7] * 3000, [777] * 3000),
+    ],
+)
+def test_where_a_body_has_very_many_faults_in_alternatives_it_is_only_said_that_it_does_not_fit(
+    schema: dict[str, Any], fits: Any, fails: Any
+) -> None:
+    """To tell them took minutes, and gigabytes."""
+    ready = JsonSchema(schema)
+    assert ready.problems(fits) == []
+    assert ready.problems(fails) == [
+        "does not fit the schema, whose alternatives are too many for so large a body to tell where"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "where"),
+    [
+        (_EITHER, ["a", 1], "anyOf"),
+        ({"properties": {"n": {"oneOf": [{"type": "null"}, {"type": "integer"}]}}}, {"n": "x"}, "/n: "),
+        (_TREE, nested(2, "leaf"), "oneOf"),
+        (
+            {"$defs": {"n": {"$anchor": "number", "type": "integer"}}, "anyOf": [{"items": {"$ref": "#number"}}]},
+            ["x"],
+            "anyOf",
+        ),
+    ],
+)
+def test_faults_in_alternatives_are_told_where_they_are_few(schema: dict[str, Any], body: Any, where: str) -> None:
+    (told,) = JsonSchema(schema).problems(body)
+    assert where in told
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "looks"),
+    [
+        ({"properties": {"a": {"type": "null"}}, "additionalProperties": {}}, {"a": 1, "b": 2}, 4),
+        ({"prefixItems": [{}, {}], "items": {}, "contains": {}}, [1, 2, 3], 9),
+        ({"patternProperties": {"^a": {}}, "propertyNames": {}}, {"a": 1}, 3),
+        ({"if": {}, "then": {}, "else": {}, "not": {}, "dependentSchemas": {"a": {}}}, 1, 6),
+        ({"$ref": "#/$defs/a~1b", "$defs": {"a/b": {"allOf": [{}, True, {"$ref": "#/$defs/none"}]}}}, 1, 4),
+        ({"items": [{}, {}], "$id": "urn:x", "not": {"$ref": "urn:x#/items/1"}}, [1], 4),
+    ],
+)
+def test_looks_are_counted_as_the_keywords_say(schema: dict[str, Any], body: Any, looks: int) -> None:
+    work = Work(schema)
+    assert work.exceeds(body, looks - 1) and not work.exceeds(body, looks)
 
 
 def test_older_dialects_are_known_by_their_names() -> None:

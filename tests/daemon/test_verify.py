@@ -17,7 +17,10 @@ from postroom_daemon.cli import main
 from postroom_daemon.verify import RULES, Finding, Kind, NotVerified, Report, Verification, table
 from tests.conformance.bench import Bench
 from tests.daemon.cpp_database import CppDatabase
-from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt, message_removed, payload_gone, payload_of, store_gone
+from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt
+from tests.daemon.hurt_files import payload_gone, payload_of, store_gone
+from tests.daemon.hurt_store import message_removed
+from tests.daemon.test_import import more_work
 from tests.daemon.test_state import work
 from tests.daemon.used import files_below, stop, take, use
 
@@ -54,6 +57,7 @@ def test_a_sound_root_has_no_fault_at_any_moment_of_its_life(
     bench, random = make_bench(store, segment_bytes=3000).open(), Random(seed)
     for _ in range(80):
         work(bench, random)
+        more_work(bench, random)
         if random.random() < 0.05:
             bench.store.checkpoint()
         if random.random() < 0.05:
@@ -208,9 +212,9 @@ def test_the_command_says_that_a_root_is_sound(make_bench: Callable[..., Bench])
     use(bench)
     done = command(bench, "verify")
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "sound: nothing was found"), done.output
-    assert "11 messages in 2 queues" in done.stdout
+    assert "12 messages in 3 queues" in done.stdout
     shown = json.loads(command(bench, "verify", "--json", "--deep").stdout)
-    assert shown["ok"] and shown["messages"] == 11 and shown["findings"] == [] and shown["asOfEvent"] > 20
+    assert shown["ok"] and shown["messages"] == 12 and shown["findings"] == [] and shown["asOfEvent"] > 20
 
 
 def test_the_command_has_a_line_for_each_finding_and_exits_with_3(make_bench: Callable[..., Bench]) -> None:

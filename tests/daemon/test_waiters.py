@@ -6,6 +6,7 @@ from postroom_common.codec import Request
 from postroom_daemon.access import Principal
 from postroom_daemon.calls import Call
 from postroom_daemon.waiters import Waiters
+from tests.conformance.bench import Bench
 
 
 def call(queue: str = "q", until: int = 100) -> Call:
@@ -62,3 +63,14 @@ def test_waits_that_were_served_before_their_end_leave_nothing_behind() -> None:
     assert len(waiters._ends) < 100
     assert waiters.next_end() == 10**5 and waiters.on("q") == [steady]
     assert waiters.over(10**7) == [steady]
+
+
+def test_who_waits_by_a_name_of_dead_letters_gets_those_to_which_a_policy_gives_it(bench: Bench) -> None:
+    key = bench.publish()
+    lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
+    bench.do("nack", messageKey=key, leaseId=lease, requeue=False)
+    bench.do("set_policy", queue="other", policy={"dlq": {"queue": "graves"}})
+    waiting = bench.make("consume_next", queue="graves", waitMs=60_000)
+    bench.run(waiting)
+    bench.do("set_policy", queue="q", policy={"dlq": {"queue": "graves"}})
+    assert waiting.data["message"]["messageKey"] == key

@@ -21,6 +21,7 @@ class Used(NamedTuple):
     leased: str
     dead: str
     ended: list[str]
+    once: str = ""
 
 
 def use(bench: Bench) -> Used:
@@ -35,12 +36,20 @@ def use(bench: Bench) -> Used:
     bench.do("pause", queue="other", operation="publish")
     ended = bench.publish("work", "gone", priority=9)
     bench.do("ack", **take(bench))
+    bench.do("set_policy", queue="once", policy={"deduplication": {"mode": "window", "windowSec": 10**6}})
+    bench.publish("once", deduplicationKey="told")
+    bench.do("ack", **take(bench, "once"))
+    bench.do("set_policy", queue="once", policy={"deduplication": {"mode": "while-present"}})
+    once = bench.publish("once", deduplicationKey="there")
+    bench.do("set_schedule", name="yearly", queue="once", cron="0 0 1 1 *")
+    for draining in (True, False):
+        bench.do("drain", draining=draining)
     stop(bench)
-    return Used([*ready, other], delayed, leased, dead, [acked, ended])
+    return Used([*ready, other], delayed, leased, dead, [acked, ended], once)
 
 
-def take(bench: Bench) -> dict[str, str]:
-    lease = bench.do("consume_next", queue="work")["lease"]
+def take(bench: Bench, queue: str = "work") -> dict[str, str]:
+    lease = bench.do("consume_next", queue=queue)["lease"]
     return {name: lease[name] for name in ("messageKey", "leaseId")}
 
 

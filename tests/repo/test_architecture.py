@@ -36,7 +36,7 @@ CLOSED_DOORS = {
 #: Rooms that do no I/O and have no clock of their own.
 PURE_ROOMS = (
     "engine", "verbs", "fold", "lifecycle", "records", "replies", "policies", "fields", "context", "admission", "rates",
-    "deduplication", "validation", "validation_rules", "validation_schema", "in_flight",
+    "deduplication", "validation", "validation_rules", "validation_schema", "validation_work", "in_flight",
 )  # fmt: skip
 IO_MODULES = {
     "asyncio", "ctypes", "datetime", "fcntl", "glob", "io", "mmap", "os", "pathlib", "select", "selectors", "shutil",

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import tomllib
 
 import click
 import pytest
 
 from postroom_client._cli_options import SUBCOMMANDS, parse
+from postroom_client._cli_words import FILTER_KEYS
 from postroom_common.events import EventType
 from postroom_common.protocol import ALIASES, FIELDS, Command, ErrorCode, ReasonCode
 from postroom_daemon.cli import main as postroomd
 from postroom_daemon.config import SETTINGS
+from postroom_daemon.filters import KEYS
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +86,21 @@ def test_the_client_s_commands_and_options_are_documented(documents, words, caps
     for spellings in options:
         if spellings != ["--help"]:
             assert any(name in documents["client.md"] for name in spellings), f"not documented: {spellings}"
+
+
+def test_the_readme_names_what_the_daemon_needs_wherever_it_tells_how_to_get_it(root):
+    needed = tomllib.loads((root / "packages/daemon/pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
+    readme = (root / "README.md").read_text("utf-8")
+    places = [readme.partition("It needs ")[2].partition(".")[0], readme.partition("pip download")[2].partition("#")[0]]
+    for name, bound in (re.fullmatch(r"([\w-]+)>=([\d.]+)", one.partition(",")[0]).groups() for one in needed):
+        if not name.startswith("postroom-"):
+            assert_said(places[0], [name])
+            assert re.search(rf"(?<![\w-]){name}(?:>={bound}')?(?![\w-])", places[1]), f"not downloaded: {name}"
+
+
+def test_the_client_s_help_and_the_protocol_name_every_key_of_a_filter(documents):
+    assert sorted(FILTER_KEYS) == sorted(KEYS)
+    assert_said(documents["protocol.md"].partition("### Filters")[2].partition("## 6")[0], [f"`{key}`" for key in KEYS])
 
 
 def test_links_between_documents_lead_somewhere(root):

@@ -26,9 +26,10 @@ class Message:
     due: int
     state: str = "ready"
     attempt: int = 0
-    lease: str = ""
+    lease: str = ""  # of one in flight, or of a dead letter that is leased
     consumer: str = ""
     until: int = 0
+    phase: str = ""
 
 
 class Ledger:
@@ -61,6 +62,8 @@ def audit(events: list[Event]) -> Ledger:
     for event in events:
         rule = _RULES.get(event["type"])
         if rule:
+            message = ledger.messages.get(event["key"])
+            assert message is None or event["queue"] == message.queue, f"it is in {message.queue}: {event}"
             rule(event, ledger)
             ledger.totals[event["queue"], event["type"]] += 1
     return ledger
@@ -119,28 +122,31 @@ def _published(event: Event, ledger: Ledger) -> None:
 
 def _leased(event: Event, ledger: Ledger) -> None:
     message = ledger.messages[event["key"]]
-    dead = message.state == "dead"  # a lease on a dead letter is no attempt, and it stays dead
     assert message.state in ("ready", "delayed", "dead"), (
         f"{event['key']} is leased while it is {message.state}: {event}"
     )
-    assert message.due <= event["engineMs"], f"leased {message.due - event['engineMs']} ms before it was due: {event}"
-    assert message.target in ("", event["consumer"]), event
-    expected = event["attempt"] if event["req"] in ledger.imported else message.attempt + 1
-    expected = message.attempt if dead else expected
-    assert event["attempt"] == expected and (dead or expected > message.attempt), (
-        f"after attempt {message.attempt}: {event}"
-    )
+    if message.state == "dead":  # that is no attempt, and it stays dead
+        assert not message.lease, f"a dead letter is leased under {message.lease}, and again: {event}"
+        assert not message.phase, f"a dead letter is leased that is {message.phase}: {event}"
+        assert event["attempt"] == message.attempt, f"a dead letter has made {message.attempt} attempts: {event}"
+    else:
+        assert message.due <= event["engineMs"], f"leased {message.due - event['engineMs']} ms before it was due"
+        assert message.target in ("", event["consumer"]), event
+        expected = event["attempt"] if event["req"] in ledger.imported else message.attempt + 1
+        assert event["attempt"] == expected > message.attempt, f"after attempt {message.attempt}: {event}"
+        message.state, message.attempt = "inflight", event["attempt"]
     assert event["untilEngineMs"] > event["engineMs"], event
     assert event["lease"] not in ledger.leases, f"lease {event['lease']} is given twice"
     ledger.leases[event["lease"]] = event
-    message.state, message.attempt, message.lease = "dead" if dead else "inflight", event["attempt"], event["lease"]
-    message.consumer, message.until = event["consumer"], event["untilEngineMs"]
+    message.lease, message.consumer, message.until = event["lease"], event["consumer"], event["untilEngineMs"]
 
 
-def _held(event: Event, ledger: Ledger) -> Message:
-    """The message of an event that ends or extends a lease: only its holder can have done it, and only in time."""
+def _held(event: Event, ledger: Ledger, *states: str) -> Message:
+    """The message, in one of ``states``, of an event that ends or extends a lease: only its holder can have done it,
+    and only in time."""
     message = ledger.messages[event["key"]]
-    assert message.state in ("inflight", "dead"), f"{event['type']} of {event['key']} while it is {message.state}"
+    assert message.state in states, f"{event['type']} of {event['key']} while it is {message.state}"
+    assert message.lease, f"{event['type']} of {event['key']}, which is not leased"
     assert event["lease"] == message.lease, f"{event['type']} under {event['lease']}, held under {message.lease}"
     if event["req"] in ledger.asked:
         assert event["engineMs"] < message.until, f"a late holder was heard: {event}"
@@ -150,50 +156,62 @@ def _held(event: Event, ledger: Ledger) -> Message:
 
 
 def _extended(event: Event, ledger: Ledger) -> None:
-    _held(event, ledger).until = event["untilEngineMs"]
+    message = _held(event, ledger, "inflight", "dead")
+    assert event["req"] in ledger.asked, f"extended unasked: {event}"
+    message.until = event["untilEngineMs"]
 
 
 def _acked(event: Event, ledger: Ledger) -> None:
-    message = _held(event, ledger)
-    assert event["req"] in ledger.asked
-    message.state = "gone"
+    message = _held(event, ledger, "inflight", "dead")
+    assert event["req"] in ledger.asked, f"acknowledged unasked: {event}"
+    message.state, message.lease = "gone", ""
 
 
 def _released(event: Event, ledger: Ledger) -> None:
-    message = _held(event, ledger)
+    message = _held(event, ledger, "inflight", "dead")
+    message.lease = ""
     if message.state == "dead":
-        message.lease = ""
+        assert event.get("state") == "dead", f"a dead letter came to life: {event}"
+        assert event["attempt"] == message.attempt, f"a dead letter has made {message.attempt} attempts: {event}"
         return
-    assert event["attempt"] == message.attempt - 1
+    assert "state" not in event, f"given back among the dead: {event}"
+    assert event["req"] in ledger.asked or event["req"] in ledger.imported, f"given back unasked: {event}"
+    assert event["attempt"] == message.attempt - 1, f"after attempt {message.attempt}: {event}"
     message.state, message.attempt, message.due = "ready", event["attempt"], 0
 
 
 def _retried(event: Event, ledger: Ledger) -> None:
-    message = _held(event, ledger)
+    message = _held(event, ledger, "inflight")
     assert event["dueEngineMs"] >= event["engineMs"]
-    message.state, message.due = "delayed", event["dueEngineMs"]
+    message.state, message.due, message.lease = "delayed", event["dueEngineMs"], ""
 
 
 def _died(event: Event, ledger: Ledger) -> None:
     message = _ended(event, ledger)
-    message.state, message.lease = "dead", ""
+    assert message.state != "dead", f"it was dead: {event}"
+    message.state, message.lease, message.phase = "dead", "", event.get("phase", "")
 
 
 def _dropped(event: Event, ledger: Ledger) -> None:
-    _ended(event, ledger).state = "gone"
+    message = _ended(event, ledger)
+    message.state, message.lease = "gone", ""
 
 
 def _ended(event: Event, ledger: Ledger) -> Message:
     """The message of an event that ends it: a delivery's, or one that ends for another reason."""
     if "lease" in event:
-        return _held(event, ledger)
+        return _held(event, ledger, "inflight")
     message, reason = ledger.messages[event["key"]], event["failure"]["reasonCode"]
-    if reason == "PURGED":
-        assert message.state in ("ready", "delayed", "held", "dead"), f"{event} while it is {message.state}"
+    assert not message.lease, f"{event['type']} of {event['key']}, which is leased: {event}"
+    if message.state == "dead":
+        assert reason in ("PURGED", "QUEUE_FULL"), f"{event} while it is dead"
+        assert not message.phase or event["req"] in ledger.asked, f"{message.phase}, and dropped unasked: {event}"
+    elif reason == "PURGED":
+        assert message.state in ("ready", "delayed", "held"), f"{event} while it is {message.state}"
         assert event["req"] in ledger.asked, f"purged unasked: {event}"
-        return message
-    assert reason in UNDELIVERED, event
-    assert message.state in ("ready", "delayed"), f"{event['type']} of {event['key']} while it is {message.state}"
+    else:
+        assert reason in UNDELIVERED, event
+        assert message.state in ("ready", "delayed"), f"{event['type']} of {event['key']} while it is {message.state}"
     return message
 
 
@@ -219,8 +237,16 @@ def _moved(event: Event, ledger: Ledger) -> None:
 
 def _reprocessed(event: Event, ledger: Ledger) -> None:
     message = ledger.messages[event["key"]]
-    assert message.state == "dead", event
-    message.state, message.attempt, message.due = "ready", 0, 0
+    assert message.state == "dead", f"{event['key']} is brought back while it is {message.state}"
+    assert not message.lease, f"{event['key']} is brought back while it is leased: {event}"
+    message.queue = event.get("to", message.queue)
+    message.state, message.attempt, message.due, message.phase = "ready", 0, 0, ""
+
+
+def _set_apart(event: Event, ledger: Ledger) -> None:
+    message = ledger.messages[event["key"]]
+    assert message.state == "dead", f"{event['key']} is set apart while it is {message.state}"
+    message.phase = event["phase"]
 
 
 _RULES = {
@@ -236,4 +262,5 @@ _RULES = {
     "unheld": _let_go,
     "moved": _moved,
     "reprocessed": _reprocessed,
+    "quarantined": _set_apart,
 }

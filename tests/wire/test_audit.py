@@ -67,3 +67,69 @@ def test_a_message_that_is_published_twice_is_found() -> None:
 def test_a_message_that_comes_back_after_its_ack_is_found() -> None:
     with pytest.raises(AssertionError, match="leased while it is gone"):
         audit([*story(), event("leased", 6, 60, lease="l3", consumer="c", untilEngineMs=90, attempt=3)])
+
+
+# --- dead letters that are leased ---------------------------------------------------------------------------------
+
+
+def letters() -> list[Event]:
+    """Published, leased, dead; its letter leased, kept for longer, its lease over, leased again, acknowledged."""
+    return [
+        event("published", 1, 0, message={"parts": [{"text": "x"}]}),
+        event("leased", 2, 10, lease="l1", consumer="c", untilEngineMs=20, attempt=1),
+        event("died", 3, 15, lease="l1", failure={"reasonCode": "REJECTED"}),
+        event("leased", 4, 30, lease="l2", consumer="m", untilEngineMs=50, attempt=1),
+        event("lease_extended", 5, 40, lease="l2", untilEngineMs=60),
+        event("released", 6, 60, by=False, lease="l2", attempt=1, state="dead"),
+        event("leased", 7, 70, lease="l3", consumer="m", untilEngineMs=90, attempt=1),
+        event("acked", 8, 80, lease="l3", heldMs=10),
+    ]
+
+
+def test_a_sound_journal_of_leased_dead_letters_passes() -> None:
+    assert audit(letters()).counts("q") == {}
+    assert audit(letters()[:4]).counts("q") == {"dead": 1}
+
+
+@pytest.mark.parametrize(
+    ("index", "change", "said"),
+    [
+        (3, {"attempt": 2}, "has made 1 attempts"),
+        (4, {"lease": "l1"}, "held under l2"),
+        (4, {"type": "retried", "dueEngineMs": 90}, "retried of k while it is dead"),
+        (4, {"type": "died", "failure": {"reasonCode": "RETRY_LIMIT"}}, "died of k while it is dead"),
+        (4, {"type": "dropped", "failure": {"reasonCode": "REJECTED"}}, "dropped of k while it is dead"),
+        (4, {"type": "reprocessed"}, "brought back while it is leased"),
+        (4, {"type": "leased", "lease": "l9", "consumer": "n", "attempt": 1}, "and again"),
+        (4, {"by": None}, "too early"),
+        (5, {"state": "ready"}, "came to life"),
+        (5, {"attempt": 0}, "has made 1 attempts"),
+        (5, {"engineMs": 59}, "too early"),
+        (5, {"by": BY | {"digest": "d6"}}, "late holder"),
+        (6, {"type": "lease_extended", "lease": "l2"}, "is not leased"),
+        (6, {"type": "quarantined", "phase": "quarantined"}, "is not leased"),
+        (7, {"by": None}, "too early"),
+        (7, {"engineMs": 90, "by": None}, "acknowledged unasked"),
+        (7, {"queue": "q.dlq"}, "it is in q"),
+    ],
+)
+def test_a_broken_promise_about_a_leased_dead_letter_is_found(index: int, change: dict[str, Any], said: str) -> None:
+    events = letters()
+    events[index] = {name: value for name, value in (events[index] | change).items() if value is not None}
+    with pytest.raises(AssertionError, match=said):
+        audit(events)
+
+
+@pytest.mark.parametrize("reason", ["PURGED", "QUEUE_FULL"])
+def test_a_leased_dead_letter_does_not_give_way(reason: str) -> None:
+    drop = event("dropped", 5, 40, failure={"reasonCode": reason})
+    with pytest.raises(AssertionError, match="which is leased"):
+        audit([*letters()[:4], drop])
+    audit([*letters()[:3], drop | {"id": 4, "req": 4, "grp": 4}])
+
+
+def test_a_letter_that_is_set_apart_is_not_leased() -> None:
+    apart = event("quarantined", 4, 20, phase="quarantined")
+    leased = event("leased", 5, 30, lease="l2", consumer="m", untilEngineMs=50, attempt=1)
+    with pytest.raises(AssertionError, match="that is quarantined"):
+        audit([*letters()[:3], apart, leased])

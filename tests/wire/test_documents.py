@@ -199,7 +199,9 @@ def bring_about_what_operators_ask_for(daemon: Daemon) -> None:
     daemon.ask("reprocess_dlq", messageKey=key)
     daemon.wait(lambda: {"schedule_fired", "claims_ended"} <= written(daemon), "a run, and the end of a claim")
     daemon.ask("delete_schedule", name="tick")
-    for draining in (True, False):
+    claim = {"name": "claim:operated\0" + "0" * 32, "value": {"key": key, "untilEngineMs": 1}}
+    daemon.ask("import_state", engineMs=0, wallMs=2**50, facts=[claim])
+    for draining in (True, False, False):
         daemon.ask("drain", draining=draining)
 
 

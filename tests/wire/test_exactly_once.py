@@ -71,6 +71,47 @@ def test_a_repeat_gets_the_first_answer_and_changes_nothing(daemon: Daemon, comm
     assert [e["type"] for e in daemon.events()[count:]] == ["clock_marked"] * 3, "a repeat was executed after a restart"
 
 
+def takes_keys_once(daemon: Daemon) -> None:
+    """A queue that takes a key once, as long as its message is there."""
+    daemon.ask("set_policy", queue="q", policy={"deduplication": {"mode": "while-present"}})
+
+
+def test_a_duplicate_is_one_also_for_the_next_daemon_when_the_key_is_free_again(daemon: Daemon) -> None:
+    takes_keys_once(daemon)
+    first = daemon.ask("publish", queue="q", deduplicationKey="k")
+    sent = daemon.send("publish", {"queue": "q", "deduplicationKey": "k"})
+    told = daemon.answer(sent)
+    assert told["data"] == first | {"duplicate": True}
+    daemon.settle("ack", daemon.consume("q"))
+    daemon.restart(kill=True)
+    assert daemon.again(sent) == told
+    assert daemon.counts("q") == {}
+    assert "duplicate" not in daemon.ask("publish", queue="q", deduplicationKey="k")  # another request is taken
+    daemon.restart(kill=True)
+    assert daemon.again(sent) == told
+    assert daemon.counts("q") == {"ready": 1}
+
+
+@pytest.mark.parametrize("keys", [["old", "old"], ["old", "new", "old", "new"], ["new", "old", "bad"]])
+@on_every_store
+def test_a_batch_with_duplicates_is_answered_as_before_by_the_next_daemon(daemon: Daemon, keys: list[str]) -> None:
+    takes_keys_once(daemon)
+    daemon.ask("publish", queue="q", deduplicationKey="old")
+    messages = [{"deduplicationKey": key, **({"ttlMs": -1} if key == "bad" else {})} for key in keys]
+    sent = daemon.send("publish_batch", {"queue": "q", "messages": messages})
+    told = daemon.answer(sent)
+    assert sum(one.get("duplicate", False) for one in told["data"]["results"]) == sum(
+        key in keys[:place] or key == "old" for place, key in enumerate(keys)
+    )
+    while daemon.counts("q"):
+        daemon.settle("ack", daemon.consume("q"))
+    events = len(daemon.events("published"))
+    for _ in range(2):
+        daemon.restart(kill=True)
+        assert daemon.again(sent) == told
+    assert daemon.counts("q") == {} and len(daemon.events("published")) == events
+
+
 @on_every_store
 def test_a_request_whose_answer_was_lost_with_the_daemon_is_answered_by_the_next_one(daemon: Daemon) -> None:
     sent = daemon.send("publish", {"queue": "q", "message": "x"})

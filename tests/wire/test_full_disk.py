@@ -107,3 +107,24 @@ def test_all_but_publishing_goes_on_at_zero_bytes_and_publishing_when_there_is_s
     wait_until(publishes(daemon), "a publish is taken again")
     wait_until(lambda: reserve.stat().st_size == RESERVE_BYTES, "the reserve is whole again")
     daemon.stop()
+
+
+@on_every_store
+def test_a_disk_that_is_full_is_emptied_by_batches(disk: Disk, make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon()
+    daemon.environment.setdefault("POSTROOM_STORAGE_MIN_FREE_BYTES", str(MIN_FREE_BYTES))
+    daemon.start()
+    for _ in range(10):
+        daemon.ask("publish_batch", queue="q", messages=[{"message": "x"}] * 100)
+    leases = [message["lease"] for message in daemon.ask("consume_next", queue="q", max=1000)["messages"]]
+    assert len(leases) == 1000
+    disk.fill(daemon)
+    wait_until(disk.free_bytes, "the daemon has made room for requests")
+    items = [{"messageKey": lease["messageKey"], "leaseId": lease["leaseId"]} for lease in leases]
+    assert daemon.ask("ack_batch", items=items)["results"] == [{}] * 1000
+    assert daemon.counts("q") == {}
+    daemon.restart(kill=True)
+    assert daemon.counts("q") == {}
+    disk.empty(daemon)
+    wait_until(publishes(daemon), "a publish is taken again")
+    daemon.stop()

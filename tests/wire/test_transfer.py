@@ -77,6 +77,56 @@ def test_a_file_that_is_not_whole_changes_nothing(make_daemon: MakeDaemon, cut: 
     assert not (other.root / "journal").exists()
 
 
+def test_keys_that_were_used_and_schedules_go_along_and_the_drain_with_the_whole_root(
+    make_daemon: MakeDaemon,
+) -> None:
+    source, target, part = make_daemon().start(), make_daemon().start(), make_daemon()
+    source.ask("set_policy", queue="once", policy={"deduplication": {"mode": "window", "windowSec": 3600}})
+    first = source.ask("publish", queue="once", deduplicationKey="k")
+    source.settle("ack", source.consume("once"))
+    source.publish("other")
+    for queue in ("once", "other"):
+        source.ask("set_schedule", name=queue, queue=queue, cron="0 5 * * *")
+    source.ask("drain", draining=True)
+    done = target.tool("import", data=source.tool("export").stdout)
+    assert b"4 schedules, deduplication keys" in done.stdout and b"--no-draining" in done.stdout, done.stderr
+    assert target.ask("list_schedules")["schedules"] == source.ask("list_schedules")["schedules"]
+    assert target.refusal("publish", queue="once") == "ERR_DRAINING"
+    target.ask("drain", draining=False)
+    target.restart(kill=True)
+    assert target.ask("publish", queue="once", deduplicationKey="k") == first | {"duplicate": True}
+    done = part.tool("import", "--json", data=source.tool("export", "--queue", "once").stdout)
+    assert json.loads(done.stdout)["facts"] == 2, done.stderr
+    part.start()
+    assert [one["name"] for one in part.ask("list_schedules")["schedules"]] == ["once"]
+    assert part.ask("publish", queue="once", deduplicationKey="k") == first | {"duplicate": True}
+
+
+def test_an_export_of_before_there_were_facts_is_imported(make_daemon: MakeDaemon) -> None:
+    source, target = make_daemon().start(), make_daemon()
+    source.publish("q", "old")
+    source.ask("set_schedule", name="s", queue="q", cron="0 5 * * *")
+    older = [line for line in lines(source.tool("export").stdout) if line["kind"] != "fact"]
+    older[0] |= {"format": 1}
+    done = target.tool("import", data=sealed(older))
+    assert done.stdout == b"1 messages and 1 queues imported; 0 were there already\n", done.stderr
+    newer = [older[0] | {"format": 3}, *older[1:]]
+    assert b"upgrade" in target.tool("import", data=sealed(newer)).stderr
+
+
+def test_one_fact_that_is_none_keeps_all_of_a_file_from_being_imported(make_daemon: MakeDaemon) -> None:
+    source, target = make_daemon().start(), make_daemon().start()
+    source.publish("q", "x")
+    source.ask("set_schedule", name="s", queue="q", cron="0 5 * * *")
+    exported = lines(source.tool("export").stdout)
+    place = next(number for number, line in enumerate(exported) if line["kind"] == "fact")
+    exported[place]["value"]["cron"] = "when it pleases"
+    done = target.tool("import", data=sealed(exported))
+    assert done.returncode == 1 and b"fact 'schedule:s': cron" in done.stderr, done.stderr
+    assert b"nothing was imported" in done.stderr
+    assert target.ask("list_queues")["queues"] == []
+
+
 CHANGES = {
     "a state that there is not": lambda line: line | {"state": "lost"},
     "no key": lambda line: {name: value for name, value in line.items() if name != "key"},

@@ -7,8 +7,19 @@ import os
 import subprocess
 import sys
 import unittest
+from shlex import split as split_words
 
-from postroom_client import __version__, _cli_human, _cli_options, _cli_output, _cli_words, cli
+from postroom_client import (
+    __version__,
+    _cli_again,
+    _cli_human,
+    _cli_options,
+    _cli_output,
+    _cli_payload,
+    _cli_table,
+    _cli_words,
+    cli,
+)
 from support import MailboxTest
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(_cli_options.__file__)))
@@ -179,6 +190,22 @@ class ExitStatus(CommandTest):
         ):
             self.assertIn(text, self.run_json(*arguments)[1]["error"]["message"])
 
+    def test_2_names_the_command_that_may_have_been_meant(self):
+        for arguments, text in (
+            (["publsh", "--queue", "q"], "there is no command 'publsh': did you mean publish? (postroom --help"),
+            (["wrok"], "there is no command 'wrok': did you mean work? (postroom --help"),
+            (["42"], "there is no command '42' (postroom --help"),
+            (["schedule"], "schedule needs list, set or delete (postroom --help"),
+            (["policy"], "policy needs get or set (postroom --help"),
+        ):
+            self.assertIn(text, self.run_json(*arguments)[1]["error"]["message"])
+
+    def test_2_is_an_item_of_a_batch_without_a_message(self):
+        items = '[{"message": 1}, {"mesage": 2}]'
+        for word in (["publish-batch"], ["ack-and-publish", "--message-key", "k"]):
+            status, result = self.run_json(*(word + ["--messages", items]))
+            self.assertEqual((status, result["error"]["message"][:40]), (2, "--messages: item 1 (the first is 0) has "))
+
     def test_3_is_no_daemon_and_says_so_at_once(self):
         status, result = self.run_json("health", "--timeout", "600000")
         self.assertEqual((status, result["error"]["code"]), (3, "DAEMON_NOT_RUNNING"))
@@ -311,8 +338,13 @@ class ACommand(CommandTest):
         status, output, _ = self.run_command("--help")
         self.assertEqual(status, 0)
         self.assertIn("4  nothing to consume", output)
-        for word, _, _ in _cli_options.SUBCOMMANDS:
-            self.assertEqual(self.run_command(*(word.split() + ["--help"]))[0], 0)
+
+    def test_explains_itself_on_a_terminal_of_80_columns(self):
+        words = [word.split() for word, _, _ in _cli_options.SUBCOMMANDS]
+        for word in words + [[], ["work"]]:
+            status, output, _ = self.run_command(*(word + ["--help"]), environment={"COLUMNS": "80"})
+            self.assertEqual(status, 0)
+            self.assertEqual([line for line in output.splitlines() if len(line) > 80], [])
 
     def test_to_a_reader_that_has_gone_ends_quietly(self):
         self.serve()
@@ -352,7 +384,7 @@ class TextForPeople(unittest.TestCase):
         self.assertTrue(lines[3].endswith(u"(in 5 s)"), lines[3])
         self.assertEqual(lines[-1], u"payload      a\x1b[31m\u20ac")
 
-    def test_shows_a_dead_letter_as_a_block_and_the_way_to_the_next_page(self):
+    def test_shows_a_dead_letter_as_a_block(self):
         letter = {"messageKey": "k", "reason": "bad", "reasonCode": "REJECTED", "attempt": 1, "preview": "p"}
         text = _cli_human.describe("list_dlq", {"queue": "a b", "messages": [letter, letter], "next": "7|it's"})
         blocks = text.split(u"\n\n")
@@ -362,9 +394,80 @@ class TextForPeople(unittest.TestCase):
             u"message key  k\ndied         -\nreason       REJECTED: bad\nattempt      1\nconsumer     -\n"
             u"bytes        -\npreview      p",
         )
-        self.assertEqual(blocks[2], u"more: postroom list-dlq --queue 'a b' --after '7|it'\\''s'")
-        text = _cli_human.describe("list_queues", {"queues": [{"queue": "q"}], "next": "q"})
-        self.assertTrue(text.endswith(u"\nmore: postroom queues --after q"), text)
+        self.assertEqual(len(blocks), 2)
+
+    def test_the_command_for_the_next_page_is_the_same_command(self):
+        for arguments, following in (
+            (["list-dlq", "--queue", "a b"], u"7|it's"),
+            (["queues", "--limit", "5"], u"-q"),
+            (["--ipc-root", "/var/lib/my box", "--client-id", "me", "inflight"], u"abc"),
+            (["browse", "--queue=-q", "--full-bodies", "--filter", '{"text": "it\'s \\u202e"}'], u"-_x"),
+        ):
+            options = _cli_options.parse(arguments)
+            payload = _cli_payload.payload_of(options)
+            more = _cli_again.next_page(options, options.word, payload, {"next": following})
+            self.assertTrue(more.startswith(u"\nmore: postroom "), more)
+            words = split_words(str(more[7:]))
+            again = _cli_options.parse(words[1:])
+            self.assertEqual(_cli_payload.payload_of(again), dict(payload, after=str(following)))
+            for name in ("ipc_root", "client_id"):
+                self.assertEqual(getattr(again, name, None), getattr(options, name, None))
+        self.assertEqual(_cli_again.next_page(options, "browse", payload, {"next": ""}), u"")
+
+    def test_a_table_fits_a_terminal_and_what_is_to_be_copied_stays_whole(self):
+        headers = [u"key", u"uid", u"bytes", u"body"]
+        rows = [[u"k" * 30, u"-", u"7", u"b" * 90], [u"short", u"-", u"12", u"\uc218\uc9d1" * 20]]
+        whole = _cli_table.lay_out(headers, rows, None)
+        self.assertIn(u"b" * 90, whole)
+        for width in (60, 40):
+            lines = _cli_table.lay_out(headers, rows, width).split(u"\n")
+            self.assertEqual([line for line in lines if _cli_table.width_of(line) > width], [])
+            self.assertNotIn(u"uid", lines[0])
+            self.assertTrue(any(line.startswith(u"k" * 30) for line in lines), lines)
+            self.assertEqual(len([line for line in lines if line.endswith(u"...")]), 2)
+
+    def test_a_wide_character_takes_two_columns(self):
+        text = _cli_output.table([u"queue", u"ready"], [[u"\uc218\uc9d1", u"1"], [u"abcde", u"2"]])
+        self.assertEqual(text, u"queue  ready\n\uc218\uc9d1       1\nabcde      2")
+
+    def test_shows_a_status_with_what_is_not_zero_beside_each_count(self):
+        reply = {
+            "queue": "q",
+            "metrics": {"ready": 2, "inflight": 1, "delayed": 1, "held": 0, "dlq": 3},
+            "oldestReadyAgeMs": 1500,
+            "oldestLeaseAgeMs": 999,
+            "oldestDeadAgeMs": 7200000,
+            "endingSoon": 1,
+            "overdue": 0,
+            "nextDueEngineMs": 5000,
+            "engineNowMs": 3000,
+            "reasons": {"REJECTED": 3},
+            "paused": {"publish": True, "consume": True},
+            "draining": True,
+            "totals": {"published": 7},
+            "policy": {"retry": {"limit": 5, "jitter": 0}, "ttlSec": 0},
+        }
+        self.assertEqual(
+            _cli_human.describe("status", reply),
+            u"queue         q\npaused        publish, consume\ndraining      no new messages are taken\n"
+            u"ready         2  (oldest 1.5 s)\nin flight     1  (oldest lease 999 ms, 1 ending soon)\n"
+            u"delayed       1  (next in 2 s)\nheld          0\ndead letters  3  (oldest 2 h, REJECTED 3)\n"
+            u"ever          published 7\n\npolicy\n  retry   jitter 0, limit 5\n  ttlSec  0",
+        )
+
+    def test_shows_what_a_consumed_dead_letter_died_of(self):
+        failure = {"reasonCode": "REJECTED", "reasonMessage": "bad", "failedAtMs": 0}
+        for more, shown in ((failure, True), (None, False)):
+            text = _cli_human.describe("consume_next", {"message": dict(MESSAGE, failure=more)})
+            self.assertEqual(u", of REJECTED: bad\n" in text, shown, text)
+
+    def test_shows_of_a_dead_letter_what_is_out_of_the_ordinary(self):
+        letter = {"queue": "q", "messageKey": "k", "consumerId": "", "quarantined": True, "preview": "p"}
+        letter["originalMessage"] = {"payload": "whole"}
+        text = _cli_human.describe("list_dlq", {"queue": "q.dlq", "messages": [letter]})
+        lines = [u" ".join(line.split()) for line in text.splitlines()]
+        self.assertEqual(lines[:2] + lines[5:6], [u"queue q", u"message key k", u"consumer -"])
+        self.assertEqual(lines[7:], [u"quarantined only reprocess --message-key brings it back", u"payload whole"])
 
     def test_shows_what_is_paused(self):
         for command, consume, publish, text in (
@@ -423,7 +526,8 @@ class TextForPeople(unittest.TestCase):
             self.assertEqual(_cli_words.in_our_words(wire), ours)
 
     def test_explains_every_option_in_those_words(self):
-        for text in _cli_words.HELP.values():
+        for text in list(_cli_words.HELP.values()) + list(_cli_words.HELP_OF.values()):
+            text = text.partition("; its keys: ")[0]  # which have no options
             self.assertEqual(_cli_words.in_our_words(text), text)
         text = "filter.colour is unknown; known are minAttempt, consumerId"
         self.assertEqual(_cli_words.in_our_words(text), text)

@@ -182,6 +182,17 @@ class AMessageInAWithStatement(WorkTest):
         self.assertEqual(len(long_reason), 500)
         self.assertEqual((code, reason), ("REJECTED", "of no use"))
 
+    def test_that_was_dead_before_does_not_come_again_at_once(self):
+        self.publish("bad")
+        self.client.nack(self.client.consume_next(self.queue))
+        for error in (Reject("of no use"), Retry("later")):
+            with self.client.consume(self.queue + ".dlq", visibility_timeout_sec=0.3) as letter:
+                self.assertEqual((letter.payload, letter.failure["reasonCode"]), ("bad", "REJECTED"))
+                raise error
+            self.assertIsNone(self.client.consume_next(self.queue + ".dlq"))
+            wait_until(lambda: letter.lease_until < time.time() * 1000, "its lease is over")
+        self.assertEqual(self.counts(), {"dlq": 1})
+
     def test_waits_for_as_long_as_the_body_asks(self):
         self.publish("busy")
         with self.client.consume(self.queue, requeue=False):
@@ -245,6 +256,21 @@ class AWorker(WorkTest):
 
         self.assertEqual(self.client.worker(self.queue, handle, until_empty=True), 3)
         self.assertEqual(self.counts(), {"dlq": 1, "delayed": 1})
+
+    def test_of_dead_letters_goes_on_behind_those_that_fail_again(self):
+        self.publish("worst", "bad", "mended")
+        self.client.nack_batch(self.client.consume_next(self.queue, max=3))
+        seen = []
+
+        def handle(delivery):
+            seen.append(delivery.payload)
+            if delivery.payload == "worst":
+                raise Reject("never")
+            if delivery.payload == "bad":
+                raise ValueError("still")
+
+        self.assertEqual(self.client.worker(self.queue + ".dlq", handle, until_empty=True), 3)
+        self.assertEqual((seen, self.counts()), (["worst", "bad", "mended"], {"dlq": 2}))
 
     def test_ends_after_so_many(self):
         self.publish("a", "b", "c")
@@ -428,6 +454,15 @@ class ARequest(WorkTest):
         self.assertEqual((policy["ttlAction"], policy["dlq"]["enabled"]), ("drop", False))
         self.assertGreaterEqual(policy["expireAfterIdleSec"], 300)
 
+    def test_sees_that_its_queue_is_there_also_when_it_is_used_all_the_time(self):
+        self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=0.1)
+        (mine,) = self.client._replies._idle
+        self.client.delete_queue(mine.name)
+        for _ in range(2):  # two minutes pass between one request and the next
+            mine._made_at -= 120
+            self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=0.1)
+        self.assertTrue(self.client.status(mine.name)["exists"])
+
     def test_that_nobody_waits_for_gets_no_reply(self):
         self.publish("no request")
         self.client.publish(self.queue, "gone", reply_to="reply.nobody." + uuid.uuid4().hex)
@@ -511,6 +546,15 @@ class AProgramForEachMessage(WorkTest):
         self.assertEqual(json.loads(facts[b"POSTROOM_ATTRIBUTES"].decode("utf-8")), headers["attributes"])
         self.assertEqual(facts[b"POSTROOM_TYPE"].decode("utf-8"), headers["type"])
         self.assertEqual((facts[b"POSTROOM_REPLY_TO"], facts[b"POSTROOM_CONTENT_TYPE"]), (b"r", b"x/y"))
+
+    def test_gets_of_a_dead_letter_what_it_died_of(self):
+        self.publish("mended")
+        self.client.nack(self.client.consume_next(self.queue), reason=u"caf\u00e9")
+        self.queue += ".dlq"
+        self.assertEqual(self.work()[0], 0)
+        facts = dict(line.split(b"=", 1) for line in self.file("env").splitlines())
+        self.assertEqual(facts[b"POSTROOM_REASON_CODE"], b"REJECTED")
+        self.assertEqual(facts[b"POSTROOM_REASON"], u"caf\u00e9".encode("utf-8"))
 
     def test_decides_by_its_exit_status(self):
         self.publish("reject this", "fail with this", "fine")

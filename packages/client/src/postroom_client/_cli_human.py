@@ -1,7 +1,9 @@
 """A function for each reply: data to the text that people read."""
 
 from ._cli_inspection import DESCRIBERS
-from ._cli_output import cell, duration, flatten, moment, pairs, quote, table
+from ._cli_letters import describe_address, describe_count
+from ._cli_output import cell, duration, flatten, moment, pairs, quote, short_duration, table
+from ._cli_table import terminal_width, width_of, wrap
 from ._cli_vitals import describe_health, describe_metrics
 from ._codec import Binary, decode_body
 
@@ -45,13 +47,23 @@ def _describe_consume(data):
     for name, label in _OPTIONAL:
         if message.get(name) not in (None, u"", u"{}", {}):
             rows.append((label, cell(message[name])))
+    failure = message.get("failure")
+    if failure:
+        rows.append((u"died", u"%s, of %s" % (moment(failure.get("failedAtMs")), _reason(failure, "reasonMessage"))))
+    return pairs(rows + [(u"payload", _body(message))])
+
+
+def _reason(data, text_name):
+    code, text = cell(data.get("reasonCode")), data.get(text_name)
+    return code + u": " + cell(text) if text else code
+
+
+def _body(message):
     body = decode_body(message)
-    if isinstance(body, Binary):
-        shown = u"".join(u"%02x" % byte for byte in bytearray(body.data[:256]))
-        rows.append((u"payload", u"%d bytes: %s%s" % (len(body), shown, u"..." if len(body) > 256 else u"")))
-    else:
-        rows.append((u"payload", cell(body)))
-    return pairs(rows)
+    if not isinstance(body, Binary):
+        return cell(body)
+    shown = u"".join(u"%02x" % byte for byte in bytearray(body.data[:256]))
+    return u"%d bytes: %s%s" % (len(body), shown, u"..." if len(body) > 256 else u"")
 
 
 _OPTIONAL = (
@@ -111,61 +123,104 @@ def _describe_extend(data):
 
 def _paused(value):
     on = [name for name in ("publish", "consume") if (value or {}).get(name)]
-    return u", ".join(u"%s" % name for name in on) or u"-"
+    return u"both" if len(on) == 2 else u"%s" % on[0] if on else u"-"
 
 
 def _describe_status(data):
-    counts = data.get("metrics") or {}
+    if data.get("deadLetters"):
+        return describe_address(data)
+    counts, now_ms, next_ms = data.get("metrics") or {}, data.get("engineNowMs"), data.get("nextDueEngineMs")
+    due = next_ms - now_ms if isinstance(next_ms, int) and isinstance(now_ms, int) else None
+    more = {
+        "ready": _ages((u"oldest", data.get("oldestReadyAgeMs"))),
+        "inflight": _ages((u"oldest lease", data.get("oldestLeaseAgeMs"))) + _ending(data),
+        "delayed": _ages((u"next in", due)),
+        "dlq": _ages((u"oldest", data.get("oldestDeadAgeMs"))) + _numbers(data.get("reasons")),
+    }
     rows = [(u"queue", cell(data.get("queue")) + (u"" if data.get("exists", True) else u" (does not exist)"))]
-    rows += [(u"%s" % name, cell(counts.get(name))) for name in ("ready", "inflight", "delayed", "held", "dlq")]
-    rows += [(u"oldest ready", duration(data.get("oldestReadyAgeMs"))), (u"paused", _paused(data.get("paused")))]
+    rows += [(u"paused", {u"both": u"publish, consume"}.get(_paused(data.get("paused")), _paused(data.get("paused"))))]
+    if data.get("draining"):
+        rows += [(u"draining", u"no new messages are taken")]
+    for name in ("ready", "inflight", "delayed", "held", "dlq"):
+        told = u", ".join(more.get(name, ()))
+        rows.append((_STATES.get(name, u"%s" % name), cell(counts.get(name)) + (u"  (%s)" % told if told else u"")))
     if "bytes" in data:
-        rows += [(u"oldest lease", duration(data.get("oldestLeaseAgeMs")))]
-        rows += [(u"ending soon", cell(data.get("endingSoon")))]
-        rows += [(u"bytes", cell(data["bytes"])), (u"draining", cell(data.get("draining")))]
-    rows += [(cell(name), cell(value)) for name, value in flatten(data.get("reasons") or {}, u"dead.")]
-    rows += [(cell(name), cell(value)) for name, value in flatten(data.get("totals") or {}, u"totals.")]
-    rows += [(cell(name), cell(value)) for name, value in flatten(data.get("policy") or {}, u"policy.")]
-    return pairs(rows)
+        rows.append((u"bytes", cell(data["bytes"])))
+    rows.append((u"ever", u", ".join(_numbers(data.get("totals"))) or u"-"))
+    return u"\n\n".join([pairs(rows)] + ([_policy_groups(data["policy"])] if data.get("policy") else []))
+
+
+_STATES = {"dlq": u"dead letters", "inflight": u"in flight"}
+
+
+def _ages(*ages):
+    return [u"%s %s" % (name, duration(ms)) for name, ms in ages if ms is not None]
+
+
+def _ending(data):
+    names = ((u"ending soon", "endingSoon"), (u"overdue", "overdue"))
+    return [u"%s %s" % (cell(data[name]), said) for said, name in names if data.get(name)]
+
+
+def _numbers(counts):
+    return [u"%s %s" % (cell(name), cell(counts[name])) for name in sorted(counts or {}) if counts[name]]
+
+
+def _policy_groups(policy):
+    """A policy with one line for each group of keys."""
+    rows, single = [], {}
+    for name in sorted(policy):
+        value = policy[name]
+        if isinstance(value, dict):
+            rows.append((u"  " + cell(name), [u"%s %s" % (cell(key), _value(one)) for key, one in flatten(value)]))
+        else:
+            single[name] = value
+    rows += [(u"  " + cell(name), [_value(single[name])]) for name in sorted(single)]
+    columns, longest = terminal_width(), max(width_of(name) for name, _ in rows) + 2
+    lines = []
+    for name, parts in rows:
+        texts = wrap(parts, None if columns is None else columns - longest)
+        lines += zip([name] + [u""] * len(texts), texts)
+    return u"policy\n" + pairs(lines)
+
+
+def _value(value):
+    return u'""' if value == u"" else cell(value)
 
 
 def _describe_queues(data):
     rows = []
     for queue in data.get("queues") or []:
-        row = [cell(queue.get(name)) for name in ("queue", "ready", "inflight", "delayed", "dlq")]
-        rows.append(row + [duration(queue.get("oldestReadyAgeMs")), _paused(queue.get("paused"))])
+        row = [cell(queue.get(name)) for name in ("queue", "ready", "inflight", "delayed", "held", "dlq")]
+        row += [short_duration(queue.get(name)) for name in ("oldestReadyAgeMs", "oldestLeaseAgeMs")]
+        rows.append(row + [_paused(queue.get("paused"))])
     if not rows:
         return u"no queues"
-    headers = [u"queue", u"ready", u"inflight", u"delayed", u"dlq", u"oldest", u"paused"]
-    return table(headers, rows) + _more(data, u"queues")
+    headers = [u"queue", u"ready", u"infl", u"delay", u"held", u"dead", u"oldest", u"lease", u"paused"]
+    return table(headers, rows) + (u"\ndraining: no new messages are taken" if data.get("draining") else u"")
 
 
 def _describe_dlq(data):
     blocks = []
     for letter in data.get("messages") or []:
-        reason = cell(letter.get("reasonCode"))
-        if letter.get("reason"):
-            reason += u": " + cell(letter["reason"])
-        blocks.append(
-            pairs(
-                [
-                    (u"message key", cell(letter.get("messageKey"))),
-                    (u"died", moment(letter.get("dlqAt"))),
-                    (u"reason", reason),
-                    (u"attempt", cell(letter.get("attempt"))),
-                    (u"consumer", cell(letter.get("consumerId"))),
-                    (u"bytes", cell(letter.get("bytes"))),
-                    (u"preview", cell(letter.get("preview"))),
-                ]
-            )
-        )
+        rows = [
+            (u"message key", cell(letter.get("messageKey"))),
+            (u"died", moment(letter.get("dlqAt"))),
+            (u"reason", _reason(letter, "reason")),
+            (u"attempt", cell(letter.get("attempt"))),
+            (u"consumer", cell(letter.get("consumerId") or None)),
+            (u"bytes", cell(letter.get("bytes"))),
+        ]
+        if letter.get("queue") not in (None, data.get("queue")):  # asked for by the name of its dead letters
+            rows.insert(0, (u"queue", cell(letter["queue"])))
+        if letter.get("quarantined"):
+            rows.append((u"quarantined", u"only reprocess --message-key brings it back"))
+        original = letter.get("originalMessage")
+        rows.append((u"payload", _body(original)) if original else (u"preview", cell(letter.get("preview"))))
+        blocks.append(pairs(rows))
     if not blocks:
         return u"no dead letters"
-    return u"\n\n".join(blocks) + _more(data, u"list-dlq --queue " + quote(cell(data.get("queue"))), u"\n\n")
-
-
-def _more(data, command, gap=u"\n"):
-    return u"%smore: postroom %s --after %s" % (gap, command, quote(cell(data["next"]))) if data.get("next") else u""
+    return u"\n\n".join(blocks)
 
 
 def _describe_reprocess(data):
@@ -215,11 +270,11 @@ def _describe_policy(data):
 
 def _describe_explanation(explanation):
     rows = []
-    for name in sorted(explanation):
+    for name in sorted(explanation, key=lambda name: (explanation[name].get("layer") == "default", name)):
         one = explanation[name]
         layer = u"set at run time" if one.get("layer") == "override" else cell(one.get("layer"))
         place = [quote(cell(one[word])) for word in ("pattern", "name") if word in one]
-        rows.append([cell(name), cell(one.get("value")), u" ".join([layer] + place)])
+        rows.append([cell(name), _value(one.get("value")), u" ".join([layer] + place)])
     return table([u"key", u"value", u"from"], rows)
 
 
@@ -232,7 +287,7 @@ def _describe_schedules(data):
     if not rows:
         return u"no schedules"
     headers = [u"name", u"queue", u"cron", u"time zone", u"missed", u"last", u"next"]
-    return table(headers, rows) + _more(data, u"schedules")
+    return table(headers, rows)
 
 
 def _describe_schedule(data):
@@ -255,6 +310,7 @@ _DESCRIBERS = {
     "status": _describe_status,
     "list_queues": _describe_queues,
     "list_dlq": _describe_dlq,
+    "count_dlq": describe_count,
     "reprocess_dlq": _describe_reprocess,
     "drop_dlq": _describe_drop,
     "pause": _describe_pause,

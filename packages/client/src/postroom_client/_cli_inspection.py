@@ -1,19 +1,11 @@
 """The replies of those commands that look into queues and operate them, as the text that people read."""
 
-from ._cli_output import cell, duration, moment, pairs, quote, table
-
-
-def _more(data, command):
-    return u"\nmore: postroom %s --after %s" % (command, quote(cell(data["next"]))) if data.get("next") else u""
-
-
-def _of_queue(data, word):
-    return u"%s --queue %s" % (word, quote(cell(data["queue"]))) if data.get("queue") else word
+from ._cli_output import cell, moment, pairs, quote, short_duration, table
 
 
 def _left(row, name, data):
     end_ms, now_ms = row.get(name), data.get("engineNowMs")
-    return duration(end_ms - now_ms) if isinstance(end_ms, int) and isinstance(now_ms, int) else u"-"
+    return short_duration(end_ms - now_ms) if isinstance(end_ms, int) and isinstance(now_ms, int) else u"-"
 
 
 def describe_browse(data):
@@ -22,14 +14,10 @@ def describe_browse(data):
     for one in data.get("messages") or []:
         body = one.get("payload", one.get("preview"))
         row = [cell(one.get(name)) for name in ("messageKey", "priority", "attempt", "bytes")]
-        rows.append(row + [duration(one.get("ageMs")), u"body lost" if one.get("bodyLost") else cell(body)])
+        rows.append(row + [short_duration(one.get("ageMs")), u"body lost" if one.get("bodyLost") else cell(body)])
     if not rows:
-        return (u"nothing on this page" if data.get("next") else u"no messages") + _browse_on(data)
-    return table([u"message key", u"priority", u"attempt", u"bytes", u"age", u"body"], rows) + _browse_on(data)
-
-
-def _browse_on(data):
-    return _more(data, _of_queue(data, u"browse") + u" --state " + quote(cell(data.get("state"))))
+        return u"nothing on this page" if data.get("next") else u"no messages"
+    return table([u"message key", u"prio", u"attempt", u"bytes", u"age", u"body"], rows)
 
 
 def describe_message(data):
@@ -64,15 +52,16 @@ def _told(event):
 
 def describe_inflight(data):
     """A line for each lease."""
-    rows = [
-        [cell(one.get(name)) for name in ("messageKey", "queue", "consumerId", "attempt")]
-        + [u"overdue" if one.get("overdue") else _left(one, "leaseUntilEngineMs", data)]
-        for one in data.get("messages") or []
-    ]
+    now_ms, rows = data.get("engineNowMs"), []
+    for one in data.get("messages") or []:
+        since_ms = one.get("leasedAtEngineMs")
+        held = now_ms - since_ms if isinstance(since_ms, int) and isinstance(now_ms, int) else None
+        row = [cell(one.get(name)) for name in ("messageKey", "queue", "consumerId", "uid", "attempt")]
+        row += [short_duration(held), u"overdue" if one.get("overdue") else _left(one, "leaseUntilEngineMs", data)]
+        rows.append(row + [u"dead letter" if one.get("state") == "dead" else u"-"])
     if not rows:
-        return u"nothing is in flight"
-    headers = [u"message key", u"queue", u"consumer", u"attempt", u"lease left"]
-    return table(headers, rows) + _more(data, _of_queue(data, u"inflight"))
+        return u"nothing on this page" if data.get("next") else u"nothing is leased"
+    return table([u"message key", u"queue", u"consumer", u"uid", u"attempt", u"held", u"left", u"what"], rows)
 
 
 def describe_consumers(data):
@@ -81,11 +70,11 @@ def describe_consumers(data):
     rows = []
     for one in data.get("consumers") or []:
         asked = one.get("lastAskedEngineMs")
-        ago = duration(now_ms - asked) if isinstance(asked, int) and isinstance(now_ms, int) else u"-"
+        ago = short_duration(now_ms - asked) if isinstance(asked, int) and isinstance(now_ms, int) else u"-"
         rows.append([cell(one.get(name)) for name in ("queue", "consumerId", "inflight", "delivered")] + [ago])
     if not rows:
         return u"nobody has consumed since the daemon started"
-    return table([u"queue", u"consumer", u"inflight", u"delivered", u"asked ago"], rows) + _more(data, u"consumers")
+    return table([u"queue", u"consumer", u"held", u"delivered", u"asked ago"], rows)
 
 
 def describe_held(data):

@@ -1,16 +1,15 @@
-"""The command line: subcommands, their options, and how argument texts become payload fields."""
+"""The command line: subcommands and their options."""
 
 import argparse
-import json
-import os
-import sys
+import re
 
 from . import __version__
-from ._cli_words import GROUPS, HELP, WORK, option_names
+from ._cli_payload import UsageError
+from ._cli_words import GROUPS, WORK, option_help, option_names
 from ._cli_words import SUBCOMMANDS as SUBCOMMANDS
-from ._codec import encode_base64
-from ._compat import ordered_dict
-from ._protocol import FIELDS, REQUEST_BYTES_DEFAULT
+from ._paging import check_rate
+from ._protocol import FIELDS
+from .errors import InvalidArgument
 
 EXIT_OK = 0
 EXIT_ERROR = 1
@@ -23,7 +22,8 @@ DEFAULT_TIMEOUT_MS = 30000
 _EPILOG = """\
 exit status:
   0  done
-  1  an error answer, the mailbox cannot be used, or health that is not ok
+  1  an error answer, also for one item of a batch, the mailbox cannot be used,
+     or health that is not ok
   2  wrong usage
   3  no answer in time, or no daemon
   4  nothing to consume
@@ -31,23 +31,32 @@ exit status:
 --json prints exactly one JSON object on one line:
   {"ok": true, "command": ..., "data": {...}}
   {"ok": false, "command": ..., "error": {"code": ..., "message": ...}}
-data is the reply of the protocol. code is the wire's (ERR_...), or CLIENT_TIMEOUT, DAEMON_NOT_RUNNING,
-REQUEST_REJECTED, MAILBOX_ERROR, USAGE.
+data is the reply of the protocol. code is the wire's (ERR_...), or
+CLIENT_TIMEOUT, DAEMON_NOT_RUNNING, REQUEST_REJECTED, MAILBOX_ERROR, USAGE.
 
-A message is --message TEXT, --message @FILE (@@ for a leading @), or standard input (--message -, or no --message
-and standard input is not a terminal). It is sent as a string, byte for byte, unless --json-body or --binary is given.
+A message is --message TEXT, --message @FILE (@@ for a leading @), or standard
+input (--message -, or no --message and standard input is not a terminal). It is
+sent as a string, byte for byte, unless --json-body or --binary is given.
 """
 
-
-class UsageError(Exception):
-    """The command line cannot be carried out; the text says why."""
-
-
 _SEE_HELP = " (%s --help lists what there is)"
+_UNKNOWN_WORD = re.compile(r"argument command: invalid choice: u?'(.*)' \(choose")
+
+
+def _did_you_mean(word):
+    from difflib import get_close_matches
+
+    alike = get_close_matches(word, [one.split(" ")[0] for one, _, _ in SUBCOMMANDS] + ["work"], 1)
+    return ": did you mean %s?" % alike[0] if alike else ""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
+        unknown = _UNKNOWN_WORD.match(message)
+        if unknown:  # argparse would list all there are, on one line
+            message = "there is no command '%s'%s" % (unknown.group(1), _did_you_mean(unknown.group(1)))
+        elif message == "too few arguments" and self.prog.split()[-1] in GROUPS:  # on Python 2.7
+            raise UsageError(_missing_word(self.prog.split()[-1]) + _SEE_HELP % "postroom")
         raise UsageError(message + _SEE_HELP % self.prog)
 
 
@@ -64,8 +73,9 @@ def parse(arguments):
         _parse_all(arguments, lenient=True)
         raise
     if not getattr(options, "command", None):
-        missing = "policy needs get or set" if getattr(options, "word", None) else "a command is missing"
-        raise UsageError(missing + _SEE_HELP % "postroom")
+        if not getattr(options, "word", None):
+            raise UsageError("a command is missing" + _SEE_HELP % "postroom")
+        raise UsageError(_missing_word(options.word) + _SEE_HELP % "postroom")
     return options
 
 
@@ -109,6 +119,15 @@ def command_words(options):
     return options.word + (" " + second if second else "")
 
 
+def _second_words(first):
+    return [word.split(" ")[1] for word, _, _ in SUBCOMMANDS if word.startswith(first + " ")]
+
+
+def _missing_word(first):
+    words = _second_words(first)
+    return "%s needs %s" % (first, " or ".join([", ".join(words[:-1]), words[-1]]))
+
+
 def _make_parser(arguments, lenient):
     parser = _Parser(
         prog="postroom",
@@ -127,7 +146,7 @@ def _make_parser(arguments, lenient):
         if " " in word:
             first, word = word.split(" ")
             if first not in groups:
-                metavar = "|".join(one.split(" ")[1] for one, _, _ in SUBCOMMANDS if one.startswith(first + " "))
+                metavar = "|".join(_second_words(first))
                 parent = words.add_parser(first, help=GROUPS[first], parents=[common])
                 groups[first] = parent.add_subparsers(dest=first + "_word", metavar=metavar)
             group = groups[first]
@@ -166,8 +185,8 @@ def _add_common(parser, without=None):
 
 def _add_fields(parser, command, lenient):
     add = parser.add_argument
-    for name, _, kind, text, required, _ in FIELDS[command]:
-        text = HELP.get(name, text).replace("%", "%%")
+    for name, _, kind, text, required, default in FIELDS[command]:
+        text = option_help(command, name, text, default).replace("%", "%%")
         names = option_names(name)
         if kind == "boolean" and names[0].startswith("--no-"):
             add(*names, dest=name, action="store_false", default=None, help=text)
@@ -196,13 +215,22 @@ def _add_fields(parser, command, lenient):
     elif command == "consume_next":
         add("--ack", action="store_true", help="acknowledge the message once it is printed")
         add("--raw", action="store_true", help="print the body alone, as it is")
-    elif command == "purge":
+    elif command in ("purge", "drop_dlq"):
         add("--yes", action="store_true", help="do not ask")
+    elif command == "reprocess_dlq":
+        add("--rate", type=_rate, metavar="N", help="at most so many messages a second")
     elif command in ("pause", "resume"):
         add("--publish", dest="operation", action="store_const", const="publish", help="short for --operation publish")
 
 
 _METAVARS = {"integer": "N", "number": "N", "queue name": "NAME", "string or object": "JSON"}
+
+
+def _rate(text):
+    try:
+        return check_rate(float(text))
+    except InvalidArgument as error:
+        raise argparse.ArgumentTypeError(str(error))
 
 
 def _scalar(text):
@@ -215,94 +243,3 @@ def _scalar(text):
         if number == number and abs(number) != float("inf"):
             return number
     return text
-
-
-def payload(options):
-    """The payload of a command by wire names. Raises ``UsageError``."""
-    fields = {}
-    for name, _, kind, _, required, _ in FIELDS[options.command]:
-        value = getattr(options, name, None)
-        if kind in ("object", "array") and (value is not None or required):
-            option = option_names(name)[0]
-            value = _json_value(_text(_source(value, option), option), option)
-        if value is not None:
-            fields[name] = value
-    if options.command == "publish":
-        _complete_publish(options, fields)
-    elif options.command == "set_schedule" and "message" in fields:
-        options.binary = False
-        _complete_publish(options, fields)
-    elif options.command == "consume_next":
-        if fields.get("waitMs"):
-            fields.setdefault("waitLock", True)
-        else:
-            fields.pop("waitLock", None)
-    return fields
-
-
-def _complete_publish(options, fields):
-    body = _source(fields.get("message"), "--message")
-    if options.binary:
-        fields["message"] = encode_base64(body)
-        fields["encoding"] = "base64"
-    else:
-        text = _text(body, "--message")
-        fields["message"] = _json_value(text, "--message", _QUOTES_HINT) if options.json_body else text
-    if "attributes" in fields:
-        text = _text(_source(fields["attributes"], "--attributes"), "--attributes")
-        value = _json_value(text, "--attributes", _OBJECT_HINT)
-        if not isinstance(value, dict):
-            raise UsageError("--attributes is no JSON object" + _OBJECT_HINT)
-        fields["attributes"] = value if options.json_body else text
-
-
-_QUOTES_HINT = """ (text needs quotes: '"hello"', or leave out --json-body)"""
-_OBJECT_HINT = """ (headers are written so: '{"name": "value"}')"""
-
-
-def _source(argument, option):
-    """The bytes that an argument means: its own, those of ``@file``, or standard input."""
-    if argument is None or argument == "-":
-        stdin = getattr(sys.stdin, "buffer", sys.stdin)
-        if argument is None and (stdin is None or stdin.isatty()):
-            raise UsageError("%s is missing: give TEXT, @FILE or -" % option)
-        data = _read(stdin, "standard input")
-        if argument is None and not data:
-            raise UsageError("%s is missing and standard input is empty (%s '' sends nothing)" % (option, option))
-        return data
-    if argument.startswith("@") and not argument.startswith("@@"):
-        try:
-            with open(argument[1:], "rb") as file:
-                return _read(file, argument[1:])
-        except (IOError, OSError) as error:
-            raise UsageError("%s: cannot read %s: %s" % (option, argument[1:], os.strerror(error.errno)))
-    argument = argument[1:] if argument.startswith("@@") else argument
-    return argument if isinstance(argument, bytes) else os.fsencode(argument)
-
-
-def _read(file, name):
-    data = file.read(REQUEST_BYTES_DEFAULT + 1)
-    if len(data) > REQUEST_BYTES_DEFAULT:
-        raise UsageError("%s holds more than %d bytes" % (name, REQUEST_BYTES_DEFAULT))
-    return data
-
-
-def _text(data, option):
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError("%s is not UTF-8 (byte %d): binary data needs --binary" % (option, error.start))
-
-
-def _json_value(text, option, hint=""):
-    try:
-        return json.loads(text, object_pairs_hook=_without_doubles)
-    except ValueError as error:
-        raise UsageError("%s is not JSON: %s%s" % (option, error, hint))
-
-
-def _without_doubles(pairs):
-    result = ordered_dict(pairs)
-    if len(result) != len(pairs):
-        raise ValueError("a key stands twice in one object")
-    return result

@@ -5,6 +5,7 @@ import re
 import sys
 import time
 
+from ._cli_table import fill, lay_out, terminal_width, width_of
 from ._compat import PY2, text_type
 
 #: Control characters, and those that turn the direction of text or break lines.
@@ -68,23 +69,13 @@ def quote(text):
 
 def pairs(rows):
     """Lines of names and values, the values aligned."""
-    width = max([len(name) for name, _ in rows] or [0])
-    return u"\n".join(u"%-*s  %s" % (width, name, value) for name, value in rows)
+    width = max([width_of(name) for name, _ in rows] or [0])
+    return u"\n".join((fill(name, width) + u"  " + value).rstrip() for name, value in rows)
 
 
 def table(headers, rows):
-    """Lines of columns; numbers stand right."""
-    columns = list(zip(*([headers] + rows)))
-    widths = [max(len(cell) for cell in column) for column in columns]
-    right = [all(cell.isdigit() or cell == u"-" for cell in column[1:]) and bool(rows) for column in columns]
-    lines = []
-    for row in [headers] + rows:
-        cells = [
-            cell.rjust(width) if is_right else cell.ljust(width)
-            for cell, width, is_right in zip(row, widths, right)
-        ]
-        lines.append(u"  ".join(cells).rstrip())
-    return u"\n".join(lines)
+    """Lines of columns; numbers stand right. On a terminal, no wider than that: see ``_cli_table``."""
+    return lay_out(headers, rows, terminal_width())
 
 
 def moment(unix_ms):
@@ -115,6 +106,16 @@ def size(count_bytes):
         if count_bytes >= unit_bytes:
             return u"%.1f %s" % (count_bytes / unit_bytes, unit)
     return u"%d bytes" % count_bytes
+
+
+def short_duration(ms):
+    """A length of time in at most six characters."""
+    if not isinstance(ms, (int, float)) or isinstance(ms, bool):
+        return u"-"
+    for limit_ms, unit_ms, unit in ((1000, 1, u"ms"), (120000, 1000, u"s"), (7200000, 60000, u"m")):
+        if ms < limit_ms:
+            return u"%d%s" % (ms // unit_ms, unit)
+    return u"%dh" % (ms // 3600000) if ms < 172800000 else u"%dd" % (ms // 86400000)
 
 
 def flatten(value, prefix=u""):

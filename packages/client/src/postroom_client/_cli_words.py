@@ -39,7 +39,7 @@ SUBCOMMANDS = (
     ("schedule list", "list_schedules", "list the schedules"),
     ("schedule set", "set_schedule", "publish a message by the clock"),
     ("schedule delete", "delete_schedule", "forget a schedule"),
-    ("drain", "drain", "take no new messages in any queue, with --no-draining again"),
+    ("drain", "drain", "take no new messages in any queue; --no-draining ends that"),
     ("health", "health", "whether the daemon's journal, store and disk work (exit status 1 when not)"),
     ("metrics", "metrics", "counters and rates of the daemon"),
 )
@@ -62,6 +62,25 @@ SHORT_OPTIONS = {
 #: Where the option of a field's own name would mean something else.
 _NOT_BY_OWN_NAME = ("version", "waitLock")
 
+#: What a filter may name; `docs/protocol.md` says what each of them means.
+FILTER_KEYS = (
+    "reasonCode",
+    "reasonText",
+    "olderThanMs",
+    "youngerThanMs",
+    "from",
+    "to",
+    "consumerId",
+    "attemptAtLeast",
+    "priority",
+    "targetConsumerId",
+    "orderingKey",
+    "correlationId",
+    "attribute",
+    "text",
+    "jsonPath",
+)
+
 #: Help of an option, where the protocol's text about the field is not that.
 HELP = {
     "message": "TEXT|@FILE|- (standard input); without it standard input, when it is not a terminal",
@@ -72,7 +91,7 @@ HELP = {
     "contentType": "media type of the message, as image/png",
     "type": "the application's message type",
     "version": "the application's version of that type",
-    "deduplicationKey": "the application's key of this fact, carried through",
+    "deduplicationKey": "key of this fact: by the queue's policy, a second message with it is not stored",
     "timestamp": "the application's time of this fact, carried through",
     "consumerId": "who consumes (default: the client id)",
     "visibilityTimeoutSec": "seconds that the lease lasts, from now on (default: by the queue's policy)",
@@ -81,20 +100,46 @@ HELP = {
     "payloadAs": "text: message and attributes as text; value: as the JSON values that they are (text)",
     "messageKey": "key of the message, as publish, consume and list-dlq print it",
     "leaseId": "the delivery's lease, as consume prints it (without it the consumer id must be the holder's)",
-    "reason": "why, for the dead letter's record",
+    "reason": "why, for the record of the message",
     "requeue": "try it again later by the queue's policy (without it: dead letter)",
     "limit": "most entries to print (100)",
     "after": "continue behind this: the page before says what",
     "previewBytes": "bytes of each body to print (256)",
+    "fullBodies": "print whole bodies, not previews",
     "operation": "what to pause or resume (consume)",
     "messages": "JSON array of objects with the fields of publish, or @FILE, or - (standard input, as without it)",
     "items": "JSON array of objects that each name a message and its lease, or @FILE, or - (standard input)",
-    "filter": "JSON object that says which messages are meant, or @FILE",
+    "filter": "which messages are meant (all), as JSON or @FILE, as '{\"olderThanMs\": 86400000}'; its keys: %s"
+    % ", ".join(FILTER_KEYS),
     "dryRun": "change nothing: count what would be changed",
     "quarantined": "take it back",
-    "draining": "end it",
-    "policy": "JSON object of keys to set, or @FILE, or - (standard input, as without it); {} takes all of them back",
+    "draining": "end it: take new messages again",
+    "ttlMs": "milliseconds after which it is no longer wanted (default: by the queue's policy)",
+    "targetFallbackMs": "milliseconds after which anyone may have it, if its target has not (default: by the queue's "
+    "policy)",
+    "policy": "JSON object of keys to set, as '{\"retry\": {\"limit\": 3}}', or @FILE, or - (standard input, as "
+    "without it); keys that were set before stay, {} takes all of them back",
 }
+
+_PAGE = "do one page, of at most so many (without it all pages are done)"
+
+#: Help of an option of one command, where it is not that of the others.
+HELP_OF = {
+    ("nack", "delayMs"): "milliseconds until it is tried again, with --requeue (default: by the queue's policy)",
+    ("move", "limit"): _PAGE,
+    ("purge", "limit"): _PAGE,
+    ("reprocess_dlq", "limit"): _PAGE,
+    ("drop_dlq", "limit"): _PAGE,
+}
+
+
+def option_help(command, field_name, text, default):
+    """Help of the option of a payload field: ``text`` is the protocol's about it. With the default where that is
+    neither absent nor said."""
+    text = HELP_OF.get((command, field_name)) or HELP.get(field_name, text)
+    if default not in (None, "", True, False) and "(" not in text:
+        text += " (%s)" % default
+    return text
 
 
 def option_names(field_name):

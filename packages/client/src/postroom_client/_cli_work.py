@@ -12,7 +12,8 @@ from ._settling import CannotWork
 from ._worker import Options, Worker, log
 
 _DESCRIPTION = """\
-Run COMMAND for each message of a queue, one after the other, until SIGTERM or SIGINT.
+Run COMMAND for each message of a queue, one after the other, until SIGTERM or
+SIGINT.
 
 The body is its standard input, the facts of the message are in its environment:
 POSTROOM_MESSAGE_KEY, POSTROOM_MESSAGE_ID, POSTROOM_QUEUE, POSTROOM_ATTEMPT,
@@ -31,11 +32,13 @@ def add_options(parser, lenient):
     parser.usage = "postroom [options] work --queue NAME [options] -- COMMAND [ARGUMENT ...]"
     add("--queue", required=not lenient, metavar="NAME", help="name of the queue")
     add("--consumer-id", metavar="TEXT", help="who consumes (default: the client id)")
-    add("--visibility", type=float, metavar="S", help="seconds of a lease, extended while the command runs")
+    text = "seconds of a lease, extended while the command runs (default: by the queue's policy)"
+    add("--visibility", type=float, metavar="S", help=text)
     add("--max", type=int, metavar="N", help="end after so many messages, each process by itself")
-    add("--timeout", dest="run_timeout", type=float, metavar="S", help="seconds that a command may run")
+    text = "seconds that a command may run: then SIGTERM, ten seconds later SIGKILL (default: any time)"
+    add("--timeout", dest="run_timeout", type=float, metavar="S", help=text)
     add("--processes", type=int, default=1, metavar="N", help="so many commands at a time (1)")
-    add("--until-empty", action="store_true", help="end when there is no message")
+    add("--until-empty", action="store_true", help="end when there is no message (default: wait for one)")
 
 
 def problem(options, command):

@@ -91,11 +91,22 @@ def encode_payload(command, options):
 
 def check_kind(kind, value, name):
     """Raise ``InvalidArgument`` that names the argument when ``value`` is not of the kind that its field has."""
-    if kind != "any value" and not any(_is_kind(word, value) for word in kind.split(" or ")):
+    if kind == "any value" or type(value) in _EXACT.get(kind, ()):
+        return
+    if not any(_is_kind(word, value) for word in kind.split(" or ")):
         words = " or ".join(_KIND_WORDS[word] for word in kind.split(" or "))
         raise InvalidArgument("%s must be %s, not %r" % (name, words, value))
 
 
+_EXACT = {
+    "integer": integer_types,
+    "boolean": (bool,),
+    "string": (text_type, str),
+    "queue name": (text_type, str),
+    "object": (dict,),
+    "array": (list, tuple),
+}
+_TYPES = {"integer": integer_types, "number": integer_types + (float,), "object": (dict,), "array": (list, tuple)}
 _KIND_WORDS = {
     "integer": "an integer",
     "number": "a number",
@@ -110,8 +121,7 @@ _KIND_WORDS = {
 def _is_kind(kind, value):
     if kind == "boolean" or isinstance(value, bool):
         return kind == "boolean" and isinstance(value, bool)
-    types = {"integer": integer_types, "number": integer_types + (float,), "object": (dict,), "array": (list, tuple)}
-    return isinstance(value, types.get(kind, (text_type, str)))
+    return isinstance(value, _TYPES.get(kind, (text_type, str)))
 
 
 def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, payload):

@@ -41,6 +41,8 @@ VARIABLES = (
     ("REPLY_TO", "replyTo"),
     ("DEDUPLICATION_KEY", "deduplicationKey"),
     ("TARGET_CONSUMER_ID", "targetConsumerId"),
+    ("REASON_CODE", "reasonCode"),
+    ("REASON", "reasonMessage"),
 )
 
 
@@ -109,10 +111,11 @@ class Command(object):
         """The daemon's mailbox and the facts of the message beside what this process has. All as bytes."""
         prefix = b"POSTROOM_"
         environment = dict(os.environ if PY2 else os.environb)
+        facts = dict(delivery.failure or {}, **delivery.message)  # of a dead letter what it died of, too
         for name, field in VARIABLES:
             variable = prefix + name.encode("ascii")
             environment.pop(variable, None)
-            value = delivery.message.get(field)
+            value = facts.get(field)
             if value is None:
                 continue
             text = value if isinstance(value, text_type) else text_type(value)

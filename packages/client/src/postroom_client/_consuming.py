@@ -11,8 +11,9 @@ from .errors import PostroomError
 class Consuming(object):
     """The next message while the body of the ``with`` works on it: see ``Client.consume``."""
 
-    def __init__(self, client, requeue, consume):
+    def __init__(self, client, queue, requeue, consume):
         self._client = client
+        self._queue = queue
         self._requeue = requeue
         self._consume = consume
         self._delivery = None
@@ -33,7 +34,7 @@ class Consuming(object):
             return False
         try:
             if kind is None:
-                settle(self._client, delivery)
+                settle(self._client, delivery, self._queue)
             else:
                 self._fail(delivery, kind() if error is None else error)
         finally:
@@ -42,6 +43,6 @@ class Consuming(object):
 
     def _fail(self, delivery, error):
         try:
-            settle(self._client, delivery, error, self._requeue)
+            settle(self._client, delivery, self._queue, error, self._requeue)
         except PostroomError:
             pass  # the error of the body is what counts; the message is delivered again once its lease is over

@@ -21,6 +21,7 @@ _FROM_MESSAGE = (
     ("deduplication_key", "deduplicationKey"),
     ("timestamp", "timestamp"),
     ("target_consumer_id", "targetConsumerId"),
+    ("failure", "failure"),
 )
 _FROM_LEASE = (
     ("lease_id", "leaseId"),

@@ -23,6 +23,7 @@ class Delivery:
     deduplication_key: str | None
     timestamp: str | int | float | None
     target_consumer_id: str | None
+    failure: dict[str, Any] | None
     lease_id: str
     consumer_id: str
     lease_until: int

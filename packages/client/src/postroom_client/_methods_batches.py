@@ -2,6 +2,7 @@
 
 from ._codec import encode_payload, encoded_length
 from ._compat import ordered_dict
+from ._delivery import Delivery
 from ._methods import Methods, key_and_lease, mark_settled
 from ._protocol import BATCH_LIMIT
 from .errors import InvalidArgument, PostroomError
@@ -71,6 +72,9 @@ class BatchMethods(Methods):
         items = _a_list(items, "items")
         encoded = []
         for item in items:
+            if isinstance(item, Delivery) and item.lease_id:  # as it came, it needs no check
+                encoded.append(ordered_dict([(u"messageKey", item.message_key), (u"leaseId", item.lease_id)]))
+                continue
             options = dict(item) if isinstance(item, dict) else {"message_key": item}
             key, lease = key_and_lease(options.get("message_key"), options.get("lease_id"))
             encoded.append(_encode_item(command, dict(options, message_key=key, lease_id=lease)))

@@ -16,8 +16,14 @@ class DaemonMethods(Methods):
         """A page of all that the daemon knows; for the user that it runs as, and for root."""
         return self._send("read_state", timeout, part=part, after=after, limit=limit)
 
-    def import_state(self, engine_ms, wall_ms, queues=None, messages=None, timeout=None):
-        """Take over queues and messages as another daemon's ``read_state`` gave them; for the same users."""
+    def import_state(self, engine_ms, wall_ms, queues=None, messages=None, facts=None, timeout=None):
+        """Take over queues, messages and facts as another daemon's ``read_state`` gave them; for the same users."""
         return self._send(
-            "import_state", timeout, engine_ms=engine_ms, wall_ms=wall_ms, queues=queues, messages=messages
+            "import_state",
+            timeout,
+            engine_ms=engine_ms,
+            wall_ms=wall_ms,
+            queues=queues,
+            messages=messages,
+            facts=facts,
         )

@@ -19,5 +19,6 @@ class DaemonMethods(Methods):
         wall_ms: int,
         queues: Sequence[Mapping[str, Any]] | None = None,
         messages: Sequence[Mapping[str, Any]] | None = None,
+        facts: Sequence[Mapping[str, Any]] | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]: ...

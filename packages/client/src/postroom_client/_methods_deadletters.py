@@ -1,8 +1,8 @@
 """Dead letters."""
 
-import time
-
+from ._codec import encode_payload
 from ._methods import Methods, key_and_lease
+from ._paging import check_rate, pages
 
 
 class DeadLetterMethods(Methods):
@@ -47,18 +47,10 @@ class DeadLetterMethods(Methods):
             dry_run=dry_run,
         )
 
-    def reprocess_all(self, queue, filter=None, to=None, rate=None, timeout=None):
+    def reprocess_all(self, queue, filter=None, to=None, rate=None, dry_run=None, timeout=None):
         """Make all dead letters ready again that a filter means, at most ``rate`` a second, page after page: yields how
-        many it were so far, after each."""
-        page, done, begun = max(1, min(1000, int(rate or 1000))), 0, time.time()
-        after = None
-        while after != "":
-            data = self.reprocess_dlq(None, queue, filter, page, after, to, None, timeout)
-            done += data["reprocessed"]
-            after = data["next"]
-            yield done
-            if rate and after:
-                time.sleep(min(60.0, max(0.0, done / float(rate) - max(0.0, time.time() - begun))))
+        many it were so far, after each. Those that die meanwhile are not among them."""
+        return self._all("reprocess_dlq", timeout, rate, queue=queue, filter=filter, to=to, dry_run=dry_run)
 
     def drop_dlq(self, message_key=None, queue=None, filter=None, limit=None, after=None, dry_run=None, timeout=None):
         """Remove a dead letter, or a page of them."""
@@ -73,6 +65,10 @@ class DeadLetterMethods(Methods):
             dry_run=dry_run,
         )
 
+    def drop_all(self, queue, filter=None, rate=None, dry_run=None, timeout=None):
+        """Remove all dead letters that a filter means: as ``reprocess_all``."""
+        return self._all("drop_dlq", timeout, rate, queue=queue, filter=filter, dry_run=dry_run)
+
     def quarantine_dlq(self, message_key, reason=None, quarantined=None, timeout=None):
         """Set a dead letter apart, so that only its own key brings it back; or take that back."""
         return self._send(
@@ -82,3 +78,8 @@ class DeadLetterMethods(Methods):
             reason=reason,
             quarantined=quarantined,
         )
+
+    def _all(self, command, timeout, rate, **options):
+        payload = encode_payload(command, options)
+        every = pages(lambda fields: self.call(command, fields, timeout), command, payload, check_rate(rate))
+        return (count for _, count in every)

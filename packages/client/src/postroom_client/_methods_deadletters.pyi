@@ -33,6 +33,7 @@ class DeadLetterMethods(Methods):
         filter: dict[str, Any] | None = None,
         to: str | None = None,
         rate: float | None = None,
+        dry_run: bool | None = None,
         timeout: float | None = None,
     ) -> Iterator[int]: ...
     def drop_dlq(
@@ -45,6 +46,14 @@ class DeadLetterMethods(Methods):
         dry_run: bool | None = None,
         timeout: float | None = None,
     ) -> dict[str, Any]: ...
+    def drop_all(
+        self,
+        queue: str,
+        filter: dict[str, Any] | None = None,
+        rate: float | None = None,
+        dry_run: bool | None = None,
+        timeout: float | None = None,
+    ) -> Iterator[int]: ...
     def quarantine_dlq(
         self,
         message_key: str | Delivery,

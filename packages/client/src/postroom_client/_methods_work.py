@@ -19,7 +19,7 @@ class WorkMethods(Methods):
         def consume_next():
             return self.consume_next(queue, consumer_id, visibility_timeout_sec, wait_ms, payload_as=payload_as)
 
-        return Consuming(self, requeue, consume_next)
+        return Consuming(self, queue, requeue, consume_next)
 
     def worker(self, queue, handler, **options):
         """Call ``handler(delivery)`` for each message of a queue, until SIGTERM or SIGINT. How many it were.

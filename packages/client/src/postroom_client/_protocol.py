@@ -1373,5 +1373,13 @@ FIELDS = {
             False,
             None,
         ),
+        (
+            "facts",
+            "facts",
+            "any value",
+            "array of facts as read_state shows them",
+            False,
+            None,
+        ),
     ),
 }

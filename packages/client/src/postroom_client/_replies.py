@@ -79,7 +79,7 @@ class _ReplyQueue(object):
             policy = {"expireAfterIdleSec": max(idle_s, self._idle_s), "ttlAction": "drop", "dlq": {"enabled": False}}
             self._client.set_policy(self.name, policy)
             self._idle_s = policy["expireAfterIdleSec"]
-        self._made_at = now
+            self._made_at = now
 
 
 def reply(client, message, body, options, ttl_ms):

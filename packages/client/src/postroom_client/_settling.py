@@ -25,12 +25,12 @@ class CannotWork(BaseException):
 _UNTRIED = (CannotWork, GeneratorExit, KeyboardInterrupt)
 
 
-def settle(client, delivery, error=None, requeue=True):
-    """Settle a delivery after the work on it: acknowledged without an ``error``.
+def settle(client, delivery, queue, error=None, requeue=True):
+    """Settle a delivery of ``queue`` after the work on it: acknowledged without an ``error``.
 
     ``Reject`` makes it a dead letter, ``KeyboardInterrupt`` gives it back untried, any other error is the reason for
-    which it is tried again; without ``requeue``, for which it is a dead letter. Nothing is done where the work itself
-    has settled it. Raises ``PostroomError``.
+    which it is tried again; without ``requeue``, for which it is a dead letter. What was a dead letter before keeps
+    its lease then. Nothing is done where the work itself has settled it. Raises ``PostroomError``.
     """
     if delivery.settled:
         return
@@ -38,6 +38,8 @@ def settle(client, delivery, error=None, requeue=True):
         until_answered(client, delivery, lambda: client.ack(delivery))
     elif isinstance(error, _UNTRIED):
         until_answered(client, delivery, lambda: client.release(delivery))
+    elif _is_dead_letter(delivery, queue):
+        pass  # put back, it would come again at once, before all others: it comes again when its lease is over
     elif isinstance(error, Reject):
         until_answered(client, delivery, lambda: client.nack(delivery, reason=reason_of(error)))
     else:
@@ -46,6 +48,11 @@ def settle(client, delivery, error=None, requeue=True):
         again = requeue or asked
         reason = reason_of(error)
         until_answered(client, delivery, lambda: client.nack(delivery, reason=reason, requeue=again, delay_ms=delay_ms))
+
+
+def _is_dead_letter(delivery, queue):
+    """Whether ``queue``, from which a delivery came, is a name of dead letters: they belong to the one they died in."""
+    return delivery.queue != (queue.decode("utf-8") if isinstance(queue, bytes) else queue)
 
 
 def until_answered(client, delivery, send):

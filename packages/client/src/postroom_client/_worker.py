@@ -157,7 +157,9 @@ class Worker(object):
 
     def _settle(self, delivery, error):
         try:
-            settle(self._client, delivery, error, self._options.requeue)
+            settle(self._client, delivery, self._queue, error, self._options.requeue)
+            if not delivery.settled:  # a dead letter on which the work failed
+                self._keeper.drop(delivery)
         except PostroomError as trouble:
             self._keeper.drop(delivery)
             log.warning("%s is not settled, it may be delivered again: %s", delivery.message_key, trouble)

@@ -6,8 +6,10 @@ import os
 import sys
 
 from . import _cli_options as cli_options
+from ._cli_again import next_page
 from ._cli_human import describe
 from ._cli_output import escape, write, write_bytes
+from ._cli_payload import UsageError, payload_of
 from ._cli_words import in_our_words
 from ._codec import Binary, decode_body
 from ._compat import text_type
@@ -36,13 +38,13 @@ def _run(arguments):
     arguments, program = cli_options.split(arguments)
     try:
         options = cli_options.parse(arguments)
-    except cli_options.UsageError as error:
+    except UsageError as error:
         return _fail(error, None, "--json" in arguments)
     as_json = getattr(options, "json", False)
     word = cli_options.command_words(options)
     try:
         if program is None:
-            payload = cli_options.payload(options)
+            payload = payload_of(options)
         else:
             _check_work(options, program)
         with _make_client(options) as client:
@@ -65,7 +67,7 @@ def _run(arguments):
                 for one in data.get("messages") or [data]:
                     _write_body(one)
             else:
-                write(describe(options.command, data))
+                write(describe(options.command, data) + next_page(options, word, payload, data))
             if options.command == "health" and data.get("status") != "ok":
                 return cli_options.EXIT_ERROR
             if any("error" in result for result in data.get("results") or ()):
@@ -77,7 +79,7 @@ def _run(arguments):
             if options.ack:
                 return _acknowledge(client, data)
             return cli_options.EXIT_OK
-    except (PostroomError, cli_options.UsageError) as error:
+    except (PostroomError, UsageError) as error:
         return _fail(error, word, as_json)
 
 
@@ -86,7 +88,7 @@ def _check_work(options, program):
 
     wrong = problem(options, program)
     if wrong:
-        raise cli_options.UsageError(wrong)
+        raise UsageError(wrong)
 
 
 def _work(client, options, program, as_json):
@@ -105,10 +107,15 @@ def _make_client(options):
 
 
 def _operate(client, options, payload, timeout_s):
-    from ._cli_operate import operate
+    from ._cli_operate import FINAL, operate
 
-    ask = options.command == "purge" and not options.yes and sys.stdin is not None and sys.stdin.isatty()
-    return operate(lambda fields: _call(client, options.command, fields, timeout_s), payload, ask)
+    rate = getattr(options, "rate", None)
+    if rate is not None and ("limit" in payload or "messageKey" in payload):
+        raise UsageError("--rate is for all pages: leave out --limit and --message-key")
+    ask = options.command in FINAL and not options.yes and sys.stdin is not None and sys.stdin.isatty()
+    return operate(
+        lambda fields: _call(client, options.command, fields, timeout_s), options.command, payload, ask, rate
+    )
 
 
 def _call(client, command, payload, timeout_s):
@@ -124,7 +131,7 @@ def _call(client, command, payload, timeout_s):
 
 
 #: Commands that go on page after page.
-_PAGED = ("purge", "move")
+_PAGED = ("purge", "move", "reprocess_dlq", "drop_dlq")
 _CHANGING_NOTHING = ("status", "health", "metrics", "list_queues", "list_dlq", "count_dlq", "get_policy") + (
     "browse",
     "get_message",
@@ -140,7 +147,7 @@ def _timeout_s(options, payload):
     if timeout_ms is None:
         return (cli_options.DEFAULT_TIMEOUT_MS + max(wait_ms, 0)) / 1000.0
     if timeout_ms < 1:
-        raise cli_options.UsageError("--timeout must be at least 1 ms, not %d" % timeout_ms)
+        raise UsageError("--timeout must be at least 1 ms, not %d" % timeout_ms)
     if wait_ms > timeout_ms * 0.9:
         payload["waitMs"] = int(timeout_ms * 0.9)  # leaves time for the answer that there is nothing
     return timeout_ms / 1000.0
@@ -196,7 +203,7 @@ def _classify(error):
         return "DAEMON_NOT_RUNNING", cli_options.EXIT_NO_ANSWER
     if isinstance(error, RequestRejected):
         return "REQUEST_REJECTED", cli_options.EXIT_ERROR
-    if isinstance(error, (InvalidArgument, cli_options.UsageError)):
+    if isinstance(error, (InvalidArgument, UsageError)):
         return "USAGE", cli_options.EXIT_USAGE
     return "MAILBOX_ERROR", cli_options.EXIT_ERROR
 

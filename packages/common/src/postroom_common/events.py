@@ -23,6 +23,8 @@ Event = dict[str, Any]
 
 #: Fields that every event has, besides its ``type``.
 _NUMBERS: Final = ("id", "epoch", "req", "grp", "engineMs", "wallMs")
+#: Those that every event has.
+COMMON_FIELDS: Final = (*_NUMBERS, "type")
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + 2  # ,"crc":"01234567"}
 
@@ -53,6 +55,7 @@ class EventType(StrEnum):
     RETARGETED = "retargeted"
     RESCHEDULED = "rescheduled"
     QUARANTINED = "quarantined"
+    CLAIMED = "claimed"
     CLAIMS_ENDED = "claims_ended"
     QUEUE_DELETED = "queue_deleted"
     DRAIN_SET = "drain_set"
@@ -60,6 +63,7 @@ class EventType(StrEnum):
     SCHEDULE_DELETED = "schedule_deleted"
     SCHEDULE_FIRED = "schedule_fired"
     IMPORTED = "imported"
+    ANSWERED = "answered"
 
 
 def encode_line(fields: dict[str, Any]) -> bytes:

@@ -521,6 +521,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field("wallMs", Kind.INTEGER, "Unix time when the state was read", required=True, low=0, high=2**53),
         Field("queues", Kind.VALUE, "array of queues as read_state shows them"),
         Field("messages", Kind.VALUE, "array of messages as read_state shows them, in the order of publishing"),
+        Field("facts", Kind.VALUE, "array of facts as read_state shows them"),
     ),
 }
 

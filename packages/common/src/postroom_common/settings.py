@@ -57,6 +57,13 @@ class Setting:
         return "one of " + ", ".join(self.choices) if self.choices else self.form or _EXPECTED[self.type]
 
     @property
+    def range(self) -> str:
+        """What a number may be, or which texts there are, for texts about one that is not."""
+        if self.low is None:
+            return self.expected
+        return f"{self.low:,} to {self.high:,}" if self.high is not None else f"from {self.low:,}"
+
+    @property
     def environment(self) -> str:
         """Name of the environment variable: ``ipc.staleTimeoutMs`` is ``POSTROOM_IPC_STALE_TIMEOUT_MS``."""
         return "POSTROOM_" + split_words(self.key, "_").upper()
@@ -78,7 +85,7 @@ class Setting:
             used = self._checked_number(value, where)
             corrected = used != value
         if corrected:
-            warn(f"{where}: {shown(value)} is out of range, using {shown(used)}")
+            warn(f"{where}: {shown(value)} is out of range ({self.range}), using {shown(used)}")
         used = Path(used) if self.type is Path else used
         if self.unused and used != self.default:
             warn(f"{where}: has no effect: {self.unused}")

@@ -15,6 +15,7 @@ from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
 from .context import Context, Draft
+from .policies import Policies
 from .records import Entry, QueueRecord
 from .verbs.endings import dropped
 
@@ -29,6 +30,12 @@ class QueueFull(PostroomError):
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
+
+
+def takes_anything(policies: Policies, policy: Policy, queue: str) -> bool:
+    """Whether nothing of a queue's policy can keep a message out."""
+    limited = policy.max_message_bytes or policy.publish_per_sec or policy.max_messages or policy.max_bytes
+    return not limited and policy.deduplication == "off" and not policies.has_checks(queue, policy)
 
 
 def check_size(policy: Policy, queue: str, part: Part) -> None:

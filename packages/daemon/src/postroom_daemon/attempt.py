@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,9 +18,10 @@ from .calls import Answer, Call
 from .chores.lapses import lapsed
 from .clock import Clock, Now
 from .context import Context, Decision, Draft, no_message
+from .dead_addresses import DeadAddresses
 from .engine import decide, decide_lost
 from .group import Group
-from .housekeeping import CHORES, DUTIES
+from .housekeeping import CHORES, DUTIES, Duty
 from .ids import Ids
 from .journal import Journal
 from .policies import Policies
@@ -29,7 +30,7 @@ from .records import FACT_DRAINING, QueueRecord
 from .repeats import Repeats
 from .replies import reply_to
 from .reserve import Reserve
-from .stores.base import BodyLost, BodyUnread, Store
+from .stores.base import BodyLost, BodyUnread, Store, StoreError
 from .unread import Unread
 from .verbs.consume import TimeOver
 from .vitals import DaemonVitals
@@ -42,7 +43,10 @@ PROMOTE_LIMIT: Final = 500
 #: Messages without a body, or whose time is over, that one request passes over.
 LOST_LIMIT: Final = 100
 #: What brings a dead letter for those who wait by the name of dead letters.
-_TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED})
+#: A policy may give those that there are another name.
+_TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED, EventType.POLICY_SET})
+#: Names the duty that failed last, among the rounds.
+_FAILED: Final = "failed"
 #: Refusals that say nothing of the request: a repeat is tried again.
 _PASSING: Final = frozenset({ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.ANSWER_LOST})
 
@@ -63,6 +67,7 @@ class Parts:
     daemon_uid: int
     ids: Ids
     waiters: Waiters = field(default_factory=Waiters)
+    addresses: DeadAddresses = field(default_factory=DeadAddresses)
     rounds: dict[str, Any] = field(default_factory=dict)
     rates: Rates = field(default_factory=Rates)
     unread: Unread = field(default_factory=Unread)
@@ -80,6 +85,7 @@ class Attempt:
         self._told: dict[bytes, Answer] = {}  # answers to requests that made no event
         lead = parts.clock.mark(now, parts.root_id) if parts.journal.wants_roll() else None
         self._published: list[str] = []  # the queue of each message
+        self._rounds: dict[str, Any] | None = None  # how far the chores had come
         self._draining: bool | None = None  # unknown: it is asked for once, for all requests of the group
         self.group = Group(parts.store, now, parts.epoch, parts.journal.last_id, lead)
         if parts.store.in_flight:
@@ -89,18 +95,40 @@ class Attempt:
         """What is due without a request: delayed messages, leases that are over, waits that have ended; and the
         ``chores``, which need not be done at once."""
         parts, now = self._parts, self.now
+        self._rounds = parts.rounds.copy()
         woken = dict.fromkeys(parts.store.promote(now.engine, PROMOTE_LIMIT))
         for duty in (*DUTIES, *CHORES) if chores else DUTIES:
-            for drafts in duty(self._context(Principal("", parts.daemon_uid))):
+            for drafts in self._steps(duty):
                 self.group.record(drafts)
+                parts.addresses.note(drafts)
                 self._count_published(drafts)
                 woken |= dict.fromkeys(self._woken_by(drafts))
         for call in parts.waiters.over(now.engine):
+            self._note_consumer(call)  # it has asked until now
             call.started_ns = time.monotonic_ns()
             self._served.append(call)
             self.answers.append((call, self._repeated(call) or Answer(no_message(call.request.payload))))
         for queue in woken if parts.waiters.count else ():
             self._serve(queue)
+
+    def _steps(self, duty: Duty) -> Iterator[list[Draft]]:
+        """What a duty or chore gives. One that fails, while it looks for its next step, is said once to have done so:
+        it must not keep the others from theirs. Raises ``StoreError``."""
+        steps = duty(self._context(Principal("", self._parts.daemon_uid)))
+        while True:
+            try:
+                drafts = next(steps, None)
+            except StoreError:
+                raise
+            except Exception as error:
+                told = (duty.__name__, repr(error))
+                if self._parts.rounds.get(_FAILED) != told:
+                    self._parts.rounds[_FAILED] = told
+                    log.exception("%s failed, and is tried again", duty.__name__)
+                return
+            if drafts is None:
+                return
+            yield drafts
 
     def mark(self, clean: bool = False) -> None:
         """Record how the clocks stand; ``clean`` at the stop of a run."""
@@ -143,8 +171,11 @@ class Attempt:
             self._park(call, decision.wait_until)
             return None
         if decision.data is not None:
-            answer = Answer(decision.data)
             if decision.once:
+                reply = decision.reply or {"as": "data", "data": decision.data}
+                return self._record(call, Decision([{"type": EventType.ANSWERED}], reply=reply))
+            answer = Answer(decision.data)
+            if decision.refused:
                 self._told[call.key] = answer
             return answer
         return self._record(call, decision)
@@ -179,7 +210,8 @@ class Attempt:
             "digest": call.key.hex(),
         }
         events = self.group.record(decision.drafts, by, call.key, decision.reply, decision.more)
-        if call.command is Command.DRAIN:
+        self._parts.addresses.note(events)
+        if call.command in (Command.DRAIN, Command.IMPORT_STATE):
             self._draining = None
         if call.command is not Command.IMPORT_STATE:  # what was published elsewhere is not published anew
             self._count_published(decision.drafts)
@@ -282,17 +314,23 @@ class Attempt:
             self._parts.waiters.park(call)
         for queue in self._published:
             self._parts.rates.take(queue, -1)
+        if self._rounds is not None:  # the chores have not come so far
+            self._parts.rounds.clear()
+            self._parts.rounds.update(self._rounds)
+        self._parts.addresses.forget()
         if self._parts.store.in_flight:
             self._parts.store.in_flight.take_back()
 
     def _count_published(self, drafts: list[Draft]) -> None:
+        if not self._parts.rates.limits_any:
+            return
         for draft in drafts:
             if draft["type"] is EventType.PUBLISHED:
                 self._parts.rates.take(draft["queue"])
                 self._published.append(draft["queue"])
 
     def _note_consumer(self, call: Call) -> None:
-        """Somebody asks a queue for messages."""
+        """Somebody asks a queue for messages, or has waited for some."""
         parts, consumer = self._parts, call.request.payload.get("consumerId")
         if parts.store.in_flight and parts.store.queue(call.queue):
             parts.store.in_flight.asks(call.queue, consumer or call.who.client_id, self.now.engine)
@@ -312,6 +350,7 @@ class Attempt:
             draining=self._draining,
             rates=parts.rates,
             waiters=parts.waiters,
+            addresses=parts.addresses,
         )
 
 

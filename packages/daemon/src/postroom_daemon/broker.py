@@ -34,14 +34,18 @@ log = logging.getLogger(__name__)
 MARK_EVERY_MS: Final = 3600 * 1000
 #: After housekeeping has failed, engine milliseconds before it is tried again.
 HOUSEKEEPING_PAUSE_MS: Final = 1000
-#: Bytes that must be free for a group, and for each of its events beside its line: pages that SQLite writes anew,
-#: blocks of files and directories.
+#: The same before chores are done again: what failed for them, as for want of space, is not to keep the duties waiting.
+CHORES_PAUSE_MS: Final = 5000
+#: Bytes that must be free for a group, beside its lines and what the store needs for it.
 GROUP_BYTES: Final = 128 * 1024
-EVENT_BYTES: Final = 32 * 1024
 
 
 class MustRecover(PostroomError):
     """What is on disk and what is in memory may differ: nobody is answered, the daemon recovers from the journal."""
+
+
+class NoRoom(JournalRefused):
+    """The disk lacks room for a group, and the whole reserve would not be enough."""
 
 
 #: After these the broker must not be used again.
@@ -185,6 +189,7 @@ class Broker:
         group = attempt.group
         places: list[int] = []
         if group.events:
+            self.store.settle()
             if self.journal.wants_roll():
                 self.journal.roll()
             if self._sync_each_group:
@@ -210,9 +215,11 @@ class Broker:
 
     def _make_room(self, group: Group, journal_bytes: int) -> None:
         """See that the store will have room for what the journal is about to say. Raises ``JournalRefused``."""
-        needed = GROUP_BYTES + EVENT_BYTES * len(group.events) + 2 * journal_bytes
+        needed = GROUP_BYTES + self.store.room_needed(len(group.events)) + 2 * journal_bytes
         if not self._reserve.make_room(needed, give=not group.count(EventType.PUBLISHED)):
-            raise JournalRefused(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+            fewer = "; fewer messages in one request need less" if len(group.events) > 1 else ""
+            text = f"{os.strerror(errno.ENOSPC)}: {needed} bytes must be free for this{fewer}"
+            raise NoRoom(OSError(errno.ENOSPC, text))
 
     def _give_up(self, attempt: Attempt) -> None:
         try:
@@ -223,6 +230,7 @@ class Broker:
             raise MustRecover(f"rollback: {error}") from error
         attempt.take_back()
         self._housekeeping_from = attempt.now.engine + HOUSEKEEPING_PAUSE_MS
+        self._chores_from = attempt.now.engine + CHORES_PAUSE_MS
 
     def _refuse(self, calls: list[Call], housekeeping: bool, why: Exception, full: bool) -> None:
         """The disk took nothing of the group. Questions need no disk; where only space is lacking, what is no publish
@@ -231,7 +239,8 @@ class Broker:
         code = ErrorCode.STORAGE_FULL if full else ErrorCode.STORAGE_FAILED
         rest = [call for call in calls if call.command in QUESTIONS or (full and call.command not in BRINGING)]
         nothing_left_out = len(rest) == len(calls) and not housekeeping
-        if nothing_left_out and not (full and self._reserve.give()):
+        helps = full and not isinstance(why, NoRoom)
+        if nothing_left_out and not (helps and self._reserve.give()):
             if full and len(calls) > 1:
                 for call in calls:
                     self._run([call], housekeeping=False)

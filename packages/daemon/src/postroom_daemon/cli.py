@@ -187,7 +187,8 @@ def version(as_json: bool) -> None:
 def local(context: click.Context, source: Source) -> None:
     """Carry out one command on DIR while no daemon runs there.
 
-    Prints one JSON object. --root may stand behind the command, too.
+    Prints one JSON object. --root may stand behind the command, too. move, purge, reprocess and drop-dlq go on to the
+    last message that is meant, or with --limit do one page.
 
     Exit codes: 0 done, 1 refused, 2 wrong use, 4 nothing to consume.
     """

@@ -8,16 +8,19 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from postroom_common.codec import strict_loads
 from postroom_common.errors import CommandError, PostroomError
-from postroom_common.protocol import FIELDS, Command, Field, Kind
+from postroom_common.protocol import FIELDS, PAGE_LIMIT, Command, Field, Kind
 from postroom_common.settings import is_text, split_words
 
 from .cli_options import Source
+
+if TYPE_CHECKING:
+    from .local import LocalSession
 
 NOTHING_TO_CONSUME: Final = 4
 
@@ -41,18 +44,24 @@ _HELP: Final = {
     "visibilityTimeoutSec": "Seconds that the lease lasts, fractions allowed (default: as the queue's policy says).",
     "waitMs": "Milliseconds to wait for a message (default 0).",
     "payloadAs": "Print payload and attributes as strings or as JSON values (default text).",
-    "reason": "Why it failed, for the record.",
+    "reason": "Why, for the record of the message.",
     "requeue": "Retry by the queue's policy; without this the message becomes a dead letter.",
     "limit": "Most entries to print (default 100).",
     "previewBytes": "Bytes of each body to print (default 256).",
     "operation": "What is meant (default consume).",
-    "policy": "JSON object with the keys to set over the configuration; {} takes them all back",
+    "policy": 'JSON object with the keys to set over the configuration, as \'{"retry": {"limit": 3}}\'; keys that were '
+    "set before stay, {} takes them all back",
     "targetConsumerId": "Only this consumer may have it (default: anyone).",
     "encoding": "base64 says that the message is a base64 text of binary data; see also --binary.",
     "delayMs": "Milliseconds before it can be consumed (default 0).",
     "messages": "JSON array of objects with the fields of publish",
     "items": "JSON array of objects that each name a message and its lease",
-    "filter": "JSON object that says which messages are meant",
+    "filter": "Which messages are meant, as '{\"olderThanMs\": 86400000}' (default: all)",
+    "fullBodies": "Print whole bodies, not previews.",
+    "deduplicationKey": "Key of this fact: by the queue's policy, a second message with it is not stored.",
+    "ttlMs": "Milliseconds after which it is no longer wanted (default: as the queue's policy says).",
+    "targetFallbackMs": "Milliseconds after which anyone may have it, if its target has not (default: as the queue's "
+    "policy says).",
     "draining": "End it.",
     "quarantined": "Take it back.",
 }
@@ -104,6 +113,22 @@ _NAMES: Final = {
     Command.SET_SCHEDULE: ("schedule set", "Publish a message by the clock."),
     Command.DELETE_SCHEDULE: ("schedule delete", "Forget a schedule."),
 }
+#: Commands that go on by pages, and the field of the reply that says how many messages a page did.
+_COUNTED: Final = {
+    Command.MOVE: "moved",
+    Command.PURGE: "purged",
+    Command.REPROCESS_DLQ: "reprocessed",
+    Command.DROP_DLQ: "dropped",
+}
+#: What it says for one command, where that is not what it says for the others.
+_HELP_OF: Final = {
+    (command, "limit"): "Do one page, of at most so many (default: all pages)." for command in _COUNTED
+} | {
+    (
+        Command.NACK,
+        "delayMs",
+    ): "Milliseconds until it is tried again, with --requeue (default: as the queue's policy says)."
+}
 _GROUPS: Final = {
     "policy": "Show or change the policy of a queue.",
     "schedule": "Messages that are published by the clock.",
@@ -142,7 +167,9 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
         word = context.command_path.partition(" local ")[2]
         _call(context.obj, command, word, {name: value for name, value in payload.items() if value is not None})
 
-    params: list[click.Parameter] = [_option(field) for field in FIELDS[command] if field.name not in _ONLY_SERVED]
+    params: list[click.Parameter] = [
+        _option(command, field) for field in FIELDS[command] if field.name not in _ONLY_SERVED
+    ]
     if command in _WITH_BODY:
         params.append(
             click.Option(["--json-body"], is_flag=True, help="Message and attributes are JSON: take the values.")
@@ -163,7 +190,7 @@ def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) 
 
     try:
         with open_local(config) as session:
-            data = session.call(command.value, payload)
+            data = _all_pages(session, command, payload)
     except CommandError as error:
         answer = {"code": str(error.code), "message": error.message}
         click.echo(json.dumps({"ok": False, "command": word, "error": answer}))
@@ -173,13 +200,28 @@ def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) 
         raise SystemExit(NOTHING_TO_CONSUME)
 
 
-def _option(field: Field) -> click.Option:
+def _all_pages(session: LocalSession, command: Command, payload: dict[str, Any]) -> dict[str, Any]:
+    """The reply to a command; without a limit to the last page of one that goes on by pages, with the sum of all."""
+    counted = _COUNTED.get(command)
+    if counted is None or "limit" in payload or "messageKey" in payload:
+        return session.call(command.value, payload)
+    payload, count = payload | {"limit": PAGE_LIMIT}, 0
+    while True:
+        data = session.call(command.value, payload)
+        count += data[counted]
+        if not data["next"]:
+            return data | {counted: count}
+        payload |= {"after": data["next"]} | {name: data[name] for name in ("upToEvent",) if name in data}
+
+
+def _option(command: Command, field: Field) -> click.Option:
     names = ["--" + split_words(field.name, "-"), _variable(field)]
     if field.name in _SHORT:
         names.insert(0, _SHORT[field.name])
-    text = _HELP.get(field.name) or f"{field.help[0].upper()}{field.help[1:]}."
+    text = _HELP_OF.get((command, field.name)) or _HELP.get(field.name) or _of_protocol(field)
     if field.name in _FROM_FILES:
-        text = f"{text}: TEXT, @FILE (@@ for a leading @), or standard input (-, or none)."
+        none = "" if field.name == "filter" else ", or none"
+        text = f"{text}: TEXT, @FILE (@@ for a leading @), or standard input (-{none})."
     if field.kind is Kind.FLAG:
         if field.default:
             names[0] = names[0].replace("--", "--no-", 1)
@@ -191,6 +233,11 @@ def _option(field: Field) -> click.Option:
     required = field.required and field.name not in _FROM_FILES
     callback = _to_scalar if field.kind is Kind.SCALAR else None
     return click.Option(names, type=kind, required=required, callback=callback, help=text)
+
+
+def _of_protocol(field: Field) -> str:
+    default = f" (default {field.default})" if type(field.default) in (int, str) and field.default != "" else ""
+    return f"{field.help[0].upper()}{field.help[1:]}{default}."
 
 
 def _variable(field: Field) -> str:

@@ -26,8 +26,9 @@ from .cli_options import Source, configured, json_option
 def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
     """Write queues and messages of DIR as lines of JSON, for `postroomd import`.
 
-    With ids, attempts, delays, leases, dead letters with their history, and policies, all as of one event. The daemon
-    may run, and goes on working meanwhile. FILE is there in the end, whole, or it is not.
+    With ids, attempts, delays, leases, dead letters with their history, policies, deduplication keys and schedules, all
+    as of one event; of all queues also whether the daemon drains. The daemon may run, and goes on working meanwhile.
+    FILE is there in the end, whole, or it is not.
     """
     from .transfer import export_state
     from .unfinished import check_apart, new_file
@@ -53,8 +54,10 @@ def import_command(source: Source, file: str, as_json: bool) -> None:
     """Take over what `postroomd export` wrote: from FILE, or from standard input (-, or none).
 
     The file is checked as a whole first. Messages keep id, attempts, delay, priority, history and body, and their
-    order; one that was leased is ready. What is there already is left as it is: a queue keeps its policy, a message its
-    state. So the same file may be imported again after an interruption, unless messages were consumed in between.
+    order; one that was leased is ready. Deduplication keys count as long as they would have, schedules go on, and if
+    the other root took no new messages, DIR does not. What is there already is left as it is: a queue keeps its policy,
+    a message its state. So the same file may be imported again after an interruption, unless messages were consumed in
+    between.
     """
     from .transfer import import_state
 
@@ -62,10 +65,14 @@ def import_command(source: Source, file: str, as_json: bool) -> None:
     with _readable(file) as opened:
         done = import_state(config, opened, "standard input" if file == "-" else file)
     if as_json:
-        shown = {"queues": done.queues, "messages": done.messages, "skipped": done.skipped, "lost": done.lost}
+        shown = {name: getattr(done, name) for name in ("queues", "messages", "facts", "skipped", "lost")}
         click.echo(json.dumps({"ok": True, "root": done.head.root, "event": done.head.event, **shown}))
         return
     click.echo(f"{done.messages} messages and {done.queues} queues imported; {done.skipped} were there already")
+    if done.facts:
+        click.echo(f"{done.facts} schedules, deduplication keys and states of the root imported")
+    if done.drains:
+        click.echo("no new messages are taken, as where it was exported: `postroom drain --no-draining` ends that")
     if done.lost:
         click.echo(f"{done.lost} messages came without their body, and were passed over")
 

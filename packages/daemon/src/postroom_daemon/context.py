@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from postroom_common.policy import Policy
 from postroom_common.protocol import State
 
 from .access import Principal
 from .clock import Now
+from .dead_addresses import DeadAddresses
 from .ids import Ids
 from .journal_history import MessageHistory
 from .policies import Policies
@@ -38,7 +40,7 @@ class Vitals(Protocol):
 
     def room_to_publish(self) -> bool: ...
 
-    def history(self, key: str, limit: int) -> MessageHistory: ...
+    def history(self, key: str, limit: int) -> Generator[None, None, MessageHistory]: ...
 
 
 @dataclass(slots=True)
@@ -47,9 +49,10 @@ class Decision:
     (engine ms) for a message.
 
     The answer to events is built from the last of them, or from all as ``reply`` says, which that one carries:
-    ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again. ``more`` is asked, each
-    time on the state that the drafts before it left, for those that follow in the same request, until it has none; it
-    must not raise.
+    ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again, also after a restart: an
+    event without effect keeps it, as ``reply`` if that is given. ``refused``: all items were, which a repeat is told
+    while the daemon runs, as of any refusal. ``more`` is asked, each time on the state that the drafts before it left,
+    for those that follow in the same request, until it has none; it must not raise.
     """
 
     drafts: list[Draft] = field(default_factory=list)
@@ -57,6 +60,7 @@ class Decision:
     wait_until: int | None = None
     reply: Draft | None = None
     once: bool = False
+    refused: bool = False
     more: Callable[[], list[Draft]] | None = None
 
 
@@ -67,7 +71,8 @@ class Pending:
     keys that are ``settled`` or dropped, and how many messages were ``published`` in each queue. ``ready`` has the
     oldest ready messages of a queue, in order (``asked``: how many the store was asked for), and ``fresh`` those of the
     request itself. ``dying`` are those that die; ``gave_way`` is how many stored letters go for them, the last of which
-    died at ``gone_up_to``."""
+    died at ``gone_up_to``. ``open`` are queues that take any message, with their policies: nothing but ``queues``
+    is noted of them."""
 
     queues: set[str] = field(default_factory=set)
     added: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -80,6 +85,7 @@ class Pending:
     ready: dict[str, deque[Entry]] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
     fresh: dict[str, deque[Entry]] = field(default_factory=dict)
+    open: dict[str, Policy] = field(default_factory=dict)
 
     def add(self, queue: str, messages: int, size: int) -> None:
         """Note messages that come to a queue, or go if negative, and their bytes."""
@@ -109,3 +115,4 @@ class Context:
     draining: bool = False
     rates: Rates = field(default_factory=Rates)
     waiters: Waiters = field(default_factory=Waiters)
+    addresses: DeadAddresses = field(default_factory=DeadAddresses)

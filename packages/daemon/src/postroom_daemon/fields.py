@@ -21,9 +21,21 @@ _TYPES: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.VALUE: (str, int, float, bool, dict, list, type(None)),
     Kind.SCALAR: (str, int, float),
 }
-_TABLE: Final = {command: {field.name: field for field in fields} for command, fields in FIELDS.items()}
+#: By command and name: the field, the types that it may have, whether null counts as absent, and whether it has bounds.
+_TABLE: Final = {
+    command: {
+        field.name: (
+            field,
+            _TYPES[field.kind],
+            field.kind is not Kind.VALUE,
+            field.kind in (Kind.QUEUE, Kind.TEXT) or field.low is not None,
+        )
+        for field in fields
+    }
+    for command, fields in FIELDS.items()
+}
 _DEFAULTS: Final = {command: {field.name: field.default for field in fields} for command, fields in FIELDS.items()}
-_REQUIRED: Final = {command: [field for field in fields if field.required] for command, fields in FIELDS.items()}
+_REQUIRED: Final = {command: [field.name for field in fields if field.required] for command, fields in FIELDS.items()}
 
 
 def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
@@ -36,21 +48,24 @@ def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
     table = _TABLE[command]
     fields = _DEFAULTS[command].copy()
     for name, value in payload.items():
-        field = table.get(name)
-        if field is None or (value is None and field.kind is not Kind.VALUE):
+        known = table.get(name)
+        if known is None:
             continue
-        if type(value) not in _TYPES[field.kind]:
+        field, types, null_is_absent, bounded = known
+        if value is None and null_is_absent:
+            continue
+        if type(value) not in types:
             names_something = field.name in ("queue", "messageKey") or (
                 field.required and field.kind in (Kind.QUEUE, Kind.TEXT)
             )
             code = ErrorCode.INVALID_REQUEST if names_something else ErrorCode.PARSE_ERROR
             raise CommandError(code, f"{name} must be of type {field.kind}, but is {_kind_of(value)}")
-        if field.kind is Kind.QUEUE or field.kind is Kind.TEXT or field.low is not None:
+        if bounded:
             _check_bounds(field, value)
         fields[name] = value
-    for field in _REQUIRED[command]:
-        if fields[field.name] in (None, ""):
-            raise CommandError(ErrorCode.INVALID_REQUEST, f"{field.name} is required")
+    for name in _REQUIRED[command]:
+        if fields[name] in (None, ""):
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"{name} is required")
     return fields
 
 

@@ -22,7 +22,7 @@ _MESSAGE_VALUES: Final = 100_000
 
 _MOST: Final = 2**63 - 1
 #: What each key takes: its type, and its bounds if it is a number.
-_KEYS: Final[dict[str, tuple[type, int, int]]] = {
+KEYS: Final[dict[str, tuple[type, int, int]]] = {
     "reasonCode": (str, 0, 0),
     "reasonText": (str, 0, 0),
     "olderThanMs": (int, 0, DELAY_MS_LIMIT),
@@ -135,9 +135,9 @@ class Filter:
 
 
 def _check(name: str, wanted: Any) -> None:
-    if name not in _KEYS:
-        raise _invalid(f"filter.{name[:80]} is unknown; known are {', '.join(_KEYS)}")
-    kind, low, high = _KEYS[name]
+    if name not in KEYS:
+        raise _invalid(f"filter.{name[:80]} is unknown; known are {', '.join(KEYS)}")
+    kind, low, high = KEYS[name]
     if type(wanted) is not kind:
         raise _invalid(f"filter.{name} must be of type {_TYPE_NAMES[kind]}")
     if type(wanted) is int and not low <= wanted <= high:

@@ -46,6 +46,8 @@ def _count(event: Event, total: str, store: Store) -> None:
     """Count an event in the totals of its queue."""
     record = queue_of(event, store)
     record.total(total)
+    if event["type"] == EventType.DIED:
+        record.deaths = record.deaths.with_one(event["engineMs"], event["wallMs"])
     if "failure" in event and event["failure"]["reasonCode"] == ReasonCode.MESSAGE_EXPIRED:
         record.total("expired")
     record.used = event["engineMs"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from postroom_common.events import Event, EventType, raw_json
+from postroom_common.events import COMMON_FIELDS, Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from .fold_queues import end_claim, queue_of
@@ -13,25 +13,16 @@ from .lifecycle import check_transition
 from .records import BodyReference, Entry, QueueRecord, history_fact, with_failure
 from .stores.base import NotStored, Store
 
+#: Fields of the event of a message that has a body and nothing else: those of every event, ``queue``, ``key`` and the
+#: body.
+_PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
+
 
 def _published(event: Event, store: Store) -> None:
-    due = event.get("dueEngineMs", 0)
-    entry = Entry(
-        key=event["key"],
-        queue=event["queue"],
-        state=State.DELAYED if due > event["engineMs"] else State.READY,
-        priority=event.get("priority", 0),
-        seq=event["id"],
-        created_wall=event["wallMs"],
-        created=event["engineMs"],
-        target=event.get("target", ""),
-        due=due,
-        expires=event.get("expiresEngineMs", 0),
-        fallback=event.get("fallbackEngineMs", 0),
-        due_wall=event.get("deliverAtMs", 0),
-        order_key=event.get("orderingKey", ""),
-        claim=_claim_while_present(event),
-    )
+    engine = event["engineMs"]
+    entry = Entry(event["key"], event["queue"], State.READY, 0, event["id"], event["wallMs"], engine)
+    if len(event) > _PLAIN_FIELDS:
+        _take_options(entry, event)
     check_transition(None, EventType.PUBLISHED, entry.state)
     queue_of(event, store)
     if "message" in event:
@@ -44,16 +35,31 @@ def _published(event: Event, store: Store) -> None:
         store.insert_kept(entry, reference)
 
 
+def _take_options(entry: Entry, event: Event) -> None:
+    """What a new message may have besides."""
+    entry.due = event.get("dueEngineMs", 0)
+    if entry.due > entry.created:
+        entry.state = State.DELAYED
+    entry.priority = event.get("priority", 0)
+    entry.target = event.get("target", "")
+    entry.expires = event.get("expiresEngineMs", 0)
+    entry.fallback = event.get("fallbackEngineMs", 0)
+    entry.due_wall = event.get("deliverAtMs", 0)
+    entry.order_key = event.get("orderingKey", "")
+    entry.claim = _claim_while_present(event)
+
+
 def _leased(event: Event, store: Store) -> None:
     entry, before = _move_leased(event, store)
     entry.lease_id = event["lease"]
     entry.consumer_id = event["consumer"]
+    entry.holder_uid = str(event.get("uid", ""))
     entry.lease_until = event["untilEngineMs"]
     entry.leased_at = event["engineMs"]
     entry.attempt = event["attempt"]
     store.update(entry, before)
     if store.in_flight and entry.state is State.INFLIGHT:
-        store.in_flight.leases(entry.queue, entry.consumer_id, event["engineMs"])
+        store.in_flight.leases(entry)
 
 
 def _extended(event: Event, store: Store) -> None:
@@ -170,21 +176,26 @@ def _move(event: Event, store: Store, after: State | None, stays: bool = False) 
     entry = store.get(event["key"])
     if entry is None:
         raise NotStored(f"event {event['id']} names {event['key']}, which is not stored")
+    return entry, _step(entry, event, store, entry.state if stays else after)
+
+
+def _step(entry: Entry, event: Event, store: Store, after: State | None) -> State:
+    """Bring the message of an event into its new state; the state it had."""
     before = entry.state
-    if stays:
-        after = before
     check_transition(before, event["type"], after)
     if store.in_flight and before is State.INFLIGHT and after is not State.INFLIGHT:
-        store.in_flight.settles(entry.queue, entry.consumer_id)
+        store.in_flight.settles(entry)
     if after is not None:
         entry.state = after
-    return entry, before
+    return before
 
 
 def _move_leased(event: Event, store: Store) -> tuple[Entry, State]:
     """As ``_move`` to in flight; a dead letter that is leased stays one."""
     entry = store.get(event["key"])
-    return _move(event, store, State.DEAD if entry and entry.state is State.DEAD else State.INFLIGHT)
+    if entry is None:
+        return _move(event, store, State.INFLIGHT)
+    return entry, _step(entry, event, store, State.DEAD if entry.state is State.DEAD else State.INFLIGHT)
 
 
 def _count_reason(entry: Entry, by: int, store: Store) -> None:
@@ -196,7 +207,7 @@ def _count_reason(entry: Entry, by: int, store: Store) -> None:
 
 
 def _end_lease(entry: Entry) -> None:
-    entry.lease_id = entry.consumer_id = ""
+    entry.lease_id = entry.consumer_id = entry.holder_uid = ""
     entry.lease_until = entry.leased_at = 0
 
 

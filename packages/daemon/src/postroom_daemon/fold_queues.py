@@ -18,13 +18,15 @@ from .records import (
     dlq_fact,
     schedule_fact,
 )
-from .stores.base import Store
+from .stores.base import NotStored, Store
 
 
 def queue_of(event: Event, store: Store) -> QueueRecord:
     """The record of an event's queue, to be changed. If the event that made it was lost to damage, this one does: what
     came after it is not to be lost as well."""
-    if store.queue(event["queue"]) is None:
+    try:
+        return store.touch_queue(event["queue"])
+    except NotStored:
         store.add_queue(QueueRecord(name=event["queue"], created_wall=event["wallMs"]))
     return store.touch_queue(event["queue"])
 
@@ -42,14 +44,15 @@ def _created(event: Event, store: Store) -> None:
 
 
 def _policy_set(event: Event, store: Store) -> None:
-    queue_of(event, store).override = event["override"]
+    record = queue_of(event, store)
+    record.override, record.used = event["override"], event["engineMs"]
     if event["override"].get("dlq.queue"):
         store.put_fact(dlq_fact(event["override"]["dlq.queue"]), event["queue"])
 
 
 def _paused(event: Event, store: Store) -> None:
     record = queue_of(event, store)
-    paused = event["type"] == EventType.PAUSED
+    paused, record.used = event["type"] == EventType.PAUSED, event["engineMs"]
     if event["operation"] == "publish":
         record.publish_paused = paused
     else:
@@ -62,13 +65,20 @@ def note_claim(event: Event, store: Store) -> None:
     claim, queue = event["claim"], event["queue"]
     if type(claim) is str:
         end_claim(queue, claim, event["key"], store)
-        return
-    name = claim["name"]
+    else:
+        _put_claim(queue, claim["name"], event["key"], claim.get("untilEngineMs", 0), store)
+
+
+def _claimed(event: Event, store: Store) -> None:
+    for queue, name, key, until in event["claims"]:
+        _put_claim(queue, name, key, until, store)
+
+
+def _put_claim(queue: str, name: str, key: str, until: int, store: Store) -> None:
     kept = store.fact(claim_fact(queue, name))
     if kept and kept["untilEngineMs"]:
         store.put_fact(claim_end_fact(kept["untilEngineMs"], queue, name), None)
-    until = claim.get("untilEngineMs", 0)
-    store.put_fact(claim_fact(queue, name), {"key": event["key"], "untilEngineMs": until})
+    store.put_fact(claim_fact(queue, name), {"key": key, "untilEngineMs": until})
     if until:
         store.put_fact(claim_end_fact(until, queue, name), True)
 
@@ -131,6 +141,7 @@ OF_QUEUES: Final[dict[str, Callable[[Event, Store], None]]] = {
     EventType.POLICY_SET: _policy_set,
     EventType.PAUSED: _paused,
     EventType.RESUMED: _paused,
+    EventType.CLAIMED: _claimed,
     EventType.CLAIMS_ENDED: _claims_ended,
     EventType.QUEUE_DELETED: _queue_deleted,
     EventType.DRAIN_SET: _drain_set,

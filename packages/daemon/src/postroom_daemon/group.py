@@ -50,8 +50,9 @@ class Group:
                 self._add(draft)
             drafts = more() if more else []
         events = self.events[begin:]
+        request = self.last_id
         for event in events:
-            event["req"] = self.last_id
+            event["req"] = request
         last = events[-1]
         if reply:
             last["reply"] = reply
@@ -75,7 +76,7 @@ class Group:
             **draft,
         }
         self.events.append(event)
-        if event["type"] == EventType.PUBLISHED:
+        if self._store.keeps_bodies_apart and event["type"] == EventType.PUBLISHED:
             self._keep_apart(event)
         apply(event, self._store)
 
@@ -88,12 +89,13 @@ class Group:
 
     def count(self, type_: str) -> int:
         """How many events of a type it has."""
-        return sum(event["type"] == type_ for event in self.events)
+        return [event["type"] for event in self.events].count(type_)
 
     def encode(self) -> list[bytes]:
         """The group's journal lines, one for each event."""
+        last_id = self.last_id
         for event in self.events:
-            event["grp"] = self.last_id
+            event["grp"] = last_id
         if len(self.events) > 1:
             self.events[-1]["gn"] = len(self.events)
         return [encode_event(event) for event in self.events]

@@ -6,6 +6,8 @@ import os
 
 #: Random bytes are taken from the kernel in blocks of this size.
 _BLOCK = 4096
+#: By a hex digit, one that says that the id is of the variant of RFC 9562.
+_VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 class Ids:
@@ -14,6 +16,7 @@ class Ids:
     def __init__(self) -> None:
         self._block = ""
         self._used = 0
+        self._stamp = (-1, "")  # the last time that was written, and how
 
     def _hex(self, digits: int) -> str:
         begin, self._used = self._used, self._used + digits
@@ -23,16 +26,16 @@ class Ids:
 
     def message(self, wall_ms: int) -> str:
         """A version 7 UUID (RFC 9562): sorted by time, so that indexes grow at one end; 74 random bits."""
-        stamp = (wall_ms & 0xFFFFFFFFFFFF).to_bytes(6, "big").hex()
+        if self._stamp[0] != wall_ms:
+            stamp = (wall_ms & 0xFFFFFFFFFFFF).to_bytes(6, "big").hex()
+            self._stamp = (wall_ms, f"{stamp[:8]}-{stamp[8:]}-7")
         noise = self._hex(20)
-        variant = "89ab"[int(noise[3], 16) & 3]
-        return f"{stamp[:8]}-{stamp[8:]}-7{noise[:3]}-{variant}{noise[4:7]}-{noise[7:19]}"
+        return f"{self._stamp[1]}{noise[:3]}-{_VARIANT[noise[3]]}{noise[4:7]}-{noise[7:19]}"
 
     def lease(self) -> str:
         """A version 4 UUID: a receipt that nobody can guess."""
         noise = self._hex(32)
-        variant = "89ab"[int(noise[16], 16) & 3]
-        return f"{noise[:8]}-{noise[8:12]}-4{noise[13:16]}-{variant}{noise[17:20]}-{noise[20:]}"
+        return f"{noise[:8]}-{noise[8:12]}-4{noise[13:16]}-{_VARIANT[noise[16]]}{noise[17:20]}-{noise[20:]}"
 
     def chance(self) -> float:
         """A number from 0 to 1."""

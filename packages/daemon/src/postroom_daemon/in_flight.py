@@ -1,4 +1,4 @@
-"""Who holds how many messages of which queue: counted by the fold while a root is open, in memory.
+"""Who holds how many messages of which queue, and since when: kept up by the fold while a root is open, in memory.
 
 Leased dead letters are not counted. A transaction of the store that is taken back is taken back here as well.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from .records import Entry
@@ -27,11 +28,13 @@ class Holder:
 
 
 class InFlight:
-    """The consumers by queue and name."""
+    """The consumers by queue and name, and the leases of each queue, oldest first."""
 
     def __init__(self) -> None:
         self._holders: OrderedDict[tuple[str, str], Holder] = OrderedDict()
-        self._undo: list[tuple[Holder, int]] = []
+        self._leases: dict[str, dict[int, int]] = {}  # by queue: the number of the message, since when (engine ms)
+        self._unsorted: set[str] = set()  # queues whose leases are not in the order in which they were given
+        self._undo: list[tuple[Holder, int, str, int, int]] = []
         self._changed: set[tuple[str, str]] = set()
 
     def of(self, queue: str, consumer: str) -> int:
@@ -47,24 +50,37 @@ class InFlight:
         """A consumer asks for a message."""
         self._holder(queue, consumer).asked = now
 
-    def leases(self, queue: str, consumer: str, now: int) -> None:
-        """A message is leased to a consumer."""
-        holder = self._holder(queue, consumer)
+    def oldest_lease(self, queue: str) -> int | None:
+        """When the lease was given that is the oldest of a queue (engine ms); None without one."""
+        leases = self._leases.get(queue)
+        if not leases:
+            return None
+        if queue in self._unsorted:
+            self._leases[queue] = leases = dict(sorted(leases.items(), key=itemgetter(1)))
+            self._unsorted.discard(queue)
+        return next(iter(leases.values()))
+
+    def leases(self, entry: Entry) -> None:
+        """A message is leased, as its entry says."""
+        holder = self._holder(entry.queue, entry.consumer_id)
         holder.held += 1
         holder.given += 1
-        holder.given_at = now
-        self._note(queue, consumer, holder, 1)
+        holder.given_at = entry.leased_at
+        self._leases.setdefault(entry.queue, {})[entry.seq] = entry.leased_at
+        self._note(holder, 1, entry)
 
-    def settles(self, queue: str, consumer: str) -> None:
-        """A consumer's lease has ended."""
-        holder = self._holder(queue, consumer)
+    def settles(self, entry: Entry) -> None:
+        """A lease has ended; the entry still has it."""
+        holder = self._holder(entry.queue, entry.consumer_id)
         holder.held -= 1
-        self._note(queue, consumer, holder, -1)
+        self._end(entry.queue, entry.seq)
+        self._note(holder, -1, entry)
 
     def holds(self, entries: list[Entry]) -> None:
         """Messages that are leased at the start."""
         for entry in entries:
             self._holder(entry.queue, entry.consumer_id).held += 1
+            self._put_back(entry.queue, entry.seq, entry.leased_at)
 
     def begin(self) -> None:
         """What was counted before stays."""
@@ -73,14 +89,29 @@ class InFlight:
 
     def take_back(self) -> None:
         """What was counted since ``begin`` has not happened."""
-        for holder, count in self._undo:
+        for holder, count, queue, number, since in reversed(self._undo):
             holder.held -= count
             holder.given -= max(count, 0)
+            if count > 0:
+                self._end(queue, number)
+            else:
+                self._put_back(queue, number, since)
         self.begin()
 
-    def _note(self, queue: str, consumer: str, holder: Holder, count: int) -> None:
-        self._undo.append((holder, count))
-        self._changed.add((queue, consumer))
+    def _end(self, queue: str, number: int) -> None:
+        leases = self._leases.get(queue, {})
+        leases.pop(number, None)
+        if not leases:
+            self._leases.pop(queue, None)
+            self._unsorted.discard(queue)
+
+    def _put_back(self, queue: str, number: int, since: int) -> None:
+        self._leases.setdefault(queue, {})[number] = since
+        self._unsorted.add(queue)
+
+    def _note(self, holder: Holder, count: int, entry: Entry) -> None:
+        self._undo.append((holder, count, entry.queue, entry.seq, entry.leased_at))
+        self._changed.add((entry.queue, entry.consumer_id))
 
     def _holder(self, queue: str, consumer: str) -> Holder:
         holder = self._holders.get((queue, consumer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from itertools import accumulate
+from itertools import accumulate, count
 from pathlib import Path
 from typing import Final
 
@@ -190,11 +190,11 @@ class Journal:
             except OSError as second:
                 raise JournalUnknown(f"journal: {error}; then, when undoing it: {second}") from error
             raise JournalRefused(error) from error
-        offsets = accumulate((len(line) for line in lines[:-1]), initial=self._size)
+        offsets = accumulate(map(len, lines[:-1]), initial=self._size)
         self._size += len(data)
         self.last_id = last_id
         self.unsynced = True
-        return [place_of(number, offset) for number, offset in enumerate(offsets, last_id - len(lines) + 1)]
+        return list(map(place_of, count(last_id - len(lines) + 1), offsets))
 
     def sync(self) -> None:
         """Make all that was appended durable. Raises ``JournalUnknown``."""

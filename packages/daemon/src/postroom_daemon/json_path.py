@@ -56,6 +56,8 @@ class JsonPath:
             self._segments = _environment().compile(text).segments
         except JSONPathError as error:
             raise ValueError(str(error).splitlines()[0]) from None
+        except OverflowError:
+            raise ValueError("a number in it is too large") from None
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
         self._weight = 1

@@ -39,6 +39,7 @@ TRANSITIONS: Final[dict[EventType, tuple[_Step, ...]]] = {
     EventType.RESCHEDULED: ((_D, _D),),
     EventType.QUARANTINED: ((_X, _X),),
 }
+_ALLOWED: Final = frozenset((event, *step) for event, steps in TRANSITIONS.items() for step in steps)
 
 
 class IllegalTransition(PostroomError):
@@ -47,7 +48,7 @@ class IllegalTransition(PostroomError):
 
 def check_transition(before: State | None, event: EventType, after: State | None) -> None:
     """Raise ``IllegalTransition`` unless the table allows ``event`` to lead from ``before`` to ``after``."""
-    if (before, after) not in TRANSITIONS[event]:
+    if (event, before, after) not in _ALLOWED:
         raise IllegalTransition(f"{event} cannot lead from {before or 'gone'} to {after or 'gone'}")
 
 

@@ -75,6 +75,10 @@ class Policies:
         """Of each key: its value in force, and the ``layer`` that it comes from, with the ``pattern`` or ``name``."""
         return explained((*self._configured(queue).layers, ({"layer": "override"}, override)))
 
+    def has_checks(self, queue: str, policy: Policy) -> bool:
+        """Whether there is anything that bodies must pass."""
+        return bool(policy.schema) or self._configured(queue).rules is not None
+
     def checks(self, queue: str, policy: Policy) -> list[Check]:
         """What the bodies of a queue's messages must pass. Raises ``CommandError`` for a schema that cannot be used:
         another version took it."""

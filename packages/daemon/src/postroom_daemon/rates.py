@@ -33,6 +33,11 @@ class Rates:
     def __init__(self) -> None:
         self._buckets: dict[str, _Bucket] = {}
 
+    @property
+    def limits_any(self) -> bool:
+        """Whether a queue with a limit was asked for: of others nothing is counted."""
+        return bool(self._buckets)
+
     def wait_ms(self, queue: str, rate: float, count: int, now: int) -> int:
         """How long it takes until ``count`` messages may be published to a queue that takes ``rate`` a second. 0: they
         may be now. Changes nothing."""

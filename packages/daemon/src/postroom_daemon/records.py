@@ -8,7 +8,9 @@ from typing import Any, Final, NamedTuple
 
 from postroom_common.events import Event
 from postroom_common.policy import Layer
-from postroom_common.protocol import HISTORY_LIMIT, State
+from postroom_common.protocol import HISTORY_LIMIT, ReasonCode, State
+
+from .deaths import NO_DEATHS, Deaths
 
 #: Characters of an earlier reason that a history keeps; the journal has it whole.
 _OLD_REASON: Final = 200
@@ -23,7 +25,8 @@ class Entry:
     length of its body and headers as stored, ``reason`` why it died. After ``expires`` it is not wanted any more, after
     ``fallback`` anyone may have it (0: never); ``due_wall`` is the Unix time (ms) for which it was published. Of the
     messages of a queue with the same ``order_key`` one is delivered at a time. ``claim`` is what it claims against
-    others of its kind for as long as it is there (``claim_fact``).
+    others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased, in
+    decimal digits; '' where that is not known.
     """
 
     key: str
@@ -50,6 +53,7 @@ class Entry:
     due_wall: int = 0
     order_key: str = ""
     claim: str = ""
+    holder_uid: str = ""
 
     @property
     def lapse(self) -> int:
@@ -86,6 +90,7 @@ _ENTRY_NAMES: Final = {
     "deliverAtMs": "due_wall",
     "orderingKey": "order_key",
     "claim": "claim",
+    "uid": "holder_uid",
 }
 
 
@@ -142,6 +147,20 @@ def history_fact(key: str) -> str:
     """Name of the fact that keeps a message's failed attempts: a list, newest last. It is apart from the entry, which
     is read and written at each delivery."""
     return HISTORY + key
+
+
+def last_failure(history: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """What a dead letter died of, by its failed attempts; what stands for it where these are lost with their file."""
+    return history[-1] if history else _LOST_FAILURE
+
+
+_LOST_FAILURE: Final = {
+    "reasonMessage": "its history is lost",
+    "reasonCode": ReasonCode.BODY_LOST,
+    "failedAtMs": 0,
+    "attempt": 0,
+    "consumerId": "",
+}
 
 
 def with_failure(history: list[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
@@ -214,7 +233,7 @@ class QueueRecord:
     """A queue: counters by state, totals of what ever happened, pauses, and the policy set at run time.
 
     ``bytes`` is the size of its messages that are not dead, ``reasons`` counts its dead letters by reason code,
-    ``used`` is when something last happened in it.
+    ``used`` is when something last happened in it, ``deaths`` when messages died.
     """
 
     name: str
@@ -229,6 +248,7 @@ class QueueRecord:
     bytes: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     used: int = 0
+    deaths: Deaths = NO_DEATHS
 
     def total(self, name: str) -> None:
         """Count one more of ``name`` in the totals."""
@@ -250,12 +270,13 @@ class QueueRecord:
             self.bytes,
             self.reasons.copy(),
             self.used,
+            self.deaths,
         )
 
     def take_numbers(self, other: QueueRecord) -> None:
         """Let everything that is counted be as another record, which is not needed any more, has it."""
         self.counts, self.totals, self.bytes = other.counts, other.totals, other.bytes
-        self.reasons, self.used = other.reasons, other.used
+        self.reasons, self.used, self.deaths = other.reasons, other.used, other.deaths
 
     def to_json(self) -> dict[str, Any]:
         """The record as stored."""
@@ -272,6 +293,7 @@ class QueueRecord:
             "bytes": self.bytes,
             "reasons": self.reasons,
             "usedEngineMs": self.used,
+            **({"deaths": self.deaths.to_json()} if self.deaths.slots else {}),
         }
 
     @classmethod
@@ -290,4 +312,5 @@ class QueueRecord:
             bytes=data.get("bytes", 0),
             reasons=data.get("reasons", {}),
             used=data.get("usedEngineMs", 0),
+            deaths=Deaths.from_json(data["deaths"]) if "deaths" in data else NO_DEATHS,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -14,7 +14,7 @@ from postroom_common.protocol import ErrorCode, State
 
 from .clock import Now
 from .policies import Policies, override_to_wire
-from .records import Entry, QueueRecord
+from .records import Entry, QueueRecord, history_fact, last_failure
 from .stores.base import Store
 
 
@@ -31,11 +31,15 @@ def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) ->
 
 
 def message_to_wire(event: Event, store: Store) -> dict[str, Any]:
-    """A leased message as its consumer sees it."""
+    """A leased message as its consumer sees it; a dead letter with what it died of."""
     entry = store.get(event["key"])
     if entry is None or entry.lease_id != event["lease"]:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
-    return stored_to_wire(entry, orjson.loads(store.envelope(entry.key)), event.get("as") == "value", event["attempt"])
+    envelope = orjson.loads(store.envelope(entry.key))
+    shown = stored_to_wire(entry, envelope, event.get("as") == "value", event["attempt"])
+    if entry.state is State.DEAD:
+        shown["failure"] = last_failure(store.fact(history_fact(entry.key)))
+    return shown
 
 
 def stored_to_wire(entry: Entry, envelope: dict[str, Any], as_value: bool, attempt: int) -> dict[str, Any]:
@@ -57,6 +61,11 @@ def stored_to_wire(entry: Entry, envelope: dict[str, Any], as_value: bool, attem
     if entry.target:
         shown["targetConsumerId"] = entry.target
     return shown
+
+
+def duplicate_of(key: str) -> dict[str, Any]:
+    """What is said of a publish under a key that a message has used."""
+    return {"messageId": key.rpartition(":")[2], "messageKey": key, "duplicate": True}
 
 
 def lease_end(event: Event, now: Now) -> dict[str, Any]:
@@ -141,12 +150,18 @@ def _policy_set(event: Event, store: Store, policies: Policies, now: Now) -> dic
 
 
 def _imported(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
-    return {name: event[name] for name in ("queues", "messages", "skipped")}
+    return {name: event[name] for name in ("queues", "messages", "skipped", "facts") if name in event}
 
 
 def _data(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     data: dict[str, Any] = reply["data"]
     return data
+
+
+def _duplicate(
+    events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
+) -> dict[str, Any]:
+    return duplicate_of(reply["of"])
 
 
 def _operation(
@@ -176,13 +191,18 @@ def _deliveries(
 
 def _results(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     """The result of each item of a batch: ``items`` has the number of its events, whose last one says it, or that and
-    the result; where ``items`` is absent, each item made one event."""
+    the result, for a duplicate the key of the first; where ``items`` is absent, each item made one event."""
+    if "items" not in reply and events[0]["type"] in _SELF_CONTAINED and len({event["type"] for event in events}) == 1:
+        way = _REPLIES[events[0]["type"]]
+        return {"results": [way(event, store, policies, now) for event in events[reply.get("from", 0) :]]}
     results = []
     told: dict[str, Any] = {}
     at = 0
     for item in reply.get("items") or [1] * len(events):
         count, result = item if type(item) is list else (item, None)
         at += count
+        if type(result) is str:
+            result = duplicate_of(result)
         if result is None:
             result = _REPLIES[events[at - 1]["type"]](events[at - 1], store, policies, now)
             if result.pop("engineNowMs", None) is not None:
@@ -212,10 +232,13 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.POLICY_SET: _policy_set,
     EventType.IMPORTED: _imported,
 }
+#: Types whose answer tells no time.
+_SELF_CONTAINED: Final = frozenset({EventType.PUBLISHED, EventType.ACKED})
 
 #: How the answer is built from all events of a request, by what its last event's ``reply`` says.
 _WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {
     "data": _data,
+    "duplicate": _duplicate,
     "operation": _operation,
     "deliveries": _deliveries,
     "results": _results,

@@ -18,6 +18,9 @@ _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_00
 _SHORTEST_MS: Final = 1000
 _LONGEST_MS: Final = 366 * 86_400_000
 MISSED: Final = ("skip", "once", "all")
+#: Within so much before or behind a change of the offset, times of day may be ambiguous.
+_HOURS: Final = timedelta(hours=4)
+_NEVER: Final = "cron: there is no such time"
 
 
 class Plan:
@@ -37,21 +40,36 @@ class Plan:
             try:
                 next(CronSim(cron, datetime(2026, 1, 1, tzinfo=self._zone)))
             except CronSimError as error:
-                raise ValueError(f"cron: {error}") from None
+                text = f"cron: {str(error).lower()} in {cron!r} (minute hour day month weekday)"
+                raise ValueError(text) from None
             except StopIteration:
-                raise ValueError("cron: there is no such time") from None
+                raise ValueError(_NEVER) from None
 
     def after(self, wall: int, begin: int) -> int:
         """The first time behind ``wall``; those of ``@every`` are counted from ``begin``."""
         if self.every_ms:
             return begin + max(1, (wall - begin) // self.every_ms + 1) * self.every_ms
-        return _ms(next(CronSim(self._cron, _time(wall, self._zone))))
+        return self._cron_after(wall)
 
     def last(self, wall: int, begin: int) -> int:
         """The last time at or before ``wall``."""
         if self.every_ms:
             return begin + (wall - begin) // self.every_ms * self.every_ms
-        return _ms(next(CronSim(self._cron, _time(wall, self._zone) + timedelta(milliseconds=1), reverse=True)))
+        before = _time(wall, self._zone)
+        # The library, going back, takes the hour that the end of summer time doubles for its first half.
+        if before.utcoffset() == (before - _HOURS).utcoffset() == (before + _HOURS).utcoffset():
+            return _ms(next(CronSim(self._cron, before + timedelta(milliseconds=1), reverse=True)))
+        last = _ms(next(CronSim(self._cron, before - _HOURS, reverse=True)))
+        while (following := self._cron_after(last)) <= wall:
+            last = following
+        return last
+
+    def _cron_after(self, wall: int) -> int:
+        """Raises ``ValueError`` when there is no such time within 50 years."""
+        found = next(CronSim(self._cron, _time(wall, self._zone)), None)
+        if found is None:
+            raise ValueError(_NEVER)
+        return _ms(found)
 
 
 def next_of(schedule: dict[str, Any], wall: int) -> int:
@@ -62,7 +80,7 @@ def next_of(schedule: dict[str, Any], wall: int) -> int:
 def _every(text: str) -> int:
     match = _EVERY.fullmatch(text)
     if match is None:
-        raise ValueError("cron: expected @every and a time such as 90s, 5m, 1h30m")
+        raise ValueError("cron: expected five fields, or @every and a time such as 90s, 5m, 1h30m")
     period = sum(int(number) * _UNITS[unit] for number, unit in _PARTS.findall(match[1]))
     if not _SHORTEST_MS <= period <= _LONGEST_MS:
         raise ValueError("cron: @every must be from 1s to 366d")

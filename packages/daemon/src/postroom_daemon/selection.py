@@ -28,6 +28,8 @@ LOOKS: Final = 2000
 READ_BYTES: Final = 8 * 1024 * 1024
 _DEAD_PAGE: Final = 100
 _SEAL_BYTES: Final = 6
+#: Three numbers of 64 bits, and what is between them.
+_DEAD_CURSOR_LENGTH: Final = 62
 
 
 @dataclass(slots=True)
@@ -41,9 +43,11 @@ class Page:
 class Look:
     """What one request may still look at."""
 
-    def __init__(self, context: Context, wanted: Filter, up_to: int | None = None) -> None:
-        """``up_to``: only messages published by events up to this one."""
+    def __init__(self, context: Context, wanted: Filter, up_to: int | None = None, moment: int | None = None) -> None:
+        """``up_to``: only messages published by events up to this one. ``moment``: the engine time (now if None) at
+        which ages are taken."""
         self._context, self._wanted, self._up_to = context, wanted, up_to
+        self._moment = context.now.engine if moment is None else moment
         self._looks, self._bytes = LOOKS, READ_BYTES
 
     @property
@@ -70,7 +74,7 @@ class Look:
             return store.envelope(entry.key)
 
         try:
-            return self._wanted.matches(entry, self._context.now.engine, history, envelope)
+            return self._wanted.matches(entry, self._moment, history, envelope)
         except (BodyLost, BodyUnread):
             return False
 
@@ -109,12 +113,34 @@ def select(
     return Page(found, _cursor_text(at, cursor, what) if at < len(states) else "")
 
 
-def select_dead(context: Context, queues: Iterable[str], wanted: Filter, after: str, limit: int) -> Page:
-    """A page of the dead letters of queues, oldest death first. Raises as ``select``."""
-    look, found, last = Look(context, wanted), list[Entry](), read_dead_cursor(after)
+def select_leases(context: Context, queue: str, after: str, limit: int) -> Page:
+    """A page of what is leased in a queue, or in all (''), dead letters with it; the lease that ends first comes first.
+
+    Raises as ``select``.
+    """
+    what = [queue, "leases"]
+    _, cursor = _read_cursor(after, what)
+    found, behind = context.store.leases(queue, cursor, limit)
+    return Page(found, _cursor_text(0, behind, what) if behind else "")
+
+
+def select_dead(
+    context: Context, queues: Iterable[str], wanted: Filter, after: str, limit: int, bounded: bool = False
+) -> Page:
+    """A page of the dead letters of queues, oldest death first. Raises as ``select``.
+
+    ``bounded``: of those only that had died when the first page was asked for, and by their age of then, so that the
+    pages come to an end although letters that are brought back die again. ``next`` carries that time on.
+    """
+    last, moment = _read_dead_cursor(after)
+    if bounded and moment is None:
+        moment = context.now.engine
+    look, found = Look(context, wanted, moment=moment), list[Entry]()
     for entry in dead_letters(context.store, queues, last):
+        if moment is not None and entry.dead_at > moment:
+            break
         if look.over or len(found) >= limit:
-            return Page(found, f"{last[0]}.{last[1]}")
+            return Page(found, dead_cursor(*last, moment))
         last = (entry.dead_at, entry.seq)
         if look.at(entry):
             found.append(entry)
@@ -135,14 +161,24 @@ def _dead_of(store: Store, queue: str, after: tuple[int, int]) -> Iterator[Entry
         after = (page[-1].dead_at, page[-1].seq)
 
 
-def read_dead_cursor(text: str) -> tuple[int, int]:
-    """What ``select_dead`` gave as ``next``. Raises ``CommandError``."""
+def dead_cursor(dead_at: int, seq: int, moment: int | None = None) -> str:
+    """The text with which the page behind a dead letter is asked for."""
+    return f"{dead_at}.{seq}" if moment is None else f"{dead_at}.{seq}.{moment}"
+
+
+def _read_dead_cursor(text: str) -> tuple[tuple[int, int], int | None]:
+    """What ``dead_cursor`` made. Raises ``CommandError``."""
     if not text:
-        return (-1, -1)
-    dead_at, _, seq = text.partition(".")
-    if not (dead_at.isdecimal() and seq.isdecimal() and len(text) <= 40):
+        return (-1, -1), None
+    numbers = text.split(".")
+    if len(numbers) not in (2, 3) or len(text) > _DEAD_CURSOR_LENGTH or not all(map(_is_number, numbers)):
         raise _no_cursor()
-    return (min(int(dead_at), 2**63 - 1), min(int(seq), 2**63 - 1))
+    dead_at, seq, *moment = (min(int(number), 2**63 - 1) for number in numbers)
+    return (dead_at, seq), moment[0] if moment else None
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def _behind(store: Store, queue: str, state: State, after: Cursor, count: int) -> Cursor:

@@ -1,4 +1,5 @@
-"""Export the messages of a root as lines of JSON, and import them into another.
+"""Export the messages of a root as lines of JSON, and import them into another; with queues, schedules and what may
+not be published twice.
 
 The file is that of ``state/lines.py``. An import goes through the engine like every other change, in the order of
 publishing, message by message: what is there already stays as it is.
@@ -18,8 +19,10 @@ from postroom_common.events import decode_line, encode_line
 
 from .config import Config
 from .reach import NotReached, nothing_done, reach
-from .state import Ask, Head, State, StateError, Totals, read_state, write_state
+from .records import CLAIM, CLAIM_END, FACT_DRAINING, SCHEDULE
+from .state import Ask, Fact, Head, State, StateError, Totals, read_state, write_state
 from .verbs.exported import exported_message, exported_queue
+from .verbs.exported_facts import exported_fact
 
 T = TypeVar("T")
 
@@ -31,7 +34,7 @@ _QUEUES: Final = 1000
 
 
 def export_state(config: Config, file: IO[bytes], queues: frozenset[str], workspace: Path) -> Totals:
-    """Write a root's queues and messages, or those of some queues, to a file.
+    """Write all of a root, or what belongs to some queues, to a file.
 
     Raises ``StateError`` for a queue that is not there, or where there is no journal; ``StartError``, ``NotReached``,
     ``OSError``.
@@ -50,18 +53,34 @@ def _of_queues(state: State, queues: frozenset[str]) -> State:
         state,
         queues=[record for record in state.queues if record.name in queues],
         messages=(message for message in state.messages if message["queue"] in queues),
+        facts=[fact for fact in state.facts if _queue_of(fact) in queues],
     )
+
+
+def _queue_of(fact: Fact) -> str:
+    """The queue that a fact is about; '' for one of the whole root."""
+    name, value = fact["name"], fact["value"]
+    if name.startswith(CLAIM_END):
+        return str(name.removeprefix(CLAIM_END).partition(":")[2].rpartition("\0")[0])
+    if name.startswith(CLAIM):
+        return str(name.removeprefix(CLAIM).rpartition("\0")[0])
+    if name.startswith(SCHEDULE):
+        return str(value["queue"])
+    return value if type(value) is str else ""  # a name of dead letters
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import came to. ``skipped`` queues and messages were there already, ``lost`` ones came without a body."""
+    """What an import came to. ``facts`` are claims and schedules, and the drain; ``skipped`` ones of all were there
+    already, ``lost`` messages came without a body. ``drains``: the file says that its root takes no new messages."""
 
     head: Head
     queues: int
     messages: int
+    facts: int
     skipped: int
     lost: int
+    drains: bool
 
 
 class ImportStopped(PostroomError):
@@ -85,7 +104,8 @@ def import_state(config: Config, file: IO[bytes], name: str) -> Imported:
                 done.update(_send(reached.ask, whole.head, part))
             except PostroomError as error:
                 raise ImportStopped(_stopped(error, done)) from error
-    return Imported(whole.head, done["queues"], done["messages"], done["skipped"], whole.lost)
+    numbers = {name: done[name] for name in ("queues", "messages", "facts", "skipped")}
+    return Imported(whole.head, **numbers, lost=whole.lost, drains=whole.drains)
 
 
 def _send(ask: Ask, head: Head, part: dict[str, Any]) -> dict[str, int]:
@@ -115,6 +135,9 @@ class _Whole:
         self._queues = [record.to_json() for record in state.queues]
         for queue in self._queues:
             _check(exported_queue, queue, name)
+        #: What follows from others is left out: ends of claims, names of dead letters.
+        self._facts = [fact for fact in state.facts if _check(exported_fact, fact, name)]
+        self.drains = any(fact["name"] == FACT_DRAINING for fact in self._facts)
         published, self._places = array("q"), array("q")
         for message in state.messages:
             if "bodyLost" in message:
@@ -137,11 +160,16 @@ class _Whole:
             )
 
     def parts(self, limit: int | None) -> Iterator[dict[str, Any]]:
-        """What the requests of an import hold: queues, then messages."""
+        """What the requests of an import hold: queues, then what may not be published twice, then messages, and in the
+        end what would bring messages, or keep them away."""
         most_bytes = min(_BATCH_BYTES, limit // 2) if limit else _BATCH_BYTES
         queues = ((queue, len(encode_line(queue))) for queue in self._queues)
         yield from ({"queues": batch} for batch in _batches(queues, _QUEUES, most_bytes))
-        yield from ({"messages": batch} for batch in _batches(self._in_order(), _BATCH, most_bytes))
+        for early in (True, False):
+            if not early:
+                yield from ({"messages": batch} for batch in _batches(self._in_order(), _BATCH, most_bytes))
+            facts = ((one, len(encode_line(one))) for one in self._facts if one["name"].startswith(CLAIM) == early)
+            yield from ({"facts": batch} for batch in _batches(facts, _BATCH, most_bytes))
 
     def _in_order(self) -> Iterator[tuple[dict[str, Any], int]]:
         for index in self._order:
@@ -152,9 +180,9 @@ class _Whole:
             yield message, len(line)
 
 
-def _check(read: Callable[[dict[str, Any]], object], data: dict[str, Any], where: str) -> None:
+def _check(read: Callable[[dict[str, Any]], T], data: dict[str, Any], where: str) -> T:
     try:
-        read(data)
+        return read(data)
     except CommandError as error:
         raise StateError(f"{where}: {error.message}; nothing was imported") from None
 

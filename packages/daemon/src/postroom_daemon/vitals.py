@@ -120,10 +120,11 @@ class DaemonVitals:
             if len(self._seconds) > RATE_SECONDS:
                 self._seconds.popleft()
         counter = self._seconds[-1][1]
-        for event in group.events:
-            counter[event["type"]] += 1
-            if event["type"] == EventType.ACKED:
-                self._lease_to_ack.add(event["heldMs"])
+        counter.update([event["type"] for event in group.events])
+        if EventType.ACKED in counter:
+            for event in group.events:
+                if event["type"] == EventType.ACKED:
+                    self._lease_to_ack.add(event["heldMs"])
 
     def history(self, key: str, limit: int) -> MessageHistory:
         """What the journal still tells of a message. Raises ``OSError``."""

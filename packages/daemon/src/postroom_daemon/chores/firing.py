@@ -26,8 +26,10 @@ PLAUSIBLE_MS: Final = 1_704_067_200_000
 GRACE_MS: Final = 60_000
 #: Runs missed for longer were not missed by a device that was off: its clock was set. One of them is made up for.
 LONGEST_GAP_MS: Final = 30 * 24 * 3600 * 1000
-#: Missed runs that one turn makes up for.
+#: Missed runs that one turn makes up for, of all schedules together; of each at least one.
 RUNS_A_TURN: Final = 100
+_UNREAD: Final = "schedules that cannot be read"
+_REFUSED: Final = "schedules whose runs are refused"
 
 
 def due_schedules(context: Context) -> Iterator[list[Draft]]:
@@ -36,24 +38,58 @@ def due_schedules(context: Context) -> Iterator[list[Draft]]:
     wall = context.now.wall
     if wall < PLAUSIBLE_MS:
         return
-    for fact in context.store.facts(SCHEDULE, "", SCHEDULES_LIMIT):
+    facts = context.store.facts(SCHEDULE, "", SCHEDULES_LIMIT)
+    _forget_others(context, {fact.removeprefix(SCHEDULE) for fact in facts})
+    left = RUNS_A_TURN
+    for fact in facts:
         name, schedule = fact.removeprefix(SCHEDULE), context.store.fact(fact)
-        plan = Plan(schedule["cron"], schedule["timezone"])
-        if schedule["nextMs"] > plan.after(wall, min(schedule["setMs"], wall)):  # the clock was set back
-            schedule = rescheduled(schedule, wall)
+        try:
+            anew, runs = _planned(schedule, wall, max(left, 1))
+        except (ValueError, OverflowError) as error:
+            _note_unread(context, name, schedule, str(error))
+            continue
+        if anew:
+            schedule = anew
             yield [{"type": EventType.SCHEDULE_SET, "name": name, "schedule": schedule}]
-        for at, following in _runs(schedule, plan, wall):
+        left -= len(runs)
+        for at, following in runs:
             yield _fired(context, name, schedule, at, following)
 
 
-def _runs(schedule: dict[str, Any], plan: Plan, wall: int) -> Iterator[tuple[int, int]]:
+def _planned(schedule: dict[str, Any], wall: int, most: int) -> tuple[dict[str, Any] | None, list[tuple[int, int]]]:
+    """The schedule as it is from now on, if the clock was set back; and the runs to take place now, so many at most.
+
+    Raises ``ValueError`` or ``OverflowError`` for one that this device cannot read, though it was taken.
+    """
+    plan, anew = Plan(schedule["cron"], schedule["timezone"]), None
+    if schedule["nextMs"] > plan.after(wall, min(schedule["setMs"], wall)):
+        schedule = anew = rescheduled(schedule, wall)
+    return anew, list(_runs(schedule, plan, wall, most))
+
+
+def _forget_others(context: Context, names: set[str]) -> None:
+    """What was said of schedules that are gone need not be kept."""
+    for told in (context.rounds.get(_UNREAD, {}), context.rounds.get(_REFUSED, {})):
+        for name in told.keys() - names:
+            del told[name]
+
+
+def _note_unread(context: Context, name: str, schedule: dict[str, Any], why: str) -> None:
+    """Say so once. It waits: what it misses meanwhile was missed, should it be read again."""
+    told: dict[str, Any] = context.rounds.setdefault(_UNREAD, {})
+    if told.get(name) != schedule:
+        told[name] = schedule
+        log.error("schedule %r cannot be read, and publishes nothing: %s", name, why)
+
+
+def _runs(schedule: dict[str, Any], plan: Plan, wall: int, most: int) -> Iterator[tuple[int, int]]:
     """The runs to take place now, each with the one to wait for next. A run at 0 does not take place."""
     begin, at = schedule["setMs"], schedule["nextMs"]
     if at > wall:
         return
     last, following = plan.last(wall, begin), plan.after(wall, begin)
     if schedule["missed"] == "all" and wall - at <= LONGEST_GAP_MS:
-        for _ in range(RUNS_A_TURN):
+        for _ in range(most):
             after = plan.after(at, begin)
             yield at, after
             at = after
@@ -74,9 +110,13 @@ def _fired(context: Context, name: str, schedule: dict[str, Any], at: int, follo
             payload = {"queue": schedule["queue"], **schedule["publish"]}
             alone = replace(context, pending=Pending())  # the run before has been applied
             drafts = publish(alone, read_fields(Command.PUBLISH, payload)).drafts
+            context.rounds.get(_REFUSED, {}).pop(name, None)
         except CommandError as error:
-            log.warning("schedule %s: a message is not published: %s", name, error.message)
             fired["refused"] = error.code
+            told: dict[str, str] = context.rounds.setdefault(_REFUSED, {})
+            if told.get(name) != error.code:  # the journal has each run; the log would have hundreds a second
+                told[name] = error.code
+                log.warning("schedule %r: runs are not published any more: %s", name, error.message)
     else:
         fired["skipped"] = True
     return [*drafts, fired]

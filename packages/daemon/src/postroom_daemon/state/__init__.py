@@ -4,12 +4,13 @@ store; written to a file and read back. Backup, restore, migration, export and v
 from .changes import bodies_in
 from .lines import Totals, read_state, write_state
 from .loading import can_go_on, load
-from .model import Head, State, StateError, message_json
+from .model import Fact, Head, State, StateError, message_json
 from .moment import capture
 from .pages import Ask, of_store, steady
 
 __all__ = [
     "Ask",
+    "Fact",
     "Head",
     "State",
     "StateError",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from heapq import nsmallest
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from postroom_common.errors import PostroomError
 from postroom_common.events import Event
@@ -21,6 +21,9 @@ from postroom_common.protocol import State
 from ..files import FULL_ERRNOS
 from ..in_flight import InFlight
 from ..records import BodyReference, Entry, QueueRecord
+
+#: The states in which a message may be leased.
+LEASED: Final = (State.INFLIGHT, State.DEAD)
 
 Cursor = tuple[str | int, ...]
 """Where a page of ``Store.scan`` ended: what it means is the store's business."""
@@ -81,6 +84,8 @@ class Store(ABC):
 
     #: The name that the configuration knows it by.
     name: ClassVar[str]
+    #: Whether ``keep_body`` may keep one.
+    keeps_bodies_apart: ClassVar[bool] = False
     applied: int = 0
     #: Who holds how many messages, kept up by the fold once the root is open. No part of what is stored.
     in_flight: InFlight | None = None
@@ -108,6 +113,11 @@ class Store(ABC):
     def begin(self) -> None:
         """Open the transaction."""
 
+    def settle(self) -> None:
+        """Do what of the transaction was put off until its end. Called before the journal has it: what cannot be kept
+        is then refused."""
+        return
+
     @abstractmethod
     def commit(self) -> None:
         """Keep what was done since ``begin``, ``applied`` with it.
@@ -115,6 +125,11 @@ class Store(ABC):
         Over a crash of the process all or nothing; or else ``applied`` stays behind, and folding the journal from there
         comes to the same (``reflects``). After a commit that has failed, only opening the store anew may help.
         """
+
+    def room_needed(self, events: int) -> int:
+        """Bytes that the disk must have for a commit of what was done since ``begin``, which is what so many events
+        came to; rather too many than too few. Bodies that the events hold are not counted."""
+        return events * 32 * 1024
 
     @abstractmethod
     def rollback(self) -> None:
@@ -240,6 +255,10 @@ class Store(ABC):
         end of their lease; held by publish order; dead by death. A page may be short, or empty, and not the last. A
         message that stays as it is while the pages are read is in just one of them.
         """
+
+    @abstractmethod
+    def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        """As ``scan`` of what is in flight, with the dead letters among it that are leased."""
 
     @abstractmethod
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+from itertools import islice
+
 from postroom_common.protocol import State
 
 from ..records import QueueRecord
@@ -53,6 +56,14 @@ class QueueBook:
     def changed(self) -> list[QueueRecord]:
         """The records that the transaction has changed."""
         return [self.records[name] for name in self._before if name in self.records]
+
+    def forget_oldest(self, limit: int, needed: Set[str]) -> None:
+        """Between transactions: keep no more than ``limit`` records, and those that are ``needed``. For a store that can
+        read them again."""
+        spare = len(self.records) - limit
+        if spare > 0:
+            for name in list(islice((name for name in self.records if name not in needed), spare)):
+                del self.records[name]
 
     def commit(self) -> None:
         """Forget the copies."""

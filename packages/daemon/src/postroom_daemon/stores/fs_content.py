@@ -24,7 +24,7 @@ KEPT_INSIDE: Final = ("target", "order_key", "claim")
 FACT_BYTES_LIMIT: Final = 16384
 
 #: Facts of a line that are another's, if it is not the line that the name tells of.
-_CHANGING: Final = ("lease_id", "consumer_id", "queue")
+_CHANGING: Final = ("lease_id", "consumer_id", "holder_uid", "queue")
 _MESSAGE: Final = b',"message":'
 _TAIL: Final = len(b',"crc":"01234567"}')
 

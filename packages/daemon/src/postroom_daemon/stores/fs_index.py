@@ -6,7 +6,7 @@ of what comes next may no longer fit their message: such a one is passed over, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import chain, islice
 from typing import Any, Final
@@ -218,15 +218,21 @@ class Index:
             case State.READY:
                 return self._scan_ready(queue, after, limit, look)
             case State.DELAYED:
-                return _page(self.due, queue, state, after, limit, look, lambda entry: entry.due)
-            case State.INFLIGHT:  # dead letters that are leased stand among them
-                return _page(self.leases, queue, state, after, limit, look, lambda entry: entry.lease_until)
+                return _page(self.due, queue, (state,), after, limit, look, lambda entry: entry.due)
+            case State.INFLIGHT:
+                return self.leases_of(queue, (state,), after, limit, look)
             case State.DEAD:
                 hints = self._dead.get(queue, Sorted())
-                return _page(hints, queue, state, after, limit, look, lambda entry: entry.dead_at)
+                return _page(hints, queue, (state,), after, limit, look, lambda entry: entry.dead_at)
             case State.HELD:
                 hints = self._held.get(queue, Sorted())
-                return _page(hints, queue, state, after, limit, look, lambda entry: entry.seq)
+                return _page(hints, queue, (state,), after, limit, look, lambda entry: entry.seq)
+
+    def leases_of(
+        self, queue: str, states: Sequence[State], after: Cursor, limit: int, look: Look
+    ) -> tuple[list[Entry], Cursor]:
+        """A page of what is leased and in one of ``states``; see ``Store.leases``."""
+        return _page(self.leases, queue, states, after, limit, look, lambda entry: entry.lease_until)
 
     def _scan_ready(self, queue: str, after: Cursor, limit: int, look: Look) -> tuple[list[Entry], Cursor]:
         found: list[Entry] = []
@@ -260,7 +266,7 @@ class Index:
 def _page(
     hints: Sorted[_Hint],
     queue: str,
-    state: State,
+    states: Sequence[State],
     after: Any,
     limit: int,
     look: Look,
@@ -273,7 +279,7 @@ def _page(
         entry = look(hint[2])
         if entry is None or time_of(entry) != hint[0]:
             stale.append(hint)
-        elif entry.state is state and queue in ("", entry.queue):
+        elif entry.state in states and queue in ("", entry.queue):
             found.append(entry)
         if len(found) == limit or looked == limit * _LOOKS:
             end = hint[:2]

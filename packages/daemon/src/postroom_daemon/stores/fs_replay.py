@@ -67,6 +67,7 @@ class Replay:
             entry = self.healed[key] = self.entry(key)
             if entry.state is State.INFLIGHT and event["type"] == EventType.LEASED:
                 entry.lease_id, entry.consumer_id = event["lease"], event["consumer"]
+                entry.holder_uid = str(event.get("uid", ""))
             if event["type"] == EventType.DIED and entry.state is State.DEAD:
                 entry.reason = str(event["failure"]["reasonCode"])
             if "failure" in event:

@@ -10,14 +10,14 @@ from contextlib import contextmanager
 from copy import deepcopy
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from postroom_common.protocol import State
 
 from ..files import Files
 from ..quarantine import Quarantine
 from ..records import HISTORY, Entry, QueueRecord
-from .base import BodyLost, BodyUnread, Cursor, Store, StoreError, store_error
+from .base import LEASED, BodyLost, BodyUnread, Cursor, Store, StoreError, store_error
 from .book import QueueBook
 from .fs_files import MessageFiles
 from .fs_index import Index
@@ -28,6 +28,13 @@ from .fs_sorted import Sorted
 from .fs_tree import Tree
 
 log = logging.getLogger(__name__)
+
+#: What a message may take of the disk whose file is written to: a block of it, and one of a directory; and one whose
+#: file gets another name only.
+_FILE_BYTES: Final = 8192
+_NAME_BYTES: Final = 512
+#: Characters of an entry's texts that have room in a name, whatever else stands there.
+_SHORT_TEXTS: Final = 60
 
 
 class Transactions(Store):
@@ -75,6 +82,16 @@ class Transactions(Store):
 
     def begin(self) -> None:
         self._applied_before = self.applied
+
+    def room_needed(self, events: int) -> int:
+        written = sum(entry is not None and self._is_written(entry) for entry in self._changed.values())
+        return written * _FILE_BYTES + (len(self._changed) - written) * _NAME_BYTES
+
+    def _is_written(self, entry: Entry) -> bool:
+        """Whether a change may need more of its file than another name."""
+        texts = (entry.consumer_id, entry.target, entry.order_key, entry.claim)
+        long = sum(map(len, texts)) > _SHORT_TEXTS
+        return bool(long or entry.failures or entry.phase or entry.key in self._bodies)
 
     def commit(self) -> None:
         self._failed = True
@@ -220,6 +237,9 @@ class Transactions(Store):
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         return self._index.scan(queue, state, after, limit, self.get)
+
+    def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        return self._index.leases_of(queue, LEASED, after, limit, self.get)
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         return self._index.dead(queue, after, limit, self.get)

@@ -45,6 +45,7 @@ class HybridStore(SqliteStore):
     """Bodies smaller than ``inline_below_bytes`` stay in the database. ``options`` are those of ``SqliteStore``."""
 
     name: ClassVar[str] = "hybrid"
+    keeps_bodies_apart: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -184,7 +185,7 @@ class HybridStore(SqliteStore):
 
     def delete(self, entry: Entry, before: State) -> None:
         # Where no small bodies are kept inline, to find no file costs less than to ask.
-        row = self._row(self._sql.get_value, (entry.key,)) if self._inline_below else None
+        row = self._row_of(self._sql.get_value, entry.key) if self._inline_below else None
         if row is None or row[1] == _PAYLOAD:
             self._gone.append(self._path_of(entry.seq, entry.queue, entry.key))
         super().delete(entry, before)
@@ -192,7 +193,7 @@ class HybridStore(SqliteStore):
     def _path_of(self, seq: int, queue: str, key: str) -> str:
         """Where a message's body lies. Only of one whose key tells another queue must the index be asked."""
         if id_of(key, queue)[0] == "+":
-            row = self._row(self._sql.get_value, (key,))
+            row = self._row_of(self._sql.get_value, key)
             reference = _reference(key, *row) if row and row[1] == _PAYLOAD else None
             queue = reference.queue if reference and reference.queue else queue
         return payload_path(seq, queue, key)
@@ -203,9 +204,10 @@ class HybridStore(SqliteStore):
         return self._payloads.root / self._path_of(entry.seq, entry.queue, key) if entry else None
 
     def envelope(self, key: str) -> bytes:
-        if self._read[0] == key:
-            return self._read[1]
-        row = self._row(self._sql.get_value, (key,))
+        known = self._read.get(key)
+        if known is not None:
+            return known
+        row = self._row_of(self._sql.get_value, key)
         if row is None or row[1] != _PAYLOAD:
             return super().envelope(key)
         entry = self.get(key)
@@ -225,7 +227,7 @@ class HybridStore(SqliteStore):
             raise BodyLost(key, f"{self._payloads.root / path} is missing, damaged or another message's")
         if self._payloads.wants_ahead:
             self._read_ahead(entry)
-        self._read = (key, body)
+        self._keep_read(key, body)
         return body
 
     def _read_ahead(self, entry: Entry) -> None:

@@ -205,6 +205,12 @@ class MemoryStore(Store):
         page = sorted((one for one in found if one[0] > after), key=lambda one: one[0])[: limit + 1]
         return [copy(e) for _, e in page[:limit]], page[limit - 1][0] if len(page) > limit else ()
 
+    def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        leased = (e for e in self._entries.values() if e.lease_until and queue in ("", e.queue))
+        found = sorted((e.lease_until, e.seq, e.key) for e in leased if (e.lease_until, e.seq) > after)
+        following = found[limit - 1][:2] if len(found) > limit else ()
+        return [copy(self._entries[key]) for _, _, key in found[:limit]], following
+
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         found = [e for e in self._entries.values() if e.queue == queue and e.state is State.DEAD]
         found.sort(key=lambda e: (e.dead_at, e.seq))

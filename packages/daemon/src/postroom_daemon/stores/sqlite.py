@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections import deque
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -21,9 +23,10 @@ from postroom_common.protocol import State
 
 from ..records import BodyReference, Entry
 from . import sqlite_order, sqlite_salvage
-from .base import BodyLost, Cursor, StoreDamaged, StoreError
+from .base import LEASED, BodyLost, Cursor, StoreDamaged, StoreError
 from .sqlite_errors import translated
 from .sqlite_groups import SqliteGroups
+from .sqlite_room import Room
 from .sqlite_rows import Row, as_of, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
 from .sqlite_salvage import SALVAGE_FACT, Refold
 
@@ -33,6 +36,23 @@ log = logging.getLogger(__name__)
 PAYLOADS_FACT: Final = "payloads"
 #: Priorities and targets that ``oldest_ready`` and ``oldest`` look at before they settle for the oldest among them.
 _CLASSES_LIMIT = 256
+#: Rows that are read ahead at most, and bytes of bodies that are kept for the rest of a transaction.
+_AHEAD_LIMIT: Final = 64
+_READ_BYTES: Final = 1024 * 1024
+#: Leased messages of transactions before that are kept in memory.
+_LEASED_LIMIT: Final = 2000
+
+
+class Ahead:
+    """The ready rows of a target that come next; ``ended``: there are no more behind them. ``count`` is how many are
+    asked for the next time."""
+
+    __slots__ = ("count", "ended", "rows")
+
+    def __init__(self) -> None:
+        self.rows: deque[Row] = deque()
+        self.ended = False
+        self.count = 1
 
 
 class SqliteStore(SqliteGroups):
@@ -44,16 +64,21 @@ class SqliteStore(SqliteGroups):
         self, path: Path, kv: str = "kv", msg: str = "msg_index", synchronous: str = "NORMAL", busy_ms: int = 5000
     ) -> None:
         super().__init__(path, kv, msg, synchronous, busy_ms)
+        self._room = Room()
         self._group: dict[str, Entry] = {}  # entries that this transaction has seen: no second SELECT for them
+        self._leased: dict[str, Entry] = {}  # some that were leased before, as they are kept
         self._due_hint: int | None = None  # no delayed message or lease is due before this
         self._refold: Refold | None = None  # while the journal is folded onto salvaged rows
         self._event = 0  # that is being folded: what the rows it changes will show
-        self._read: tuple[str, bytes] = ("", b"")  # the body that was read last
+        self._read: dict[str, bytes] = {}  # bodies that were read in this transaction
+        self._read_bytes = 0
+        self._ahead: dict[tuple[str, str], Ahead] = {}  # by queue and target
 
     # --- life -------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         self._forget_group()
+        self._leased.clear()
         super().open()
 
     def _set_up(self) -> None:
@@ -65,6 +90,7 @@ class SqliteStore(SqliteGroups):
         self._refold = Refold(salvaged["upTo"], self._tables, self._rows) if salvaged else None
 
     def commit(self) -> None:
+        self._keep_leased()
         self._forget_group()
         super().commit()
 
@@ -73,9 +99,15 @@ class SqliteStore(SqliteGroups):
         self._forget_group()
         self._due_hint = 0  # unknown: whoever asks next looks
 
+    def room_needed(self, events: int) -> int:
+        return self._room.needed()
+
     def _forget_group(self) -> None:
+        self._room.clear()
         self._group.clear()
-        self._read = ("", b"")
+        self._ahead.clear()
+        self._read.clear()
+        self._read_bytes = 0
 
     # --- a damaged database -----------------------------------------------------------------------------------
 
@@ -118,20 +150,40 @@ class SqliteStore(SqliteGroups):
     # --- messages ---------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
-        known = self._group.get(key)
+        known = self._known(key)
         if known is not None:
             return known
-        return self._one(self._sql.get, (key,))
+        row = self._row_of(self._sql.get, key)
+        return self._remember(row) if row else None
 
     def _one(self, sql: str, parameters: Sequence[Any]) -> Entry | None:
         row = self._row(sql, parameters)
         return self._remember(row) if row else None
 
     def _remember(self, row: Row) -> Entry:
-        known = self._group.get(row[0])
+        known = self._known(row[0])
         if known is None:
             known = self._group[row[0]] = self._entry(row)
         return known
+
+    def _known(self, key: str) -> Entry | None:
+        """The entry of a message that needs no look into the database. It may be changed in this transaction, so it is
+        none that is right whatever becomes of that."""
+        known = self._group.get(key)
+        if known is None:
+            known = self._leased.pop(key, None)
+            if known is not None:
+                self._group[key] = known
+        return known
+
+    def _keep_leased(self) -> None:
+        """A message that is leased is likely to be settled soon."""
+        leased = self._leased
+        for key, entry in self._group.items():
+            if entry.state is State.INFLIGHT:
+                leased[key] = entry
+        for key in list(islice(leased, max(0, len(leased) - _LEASED_LIMIT))):
+            del leased[key]
 
     def _entry(self, row: Row) -> Entry:
         try:
@@ -142,9 +194,10 @@ class SqliteStore(SqliteGroups):
         raise StoreDamaged(f"{self._path}: the row of {str(row[0])[:300]} has changed on the disk")
 
     def envelope(self, key: str) -> bytes:
-        if self._read[0] == key:
-            return self._read[1]
-        row = self._row(self._sql.get_value, (key,))
+        known = self._read.get(key)
+        if known is not None:
+            return known
+        row = self._row_of(self._sql.get_value, key)
         if row is None:
             if self.get(key) is None:
                 raise StoreError(f"no body for {key}")
@@ -152,8 +205,16 @@ class SqliteStore(SqliteGroups):
         if not value_holds(key, *row):
             raise BodyLost(key, f"it has changed in {self._path}")
         body = str(row[0]).encode()
-        self._read = (key, body)
+        self._keep_read(key, body)
         return body
+
+    def _keep_read(self, key: str, body: bytes) -> None:
+        """Keep a body that was read to be checked, until it is delivered."""
+        self._read_bytes += len(body)
+        if self._read_bytes > _READ_BYTES:
+            self._read.clear()
+            self._read_bytes = len(body)
+        self._read[key] = body
 
     def check_body(self, key: str) -> None:
         self.envelope(key)
@@ -163,18 +224,25 @@ class SqliteStore(SqliteGroups):
 
     def _add(self, entry: Entry, value: str, value_type: str) -> None:
         e = entry
+        self._room.add()
         self._count(e.queue, None, e.state, e.size)  # first: it may refuse
+        if self._waiting.holds_back(e.key):
+            self._write_waiting()
         crc = value_crc(e.key, value, value_type)
-        self._execute(self._sql.add_value, (e.key, value, value_type, e.created_wall, e.created_wall, crc))
-        self._execute(self._sql.insert, row_of(e, self._event))
+        body = (e.key, value, value_type, e.created_wall, e.created_wall, crc)
+        self._waiting.add(body, row_of(e, self._event))
+        self._ahead.clear()
         self._settle_in(e)
 
     def update(self, entry: Entry, before: State) -> None:
-        self._change_row(self._sql.update, [*changes_of(row_of(entry, self._event)), entry.key])
+        self._waiting.change([*changes_of(row_of(entry, self._event)), entry.key])
+        if before is not State.READY or entry.state is not State.INFLIGHT:
+            self._ahead.clear()
         self._count(entry.queue, before, entry.state, entry.size)
         self._settle_in(entry)
 
     def relocate(self, entry: Entry, source: str, before: State) -> None:
+        self._ahead.clear()
         self._change_row(self._sql.relocate, [entry.queue, *changes_of(row_of(entry, self._event)), entry.key])
         self._count(source, before, None, entry.size)
         self._count(entry.queue, None, entry.state, entry.size)
@@ -195,6 +263,7 @@ class SqliteStore(SqliteGroups):
 
     def _settle_in(self, entry: Entry) -> None:
         """What follows from a row that was written."""
+        self._room.touch(entry.seq)
         self._group[entry.key] = entry
         self._hint(entry)
         self._line_up(entry.queue, entry.order_key)
@@ -202,28 +271,49 @@ class SqliteStore(SqliteGroups):
     def _line_up(self, queue: str, order_key: str) -> None:
         """After a change of a message with an ordering key: see whose turn it is."""
         if order_key:
+            self._ahead.clear()
             for blocked, key in sqlite_order.turns(self._rows, self._sql, queue, order_key):
                 self._execute(self._sql.block, (blocked, key))
 
     def delete(self, entry: Entry, before: State) -> None:
-        self._change_row(self._sql.delete, [entry.key])
-        self._execute(self._sql.delete_value, (entry.key,))
+        self._waiting.remove(entry.key)
+        if before is State.READY:
+            self._ahead.clear()
+        self._room.free(entry.seq, entry.size)
         self._count(entry.queue, before, None, entry.size)
         self._line_up(entry.queue, entry.order_key)
         self._group.pop(entry.key, None)
-        if self._read[0] == entry.key:
-            self._read = ("", b"")
+        self._read.pop(entry.key, None)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         record = self.queue(queue)
         if record is None or not record.counts[State.READY]:
             return None
-        anyone = self._one(self._sql.pick, (queue, 0, ""))
-        mine = self._one(self._sql.pick, (queue, 0, consumer)) if consumer else None
+        anyone = self._pick(queue, "")
+        mine = self._pick(queue, consumer) if consumer else None
         found = [self._checked(entry, State.READY) for entry in (anyone, mine) if entry]
         if not found and not self.scan(queue, State.READY, (), 1)[0]:  # nor for anybody else, nor in turn
             raise StoreDamaged(f"{self._path}: queue {queue!r} counts ready messages, its index has none")
         return min(found, key=lambda e: (-e.priority, e.seq), default=None)
+
+    def _pick(self, queue: str, target: str) -> Entry | None:
+        """The first ready message of a target. Whoever asks again in a group is likely to ask on: rows behind the first
+        are then read ahead, which are right until anything but a lease changes."""
+        ahead = self._ahead.get((queue, target))
+        if ahead is None:
+            ahead = self._ahead[queue, target] = Ahead()
+        while True:
+            while ahead.rows:
+                row = ahead.rows[0]
+                entry = self._remember(row)
+                if entry.state is not State.INFLIGHT or row[2] != State.READY:
+                    return entry
+                ahead.rows.popleft()  # it was leased since it was read
+            if ahead.ended:
+                return None
+            ahead.rows.extend(self._rows(self._sql.pick, (queue, 0, target, ahead.count)))
+            ahead.ended = len(ahead.rows) < ahead.count
+            ahead.count = min(ahead.count * 4, _AHEAD_LIMIT)
 
     def _checked(self, entry: Entry, state: State) -> Entry:
         """An entry that an index has told to be in a state. Raises ``StoreDamaged`` if it is not: the index would give
@@ -239,6 +329,7 @@ class SqliteStore(SqliteGroups):
         for row in rows:
             entry = self._remember(row)
             entry.state = State.READY
+            self._ahead.clear()
             changes = changes_of(row_of(entry, as_of(row)))  # no event: as of the same
             self._execute(self._sql.update, [*changes, entry.key])
             self._count(entry.queue, State.DELAYED, State.READY, entry.size)
@@ -268,6 +359,8 @@ class SqliteStore(SqliteGroups):
         return min((row[0] for row in firsts if row), default=None)
 
     def _hint(self, entry: Entry) -> None:
+        if not (entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is State.DELAYED):
+            return
         times = [entry.lease_until] if entry.lease_until else []
         if entry.state is State.DELAYED:
             times.append(entry.due)
@@ -278,6 +371,10 @@ class SqliteStore(SqliteGroups):
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         rows, cursor = sqlite_order.page(self._rows, self._sql, queue, state, after, limit)
+        return [self._remember(row) for row in rows], cursor
+
+    def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        rows, cursor = sqlite_order.leases(self._rows, self._sql, queue, LEASED, after, limit)
         return [self._remember(row) for row in rows], cursor
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:

@@ -18,11 +18,10 @@ from .base import Store, StoreBusy, StoreDamaged, StoreError
 from .sqlite_errors import translated
 from .sqlite_rows import value_crc, value_holds
 from .sqlite_statements import Statements
+from .sqlite_waiting import Waiting
 
 #: The prefix of the ``kv`` keys of single facts.
 _FACT_KEY = "fact:"
-#: Sorts behind whatever else a name goes on with.
-_LAST_CHARACTER = "\U0010ffff"
 
 
 class SqliteDatabase(Store):
@@ -32,6 +31,7 @@ class SqliteDatabase(Store):
         self._path = path
         self._tables = {"kv": kv, "msg": msg}
         self._sql = Statements(kv, msg)
+        self._waiting = Waiting(self._sql)
         self._synchronous = synchronous
         self._busy_ms = busy_ms
 
@@ -87,7 +87,16 @@ class SqliteDatabase(Store):
         """Where a salvaged database waits to take the place of the damaged one."""
         return self._path.with_name(self._path.name + ".salvaged")
 
+    def _write_waiting(self) -> None:
+        """Write what waits: before anything is asked or changed otherwise."""
+        try:
+            self._waiting.write(self._db)
+        except sqlite3.Error as error:
+            raise translated(error, self._path) from error
+
     def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        if self._waiting:
+            self._write_waiting()
         try:
             self._db.execute(sql, parameters)
         except sqlite3.Error as error:
@@ -96,6 +105,8 @@ class SqliteDatabase(Store):
     def _change_row(self, sql: str, parameters: list[Any]) -> None:
         """Change the row of a message that was read, whose key is the last of ``parameters``. That it is not found by
         its key is damage: unchanged, it would be delivered for ever."""
+        if self._waiting:
+            self._write_waiting()
         try:
             changed = self._db.execute(sql, parameters).rowcount
         except sqlite3.Error as error:
@@ -104,12 +115,25 @@ class SqliteDatabase(Store):
             raise StoreDamaged(f"{self._path}: the row of {parameters[-1]} is not found by its key")
 
     def _row(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        if self._waiting:
+            self._write_waiting()
+        return self._row_as_it_is(sql, parameters)
+
+    def _row_of(self, sql: str, key: str) -> Any:
+        """The row of a message, whatever waits of others."""
+        if self._waiting and self._waiting.concerns(key):
+            self._write_waiting()
+        return self._row_as_it_is(sql, (key,))
+
+    def _row_as_it_is(self, sql: str, parameters: Sequence[Any]) -> Any:
         try:
             return self._db.execute(sql, parameters).fetchone()
         except sqlite3.Error as error:
             raise translated(error, self._path) from error
 
     def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        if self._waiting:
+            self._write_waiting()
         try:
             return self._db.execute(sql, parameters).fetchall()
         except sqlite3.Error as error:
@@ -136,7 +160,7 @@ class SqliteDatabase(Store):
 
     def _value(self, key: str) -> str | None:
         """The value of a row that is no message. Raises ``StoreDamaged`` when it is not what was written."""
-        row = self._row(self._sql.get_value, (key,))
+        row = self._row_as_it_is(self._sql.get_value, (key,))  # no message: nothing of it waits
         if row is None:
             return None
         if not value_holds(key, *row):
@@ -153,6 +177,8 @@ class SqliteDatabase(Store):
         self._execute(self._sql.put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))
 
     def facts(self, prefix: str, after: str, limit: int) -> list[str]:
-        behind = _FACT_KEY + max(prefix, after)
-        rows = self._rows(self._sql.fact_keys, (behind, _FACT_KEY + prefix + _LAST_CHARACTER, limit))
+        begin = prefix if after < prefix else after + "\0"  # the least text behind it
+        whole = _FACT_KEY + prefix
+        end = whole[:-1] + chr(ord(whole[-1]) + 1)  # the least text behind all that begin so
+        rows = self._rows(self._sql.fact_keys, (_FACT_KEY + begin, end, limit))
         return [row[0][len(_FACT_KEY) :] for row in rows]

@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 GROUPS_LIMIT: Final = 64
 #: Rows that such a transaction changes, about: the log cannot be folded before its end.
 ROWS_LIMIT: Final = 4000
+#: Records of queues that are kept in memory: there may be any number of queues.
+RECORDS_LIMIT: Final = 4096
 #: The prefix of the ``kv`` keys of queue records.
 _QUEUE_KEY = "queue:"
 
@@ -44,6 +46,7 @@ class SqliteGroups(SqliteDatabase):
     def open(self) -> None:
         self._book = QueueBook()
         self._in_group, self._groups, self._changes_before = False, 0, 0
+        self._waiting.forget()
         self._changed.clear()
         self._open_database()
 
@@ -76,6 +79,11 @@ class SqliteGroups(SqliteDatabase):
         self._groups += self._db.total_changes > self._changes_at_begin
         if self._groups >= GROUPS_LIMIT or self._db.total_changes - self._changes_before > ROWS_LIMIT:
             self.flush()
+        self._book.forget_oldest(RECORDS_LIMIT, self._changed)
+
+    def settle(self) -> None:
+        if self._waiting:
+            self._write_waiting()
 
     def flush(self) -> None:
         """Commit the groups that are kept since the last time: a process that is killed before folds them anew."""
@@ -97,6 +105,7 @@ class SqliteGroups(SqliteDatabase):
 
     def rollback(self) -> None:
         began, self._in_group = self._in_group, False
+        self._waiting.forget()
         try:
             if began and self._db.in_transaction:
                 self._db.execute("ROLLBACK TO one_group")
@@ -148,7 +157,8 @@ class SqliteGroups(SqliteDatabase):
             self._execute(self._sql.delete_value, (_QUEUE_KEY + name,))
 
     def touch_queue(self, name: str) -> QueueRecord:
-        self.queue(name)
+        if name not in self._book.records:
+            self.queue(name)
         return self._book.touch(name)
 
     def _count(self, queue: str, before: State | None, after: State | None, size: int) -> None:

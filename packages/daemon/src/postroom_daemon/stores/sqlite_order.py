@@ -41,10 +41,25 @@ def page(rows: Rows, sql: Statements, queue: str, state: State, after: Cursor, l
         case State.DEAD:
             found_rows = rows(sql.dead, (queue, *(after or (-1, -1)), limit + 1))
             return _cut(found_rows, limit, lambda row: (row[14], row[4]))
-    statement, at = (sql.leased, 12) if state is State.INFLIGHT else (sql.delayed, 9)
+    if state is State.INFLIGHT:
+        return leases(rows, sql, queue, (state,), after, limit)
+    return _timed(rows, sql.delayed, 9, queue, (state,), after, limit)
+
+
+def leases(
+    rows: Rows, sql: Statements, queue: str, states: Sequence[State], after: Cursor, limit: int
+) -> tuple[list[Row], Cursor]:
+    """A page of what is leased and in one of ``states``; see ``Store.leases``."""
+    return _timed(rows, sql.leased, 12, queue, states, after, limit)
+
+
+def _timed(
+    rows: Rows, statement: str, at: int, queue: str, states: Sequence[State], after: Cursor, limit: int
+) -> tuple[list[Row], Cursor]:
+    """A page of one queue's rows, of an index by time (column ``at``) that has all queues."""
     looks = limit * _LOOKS
     looked = rows(statement, (*(after or (-1, -1)), looks + 1))
-    fitting = [row for row in looked[:looks] if row[2] == state and queue in ("", row[1])][:limit]
+    fitting = [row for row in looked[:looks] if row[2] in states and queue in ("", row[1])][:limit]
     last = fitting[-1] if len(fitting) == limit else looked[min(looks, len(looked)) - 1] if looked else None
     more = last is not None and last is not looked[-1]
     return fitting, (last[at], last[4]) if last is not None and more else ()

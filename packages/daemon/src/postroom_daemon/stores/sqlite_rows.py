@@ -36,12 +36,12 @@ Row = tuple[Any, ...]
 
 def row_of(e: Entry, as_of: int) -> Row:
     """An entry as a row, ``crc`` last. ``as_of`` is the last event that it shows."""
-    waits = e.state is State.READY or e.state is State.DELAYED
-    rare = (e.reason, e.expires, e.fallback, e.due_wall, e.claim)
+    lapses = (e.expires or e.fallback) and (e.state is State.READY or e.state is State.DELAYED)
+    rare = (e.reason, e.expires, e.fallback, e.due_wall, e.claim, *((e.holder_uid,) if e.holder_uid else ()))
     values = (
         e.key, e.queue, e.state, e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due, e.lease_id,
         e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if e.state is State.DEAD else None, e.failures,
-        e.phase, as_of, e.size, e.order_key, e.lapse if waits else 0,
+        e.phase, as_of, e.size, e.order_key, e.lapse if lapses else 0,
         orjson.dumps(rare).decode() if any(rare) else "",
     )  # fmt: skip
     return (*values, crc32(orjson.dumps(values)))
@@ -67,11 +67,11 @@ def row_holds(row: Row) -> bool:
 
 def entry_of(row: Row) -> Entry:
     """The entry that a row holds. Raises ``ValueError`` or ``TypeError`` for values that there are not."""
-    rare = orjson.loads(row[21]) if row[21] else ("", 0, 0, 0, "")
+    rare: list[Any] = orjson.loads(row[21]) if row[21] else ["", 0, 0, 0, ""]
     return Entry(
         row[0], row[1], State(row[2]), row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
         row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, rare[0], rare[1], rare[2], rare[3],
-        row[19], rare[4],
+        row[19], rare[4], rare[5] if len(rare) > 5 else "",
     )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import orjson
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
+from ..deaths import NO_DEATHS
 from ..records import FACT_CLOCK, FACT_LOSSES, Entry, QueueRecord, no_counts, with_loss
 from .base import Store
 from .sqlite_pages import Pages
@@ -142,6 +143,7 @@ def _settle(into: sqlite3.Connection, tables: Tables, first_id: int | None) -> N
         record = QueueRecord.from_json(orjson.loads(value))
         records[record.name] = record
         totals[record.name] = record.totals
+        record.deaths = NO_DEATHS  # those that the journal still has are counted again
         expected[record.name] = sum(record.counts.values())
     for name in counts.keys() - records.keys():
         log.error("queue %r has lost its record: pauses and policy are those that the journal still tells", name)

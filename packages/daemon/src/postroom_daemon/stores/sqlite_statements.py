@@ -21,7 +21,7 @@ class Statements:
         self.delete = f"DELETE FROM {msg} WHERE message_key = ?"
         ready = f"{select} WHERE state = 'ready' AND queue = ? AND blocked = ?"
         by_turn = "ORDER BY target_consumer_id, priority DESC, seq LIMIT ?"
-        self.pick = f"{ready} AND target_consumer_id = ? ORDER BY priority DESC, seq LIMIT 1"
+        self.pick = f"{ready} AND target_consumer_id = ? ORDER BY priority DESC, seq LIMIT ?"
         self.next_priority = f"{ready} AND target_consumer_id = ? AND priority < ? ORDER BY priority DESC, seq LIMIT 1"
         self.next_target = f"{ready} AND target_consumer_id > ? ORDER BY target_consumer_id, priority DESC, seq LIMIT 1"
         self.ready = f"{ready} {by_turn}"
@@ -64,5 +64,5 @@ class Statements:
         )
         self.set_value = f"UPDATE {kv} SET value = ?, crc = ? WHERE key = ?"
         self.delete_value = f"DELETE FROM {kv} WHERE key = ?"
-        self.fact_keys = f"SELECT key FROM {kv} WHERE key > ? AND key < ? ORDER BY key LIMIT ?"
+        self.fact_keys = f"SELECT key FROM {kv} WHERE key >= ? AND key < ? ORDER BY key LIMIT ?"
         self.queue_keys = f"SELECT key FROM {kv} WHERE value_type = 'queue' AND key > ? ORDER BY key LIMIT ?"

@@ -136,8 +136,7 @@ def _settled(
 def _admitted(context: Context, item: dict[str, Any]) -> Outcome:
     """One message as ``publish`` takes it."""
     admitted = admit(context, read_fields(Command.PUBLISH, item))
-    plain = bool(admitted.drafts) and admitted.result.keys() == {"messageId", "messageKey"}
-    return admitted.drafts, None if plain else admitted.result
+    return admitted.drafts, admitted.result
 
 
 def _items(fields: Fields, name: str) -> list[Any]:
@@ -171,7 +170,9 @@ def _each(items: list[Any], decide: Callable[[dict[str, Any]], Outcome]) -> Deci
             outcomes.append(([], {"error": {"code": error.code, "message": str(error)}}))
     drafts = _all_drafts(outcomes)
     if not drafts:
-        return Decision(data={"results": [result for _, result in outcomes]}, once=True)
+        results = [result or {} for _, result in outcomes]
+        once = any("error" not in result for result in results)
+        return Decision(data={"results": results}, once=once, refused=not once, reply=_reply(outcomes))
     return Decision(drafts, reply=_reply(outcomes))
 
 
@@ -179,8 +180,13 @@ def _all_drafts(outcomes: list[Outcome]) -> list[Draft]:
     return [draft for drafts, _ in outcomes for draft in drafts]
 
 
+def _kept(result: dict[str, Any]) -> Any:
+    """A result as the journal keeps it: of a duplicate no more than the key, since there may be many."""
+    return result["messageKey"] if result.get("duplicate") else result
+
+
 def _reply(outcomes: list[Outcome]) -> dict[str, Any]:
     """What the last event says of the results: for each item the number of its events, and its result where these do
     not say it; nothing where each item made one event."""
-    items = [[len(drafts), result] if result is not None else len(drafts) for drafts, result in outcomes]
+    items = [[len(drafts), _kept(result)] if result is not None else len(drafts) for drafts, result in outcomes]
     return {"as": "results"} | ({"items": items} if any(item != 1 for item in items) else {})

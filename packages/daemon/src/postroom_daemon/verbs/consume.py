@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import EventType
-from postroom_common.protocol import ErrorCode
+from postroom_common.protocol import ErrorCode, State
 
 from ..admission import leases_left
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..records import Entry, QueueRecord
-from .consume_dead import consume_dead
+from .consume_dead import oldest_letter
 from .creation import addresses_dead_letters
 from .settle import lease_ms
 
@@ -32,35 +32,45 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     """
     if fields["payloadAs"] not in ("text", "value"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
-    queue, now = fields["queue"], context.now.engine
+    now = context.now.engine
     consumer = fields["consumerId"] or context.who.client_id
-    record = context.store.queue(queue)
-    if record is None and addresses_dead_letters(context, queue):
-        return consume_dead(context, fields)
-    entry = _next(context, queue, consumer, record) if record and not record.consume_paused else None
+    entry = _next(context, fields["queue"], consumer)
     if entry is None:
         if fields["waitMs"]:
             return Decision(wait_until=now + fields["waitMs"])
         return Decision(data={"message": None})
-    if 0 < entry.expires <= now:
-        raise TimeOver(entry.key)
-    context.store.check_body(entry.key)
     draft: Draft = {
         "type": EventType.LEASED,
-        "queue": queue,
+        "queue": entry.queue,
         "key": entry.key,
         "lease": context.ids.lease(),
         "consumer": consumer,
-        "untilEngineMs": now + lease_ms(context, queue, fields),
-        "attempt": entry.attempt + 1,
+        "uid": context.who.uid,
+        "untilEngineMs": now + lease_ms(context, entry.queue, fields),
+        "attempt": entry.attempt if entry.state is State.DEAD else entry.attempt + 1,
     }
     if fields["payloadAs"] == "value":
         draft["as"] = "value"
     return Decision([draft])
 
 
-def _next(context: Context, queue: str, consumer: str, record: QueueRecord) -> Entry | None:
-    """The message to lease, if the limits in flight allow one. By policy, every so many deliveries it is the oldest."""
+def _next(context: Context, queue: str, consumer: str) -> Entry | None:
+    """The message to lease, or the letter by a name of dead letters; its body is there. Raises as ``consume_next``."""
+    store = context.store
+    record = store.queue(queue)
+    if record is None:
+        return oldest_letter(context, queue) if addresses_dead_letters(context, queue) else None
+    entry = None if record.consume_paused else _allowed(context, queue, consumer, record)
+    if entry:
+        if 0 < entry.expires <= context.now.engine:
+            raise TimeOver(entry.key)
+        store.check_body(entry.key)
+    return entry
+
+
+def _allowed(context: Context, queue: str, consumer: str, record: QueueRecord) -> Entry | None:
+    """The message that comes next, if the limits in flight allow one. By policy, every so many deliveries it is the
+    oldest."""
     policy = context.policies.effective(queue, record)
     if leases_left(context, queue, consumer, policy, record) == 0:
         return None

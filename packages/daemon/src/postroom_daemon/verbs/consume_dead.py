@@ -1,50 +1,25 @@
-"""consume_next by the name of dead letters: they are leased, and stay dead."""
+"""consume_next by the name of dead letters: which of them is leased. It stays dead, and its attempts as they are."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from postroom_common.events import EventType
-
-from ..context import Context, Decision, Draft
-from ..fields import Fields
+from ..context import Context
 from ..records import Entry
 from ..selection import dead_letters
 from ..stores.base import BodyLost, BodyUnread
-from .dead_names import addressed_by
+from .dead_names import queues_with_letters
 from .endings import QUARANTINED
-from .settle import lease_ms
 
 #: Letters that are passed over, leased or quarantined ones or such without a body, before the answer is that there is
 #: none.
 _PASSED_OVER: Final = 2000
 
 
-def consume_dead(context: Context, fields: Fields) -> Decision:
-    """Lease the letter that died first, of all queues that share the name, or wait for one. Its attempts stay, and
-    neither pauses nor limits in flight hold it back."""
-    now = context.now.engine
-    entry = _oldest(context, fields["queue"])
-    if entry is None:
-        if fields["waitMs"]:
-            return Decision(wait_until=now + fields["waitMs"])
-        return Decision(data={"message": None})
-    draft: Draft = {
-        "type": EventType.LEASED,
-        "queue": entry.queue,
-        "key": entry.key,
-        "lease": context.ids.lease(),
-        "consumer": fields["consumerId"] or context.who.client_id,
-        "untilEngineMs": now + lease_ms(context, entry.queue, fields),
-        "attempt": entry.attempt,
-    }
-    if fields["payloadAs"] == "value":
-        draft["as"] = "value"
-    return Decision([draft])
-
-
-def _oldest(context: Context, name: str) -> Entry | None:
-    letters = dead_letters(context.store, addressed_by(context, name))
+def oldest_letter(context: Context, name: str) -> Entry | None:
+    """The letter that died first, of all queues that share the name. Neither pauses nor limits in flight hold it
+    back."""
+    letters = dead_letters(context.store, queues_with_letters(context, name, by_address=True))
     for looked, entry in enumerate(letters):
         if looked == _PASSED_OVER:
             break

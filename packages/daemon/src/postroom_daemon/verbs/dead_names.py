@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from postroom_common.policy import dlq_name
+from postroom_common.protocol import State
 
 from ..context import Context
+from ..dead_addresses import Addressed
 from ..records import dlq_fact
 from .creation import DLQ_SUFFIX
 
@@ -20,10 +22,42 @@ def dead_letters_of(context: Context, name: str) -> list[str]:
     return [name] if context.store.queue(name) is not None else addressed_by(context, name)
 
 
+def means_dead_letters(context: Context, name: str) -> bool:
+    """Whether there is a queue of that name, or a policy or a queue whose dead letters have it."""
+    return context.store.queue(name) is not None or _shared(context, name) is not None or bool(_own(context, name))
+
+
 def addressed_by(context: Context, name: str) -> list[str]:
     """The queues whose policy addresses their dead letters by ``name``."""
-    if name in context.policies.dlq_names or context.store.fact(dlq_fact(name)) is not None:
-        return [queue for queue in _queues(context) if _name(context, queue) == name]
+    shared = _shared(context, name)
+    return shared.queues if shared else _own(context, name)
+
+
+def queues_with_letters(context: Context, name: str, by_address: bool = False) -> list[str]:
+    """Those that have dead letters, of ``dead_letters_of`` or if ``by_address`` of ``addressed_by``."""
+    if not by_address and context.store.queue(name) is not None:
+        return [name]
+    shared = _shared(context, name)
+    return shared.with_letters() if shared else _own(context, name)
+
+
+def _shared(context: Context, name: str) -> Addressed | None:
+    """The queues of a name that a policy gives; None for any other name."""
+    store = context.store
+    if name not in context.policies.dlq_names and store.fact(dlq_fact(name)) is None:
+        return None
+
+    def has_letters(queue: str) -> bool:
+        record = store.queue(queue)
+        return record is not None and record.counts[State.DEAD] > 0
+
+    def find() -> Addressed:
+        return Addressed([queue for queue in _queues(context) if _name(context, queue) == name], has_letters)
+
+    return context.addresses.of(name, find)
+
+
+def _own(context: Context, name: str) -> list[str]:
     queue = name.removesuffix(DLQ_SUFFIX)
     fits = queue != name and context.store.queue(queue) is not None and _name(context, queue) == name
     return [queue] if fits else []

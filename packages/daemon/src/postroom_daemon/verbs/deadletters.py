@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
-
 from postroom_common.body import CARRIED, Part, part_bytes, part_to_wire, preview, value_to_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
@@ -13,33 +11,27 @@ from postroom_common.policy import dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State, queue_name_problem
 
 from ..context import Context, Decision, Draft
+from ..deaths import NO_DEATHS
 from ..fields import Fields
 from ..filters import Filter
-from ..records import Entry, history_fact
-from ..selection import Page, dead_letters, select_dead
-from ..stores.base import BodyLost, BodyUnread
+from ..records import Entry, history_fact, last_failure
+from ..selection import Page, dead_cursor, dead_letters, select_dead
 from .creation import queue_created, refuse_address
-from .dead_names import dead_letters_of
+from .dead_names import dead_letters_of, means_dead_letters, queues_with_letters
 from .endings import QUARANTINED, about, dropped
+from .lookup import envelope_of
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 16 * 1024 * 1024
-#: Stands for a failure that was lost with the file that told of it.
-_UNKNOWN: Final = {
-    "reasonMessage": "its history is lost",
-    "reasonCode": ReasonCode.BODY_LOST,
-    "failedAtMs": 0,
-    "attempt": 0,
-    "consumerId": "",
-}
+#: Queues that an answer names.
+_NAMED: Final = 1000
 
 
 def list_dlq(context: Context, fields: Fields) -> Decision:
     """A page of dead letters, oldest death first. Raises ``CommandError`` for a cursor or filter that is none."""
     name = fields["queue"]
-    page = select_dead(
-        context, dead_letters_of(context, name), Filter(fields["filter"]), fields["after"], fields["limit"]
-    )
+    queues = queues_with_letters(context, name)
+    page = select_dead(context, queues, Filter(fields["filter"]), fields["after"], fields["limit"])
     letters: list[dict[str, Any]] = []
     size = 0
     for entry in page.entries:
@@ -55,16 +47,16 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
             "queue": name,
             "count": len(letters),
             "messages": letters,
-            "next": f"{last.dead_at}.{last.seq}" if last else page.next,
+            "next": dead_cursor(last.dead_at, last.seq) if last else page.next,
             "asOfEvent": context.store.applied,
         }
     )
 
 
 def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
-    envelope = _envelope(context, entry)
+    envelope = envelope_of(context, entry)
     part: Part | None = envelope["parts"][0] if envelope else None
-    failure = (context.store.fact(history_fact(entry.key)) or [_UNKNOWN])[-1]
+    failure = last_failure(context.store.fact(history_fact(entry.key)))
     letter = {
         "messageKey": entry.key,
         "queue": entry.queue,
@@ -109,43 +101,44 @@ def _whole(context: Context, entry: Entry, envelope: dict[str, Any], failure: di
     }
 
 
-def _envelope(context: Context, entry: Entry) -> dict[str, Any] | None:
-    """What was published; None when it is lost, or the disk does not give it."""
-    try:
-        envelope: dict[str, Any] = orjson.loads(context.store.envelope(entry.key))
-    except (BodyLost, BodyUnread):
-        return None
-    return envelope
-
-
 def count_dlq(context: Context, fields: Fields) -> Decision:
-    """How many dead letters there are, by reason, how many have ever died, and when the first of those died that are
-    still there."""
-    queues = dead_letters_of(context, fields["queue"])
-    records = [record for queue in queues if (record := context.store.queue(queue))]
+    """How many dead letters there are, by reason, how many have died of late and ever, and when the first of those died
+    that are still there, and the last of all."""
+    name = fields["queue"]
+    return Decision(
+        data={"queue": name, **summary(context, dead_letters_of(context, name)), "asOfEvent": context.store.applied}
+    )
+
+
+def summary(context: Context, queues: list[str]) -> dict[str, Any]:
+    """What ``count_dlq`` says of the dead letters of queues."""
+    now, store = context.now.engine, context.store
+    records = [record for queue in queues if (record := store.queue(queue))]
     reasons: dict[str, int] = {}
     for record in records:
         for code, count in record.reasons.items():
             reasons[code] = reasons.get(code, 0) + count
-    oldest = next(dead_letters(context.store, queues), None)
-    return Decision(
-        data={
-            "queue": fields["queue"],
-            "queues": queues,
-            "count": sum(record.counts[State.DEAD] for record in records),
-            "byReason": reasons,
-            "diedTotal": sum(record.totals.get("died", 0) for record in records),
-            "oldestAgeMs": context.now.engine - oldest.dead_at if oldest else None,
-            "asOfEvent": context.store.applied,
-        }
-    )
+    lively = [record.name for record in records if record.counts[State.DEAD]]
+    oldest = next(dead_letters(store, lively), None)
+    newest = max((record.deaths for record in records), default=NO_DEATHS)
+    return {
+        "queues": queues[:_NAMED],
+        "count": sum(record.counts[State.DEAD] for record in records),
+        "byReason": reasons,
+        "diedTotal": sum(record.totals.get("died", 0) for record in records),
+        "diedLastHour": sum(record.deaths.in_last_hour(now) for record in records),
+        "diedLastDay": sum(record.deaths.in_last_day(now) for record in records),
+        "oldestAgeMs": now - oldest.dead_at if oldest else None,
+        "newestAgeMs": now - newest.last if newest.slots else None,
+        "newestAt": newest.last_wall if newest.slots else None,
+    }
 
 
 def reprocess_dlq(context: Context, fields: Fields) -> Decision:
     """Dead letters become ready again, in their own queue or another, with attempts reset; their history stays.
 
     Pauses and limits of the queue do not apply: what was taken once is not refused. Raises ``CommandError``
-    (ERR_DLQ_NOT_FOUND, and ERR_INVALID_REQUEST).
+    (ERR_DLQ_NOT_FOUND, ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST).
     """
     target = fields["to"]
     problem = queue_name_problem(target) if target else None
@@ -209,9 +202,11 @@ def _chosen(context: Context, fields: Fields) -> Page:
         return Page([entry], "")
     if not name:
         raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue in which they died")
-    page = select_dead(
-        context, dead_letters_of(context, name), Filter(fields["filter"]), fields["after"], fields["limit"]
-    )
+    if not fields["after"] and not means_dead_letters(context, name):
+        text = f"there is no queue {name!r}, nor dead letters of that name"
+        raise CommandError(ErrorCode.QUEUE_NOT_FOUND, text)
+    queues, wanted = queues_with_letters(context, name), Filter(fields["filter"])
+    page = select_dead(context, queues, wanted, fields["after"], fields["limit"], bounded=True)
     return Page([one for one in page.entries if not one.lease_id and one.phase != QUARANTINED], page.next)
 
 

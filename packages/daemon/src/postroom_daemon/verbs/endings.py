@@ -93,6 +93,8 @@ def _give_way(context: Context, queue: str, most: int) -> list[Draft]:
         if left <= 0 or not page:
             break
     while left > 0 and dying:  # of the same request
-        drafts += dropped(dying.popleft(), ReasonCode.QUEUE_FULL, text)
+        entry = dying.popleft()
+        drafts += dropped(entry, ReasonCode.QUEUE_FULL, text)
+        pending.settled.add(entry.key)
         left -= 1
     return drafts

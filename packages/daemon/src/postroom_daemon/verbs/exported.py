@@ -15,7 +15,9 @@ from ..records import Entry, QueueRecord, entry_from_json
 from .endings import QUARANTINED
 
 #: Kinds of the names of a message and of a failure, with what is said of them.
-_TEXTS: Final = ("key", "queue", "state", "target", "lease", "consumer", "phase", "reason", "orderingKey", "claim")
+_TEXTS: Final = (
+    "key", "queue", "state", "target", "lease", "consumer", "uid", "phase", "reason", "orderingKey", "claim",
+)  # fmt: skip
 _NUMBERS: Final = (
     "published",
     "createdMs",

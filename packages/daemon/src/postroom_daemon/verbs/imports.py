@@ -1,4 +1,5 @@
-"""import_state: queues and messages of another root, with their ids, attempts, delays, dead letters and policies.
+"""import_state: queues and messages of another root, with their ids, attempts, delays, dead letters and policies; what
+may not be published twice there, schedules, whether it drains.
 
 What was there becomes a story that leads to it: the message is published when it was published there, its failed
 attempts fail again, and so on. So the journal needs no new kind of fact, and whoever reads it no new rule.
@@ -16,9 +17,11 @@ from postroom_common.protocol import ErrorCode, ReasonCode, State
 
 from ..context import Context, Decision, Draft
 from ..fields import Fields
-from ..records import Entry, QueueRecord, claim_fact
-from .creation import queue_created
+from ..records import SCHEDULE, Entry, QueueRecord, claim_fact, schedule_fact
+from .creation import queue_created, refuse_address
 from .exported import Exported, exported_message, exported_queue
+from .exported_facts import ExportedClaim, ExportedDrain, ExportedSchedule, exported_fact
+from .schedules import SCHEDULES_LIMIT
 
 #: Stands for the failure of a dead letter that came without its history.
 _UNTOLD: Final = {
@@ -33,20 +36,29 @@ _WAITING: Final = (State.DELAYED, State.HELD)
 
 
 def import_state(context: Context, fields: Fields) -> Decision:
-    """Take over queues and messages as ``read_state`` shows them. What is there already is left as it is, and counted.
+    """Take over queues, messages and facts as ``read_state`` shows them. What is there already is left as it is, and
+    counted.
 
     A queue that is there keeps its policy and its pauses. A message that was leased is ready: the lease was another
     root's; a dead letter that was leased is an ordinary one.
-    Raises ``CommandError``: ERR_STORAGE_FULL, ERR_INVALID_REQUEST for what is no queue or message.
+    Raises ``CommandError``: ERR_STORAGE_FULL, ERR_INVALID_REQUEST for what is no queue, message or fact, and for more
+    schedules than a root has.
     """
     if not context.vitals.room_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take other messages")
     teller = _Teller(context, fields["engineMs"], fields["wallMs"])
     for queue in _list(fields, "queues"):
         teller.tell_queue(exported_queue(queue))
+    facts = [exported_fact(fact) for fact in _list(fields, "facts")]
+    teller.tell_claims([fact for fact in facts if isinstance(fact, ExportedClaim)])
     for message in _list(fields, "messages"):
         teller.tell_message(exported_message(message))
+    teller.tell_schedules([fact for fact in facts if isinstance(fact, ExportedSchedule)])
+    if any(isinstance(fact, ExportedDrain) for fact in facts):
+        teller.tell_drain()
     done = {"queues": teller.queues, "messages": teller.messages, "skipped": teller.skipped}
+    if fields["facts"] is not None:
+        done["facts"] = teller.facts
     return Decision([*teller.drafts, {"type": EventType.IMPORTED, **done}])
 
 
@@ -64,7 +76,7 @@ class _Teller:
 
     def __init__(self, context: Context, engine: int, wall: int) -> None:
         self.drafts: list[Draft] = []
-        self.queues = self.messages = self.skipped = 0
+        self.queues = self.messages = self.skipped = self.facts = 0
         self._context = context
         now = context.now
         #: What makes an engine time there one of here: both clocks tell the same wall time.
@@ -86,6 +98,42 @@ class _Teller:
         for operation in [o for o, is_paused in zip(paused, _pauses(record), strict=True) if is_paused]:
             paused = paused | {operation: True}
             self._add(EventType.PAUSED, name, operation=operation, paused=paused)
+
+    def tell_claims(self, claims: list[ExportedClaim]) -> None:
+        """What may not be published twice for a time that goes on. What counts while a message is there comes with
+        it."""
+        told: dict[tuple[str, str], list[Any]] = {}
+        for claim in claims:
+            until = self._here(claim.until)
+            if not claim.until or until <= self._context.now.engine:
+                continue
+            if self._claimable(claim.queue, claim.name):
+                told[claim.queue, claim.name] = [claim.queue, claim.name, claim.key, until]
+            else:
+                self.skipped += 1
+        self.facts += len(told)
+        if told:
+            self.drafts.append({"type": EventType.CLAIMED, "claims": [*told.values()]})
+
+    def tell_schedules(self, schedules: list[ExportedSchedule]) -> None:
+        """Schedules whose names are not there. Runs that were missed meanwhile are made up for, or not, as they say."""
+        store = self._context.store
+        new = {one.name: one for one in schedules if store.fact(schedule_fact(one.name)) is None}
+        if new and len(store.facts(SCHEDULE, "", SCHEDULES_LIMIT)) + len(new) > SCHEDULES_LIMIT:
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"there would be more than {SCHEDULES_LIMIT:,} schedules")
+        for one in new.values():
+            refuse_address(self._context, one.schedule["queue"])
+            self.drafts.append({"type": EventType.SCHEDULE_SET, "name": one.name, "schedule": one.schedule})
+        self.facts += len(new)
+        self.skipped += len(schedules) - len(new)
+
+    def tell_drain(self) -> None:
+        """The other root takes no new messages: this one does not, either."""
+        if self._context.draining:
+            self.skipped += 1
+            return
+        self.drafts.append({"type": EventType.DRAIN_SET, "draining": True})
+        self.facts += 1
 
     def tell_message(self, message: Exported) -> None:
         """A message that is not there, and all that happened to it."""
@@ -131,13 +179,13 @@ class _Teller:
             "orderingKey": entry.order_key,
         }
         facts |= {name: value for name, value in told.items() if value}
-        if entry.claim and self._claimable(entry):
+        if entry.claim and self._claimable(entry.queue, entry.claim):
             facts["claim"] = {"name": entry.claim}
         self._about(EventType.PUBLISHED, entry, **facts, message=orjson.Fragment(message.body))
 
-    def _claimable(self, entry: Entry) -> bool:
-        """Whether its claim is made by no message that is here."""
-        kept = self._context.store.fact(claim_fact(entry.queue, entry.claim))
+    def _claimable(self, queue: str, claim: str) -> bool:
+        """Whether a claim is made by no message that is here."""
+        kept = self._context.store.fact(claim_fact(queue, claim))
         return kept is None or 0 < kept["untilEngineMs"] <= self._context.now.engine
 
     def _fail_all(self, entry: Entry, failures: list[dict[str, Any]], due: int) -> bool:

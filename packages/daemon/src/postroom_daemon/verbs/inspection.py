@@ -18,11 +18,11 @@ from ..fields import Fields
 from ..filters import Filter
 from ..records import Entry, history_fact
 from ..replies import stored_to_wire
-from ..selection import Page, select
-from ..stores.base import BodyLost, BodyUnread
+from ..selection import Page, select, select_leases
+from .lookup import as_of, envelope_of
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
-PAGE_BYTES: Final = 8 * 1024 * 1024
+PAGE_BYTES: Final = 2 * 1024 * 1024
 #: Fields of an event that are not shown: its body, and what only the daemon needs.
 _INTERNAL: Final = ("message", "body", "crc", "req", "grp", "gn", "n", "epoch", "reply", "key")
 
@@ -57,12 +57,13 @@ def get_message(context: Context, fields: Fields) -> Decision:
         told["cut"] = history.cut
     if entry is None and not told.get("events"):
         raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, _unknown(key, told))
-    return Decision(data=told | _as_of(context))
+    return Decision(data=told | as_of(context))
 
 
 def list_inflight(context: Context, fields: Fields) -> Decision:
-    """A page of what is leased, the lease that ends first before all others. Raises ``CommandError``."""
-    page = select(context, fields["queue"], (State.INFLIGHT,), Filter(None), fields["after"], fields["limit"])
+    """A page of what is leased, dead letters with it, the lease that ends first before all others. Raises
+    ``CommandError``."""
+    page = select_leases(context, fields["queue"], fields["after"], fields["limit"])
     return _listed(context, [_facts(context, entry) for entry in page.entries], page, fields["queue"])
 
 
@@ -84,12 +85,12 @@ def list_consumers(context: Context, fields: Fields) -> Decision:
         for queue, consumer, holder in found[:limit]
     ]
     following = _written_place(found[limit - 1][:2]) if len(found) > limit else ""
-    return Decision(data={"consumers": rows, "count": len(rows), "next": following, **_as_of(context)})
+    return Decision(data={"consumers": rows, "count": len(rows), "next": following, **as_of(context)})
 
 
 def _listed(context: Context, rows: list[dict[str, Any]], page: Page, queue: str, **more: Any) -> Decision:
     told = {"queue": queue, **more, "count": len(rows), "messages": rows, "next": page.next}
-    return Decision(data=told | _as_of(context))
+    return Decision(data=told | as_of(context))
 
 
 def _fitting(entries: list[Entry]) -> int:
@@ -105,7 +106,7 @@ def _fitting(entries: list[Entry]) -> int:
 def _browsed(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
     if fields["fullBodies"]:
         return _facts(context, entry) | _whole(context, entry, as_value=False)
-    envelope = _envelope(context, entry)
+    envelope = envelope_of(context, entry)
     if envelope is None:
         return _facts(context, entry) | {"preview": "", "bytes": 0, "bodyLost": True}
     part = envelope["parts"][0]
@@ -113,20 +114,11 @@ def _browsed(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
 
 
 def _whole(context: Context, entry: Entry, as_value: bool) -> dict[str, Any]:
-    envelope = _envelope(context, entry)
+    envelope = envelope_of(context, entry)
     if envelope is None:
         return {"bodyLost": True}
     part = envelope["parts"][0]
     return stored_to_wire(entry, envelope, as_value, entry.attempt) | {"bytes": len(part_bytes(part))}
-
-
-def _envelope(context: Context, entry: Entry) -> dict[str, Any] | None:
-    """A message's body and headers; None when they are lost, or the disk does not give them."""
-    try:
-        envelope: dict[str, Any] = orjson.loads(context.store.envelope(entry.key))
-    except (BodyLost, BodyUnread):
-        return None
-    return envelope
 
 
 def _facts(context: Context, entry: Entry) -> dict[str, Any]:
@@ -155,6 +147,8 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
             "leaseUntil": now.wall + entry.lease_until - now.engine,
             "overdue": entry.lease_until <= now.engine,
         }
+        if entry.holder_uid:
+            shown["uid"] = int(entry.holder_uid)
     if entry.state is State.DEAD:
         last = (context.store.fact(history_fact(entry.key)) or [{}])[-1]
         shown |= {
@@ -197,7 +191,3 @@ def _read_place(text: str) -> tuple[str, ...]:
     if type(place) is not list or any(type(name) is not str for name in place):
         raise CommandError(ErrorCode.INVALID_REQUEST, "after must be the next of an earlier page")
     return tuple(place)
-
-
-def _as_of(context: Context) -> dict[str, Any]:
-    return {"asOfEvent": context.store.applied, "engineNowMs": context.now.engine}

@@ -14,7 +14,8 @@ from ..filters import Filter
 from ..records import FACT_DRAINING, Entry
 from ..selection import Page, select
 from .creation import queue_created, refuse_address
-from .endings import about, dropped
+from .endings import QUARANTINED, about, dropped
+from .lookup import existing_message, existing_queue
 
 #: States that wait to be delivered, in the order in which a request goes through them: a message that becomes due or is
 #: let go meanwhile is still met.
@@ -24,7 +25,7 @@ WAITING: Final = (State.HELD, State.DELAYED, State.READY)
 def hold(context: Context, fields: Fields) -> Decision:
     """Keep a ready or delayed message from being delivered. Raises ``CommandError`` for one that is not there, or in
     another state."""
-    entry = _existing(context, fields["messageKey"])
+    entry = existing_message(context, fields["messageKey"])
     if entry.state not in (State.READY, State.DELAYED):
         raise CommandError(
             ErrorCode.INVALID_REQUEST, f"{entry.key} is {entry.state}: only ready and delayed messages can be held"
@@ -37,7 +38,7 @@ def hold(context: Context, fields: Fields) -> Decision:
 
 def unhold(context: Context, fields: Fields) -> Decision:
     """Let a held message be delivered: at once, or when it is due. Raises ``CommandError`` for one that is not held."""
-    entry, now = _existing(context, fields["messageKey"]), context.now
+    entry, now = existing_message(context, fields["messageKey"]), context.now
     if entry.state is not State.HELD:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is not held: it is {entry.state}")
     due = entry.due
@@ -53,13 +54,14 @@ def unhold(context: Context, fields: Fields) -> Decision:
 
 
 def purge(context: Context, fields: Fields) -> Decision:
-    """Drop a page of a queue's messages, as a counted event each. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, and
-    ERR_INVALID_REQUEST for messages in flight)."""
-    queue = _queue(context, fields["queue"])
+    """Drop a page of a queue's messages, as a counted event each; dead letters that are leased or quarantined stay.
+    Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST for messages in flight)."""
+    queue = existing_queue(context, fields["queue"]).name
     chosen = _chosen(context, fields, queue, (*WAITING, State.DEAD))
+    entries = [entry for entry in chosen.entries if not entry.lease_id and entry.phase != QUARANTINED]
     text = f"purged by {context.who.client_id}"
-    drafts = [draft for entry in chosen.entries for draft in dropped(entry, ReasonCode.PURGED, text)]
-    return _paged(context, fields, drafts, {"queue": queue, "purged": len(chosen.entries)}, chosen)
+    drafts = [draft for entry in entries for draft in dropped(entry, ReasonCode.PURGED, text)]
+    return _paged(context, fields, drafts, {"queue": queue, "purged": len(entries)}, chosen)
 
 
 def move(context: Context, fields: Fields) -> Decision:
@@ -73,10 +75,10 @@ def move(context: Context, fields: Fields) -> Decision:
             raise CommandError(
                 ErrorCode.INVALID_REQUEST, "messageKey names one message: no queue, state or filter beside it"
             )
-        chosen = Page([_movable(_existing(context, key))], "")
+        chosen = Page([_movable(existing_message(context, key))], "")
         source = chosen.entries[0].queue
     else:
-        source = _queue(context, fields["queue"])
+        source = existing_queue(context, fields["queue"]).name
         chosen = _chosen(context, fields, source, WAITING)
     if source == target:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"queue and to are the same: {target!r}")
@@ -93,14 +95,12 @@ def move(context: Context, fields: Fields) -> Decision:
 
 def delete_queue(context: Context, fields: Fields) -> Decision:
     """Forget a queue that holds nothing. Raises ``CommandError``: ERR_QUEUE_NOT_FOUND, ERR_QUEUE_NOT_EMPTY."""
-    queue = _queue(context, fields["queue"])
-    record = context.store.queue(queue)
-    assert record is not None
+    record = existing_queue(context, fields["queue"])
     left = [f"{count} {state}" for state, count in record.counts.items() if count]
     if left:
-        raise CommandError(ErrorCode.QUEUE_NOT_EMPTY, f"queue {queue!r} holds messages: {', '.join(left)}")
-    draft = {"type": EventType.QUEUE_DELETED, "queue": queue, "reason": "requested"}
-    return _done([draft], {"queue": queue, "deleted": True})
+        raise CommandError(ErrorCode.QUEUE_NOT_EMPTY, f"queue {record.name!r} holds messages: {', '.join(left)}")
+    draft = {"type": EventType.QUEUE_DELETED, "queue": record.name, "reason": "requested"}
+    return _done([draft], {"queue": record.name, "deleted": True})
 
 
 def drain(context: Context, fields: Fields) -> Decision:
@@ -152,19 +152,6 @@ def _paged(context: Context, fields: Fields, drafts: list[Draft], told: Draft, c
         return _done(drafts, data)
     data["asOfEvent"] = context.store.applied
     return Decision(data=data | {"dryRun": True}) if fields["dryRun"] else Decision(data=data, once=True)
-
-
-def _queue(context: Context, name: str) -> str:
-    if context.store.queue(name) is None:
-        raise CommandError(ErrorCode.QUEUE_NOT_FOUND, f"there is no queue {name!r}")
-    return name
-
-
-def _existing(context: Context, key: str) -> Entry:
-    entry = context.store.get(key)
-    if entry is None:
-        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, f"no message has the key {key!r}")
-    return entry
 
 
 def _movable(entry: Entry) -> Entry:

@@ -14,11 +14,12 @@ from postroom_common.events import EventType
 from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, ReasonCode, State, message_key
 
-from ..admission import QueueFull, check_rate, check_size, make_room
+from ..admission import QueueFull, check_rate, check_size, make_room, takes_anything
 from ..context import Context, Decision, Draft
 from ..deduplication import Claim, claim_of, first_of
 from ..fields import Fields
 from ..records import Entry, QueueRecord
+from ..replies import duplicate_of
 from ..validation import check_body
 from .creation import queue_created
 from .endings import died, failure
@@ -26,19 +27,22 @@ from .endings import died, failure
 
 @dataclass(slots=True)
 class Item:
-    """What one message comes to: its events, the last of them its own, and what the reply says of it."""
+    """What one message comes to: its events, the last of them its own, and what the reply says of it where that event
+    does not."""
 
     drafts: list[Draft]
-    result: dict[str, Any]
+    result: dict[str, Any] | None = None
 
 
 def publish(context: Context, fields: Fields) -> Decision:
     """Add a message to a queue, which is made if it does not exist. Raises as ``admit``."""
     item = admit(context, fields)
+    result = item.result
+    if result is None:
+        return Decision(item.drafts)
     if not item.drafts:
-        return Decision(data=item.result, once=True)
-    plain = item.drafts[-1]["type"] is EventType.PUBLISHED
-    return Decision(item.drafts, reply=None if plain else {"as": "data", "data": item.result})
+        return Decision(data=result, once=True, reply={"as": "duplicate", "of": result["messageKey"]})
+    return Decision(item.drafts, reply={"as": "data", "data": result})
 
 
 def admit(context: Context, fields: Fields) -> Item:
@@ -49,22 +53,32 @@ def admit(context: Context, fields: Fields) -> Item:
     ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL, and for a body that cannot be kept.
     """
     queue, store, pending = fields["queue"], context.store, context.pending
+    known = pending.open.get(queue)
+    if known:
+        part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
+        return Item([_published(context, fields, known, part)[0]])
     record = store.queue(queue)
     _refuse_while_closed(context, queue, record)
+    if not context.vitals.room_to_publish():
+        raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
     policy = context.policies.effective(queue, record)
     part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
-    _check_trace(fields["traceparent"])
+    if takes_anything(context.policies, policy, queue):
+        draft, _ = _published(context, fields, policy, part)
+        pending.queues.add(queue)
+        pending.open[queue] = policy
+        return Item([*made, draft])
     claim = claim_of(context, policy, fields["deduplicationKey"], part)
     first = first_of(context, queue, claim) if claim else None
     if first:
-        return Item([], {**_named(first), "duplicate": True})
-    if not context.vitals.room_to_publish():
-        raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
+        return Item([], duplicate_of(first))
     check_size(policy, queue, part)
     invalid = check_body(context.policies, policy, queue, part)
     check_rate(context, queue, policy)
     draft, size = _published(context, fields, policy, part)
+    if claim and policy.dlq_enabled:  # as a dead letter it would have it, too
+        draft["claim"] = claim.to_json()
     if invalid:
         end = _end(context, draft, size, ReasonCode.VALIDATION_ERROR, invalid)
         before: list[Draft] = []
@@ -83,10 +97,10 @@ def admit(context: Context, fields: Fields) -> Item:
     return item
 
 
-def _told(key: str, end: list[Draft], kept: bool) -> dict[str, Any]:
-    named = _named(key)
+def _told(key: str, end: list[Draft], kept: bool) -> dict[str, Any] | None:
     if not end:
-        return named
+        return None
+    named = _named(key)
     why = end[-1]["failure"]
     state = State.DEAD if kept else "dropped"
     return {**named, "state": state, "reasonCode": why["reasonCode"], "reason": why["reasonMessage"]}
@@ -106,6 +120,8 @@ def _named(key: str) -> dict[str, Any]:
 def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> tuple[Draft, int]:
     """The event of a new message, and the size of what is kept of it."""
     queue = fields["queue"]
+    if fields["traceparent"]:
+        _check_trace(fields["traceparent"])
     envelope: dict[str, Any] = {"parts": [part]}
     attributes = _attributes(fields["attributes"])
     if attributes:
@@ -172,13 +188,15 @@ def _note(context: Context, item: Item, draft: Draft, claim: Claim | None, size:
 
 
 def _times(context: Context, fields: Fields, policy: Policy) -> Draft:
-    """When it may be consumed, and until when it is wanted."""
+    """When it may be consumed, and until when it is wanted. Raises ``CommandError`` for two answers to the first."""
     now = context.now
     times: Draft = {}
     due = now.engine + fields["delayMs"] if fields["delayMs"] else 0
     if fields["deliverAt"] is not None:
+        if due:  # each follows a clock of its own, and only one can be worked out anew when these are set
+            raise CommandError(ErrorCode.INVALID_REQUEST, "give delayMs or deliverAt, not both")
         times["deliverAtMs"] = fields["deliverAt"]
-        due = max(due, now.engine + fields["deliverAt"] - now.wall)
+        due = now.engine + fields["deliverAt"] - now.wall
     if due > now.engine:
         times["dueEngineMs"] = due
     ttl = fields["ttlMs"] or policy.ttl_ms

@@ -15,6 +15,9 @@ from ..records import QueueRecord, no_counts
 from ..replies import paused_to_wire, policy_to_wire
 from ..validation_schema import check_schema
 from .creation import queue_created
+from .dead_names import addressed_by
+from .deadletters import summary
+from .lookup import as_of, existing_queue
 
 #: Leases, and delayed messages, that ``status`` looks at.
 LOOKS: Final = 500
@@ -23,25 +26,36 @@ ENDING_SOON_MS: Final = 10_000
 
 
 def status(context: Context, fields: Fields) -> Decision:
-    """A queue's counts, policy, pauses and ages; zeros for a queue that does not exist."""
+    """A queue's counts, policy, pauses and ages; zeros for a queue that does not exist, but for the dead letters that a
+    name addresses."""
     queue = fields["queue"]
     record = context.store.queue(queue)
     policy = context.policies.effective(queue, record)
-    return Decision(
-        data={
-            "queue": queue,
-            "exists": record is not None,
-            "metrics": _counts(record),
-            "totals": dict(record.totals) if record else {},
-            "policy": policy.to_wire(),
-            "paused": paused_to_wire(record),
-            "oldestReadyAgeMs": _oldest_age(context, record),
-            **_figures(record),
-            **_waiting(context, queue),
-            "draining": context.draining,
-            **_as_of(context),
+    data = {
+        "queue": queue,
+        "exists": record is not None,
+        "metrics": _counts(record),
+        "totals": dict(record.totals) if record else {},
+        "policy": policy.to_wire(),
+        "paused": paused_to_wire(record),
+        "oldestReadyAgeMs": _oldest_age(context, record),
+        "oldestLeaseAgeMs": _oldest_lease_age(context, queue),
+        "oldestDeadAgeMs": _oldest_dead_age(context, record),
+        **_figures(record),
+        **_waiting(context, queue),
+        "draining": context.draining,
+        **as_of(context),
+    }
+    addressed = addressed_by(context, queue) if record is None else []
+    if addressed:
+        letters = summary(context, addressed)
+        data |= {
+            "metrics": _counts(None) | {"dlq": letters["count"]},
+            "reasons": letters["byReason"],
+            "oldestDeadAgeMs": letters["oldestAgeMs"],
+            "deadLetters": letters,
         }
-    )
+    return Decision(data=data)
 
 
 def list_queues(context: Context, fields: Fields) -> Decision:
@@ -57,6 +71,8 @@ def list_queues(context: Context, fields: Fields) -> Decision:
                 **_counts(record),
                 "paused": paused_to_wire(record),
                 "oldestReadyAgeMs": _oldest_age(context, record),
+                "oldestLeaseAgeMs": _oldest_lease_age(context, name),
+                "oldestDeadAgeMs": _oldest_dead_age(context, record),
                 **_figures(record),
                 "totals": dict(record.totals) if record else {},
             }
@@ -66,7 +82,8 @@ def list_queues(context: Context, fields: Fields) -> Decision:
             "queues": rows,
             "count": len(rows),
             "next": names[limit - 1] if len(names) > limit else "",
-            **_as_of(context),
+            "draining": context.draining,
+            **as_of(context),
         }
     )
 
@@ -84,9 +101,9 @@ def resume(context: Context, fields: Fields) -> Decision:
 def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
     if fields["operation"] not in ("consume", "publish"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "operation must be consume or publish")
-    queue = _existing(context, fields)
-    paused = paused_to_wire(context.store.queue(queue)) | {fields["operation"]: type_ is EventType.PAUSED}
-    return Decision([{"type": type_, "queue": queue, "operation": fields["operation"], "paused": paused}])
+    record = existing_queue(context, fields["queue"])
+    paused = paused_to_wire(record) | {fields["operation"]: type_ is EventType.PAUSED}
+    return Decision([{"type": type_, "queue": record.name, "operation": fields["operation"], "paused": paused}])
 
 
 def set_policy(context: Context, fields: Fields) -> Decision:
@@ -118,30 +135,22 @@ def set_policy(context: Context, fields: Fields) -> Decision:
 
 def get_policy(context: Context, fields: Fields) -> Decision:
     """The policy in force. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
-    queue = _existing(context, fields)
-    data = policy_to_wire(queue, context.store, context.policies)
-    record = context.store.queue(queue)
-    if fields["explain"] and record:
-        data["explanation"] = context.policies.explain(queue, record.override)
+    record = existing_queue(context, fields["queue"])
+    data = policy_to_wire(record.name, context.store, context.policies)
+    if fields["explain"]:
+        data["explanation"] = context.policies.explain(record.name, record.override)
     return Decision(data=data)
 
 
 def health(context: Context, fields: Fields) -> Decision:
     """Whether journal, store and disk answer, probed now."""
     told = context.vitals.health(context.store, context.now)
-    return Decision(data=told | {"draining": context.draining} | _as_of(context))
+    return Decision(data=told | {"draining": context.draining} | as_of(context))
 
 
 def metrics(context: Context, fields: Fields) -> Decision:
     """Counters, rates and times since the daemon started."""
-    return Decision(data=context.vitals.metrics(context.store, context.now) | _as_of(context))
-
-
-def _existing(context: Context, fields: Fields) -> str:
-    queue: str = fields["queue"]
-    if context.store.queue(queue) is None:
-        raise CommandError(ErrorCode.QUEUE_NOT_FOUND, f"there is no queue {queue!r}")
-    return queue
+    return Decision(data=context.vitals.metrics(context.store, context.now) | as_of(context))
 
 
 def _counts(record: QueueRecord | None) -> dict[str, int]:
@@ -163,7 +172,6 @@ def _waiting(context: Context, queue: str) -> dict[str, Any]:
     delayed, _ = context.store.scan(queue, State.DELAYED, (), LOOKS)
     now = context.now.engine
     return {
-        "oldestLeaseAgeMs": now - min(entry.leased_at for entry in leased) if leased else None,
         "endingSoon": sum(entry.lease_until <= now + ENDING_SOON_MS for entry in leased),
         "overdue": sum(entry.lease_until <= now for entry in leased),
         "inflightLooked": len(leased),
@@ -178,5 +186,13 @@ def _oldest_age(context: Context, record: QueueRecord | None) -> int | None:
     return context.now.engine - oldest.created if oldest else None
 
 
-def _as_of(context: Context) -> dict[str, Any]:
-    return {"asOfEvent": context.store.applied, "engineNowMs": context.now.engine}
+def _oldest_lease_age(context: Context, queue: str) -> int | None:
+    since = context.store.in_flight.oldest_lease(queue) if context.store.in_flight else None
+    return None if since is None else context.now.engine - since
+
+
+def _oldest_dead_age(context: Context, record: QueueRecord | None) -> int | None:
+    if record is None or not record.counts[State.DEAD]:
+        return None
+    oldest = context.store.dead(record.name, (-1, -1), 1)
+    return context.now.engine - oldest[0].dead_at if oldest else None

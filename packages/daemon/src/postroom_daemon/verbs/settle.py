@@ -11,6 +11,7 @@ from ..fields import Fields
 from ..lifecycle import attempts_spent, backoff_ms
 from ..records import Entry, cut_reason, history_fact
 from .endings import QUARANTINED, about, died, failure, gone
+from .lookup import existing_message
 
 
 def ack(context: Context, fields: Fields) -> Decision:
@@ -87,7 +88,9 @@ def _fails_alike(context: Context, entry: Entry, limit: int, code: ReasonCode, r
         return False
     history = context.store.fact(history_fact(entry.key)) or [] if entry.failures else []
     last = history[len(history) - limit + 1 :]
-    alike = [one["reasonCode"] == code and cut_reason(one["reasonMessage"]) == cut_reason(reason) for one in last]
+    # Consumers that die of a message say nothing; who they were is no part of the reason.
+    text = None if code is ReasonCode.LEASE_EXPIRED else cut_reason(reason)
+    alike = [one["reasonCode"] == code and text in (None, cut_reason(one["reasonMessage"])) for one in last]
     return len(alike) == limit - 1 and all(alike)
 
 
@@ -111,9 +114,7 @@ def _held(context: Context, fields: Fields) -> Entry:
     Raises ``CommandError``: ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH.
     """
     key = fields["messageKey"]
-    entry = context.store.get(key)
-    if entry is None:
-        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, f"no message has the key {key!r}")
+    entry = existing_message(context, key)
     if not entry.lease_id:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"{key} is not leased now: it is {entry.state}")
     lease = fields["leaseId"]

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from postroom_common.protocol import State as MessageState
 
-from ..records import Entry, QueueRecord, entry_from_json, no_counts
+from ..records import Entry, QueueRecord, claim_fact, entry_from_json, no_counts
 from ..state.model import Message, State, body_of
 from .expected import Expected, Said, lies_in
+from .facts import corrections
 from .findings import Finding, Kind
 
 #: Facts of a message that never change.
-FIXED: Final = ("queue", "seq", "priority", "target", "created_wall", "created")
-_CHANGING: Final = ("attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase")
+FIXED: Final = ("queue", "seq", "priority", "created_wall", "created", "due_wall", "order_key")
+_CHANGING: Final = (
+    "attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase", "target", "reason",
+    "expires", "fallback", "claim", "holder_uid",
+)  # fmt: skip
 #: Facts of a queue besides its counts.
 QUEUE_FACTS: Final = (
     "kind", "created_wall", "expires_at", "publish_paused", "consume_paused", "override", "totals",
@@ -27,16 +31,22 @@ _NAMES: Final = {
     "created_wall": "createdMs",
     "created": "createdEngineMs",
     "dead_at": "diedEngineMs",
+    "due_wall": "deliverAtMs",
+    "order_key": "orderingKey",
+    "expires": "expiresEngineMs",
+    "fallback": "fallbackEngineMs",
 }
 
 
 class Difference(NamedTuple):
-    """A finding about a message or queue, with what both sides have: for repair."""
+    """A finding about a message, queue or fact, with what both sides have: for repair. ``fact``: its name, and the
+    right value."""
 
     finding: Finding
     said: Said | None = None
     found: Message | None = None
     queue: QueueRecord | None = None
+    fact: tuple[str, Any] | None = None
 
 
 class Comparison:
@@ -64,7 +74,8 @@ class Comparison:
         self._shifting = shifting
         #: Behind the last event before this, the store may have seen more than the journal has.
         self.doubt = _doubt(expected, seen, unseen)
-        self._counts: dict[str, Counter[str]] = {}
+        self._counts: dict[str, _Counted] = {}
+        self._claimed: dict[str, str] = {}
 
     def run(self) -> Iterator[Difference]:
         """All differences. Raises ``StoreError`` and what reading the state raises."""
@@ -84,10 +95,13 @@ class Comparison:
                 yield from self._surplus(message)
             message = next(found, None)
         yield from self._queues()
+        yield from self._facts()
 
     def _count(self, message: Message) -> None:
         self.messages += 1
-        self._counts.setdefault(message["queue"], Counter())[message["state"]] += 1
+        self._counts.setdefault(message["queue"], _Counted()).add(message)
+        if "claim" in message:
+            self._claimed[claim_fact(message["queue"], message["claim"])] = message["key"]
 
     # --- messages ---------------------------------------------------------------------------------------------
 
@@ -136,7 +150,8 @@ class Comparison:
 
     def _changing(self, said: Said, entry: Entry, history: list[Any]) -> list[str]:
         wrong = []
-        if entry.state is not self._state_now(said.entry, entry):
+        told = said.known is None or "state" in said.known
+        if told and entry.state is not self._state_now(said.entry, entry):
             wrong.append(f"it is {entry.state}, and should be {said.entry.state}")
         wrong += _differing(said.entry, entry, [name for name in _CHANGING if said.known is None or name in said.known])
         if said.known is not None and history[len(history) - len(said.history) :] != said.history:
@@ -167,7 +182,7 @@ class Comparison:
         left = dict(self._counts)
         books = self._expected.books
         for record in self._state.queues:
-            counts = left.pop(record.name, Counter())
+            counts = left.pop(record.name, _Counted())
             yield from self._check_counts(record, counts)
             if record.name in books.queues:
                 yield from self._check_record(record, books.queues[record.name])
@@ -178,19 +193,21 @@ class Comparison:
         )
         for name in missing:
             record = books.queues.get(name) or QueueRecord(name)
-            right = replace(record, counts=no_counts() | dict(left.get(name, {})))
+            right = left.get(name, _Counted()).told_in(record)
             text = f"no record; {sum(right.counts.values())} messages are in it"
             yield Difference(Finding(Kind.QUEUE_MISSING, name, text), queue=right)
 
-    def _check_counts(self, record: QueueRecord, counts: Counter[str]) -> Iterator[Difference]:
-        right = no_counts() | dict(counts)
-        if self._merged(record.counts) != self._merged(right):
-            wrong = ", ".join(
-                f"{record.counts[state]} {state} counted, {right[state]} there"
-                for state in right
-                if record.counts[state] != right[state]
-            )
-            yield Difference(Finding(Kind.QUEUE_COUNTS, record.name, wrong), queue=replace(record, counts=right))
+    def _check_counts(self, record: QueueRecord, counted: _Counted) -> Iterator[Difference]:
+        right = counted.told_in(record)
+        wrong = []
+        if self._merged(record.counts) != self._merged(right.counts):
+            wrong += _miscounted(record.counts, right.counts)
+        if record.bytes != right.bytes:
+            wrong += _miscounted({"bytes": record.bytes}, {"bytes": right.bytes})
+        if record.reasons != right.reasons:
+            wrong += _miscounted(record.reasons, right.reasons)
+        if wrong:
+            yield Difference(Finding(Kind.QUEUE_COUNTS, record.name, ", ".join(wrong)), queue=right)
 
     def _merged(self, counts: dict[str, int]) -> dict[str, int]:
         if not self._shifting:
@@ -208,10 +225,48 @@ class Comparison:
         if told.get((name, "consume"), 0) > self.doubt:
             right.consume_paused = said.consume_paused
         if told.get((name, "created"), 0) > self.doubt:
-            right = replace(said, counts=record.counts)
+            right = replace(said, counts=record.counts, bytes=record.bytes, reasons=record.reasons)
         wrong = _differing(right, record, QUEUE_FACTS)
         if wrong:
             yield Difference(Finding(Kind.QUEUE_WRONG, name, "; ".join(wrong)), queue=right)
+
+    # --- facts ------------------------------------------------------------------------------------------------
+
+    def _facts(self) -> Iterator[Difference]:
+        found = {fact["name"]: fact["value"] for fact in self._state.facts}
+        complete = self._expected.first == 1 and not self.doubt
+        told = self._expected.told_facts()
+        claimed = None if self._expected.behind else self._claimed  # files of messages go before a checkpoint
+        for one in corrections(found, told, claimed, self._at, self.doubt, complete):
+            yield Difference(one.finding, fact=(one.name, one.value))
+
+
+@dataclass(slots=True)
+class _Counted:
+    """The messages of a queue, counted as its record counts them."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+
+    def add(self, message: Message) -> None:
+        self.states[message["state"]] += 1
+        if message["state"] != MessageState.DEAD:
+            self.bytes += message.get("bytes", 0)
+        elif "reason" in message:
+            self.reasons[message["reason"]] += 1
+
+    def told_in(self, record: QueueRecord) -> QueueRecord:
+        """A record with these counts."""
+        return replace(record, counts=no_counts() | dict(self.states), bytes=self.bytes, reasons=dict(self.reasons))
+
+
+def _miscounted(found: dict[str, int], right: dict[str, int]) -> list[str]:
+    return [
+        f"{found.get(name, 0)} {name} counted, {right.get(name, 0)} there"
+        for name in sorted(found.keys() | right.keys())
+        if found.get(name, 0) != right.get(name, 0)
+    ]
 
 
 def _differing(said: Any, found: Any, names: Any) -> list[str]:

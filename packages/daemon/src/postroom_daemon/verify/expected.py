@@ -18,32 +18,19 @@ from postroom_common.events import Event, EventType
 
 from ..clock import Now
 from ..fold import apply
-from ..lifecycle import TRANSITIONS, states_before
+from ..lifecycle import TRANSITIONS
 from ..records import FACT_CLOCK, BodyReference, Entry, QueueRecord, history_fact
 from ..segments import read_requests
 from ..stores.sqlite import SqliteStore
 from ..stores.sqlite_rows import COLUMNS, as_of, entry_of
+from .facts import TOLD_FACTS, Told
+from .tells import QUEUE_TELLS, claims_ended, states_possible, told_of_message
 
 #: Requests that are folded in one transaction, messages that are read in one.
 _BATCH: Final = 2000
 _PAGE: Final = 1000
-_LEASE: Final = frozenset({"lease_id", "consumer_id", "lease_until", "leased_at"})
-#: What an event tells of a message besides its state.
-_TELLS: Final[dict[str, frozenset[str]]] = {
-    EventType.LEASED: _LEASE | {"attempt"},
-    EventType.LEASE_EXTENDED: frozenset({"lease_until"}),
-    EventType.RELEASED: _LEASE | {"attempt"},
-    EventType.RETRIED: _LEASE | {"due"},
-    EventType.DIED: _LEASE | {"dead_at"},
-    EventType.REPROCESSED: frozenset({"attempt", "dead_at"}),
-}
-#: What an event tells of a queue.
-_QUEUE_TELLS: Final = {
-    EventType.QUEUE_CREATED: "created",
-    EventType.POLICY_SET: "override",
-    EventType.PAUSED: "",
-    EventType.RESUMED: "",
-}
+#: What the names begin with of the facts that keep by which events a fact is told.
+_TOLD: Final = "told:"
 
 
 class Said(NamedTuple):
@@ -88,6 +75,7 @@ class Expected(SqliteStore):
         self._at = at
         self._told: dict[tuple[str, str], int] = {}
         self._hole = 0  # the last event that is missing so far
+        self._folding: Event = {}
         self._closed = False
 
     # --- folding ----------------------------------------------------------------------------------------------
@@ -138,12 +126,19 @@ class Expected(SqliteStore):
     def _fold(self, event: Event) -> None:
         if event["id"] <= self.applied:
             return
+        self._folding = event
+        self._fold_one(event)
+        for name in claims_ended(event):
+            if self.fact(name) is None:  # when it was made, the journal does not tell
+                self.put_fact(name, None)
+
+    def _fold_one(self, event: Event) -> None:
         type_, key = event["type"], event.get("key")
         if type_ == EventType.LOSS_ACCEPTED:
             known = self.noted if event.get("folded") else self.accepted
             known += [(first, last) for first, last in event["ranges"]]
-        if type_ in _QUEUE_TELLS:
-            self._told[event["queue"], _QUEUE_TELLS[EventType(type_)] or event["operation"]] = event["id"]
+        if type_ in QUEUE_TELLS:
+            self._told[event["queue"], QUEUE_TELLS[EventType(type_)] or event["operation"]] = event["id"]
         if key is None or type_ not in TRANSITIONS:
             apply(event, self)
             return
@@ -161,23 +156,32 @@ class Expected(SqliteStore):
             if partial or event["id"] > self._at:
                 self.put_fact(_ended(key), event["id"])
         elif partial:
-            self._learn(key, _TELLS.get(type_, frozenset()))
+            self._learn(key, told_of_message(event))
 
     def _meet(self, event: Event, key: str) -> Entry:
         """See that the event finds its message in a state that it may follow: where events are missing between, it says
         by itself what came of them."""
-        befores = states_before(EventType(event["type"]))
+        befores = states_possible(event)
         entry, state = self.get(key), befores[0]
         assert state is not None
         if entry is None:
-            if self.queue(event["queue"]) is None:
-                self.add_queue(QueueRecord(event["queue"]))
+            self._see_to_queue(event)
             entry = Entry(key, event["queue"], state, 0, 0, 0, 0)
             self._keep(entry, BodyReference(0, ""))
-        elif entry.state not in befores:
-            before, entry.state = entry.state, state
-            self.update(entry, before)
+        else:
+            before, source = entry.state, entry.queue
+            entry.state = state if before not in befores else before
+            entry.queue = event["queue"]
+            if source != entry.queue:
+                self._see_to_queue(event)
+                self.relocate(entry, source, before)
+            elif entry.state is not before:
+                self.update(entry, before)
         return entry
+
+    def _see_to_queue(self, event: Event) -> None:
+        if self.queue(event["queue"]) is None:
+            self.add_queue(QueueRecord(event["queue"]))
 
     def _as_of_row(self, key: str) -> int:
         """The last event about a message, if it is there."""
@@ -194,6 +198,15 @@ class Expected(SqliteStore):
         known = frozenset(self.fact(_known(key)) or ())
         if not told <= known:
             self.put_fact(_known(key), sorted(known | told))
+
+    def put_fact(self, name: str, value: Any) -> None:
+        super().put_fact(name, value)
+        if name.startswith(TOLD_FACTS):
+            event = self._folding
+            # A run tells when the next one is, and no more of its schedule.
+            whole = event["type"] != EventType.SCHEDULE_FIRED
+            base = event["id"] if whole else self.fact(_TOLD + name)[0]
+            super().put_fact(_TOLD + name, [base, event["id"]])
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._keep(entry, BodyReference.of(envelope))
@@ -227,6 +240,23 @@ class Expected(SqliteStore):
             return Said(entry, event, None, history, frozenset(known or ()))
         body = BodyReference.from_json(orjson.loads(self.envelope(entry.key)))
         return Said(entry, event, body, history, None if known is None else frozenset(known))
+
+    def told_facts(self) -> Iterator[Told]:
+        """What is said of each fact that the journal tells of."""
+        after = ""
+        while True:
+            self.begin()
+            page = self.facts(_TOLD, after, _PAGE)
+            told = [self._told_fact(name.removeprefix(_TOLD)) for name in page]
+            self.rollback()
+            yield from told
+            if len(page) < _PAGE:
+                return
+            after = page[-1]
+
+    def _told_fact(self, name: str) -> Told:
+        base, last = self.fact(_TOLD + name)
+        return Told(name, base, last, self.fact(name))
 
     def ended(self, key: str) -> int:
         """The event that ended a message, if it was published before the journal begins, or was ended behind what the

@@ -43,6 +43,9 @@ class Kind(StrEnum):
     QUEUE_COUNTS = "queue-counts"
     QUEUE_WRONG = "queue-wrong"
     DLQ_NAME = "dlq-name"
+    CLAIM_WRONG = "claim-wrong"
+    SCHEDULE_WRONG = "schedule-wrong"
+    DRAIN_WRONG = "drain-wrong"
     CLOCK_WRONG = "clock-wrong"
     ROW_ORPHAN = "row-orphan"
     FILE_ORPHAN = "file-orphan"
@@ -138,9 +141,19 @@ RULES: Final[dict[Kind, Rule]] = {
         "a dead letter whose body is lost", "nothing: put the right bytes back, and reprocess it", note=True
     ),
     Kind.QUEUE_MISSING: Rule("a queue without a record", "makes one from its events"),
-    Kind.QUEUE_COUNTS: Rule("a queue's counts are not the number of its messages", "counts anew"),
+    Kind.QUEUE_COUNTS: Rule(
+        "a queue's counts are not the number of its messages, their bytes, or the reasons of its dead letters",
+        "counts anew",
+    ),
     Kind.QUEUE_WRONG: Rule("a queue's pauses, policy or totals are not what its events say", "sets them to that"),
     Kind.DLQ_NAME: Rule("the name of a queue's dead letters is not known to be one", "makes it known"),
+    Kind.CLAIM_WRONG: Rule(
+        "a deduplication key of a queue is in use, or is not, unlike its events say: a message would be called a"
+        " duplicate, or a duplicate be taken",
+        "sets it to what the events say",
+    ),
+    Kind.SCHEDULE_WRONG: Rule("a schedule is not what its events say", "sets it to what the events say"),
+    Kind.DRAIN_WRONG: Rule("the root drains, or does not, unlike its events say", "sets it to what the events say"),
     Kind.CLOCK_WRONG: Rule("the last mark of the clocks is not the journal's", "takes the journal's"),
     Kind.ROW_ORPHAN: Rule(
         "a body or history in the database that belongs to no message", "keeps it in quarantine, and removes it"

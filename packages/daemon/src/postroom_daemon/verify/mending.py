@@ -76,7 +76,9 @@ class Mender:
         finding, record = difference.finding, difference.queue
         store = self._store
         store.begin()
-        if finding.kind is Kind.CLOCK_WRONG:
+        if difference.fact:
+            store.put_fact(*difference.fact)
+        elif finding.kind is Kind.CLOCK_WRONG:
             store.put_fact(FACT_CLOCK, self._expected.books.clock)
         elif record is not None and finding.kind is Kind.DLQ_NAME:
             store.put_fact(dlq_fact(finding.where), record.name)
@@ -85,7 +87,7 @@ class Mender:
                 store.add_queue(copy(record))
             kept = store.touch_queue(record.name)
             if finding.kind is not Kind.QUEUE_WRONG:
-                kept.counts = dict(record.counts)
+                kept.counts, kept.bytes, kept.reasons = dict(record.counts), record.bytes, dict(record.reasons)
             if finding.kind is not Kind.QUEUE_COUNTS:
                 for name in QUEUE_FACTS:
                     setattr(kept, name, getattr(record, name))
@@ -274,6 +276,6 @@ def corrected(said: Said, found: Entry) -> Entry:
     if said.known is None:
         return copy(said.entry)
     right = copy(found)
-    for name in ("state", *said.known, *(FIXED if said.entry.seq else ())):
+    for name in (*said.known, *(FIXED if said.entry.seq else ())):
         setattr(right, name, getattr(said.entry, name))
     return right

@@ -44,7 +44,18 @@ from .trees import orphan_rows
 
 #: A root with one of these is left alone.
 _HOPELESS: Final = frozenset({Kind.JOURNAL_FORMAT, Kind.STORE_REFUSED, Kind.STORE_FOREIGN})
-_BOOKS: Final = frozenset({Kind.QUEUE_MISSING, Kind.QUEUE_COUNTS, Kind.QUEUE_WRONG, Kind.DLQ_NAME, Kind.CLOCK_WRONG})
+_BOOKS: Final = frozenset(
+    {
+        Kind.QUEUE_MISSING,
+        Kind.QUEUE_COUNTS,
+        Kind.QUEUE_WRONG,
+        Kind.DLQ_NAME,
+        Kind.CLAIM_WRONG,
+        Kind.SCHEDULE_WRONG,
+        Kind.DRAIN_WRONG,
+        Kind.CLOCK_WRONG,
+    }
+)
 #: Passes over the store: what is mended in one may show something in the next.
 _PASSES: Final = 4
 #: Ranges that one event names.

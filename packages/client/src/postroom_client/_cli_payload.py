@@ -1,0 +1,109 @@
+"""How the texts of a command line become the payload of a command."""
+
+import json
+import os
+import sys
+
+from ._cli_words import option_names
+from ._codec import encode_base64
+from ._compat import ordered_dict
+from ._protocol import FIELDS, REQUEST_BYTES_DEFAULT
+
+
+class UsageError(Exception):
+    """The command line cannot be carried out; the text says why."""
+
+
+def payload_of(options):
+    """The payload of a command by wire names. Raises ``UsageError``."""
+    fields = {}
+    for name, _, kind, _, required, _ in FIELDS[options.command]:
+        value = getattr(options, name, None)
+        if kind in ("object", "array") and (value is not None or required):
+            option = option_names(name)[0]
+            value = _json_value(_text(_source(value, option), option), option)
+        if value is not None:
+            fields[name] = value
+    for number, item in enumerate(fields.get("messages") or ()):
+        if isinstance(item, dict) and "message" not in item:
+            raise UsageError("--messages: item %d (the first is 0) has no message" % number)
+    if options.command == "publish":
+        _complete_publish(options, fields)
+    elif options.command == "set_schedule" and "message" in fields:
+        options.binary = False
+        _complete_publish(options, fields)
+    elif options.command == "consume_next":
+        if fields.get("waitMs"):
+            fields.setdefault("waitLock", True)
+        else:
+            fields.pop("waitLock", None)
+    return fields
+
+
+def _complete_publish(options, fields):
+    body = _source(fields.get("message"), "--message")
+    if options.binary:
+        fields["message"] = encode_base64(body)
+        fields["encoding"] = "base64"
+    else:
+        text = _text(body, "--message")
+        fields["message"] = _json_value(text, "--message", _QUOTES_HINT) if options.json_body else text
+    if "attributes" in fields:
+        text = _text(_source(fields["attributes"], "--attributes"), "--attributes")
+        value = _json_value(text, "--attributes", _OBJECT_HINT)
+        if not isinstance(value, dict):
+            raise UsageError("--attributes is no JSON object" + _OBJECT_HINT)
+        fields["attributes"] = value if options.json_body else text
+
+
+_QUOTES_HINT = """ (text needs quotes: '"hello"', or leave out --json-body)"""
+_OBJECT_HINT = """ (headers are written so: '{"name": "value"}')"""
+
+
+def _source(argument, option):
+    """The bytes that an argument means: its own, those of ``@file``, or standard input."""
+    if argument is None or argument == "-":
+        stdin = getattr(sys.stdin, "buffer", sys.stdin)
+        if argument is None and (stdin is None or stdin.isatty()):
+            raise UsageError("%s is missing: give TEXT, @FILE or -" % option)
+        data = _read(stdin, "standard input")
+        if argument is None and not data:
+            hint = " (%s '' sends an empty one)" % option if option == "--message" else ""
+            raise UsageError("%s is missing and standard input is empty%s" % (option, hint))
+        return data
+    if argument.startswith("@") and not argument.startswith("@@"):
+        try:
+            with open(argument[1:], "rb") as file:
+                return _read(file, argument[1:])
+        except (IOError, OSError) as error:
+            raise UsageError("%s: cannot read %s: %s" % (option, argument[1:], os.strerror(error.errno)))
+    argument = argument[1:] if argument.startswith("@@") else argument
+    return argument if isinstance(argument, bytes) else os.fsencode(argument)
+
+
+def _read(file, name):
+    data = file.read(REQUEST_BYTES_DEFAULT + 1)
+    if len(data) > REQUEST_BYTES_DEFAULT:
+        raise UsageError("%s holds more than %d bytes" % (name, REQUEST_BYTES_DEFAULT))
+    return data
+
+
+def _text(data, option):
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError("%s is not UTF-8 (byte %d): binary data needs --binary" % (option, error.start))
+
+
+def _json_value(text, option, hint=""):
+    try:
+        return json.loads(text, object_pairs_hook=_without_doubles)
+    except ValueError as error:
+        raise UsageError("%s is not JSON: %s%s" % (option, error, hint))
+
+
+def _without_doubles(pairs):
+    result = ordered_dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("a key stands twice in one object")
+    return result

@@ -1,0 +1,44 @@
+"""What commands look up: queues and messages by name, what was published, and as of when that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from postroom_common.errors import CommandError
+from postroom_common.protocol import ErrorCode
+
+from ..context import Context
+from ..records import Entry, QueueRecord
+from ..stores.base import BodyLost, BodyUnread
+
+
+def existing_queue(context: Context, name: str) -> QueueRecord:
+    """The record of a queue. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
+    record = context.store.queue(name)
+    if record is None:
+        raise CommandError(ErrorCode.QUEUE_NOT_FOUND, f"there is no queue {name!r}")
+    return record
+
+
+def existing_message(context: Context, key: str) -> Entry:
+    """A message in whatever state. Raises ``CommandError`` (ERR_MESSAGE_NOT_FOUND)."""
+    entry = context.store.get(key)
+    if entry is None:
+        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, f"no message has the key {key!r}")
+    return entry
+
+
+def envelope_of(context: Context, entry: Entry) -> dict[str, Any] | None:
+    """A message's body and headers; None when they are lost, or the disk does not give them."""
+    try:
+        envelope: dict[str, Any] = orjson.loads(context.store.envelope(entry.key))
+    except (BodyLost, BodyUnread):
+        return None
+    return envelope
+
+
+def as_of(context: Context) -> dict[str, Any]:
+    """The event and the engine time that an answer tells of."""
+    return {"asOfEvent": context.store.applied, "engineNowMs": context.now.engine}

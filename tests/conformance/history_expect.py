@@ -1,0 +1,239 @@
+"""What each command of a history is to be answered, and what it makes of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from tests.conformance.bench import Sent
+from tests.conformance.history_commands import Command, other
+from tests.conformance.history_messages import WAITS, Message, New, Schedule, Waiting, nothing
+from tests.conformance.history_model import VISIBILITY_MS, Model, Refused
+
+
+class Told(NamedTuple):
+    """An answer, or the result of an item: "OK" with its data, or an error code."""
+
+    code: str
+    data: dict[str, Any]
+
+
+def expect(command: Command, sents: list[Sent], model: Model) -> Model:
+    """Look at the answer to a command, the same on all stores. The model that goes on from there."""
+    first = sents[0]
+    match command:
+        case ("publish", new):
+            _published(new, _told(first), model)
+        case ("consume", *_):
+            _consumed(command, sents, model)
+        case ("publish batch", news):
+            for new, told in zip(news, _results(first), strict=True):
+                _published(new, told, model)
+        case ("ack batch" | "nack batch", items):
+            _settled_each(items, first, model)
+        case ("ack and publish", *_):
+            model = _acked_and_published(command, first, model)
+        case ("schedule", name, plan):
+            _scheduled(name, plan, first, model)
+        case ("reprocess", _, target):
+            _reprocessed(target, first, model)
+        case ("reprocess all", name, _) if name.removesuffix(".dlq") not in model.queues:
+            assert first.code == "ERR_QUEUE_NOT_FOUND"
+        case ("reprocess all", name, target):
+            letters = [m for m in model.letters(name.removesuffix(".dlq")) if not m.lease]
+            assert (first.data["reprocessed"], first.data["next"]) == (len(letters), "")
+            for message in letters:
+                model.reprocess(message, target or message.queue)
+        case ("hold" | "unhold" | "move", *_):
+            _operated(command, first, model)
+        case ("move all" | "purge", *_):
+            _operated_all(command, first, model)
+        case ("drain", draining):
+            assert first.data["draining"] is draining
+            model.draining = draining
+        case ("pause" | "resume" | "policy" | "delete", *_):
+            _said(command, first, model)
+        case _:
+            _settled(command, first.call.request.payload, _told(first), model)
+    model.serve()
+    return model
+
+
+def _told(sent: Sent) -> Told:
+    return Told(sent.code, sent.data_or_none() or {})
+
+
+def _results(sent: Sent) -> Iterator[Told]:
+    for result in sent.data["results"]:
+        yield Told(result["error"]["code"], {}) if "error" in result else Told("OK", result)
+
+
+def _published(new: New, told: Told, model: Model) -> None:
+    known = list(model.messages)
+    try:
+        message = model.publish(new)
+    except Refused as refused:
+        assert told.code == refused.code
+        return
+    assert told.code == "OK"
+    if message in known:
+        assert (told.data["messageKey"], told.data["duplicate"]) == (message.key, True)
+        return
+    message.key = told.data["messageKey"]
+    end = {"dead": "dead", "gone": "dropped"}.get(message.state)
+    assert (told.data.get("state"), told.data.get("reasonCode")) == (end, end and "QUEUE_FULL")
+
+
+def _consumed(command: Command, sents: list[Sent], model: Model) -> None:
+    _, name, consumer, wait, visibility, most = command
+    if model.deliver(sents, name, consumer, most, VISIBILITY_MS if wait else visibility):
+        return
+    if wait:
+        # A later request of the same group may have served it already: looked at when that is expected.
+        model.waiting.append(Waiting(sents, name, consumer, model.now + wait, most))
+    else:
+        assert sents[0].data == nothing(most)
+
+
+def _settled_each(items: list[Command], sent: Sent, model: Model) -> None:
+    done: set[str] = set()
+    for item, payload, told in zip(items, sent.call.request.payload["items"], _results(sent), strict=True):
+        if payload["messageKey"] in done:
+            assert told.code == ("ERR_MESSAGE_NOT_FOUND" if item[0] == "ack" else "ERR_LEASE_EXPIRED")
+            continue
+        _settled(item, payload, told, model)
+        if told.code == "OK":
+            done.add(payload["messageKey"])
+
+
+def _acked_and_published(command: Command, sent: Sent, model: Model) -> Model:
+    """All of it or nothing: the model as it was, if anything is refused."""
+    news, payload, trial = command[-1], sent.call.request.payload, model.copied()
+    code = _settling_code(payload, trial)
+    if code == "OK":
+        _settled(command, payload, Told(code, {}), trial)
+        try:
+            if sent.code == "OK":
+                for new, told in zip(news, _results(sent), strict=True):
+                    _published(new, told, trial)
+                return trial
+            for new in news:
+                trial.publish(new)
+        except Refused as refused:
+            code = refused.code
+    assert sent.code == code
+    return model
+
+
+def _scheduled(name: str, plan: tuple[New, int, str] | None, sent: Sent, model: Model) -> None:
+    if plan is None:
+        assert sent.code == ("OK" if name in model.schedules else "ERR_SCHEDULE_NOT_FOUND")
+        model.schedules.pop(name, None)
+        return
+    new, every_s, missed = plan
+    new = New(new.queue, new.priority, ttl=new.ttl, ordering_key=new.ordering_key)
+    model.schedules[name] = Schedule(new, 1000 * every_s, missed, model.now, model.now + 1000 * every_s)
+    assert sent.code == "OK"
+
+
+def _reprocessed(target: str, sent: Sent, model: Model) -> None:
+    message = model.find(sent.call.request.payload["messageKey"])
+    if message is None or message.state != "dead":
+        assert sent.code == "ERR_DLQ_NOT_FOUND"
+    elif message.lease:
+        assert sent.code == "ERR_INVALID_REQUEST"
+    else:
+        assert sent.data == {"messageKey": message.key, "reprocessed": True}
+        model.reprocess(message, target or message.queue)
+
+
+def _operated(command: Command, sent: Sent, model: Model) -> None:
+    name = command[0]
+    message = model.find(sent.call.request.payload["messageKey"])
+    if message is None:
+        assert sent.code == "ERR_MESSAGE_NOT_FOUND"
+        return
+    fits = {"hold": WAITS, "unhold": ("held",), "move": (*WAITS, "held")}[name]
+    if message.state not in fits or (name == "move" and command[2] == message.queue):
+        assert sent.code == "ERR_INVALID_REQUEST"
+        return
+    assert sent.code == "OK"
+    if name == "hold":
+        message.state = "held"
+    elif name == "unhold":
+        model.unhold(message)
+    else:
+        model.move(message, command[2])
+
+
+def _operated_all(command: Command, sent: Sent, model: Model) -> None:
+    name, queue, state = command
+    if queue not in model.queues:
+        assert sent.code == "ERR_QUEUE_NOT_FOUND"
+        return
+    states = (state,) if state else (*WAITS, "held")
+    found = [message for message in model.in_state(queue, *states) if not message.lease]
+    assert sent.data["purged" if name == "purge" else "moved"] == len(found)
+    for message in found:
+        if name == "purge":
+            message.state = "gone"
+        else:
+            model.move(message, other(queue))
+
+
+def _said(command: Command, sent: Sent, model: Model) -> None:
+    """Something is said of a queue."""
+    match command:
+        case ("policy", queue, number):
+            assert sent.code == "OK"
+            model.queues.add(queue)
+            model.policy[queue] = number
+        case (_, queue, *_) if queue not in model.queues:
+            assert sent.code == "ERR_QUEUE_NOT_FOUND"
+        case ("delete", queue):
+            empty = all(m.state == "gone" for m in model.messages if m.queue == queue)
+            assert sent.code == ("OK" if empty else "ERR_QUEUE_NOT_EMPTY")
+            if empty:
+                model.delete(queue)
+        case (name, queue, operation):
+            assert sent.code == "OK"
+            paused = model.publish_paused if operation == "publish" else model.consume_paused
+            (paused.add if name == "pause" else paused.discard)(queue)
+
+
+def _settling_code(payload: dict[str, Any], model: Model) -> str:
+    """What is answered to whoever settles a delivery."""
+    message = model.find(payload["messageKey"])
+    if message is None:
+        return "ERR_MESSAGE_NOT_FOUND"
+    if not message.lease:
+        return "ERR_LEASE_EXPIRED"
+    holds = payload["leaseId"] == message.lease if "leaseId" in payload else payload["consumerId"] == message.consumer
+    return "OK" if holds else "ERR_LEASE_MISMATCH"
+
+
+def _settled(command: Command, payload: dict[str, Any], told: Told, model: Model) -> None:
+    name, delay = command[0], command[3:] if command[0] == "retry in" else ()
+    assert told.code == _settling_code(payload, model)
+    if told.code == "OK":
+        message = model.find(payload["messageKey"])
+        assert message is not None
+        _settle(name, message, delay, told, model)
+
+
+def _settle(name: str, message: Message, delay: tuple[int, ...], told: Told, model: Model) -> None:
+    if name == "extend":
+        message.until = model.now + 4000
+        assert told.data["leaseUntilEngineMs"] == message.until
+    elif name in ("ack", "ack and publish"):
+        message.state = "gone"
+        message.end_lease()
+    elif name in ("retry", "retry in"):
+        model.fail(message, *delay)
+    elif message.state == "dead":
+        message.end_lease()
+    elif name == "nack":
+        model.bury(message)
+    else:
+        message.state, message.attempt = "ready", message.attempt - 1
+        message.end_lease()

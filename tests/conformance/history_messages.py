@@ -1,0 +1,76 @@
+"""What the model of the histories knows of single messages, and of those who wait for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tests.conformance.bench import Sent
+
+#: States in which a message waits to be consumed.
+WAITS = ("ready", "delayed")
+#: States in which a message counts for the limits of its queue.
+ALIVE = ("ready", "delayed", "inflight", "held")
+
+
+class New(NamedTuple):
+    """What is published, by whomever."""
+
+    queue: str
+    priority: int = 0
+    delay: int = 0
+    target: str = ""
+    ttl: int = 0
+    ordering_key: str = ""
+    deduplication_key: str = ""
+
+
+@dataclass(eq=False)
+class Message:
+    """What the model knows of one message. ``order`` is its place among all that were ever published."""
+
+    key: str
+    queue: str
+    priority: int
+    order: int
+    target: str = ""
+    ordering_key: str = ""
+    expires: int = 0
+    created: int = 0
+    state: str = "ready"
+    due: int = 0
+    attempt: int = 0
+    lease: str = ""
+    consumer: str = ""
+    until: int = 0
+    died: int = 0
+
+    def end_lease(self) -> None:
+        self.lease, self.consumer, self.until = "", "", 0
+
+
+@dataclass(eq=False)
+class Schedule:
+    """What is published every so often."""
+
+    new: New
+    every: int
+    missed: str
+    begin: int
+    next: int
+
+
+@dataclass(eq=False)
+class Waiting:
+    """A request that waits for messages. ``most`` is 0 where it did not ask for several."""
+
+    sents: list[Sent]
+    queue: str
+    consumer: str
+    until: int
+    most: int = 0
+
+
+def nothing(most: int) -> dict[str, Any]:
+    """The answer to a request that gets no message."""
+    return {"messages": []} if most else {"message": None}

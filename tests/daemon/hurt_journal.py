@@ -1,0 +1,70 @@
+"""Ways to hurt the journal of a root by hand."""
+
+from __future__ import annotations
+
+import shutil
+
+from postroom_common.events import encode_event
+from postroom_daemon.segments import segment_name
+from tests.conformance.bench import Bench
+from tests.daemon.test_segments import flip, line_starts
+from tests.daemon.used import Used
+
+
+def journal_flip(bench: Bench, used: Used) -> None:
+    path = bench.segments()[1]
+    flip(path, line_starts(path)[2] + 30)
+
+
+def journal_torn_request(bench: Bench, used: Used) -> None:
+    """The first publish makes the queue as well: two events, of which one is hurt."""
+    path = bench.segments()[0]
+    at = path.read_bytes().index(b'"queue_created"')
+    flip(path, at)
+
+
+def journal_head_flip(bench: Bench, used: Used) -> None:
+    flip(bench.segments()[1], 5)
+
+
+def journal_segment_of_nothing(bench: Bench, used: Used) -> None:
+    path = bench.segments()[1]
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def journal_segment_gone(bench: Bench, used: Used) -> None:
+    bench.segments()[1].unlink()
+
+
+def journal_end_gone(bench: Bench, used: Used) -> None:
+    bench.segments()[-1].unlink()
+
+
+def journal_gone(bench: Bench, used: Used) -> None:
+    shutil.rmtree(bench.journal_root)
+
+
+def journal_emptied(bench: Bench, used: Used) -> None:
+    for path in bench.segments():
+        path.unlink()
+
+
+def journal_copy(bench: Bench, used: Used) -> None:
+    path = bench.segments()[0]
+    shutil.copy(path, path.with_name(segment_name(3)))
+
+
+def journal_renamed(bench: Bench, used: Used) -> None:
+    path = bench.segments()[1]
+    path.rename(path.with_name(segment_name(int(path.stem) + 1)))
+
+
+def journal_directory(bench: Bench, used: Used) -> None:
+    (bench.journal_root / segment_name(10**6)).mkdir()
+
+
+def journal_foreign(bench: Bench, used: Used) -> None:
+    event = bench.events()[-1] | {"root": "another", "type": "clock_marked", "format": 1}
+    event |= {"id": event["id"] + 1, "req": event["id"] + 1, "grp": event["id"] + 1}
+    event.pop("crc")
+    (bench.journal_root / segment_name(event["id"])).write_bytes(encode_event(event))

@@ -1,0 +1,186 @@
+"""Ways to make a store tell what the journal does not, by hand."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from typing import Any
+
+from postroom_common.protocol import State
+from postroom_daemon.records import CLAIM, CLAIM_END, FACT_CLOCK, FACT_DRAINING, claim_fact, dlq_fact, schedule_fact
+from tests.conformance.bench import Bench
+from tests.daemon.used import Used, opened
+
+
+def execute(bench: Bench, statement: str, *values: str) -> None:
+    """Change the database behind the store's back."""
+    with closing(sqlite3.connect(bench.config.settings.sqlite_db_path)) as db, db:
+        db.execute(statement, values)
+
+
+def row_changed(bench: Bench, used: Used) -> None:
+    execute(bench, "UPDATE msg_index SET attempt = 7 WHERE message_key = ?", used.leased)
+
+
+def message_removed(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        for key in (used.ready[2], used.dead):
+            store.delete(entry := store.get(key), entry.state)
+
+
+def message_back(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        entry = replace(store.get(used.ready[0]), key=used.ended[1], seq=3)
+        store.insert(entry, b'{"parts":[{"text":"ghost"}]}')
+
+
+def update(bench: Bench, key: str, **changes: Any) -> None:
+    """Change what the store has of a message."""
+    with opened(bench) as store:
+        entry = store.get(key)
+        store.update(replace(entry, **changes), entry.state)
+
+
+def message_ready_again(bench: Bench, used: Used) -> None:
+    update(bench, used.dead, state=State.READY, dead_at=0)
+
+
+def lease_changed(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        entry = store.get(used.leased)
+        entry.lease_until += 1
+        store.update(entry, State.INFLIGHT)
+
+
+def due_too_early(bench: Bench, used: Used) -> None:
+    update(bench, used.delayed, state=State.READY)
+
+
+def insert_again(bench: Bench, key: str, body: bytes = b"", **changes: Any) -> None:
+    """Put a message back with another body, or changed."""
+    with opened(bench) as store:
+        entry = store.get(key)
+        body = body or store.envelope(key)
+        store.delete(entry, entry.state)
+        store.insert(replace(entry, **changes), body)
+
+
+def priority_changed(bench: Bench, used: Used) -> None:
+    insert_again(bench, used.ready[1], priority=5)
+
+
+def history_gone(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(f"history:{used.dead}", None)
+        store.update(entry := store.get(used.dead), entry.state)
+
+
+def body_changed(bench: Bench, used: Used) -> None:
+    insert_again(bench, used.ready[1], b'{"parts":[{"text":"another"}]}')
+
+
+def counts_wrong(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.touch_queue("work").counts["ready"] += 3
+
+
+def pause_forgotten(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.touch_queue("other").publish_paused = False
+
+
+def policy_forgotten(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.touch_queue("work").override = {}
+
+
+def totals_wrong(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.touch_queue("work").totals["acked"] = 77
+
+
+def dlq_name_forgotten(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(dlq_fact("graveyard"), None)
+
+
+def facts_of(store: Any, prefix: str) -> list[str]:
+    return [name for name in store.facts(prefix, "", 10) if store.fact(name)]
+
+
+def claims_forgotten(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        for name in facts_of(store, CLAIM):
+            store.put_fact(name, None)
+
+
+def claim_of_another(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(claim_fact("work", "0" * 32), {"key": used.ready[0], "untilEngineMs": 0})
+
+
+def claim_never_ends(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(facts_of(store, CLAIM_END)[0], None)
+
+
+def schedule_forgotten(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(schedule_fact("yearly"), None)
+
+
+def schedule_changed(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(schedule_fact("yearly"), store.fact(schedule_fact("yearly")) | {"queue": "work"})
+
+
+def schedule_back(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(schedule_fact("never"), store.fact(schedule_fact("yearly")))
+
+
+def drains(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(FACT_DRAINING, True)
+
+
+def end_forgotten(bench: Bench, used: Used) -> None:
+    update(bench, used.ready[1], expires=10**9)
+
+
+def bytes_wrong(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.touch_queue("work").bytes += 3
+
+
+def reasons_wrong(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.touch_queue("work").reasons["POISON"] = 3
+
+
+def clock_changed(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact(FACT_CLOCK, store.fact(FACT_CLOCK) | {"engineMs": 1})
+
+
+def losses_known(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact("losses", [[2, 3]])
+
+
+def index_row_gone(bench: Bench, used: Used) -> None:
+    execute(bench, "DELETE FROM msg_index WHERE message_key = ?", used.ready[0])
+
+
+def body_row_gone(bench: Bench, used: Used) -> None:
+    execute(bench, "DELETE FROM kv WHERE key = ?", used.ready[0])
+
+
+def queue_row_gone(bench: Bench, used: Used) -> None:
+    execute(bench, "DELETE FROM kv WHERE key = 'queue:work'")
+
+
+def history_orphan(bench: Bench, used: Used) -> None:
+    with opened(bench) as store:
+        store.put_fact("history:msg:work:nobody", [{"reasonCode": "NACK"}])

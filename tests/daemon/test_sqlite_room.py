@@ -1,0 +1,41 @@
+"""The room that a group asks for on the disk: no less than SQLite writes, and not ten times as much either."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from postroom_daemon.stores.sqlite import SqliteStore
+from tests.conformance.bench import Bench
+
+
+@pytest.mark.parametrize(
+    ("size", "in_order", "most"), [(100, True, 4_000_000), (100, False, 16_000_000), (8000, False, 28_000_000)]
+)
+def test_a_batch_that_settles_asks_for_what_the_log_may_grow_by(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch, size: int, in_order: bool, most: int
+) -> None:
+    bench = make_bench("sqlite").open()
+    for _ in range(4):
+        bench.do("publish_batch", queue="q", messages=[{"message": "x" * size}] * 500)
+    leases = [one["lease"] for _ in range(20) for one in bench.do("consume_next", queue="q", max=100)["messages"]]
+    assert len(leases) == 2000
+    if not in_order:
+        random.Random(1).shuffle(leases)
+    store = bench.store
+    assert isinstance(store, SqliteStore)
+    store.checkpoint()
+    asked: list[int] = []
+    make_room = bench.live.reserve.make_room
+
+    def note(needed: int, give: bool) -> bool:
+        asked.append(needed)
+        return make_room(needed, give)
+
+    monkeypatch.setattr(bench.live.reserve, "make_room", note)
+    bench.do("ack_batch", items=[{"messageKey": one["messageKey"], "leaseId": one["leaseId"]} for one in leases[:1000]])
+    store.flush()
+    log = store.files()[1]
+    assert log.stat().st_size <= asked[0] <= most
