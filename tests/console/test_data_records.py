@@ -84,7 +84,7 @@ def test_what_is_no_whole_event_is_no_record(line: bytes) -> None:
         b"7",
         request_line(wallMs=1e300).rstrip(),
         request_line(engineMs="0").rstrip(),
-        request_line(code=None).rstrip(),
+        request_line().replace(b'"OK"', b"null").rstrip(),
         request_line(command="").rstrip(),
         request_line().rstrip()[:-1],
     ],
@@ -93,10 +93,10 @@ def test_what_is_no_whole_request_is_no_record(line: bytes) -> None:
     assert from_request(line) is None
 
 
-FIELDS = (
-    "queue key by consumer priority message body untilEngineMs attempt heldMs failure to reason policy client uid ms "
-    "bytes request"
-).split()
+FIELDS = [
+    *("queue", "key", "by", "consumer", "priority", "message", "body", "untilEngineMs", "attempt", "heldMs", "failure"),
+    *("to", "reason", "policy", "client", "uid", "ms", "bytes", "request"),
+]
 
 
 @given(

@@ -87,8 +87,8 @@ class Link:
         except PostroomError as error:
             return Failure(name, "", str(error))
 
-    def _ask(self, command: str, payload: Mapping[str, Any], timeout: float = QUESTION_S) -> dict[str, Any]:
-        client = self._used()
+    def _ask(self, command: str, payload: Mapping[str, Any], timeout: float = 0.0) -> dict[str, Any]:
+        client, timeout = self._used(), timeout or QUESTION_S
         return client.send(client.prepare(command, dict(payload), timeout), timeout, give_up=self._is_ended)
 
     # --- actions ----------------------------------------------------------------------------------------------
