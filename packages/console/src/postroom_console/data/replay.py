@@ -126,7 +126,7 @@ class Replay:
 
     def now_ms(self) -> int:
         """The moment that is shown, in milliseconds since the recording's beginning."""
-        return int(self._at_ms)
+        return round(self._at_ms)
 
     # --- as a source ------------------------------------------------------------------------------------------
 
