@@ -38,7 +38,7 @@ def queue_columns() -> list[Column]:
         Column(tr("QUEUE"), 12, grows=True),
         Column(tr("ST"), 2),
         Column(tr("READY"), 5, right=True),
-        Column(tr("INFL"), 5, right=True),
+        Column(tr("INFL"), 5, right=True, from_width=44),
         Column(tr("DELAY"), 5, right=True, from_width=58),
         Column(tr("DEAD"), 6, right=True),
         Column(tr("OLDEST"), 6, right=True),

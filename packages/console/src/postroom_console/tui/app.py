@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -15,12 +16,15 @@ from ..data.action_log import ActionLog
 from ..data.actions import Plan
 from ..data.live import now_ms
 from ..data.model import Model
+from ..data.notable import Notable
 from ..data.ring import Ring
-from ..data.text import age, clean, figure
-from ..data.updates import Answer, Failure, Lines, Outcome, Restart, Result, Source, Update
-from ..i18n import tr, trn
+from ..data.text import clean, figure
+from ..data.updates import Answer, Failure, Lines, Outcome, Restart, Result, Save, Source, Update
+from ..i18n import tr
 from .driver import PlainDriver
-from .keys import EVERYWHERE, Key
+from .headline import Part, device_of, facts, state_of_daemon
+from .keys import EVERYWHERE, VIEWS, Key
+from .picture import without_web_fonts
 from .screens.confirm import Confirm
 from .screens.dead import DeadLetters
 from .screens.health import Health
@@ -38,15 +42,17 @@ HEALTH_EVERY_MS: Final = 4000
 
 
 class Console(App[None]):
-    """``live`` without timers is for tests, which call ``drain`` themselves; ``clock`` gives monotonic milliseconds."""
+    """``live`` without timers is for tests, which call ``drain`` themselves; ``clock`` gives monotonic
+    milliseconds, ``wall_ms`` those of Unix time."""
 
     CSS_PATH = "console.tcss"
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "colon"
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (110, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-short"), (20, "-tall")]  # noqa: RUF012
-    #: What works on every screen.
+    HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (60, "-normal"), (110, "-wide")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (10, "-short"), (20, "-tall")]  # noqa: RUF012
+    #: What works on every screen, and what of it the line at the bottom names first.
     KEYS: ClassVar[tuple[Key, ...]] = EVERYWHERE
+    FIRST_KEYS: ClassVar[tuple[Key, ...]] = ()
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in EVERYWHERE]
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         "queues": Queues,
@@ -67,11 +73,14 @@ class Console(App[None]):
         clock: Callable[[], int] = now_ms,
         live: bool = True,
         driver_class: type[Driver] | None = None,
+        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         super().__init__(driver_class=driver_class)
         self.source = source
         self.model = Model()
         self.ring = Ring()
+        self.notable = Notable()
+        self.event_rate: float | None = None
         self.log_of_actions = log
         self.read_only = read_only or not source.is_live
         self.clock = clock
@@ -83,12 +92,15 @@ class Console(App[None]):
         self.save_root = Path.cwd()
         self._device = name
         self._live = live
+        self._wall_ms = wall_ms
         self._counting: dict[int, tuple[Plan, int | None]] = {}
         self._plans: dict[int, Plan] = {}
         self._undo: Plan | None = None
+        self._counted_at: tuple[int, int] | None = None  # event and engine time of an answer before
 
     def on_mount(self) -> None:
         self.source.want("health", "health", {}, HEALTH_EVERY_MS)
+        self.source.want("metrics", "metrics", {}, HEALTH_EVERY_MS)
         self.source.want("queues", "list_queues", {"limit": 500}, QUEUES_EVERY_MS)
         self.source.start()
         if self._live:
@@ -112,10 +124,13 @@ class Console(App[None]):
         match update:
             case Answer(name, data):
                 self.model.take(name, data, at_ms)
+                if name == "queues":
+                    self._count_events(data)
             case Failure(name, code, text):
                 self.model.fail(code, text, at_ms)
             case Lines():
                 self.ring.add(update.records)
+                self.notable.add(update.records)
                 self.skipped_bytes += update.skipped_bytes
                 self.bad_lines += update.bad_lines
                 self.missing_events += update.missing_events
@@ -125,7 +140,17 @@ class Console(App[None]):
             case Restart():
                 self.model = Model()
                 self.ring.clear()
+                self.notable = Notable()
+                self.event_rate = self._counted_at = None
                 self.skipped_bytes = self.bad_lines = self.missing_events = 0
+
+    def _count_events(self, data: Mapping[str, Any]) -> None:
+        """Events a second, from the numbers of the last events of two answers."""
+        before = self._counted_at
+        event, engine_ms = int(data.get("asOfEvent") or 0), int(data.get("engineNowMs") or 0)
+        self._counted_at = (event, engine_ms)
+        if before and event >= before[0] and engine_ms > before[1]:
+            self.event_rate = (event - before[0]) * 1000 / (engine_ms - before[1])
 
     def _tick(self) -> None:
         driver = self._driver
@@ -140,33 +165,30 @@ class Console(App[None]):
     def is_stale(self) -> bool:
         return self.model.is_stale(self.clock())
 
-    def headline(self) -> str:
-        """How the daemon is, and what is wrong, in a few words."""
-        model, now = self.model, self.clock()
-        health = model.slices.get("health")
-        told = health.data if health else {}
-        heard = model.age_ms(now)
-        if heard is None:
-            state = tr("connecting") if not model.problem else tr("DOWN")
-        elif self.is_stale:
-            state = f"{tr('STALE')} {age(heard)}"
-        else:
-            ok = told.get("status") == "ok"
-            state = tr("DRAINING") if told.get("draining") else tr("RUN") if ok else tr("DEGRADED")
-        queues = list(model.queues.values())
-        paused = sum(queue.is_paused for queue in queues)
-        dead = sum(queue.dead for queue in queues)
-        oldest = max((queue.oldest_ready_ms or 0 for queue in queues), default=0)
-        parts = [note] if (note := self.source.note()) else []
-        parts.append(f"{clean(str(told.get('nodeId') or self._device))} {state}")
-        parts.append(trn("{n} queue", "{n} queues", len(queues)) + (f" {paused} {tr('PAUSED')}" if paused else ""))
-        parts.append(f"{tr('dead')} {figure(dead)}{'!' if dead else ''}")
-        parts.append(f"{tr('oldest')} {age(oldest)}")
-        if self.read_only:
-            parts.append("RO")
-        if model.problem and not model.problem_code:
-            parts.append(clean(model.problem))
-        return " | ".join(parts)
+    def headline(self, *shown: Part) -> list[Part]:
+        """How the daemon is, what is ``shown``, and what is wrong, in a few words."""
+        model = self.model
+        is_lost = bool(model.problem and not model.problem_code)
+        return [
+            Part(0, self.source.note()),
+            Part(0, f"{device_of(model, self._device)} {state_of_daemon(model, self.clock())}"),
+            *shown,
+            Part(1, "RO" if self.read_only else ""),
+            Part(1, clean(model.problem) if is_lost else ""),
+            *facts(model, self.event_rate),
+        ]
+
+    def wall_ms(self) -> int:
+        """The time of day at the device's place in time: the recording's, where one is shown."""
+        return self._wall_ms()
+
+    def shown(self, key: Key) -> str:
+        """How a key is written for people."""
+        return key.shown
+
+    def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
+        """A picture of the screen, which asks no one for a font."""
+        return without_web_fonts(super().export_screenshot(title=title, simplify=simplify))
 
     def say(self, words: str) -> None:
         """Show words in the line at the bottom."""
@@ -177,7 +199,8 @@ class Console(App[None]):
 
     def propose(self, plan: Plan) -> None:
         """Say what a plan will do, and do it if that is confirmed."""
-        if self.read_only:
+        is_saving = self.source.is_live and all(isinstance(step, Save) for step in plan.steps)
+        if self.read_only and not is_saving:
             self.say(tr("read-only: nothing is changed from here"))
         elif plan.counts:
             self._counting[self.source.act(plan.counts)] = (plan, None)
@@ -251,24 +274,30 @@ class Console(App[None]):
 
     def action_help(self) -> None:
         if isinstance(self.screen, View):
-            self.push_screen(Help(self.screen.KEYS, self.KEYS))
+            self.push_screen(Help(self.screen.KEYS, self.KEYS, self.shown))
 
     def action_filter(self) -> None:
         if isinstance(self.screen, View):
             self.screen.action_filter()
 
+    def action_copy(self) -> None:
+        """Give the key under the cursor to the terminal's clipboard, by OSC 52: only ever because it was asked for."""
+        text = self.screen.copyable() if isinstance(self.screen, View) else ""
+        if text:
+            self.copy_to_clipboard(text)
+            self.say(f"{tr('copied')}: {clean(text)}")
+
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """What the palette offers: the views, and the keys of the one that is shown."""
-        for key in EVERYWHERE:
-            if key.id.startswith("view."):
-                name = key.id.removeprefix("view.")
-                yield SystemCommand(tr(key.words), tr("go to this view"), lambda name=name: self.action_view(name))
+        for key in VIEWS:
+            name = key.id.removeprefix("view.")
+            yield SystemCommand(tr(key.words), tr("go to this view"), lambda name=name: self.action_view(name))
         if isinstance(screen, View):
             for key in screen.KEYS:
                 if not (key.changes and self.read_only):
                     yield SystemCommand(
                         f"{tr(key.words)}",
-                        f"{tr('key')} {key.shown}",
+                        f"{tr('key')} {self.shown(key)}",
                         lambda key=key: self._run_later(screen, key.action),
                     )
         yield SystemCommand(tr("help"), f"{tr('key')} ?", self.action_help)

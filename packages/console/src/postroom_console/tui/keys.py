@@ -14,7 +14,8 @@ from ..i18n import tr
 
 class Key(NamedTuple):
     """``keys`` as the terminal library names them, ``shown`` as people do. ``action`` is a method without its prefix.
-    ``changes`` says that it is not offered where one may only look."""
+    ``changes`` says that it is not offered where one may only look. ``short`` is a word for the line at the bottom,
+    where the key is left out without one."""
 
     id: str
     keys: str
@@ -22,23 +23,32 @@ class Key(NamedTuple):
     action: str
     words: str
     changes: bool = False
+    short: str = ""
 
     def binding(self) -> Binding:
         return Binding(self.keys, self.action, tr(self.words), key_display=self.shown, id=self.id)
 
 
-EVERYWHERE: Final = (
+#: The screens, each by its number.
+VIEWS: Final = (
     Key("view.queues", "1", "1", "view('queues')", "Queues"),
     Key("view.tail", "2", "2", "view('tail')", "Tail"),
     Key("view.leases", "3", "3", "view('leases')", "Leases"),
     Key("view.dead", "4", "4", "view('dead')", "Dead"),
     Key("view.health", "5", "5", "view('health')", "Health"),
     Key("view.log", "6", "6", "view('log')", "Log"),
-    Key("filter", "slash", "/", "filter", "filter"),
-    Key("undo", "U", "U", "undo", "undo the last action", changes=True),
-    Key("help", "question_mark", "?", "help", "help"),
-    Key("palette", "colon", ":", "command_palette", "commands"),
-    Key("quit", "q", "q", "quit", "quit"),
+)
+FILTER: Final = Key("filter", "slash", "/", "filter", "filter", short="filter")
+HELP: Final = Key("help", "question_mark", "?", "help", "help", short="help")
+QUIT: Final = Key("quit", "q", "q", "quit", "quit", short="quit")
+EVERYWHERE: Final = (
+    *VIEWS,
+    FILTER,
+    Key("copy", "y", "y", "copy", "copy the key under the cursor to the terminal's clipboard"),
+    Key("undo", "U", "U", "undo", "take the last action back", changes=True),
+    HELP,
+    Key("palette", "colon", ":", "command_palette", "commands by their names"),
+    QUIT,
 )
 LIST: Final = (
     Key("down", "j,down", "j", "move(1)", "down"),
@@ -48,40 +58,55 @@ LIST: Final = (
     Key("first", "g,home", "g", "first", "to the first"),
     Key("last", "G,end", "G", "last", "to the last"),
     Key("mark", "space", "space", "mark", "mark"),
-    Key("mark.all", "asterisk", "*", "mark_all", "mark all that are shown"),
+    Key("mark.all", "asterisk", "*", "mark_all", "mark all that are shown, or none"),
     Key("open", "enter", "enter", "open", "open"),
 )
 QUEUES: Final = (
-    Key("sort", "s", "s", "sort", "sort by another column"),
-    Key("pause", "p", "p", "pause", "pause or resume consuming", changes=True),
-    Key("pause.publish", "i", "i", "pause_publish", "pause or resume publishing", changes=True),
-    Key("move", "m", "m", "move_messages", "move the waiting messages", changes=True),
-    Key("purge", "X", "X", "purge", "remove all ready messages", changes=True),
+    Key("pause", "p", "p", "pause", "pause or resume consuming", True, "pause"),
+    Key("pause.publish", "i", "i", "pause_publish", "pause or resume publishing", True, "pause input"),
+    Key("sort", "s", "s", "sort", "sort by another column", short="sort"),
+    Key("move", "m", "m", "move_messages", "move the waiting messages to another queue", True, "move"),
+    Key("purge", "X", "X", "purge", "remove all ready messages", True, "purge"),
+)
+QUEUE: Final = (
+    Key("queue.state", "s", "s", "state", "messages in another state", short="state"),
+    Key("queue.more", "m", "m", "more", "the next page of messages", short="more"),
+    Key("queue.less", "b", "b", "less", "the page before"),
+    Key("queue.hold", "h", "h", "hold", "hold back the message, or let it go", True, "hold"),
+    Key("queue.policy", "w", "w", "policy", "change the policy", True, "policy"),
+    Key("queue.export", "e", "e", "export", "save the messages that are shown to a file", short="save"),
 )
 TAIL: Final = (
-    Key("follow", "f", "f", "follow", "follow or hold"),
-    Key("search", "s", "s", "search", "search"),
-    Key("next", "n", "n", "next(1)", "next hit"),
+    Key("follow", "f", "f", "follow", "follow or hold", short="follow"),
+    Key("search", "s", "s", "search", "search", short="search"),
+    Key("next", "n", "n", "next(1)", "next hit", short="next"),
     Key("previous", "N", "N", "next(-1)", "previous hit"),
-    Key("own", "o", "o", "own", "show or hide this console's own requests"),
+    Key("bursts", "b", "b", "bursts", "one line for many alike in a second, or all", short="bursts"),
+    Key("own", "o", "o", "own", "show or hide requests of consoles", short="own"),
 )
 LEASES: Final = (
-    Key("extend", "plus", "+", "settle('extend')", "extend", changes=True),
-    Key("release", "l", "l", "settle('release')", "release", changes=True),
-    Key("nack", "K", "K", "settle('nack')", "nack", changes=True),
+    Key("extend", "plus", "+", "settle('extend')", "begin the time of the lease anew", True, "extend"),
+    Key("release", "l", "l", "settle('release')", "give the message back, uncounted", True, "release"),
+    Key("nack", "K", "K", "settle('nack')", "count the delivery as failed", True, "nack"),
+    Key("leases.sort", "s", "s", "sort", "sort by another column", short="sort"),
 )
 DEAD: Final = (
-    Key("reprocess", "r", "r", "reprocess", "reprocess", changes=True),
-    Key("reprocess.all", "a", "a", "reprocess_all", "reprocess all of the queue that fit", changes=True),
-    Key("drop", "x", "x", "drop", "remove", changes=True),
-    Key("purge", "X", "X", "purge", "remove all of the queue", changes=True),
-    Key("export", "e", "e", "export", "save to a file"),
+    Key("reprocess", "r", "r", "reprocess", "reprocess the marked ones", True, "reprocess"),
+    Key("reprocess.all", "a", "a", "reprocess_all", "reprocess all that fit, at a rate or elsewhere", True, "all"),
+    Key("reprocess.to", "t", "t", "reprocess_to", "reprocess the marked ones to another queue", True, "to"),
+    Key("drop", "x", "x", "drop", "remove the marked ones", True, "remove"),
+    Key("quarantine", "z", "z", "quarantine", "set the marked ones apart, or take that back", True, "apart"),
+    Key("dead.export", "e", "e", "export", "save all that fit to a file", short="save"),
+    Key("dead.more", "m", "m", "more", "the next page of letters", short="more"),
+    Key("dead.less", "b", "b", "less", "the page before"),
+    Key("dead.purge", "X", "X", "purge", "remove all of the queue", True),
 )
+MESSAGE: Final = (Key("top", "g", "g", "top", "to the top"),)
 REPLAY: Final = (
-    Key("replay.pause", "P", "P", "replay_pause", "hold the recording or go on"),
-    Key("replay.step", "full_stop", ".", "replay_step", "to the next change"),
-    Key("replay.back", "less_than_sign", "<", "replay_seek(-1)", "10 seconds back"),
-    Key("replay.forward", "greater_than_sign", ">", "replay_seek(1)", "10 seconds on"),
+    Key("replay.pause", "P", "P", "replay_pause", "hold the recording or go on", short="hold"),
+    Key("replay.step", "full_stop", ".", "replay_step", "to the next change", short="step"),
+    Key("replay.back", "less_than_sign", "<", "replay_seek(-1)", "10 seconds back", short="back"),
+    Key("replay.forward", "greater_than_sign", ">", "replay_seek(1)", "10 seconds on", short="on"),
     Key("replay.slower", "left_curly_bracket", "{", "replay_speed(-1)", "slower"),
     Key("replay.faster", "right_curly_bracket", "}", "replay_speed(1)", "faster"),
 )

@@ -20,11 +20,18 @@ class ReplayConsole(Console):
     """Shows a recording. Its time is the recording's, so that ages are as they were."""
 
     KEYS: ClassVar[tuple[Key, ...]] = (*REPLAY, *EVERYWHERE)
+    FIRST_KEYS: ClassVar[tuple[Key, ...]] = REPLAY
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in REPLAY]
 
     def __init__(self, replay: Replay, live: bool = True, driver_class: type[Driver] | None = None) -> None:
         super().__init__(
-            replay, replay.device, ActionLog(None), clock=replay.now_ms, live=live, driver_class=driver_class
+            replay,
+            replay.device,
+            ActionLog(None),
+            clock=replay.now_ms,
+            live=live,
+            driver_class=driver_class,
+            wall_ms=lambda: replay.wall_ms + replay.now_ms(),
         )
         self._replay = replay
 

@@ -9,9 +9,10 @@ from textual.binding import BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
-from ..data.text import clean, cut
+from ..data.text import clean, cut, width
 from ..i18n import tr
-from .keys import BACK, Key
+from .headline import Part, fitted
+from .keys import BACK, FILTER, HELP, QUIT, VIEWS, Key
 from .widgets.line import Line
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class View(Screen[None]):
         prompt = Input(id="prompt", select_on_focus=False)
         prompt.cursor_blink = False
         yield prompt
+        yield Line(name="views")
         yield Line(name="keys")
+        yield Line(name="small")
 
     def compose_body(self) -> ComposeResult:
         """The widgets between the lines."""
@@ -80,35 +83,50 @@ class View(Screen[None]):
         """A few words about what is shown, for the line at the top."""
         return ""
 
+    def copyable(self) -> str:
+        """The key or the name under the cursor."""
+        return ""
+
     # --- all the same -----------------------------------------------------------------------------------------
 
     def tell(self) -> None:
         """Bring all of the screen up to date with what is known."""
         if not self.is_mounted or not self.query("#status"):
             return
-        width = self.size.width
+        cells, lines = self.size
         console = self.console
-        words = [" " + console.headline(), self.summary()]
-        if self.filter_text:
-            words.append(f"{tr('filter')} {clean(self.filter_text)}")
+        summary, wanted = self.summary(), clean(self.filter_text)
+        filtered = f"{tr('filter')} {wanted}" if wanted else ""
         status = self.query_one("#status", Line)
-        status.tell(cut(" | ".join(filter(None, words)), width))
+        status.tell(fitted(console.headline(Part(1, summary), Part(1, filtered)), cells))
         status.set_class(console.is_stale, "stale")
         self.set_class(console.is_stale, "stale")
-        self.query_one("#last", Line).tell(cut(" " + console.last_words, width))
-        self.query_one("#keys", Line).tell(self._keys_line(width))
+        self.query_one("#last", Line).tell(cut(" " + console.last_words, cells))
+        self.query_one("#views", Line).tell(cut(self._views_line(), cells))
+        self.query_one("#keys", Line).tell(self._keys_line(cells))
+        self.query_one("#small", Line).tell(tr("need 40x10, have {size}").format(size=f"{cells}x{lines}"))
         self.tell_body()
 
-    def _keys_line(self, width: int) -> str:
-        offered = [key for key in (*self.KEYS, *self.console.KEYS) if not (key.changes and console_is_read_only(self))]
-        views = "".join(f" {key.shown}{tr(key.words)}" for key in offered if key.id.startswith("view."))
-        others = [key for key in offered if not key.id.startswith("view.")]
-        text = views + "  "
-        for key in others:
-            word = f"{key.shown} {tr(key.words)}"
-            if len(text) + len(word) + 1 <= width or key.id in ("help", "quit"):
-                text += word + "  "
-        return cut(text.rstrip(), width)
+    def _views_line(self) -> str:
+        """The screens, the one that is shown in brackets."""
+        shown = f"view.{self.console.current_mode}"
+        words = [f"{self.console.shown(key)} {tr(key.words)}" for key in VIEWS]
+        return "".join(f"[{text}]" if key.id == shown else f" {text} " for key, text in zip(VIEWS, words, strict=True))
+
+    def _keys_line(self, cells: int) -> str:
+        """The keys of this screen, the most used in front; where the line of the screens is left out, also its keys."""
+        shown = self.console.shown
+        around = [*([FILTER] if self.FILTERS else []), HELP, QUIT]
+        last = [f"{shown(key)} {tr(key.short)}" for key in around]
+        if not self.has_class("-tall"):
+            last.insert(0, f"{shown(VIEWS[0])}-{shown(VIEWS[-1])}")
+        text = " "
+        room = cells - 1 - width("  ".join(last))
+        for key in (*self.console.FIRST_KEYS, *self.KEYS):
+            word = f"{shown(key)} {tr(key.short)}  "
+            if key.short and not (key.changes and self.console.read_only) and width(text + word) <= room:
+                text += word
+        return cut(text + "  ".join(last), cells)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """No action that changes anything where one may only look."""
@@ -153,7 +171,3 @@ class View(Screen[None]):
         lists = self.query("RowList")
         if lists:
             lists.first().focus()
-
-
-def console_is_read_only(view: View) -> bool:
-    return view.console.read_only

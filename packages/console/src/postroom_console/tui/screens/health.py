@@ -23,12 +23,6 @@ class Health(View):
         with VerticalScroll(id="health", can_focus=True):
             yield Line(name="report")
 
-    def wants(self) -> None:
-        self.console.source.want("metrics", "metrics", {}, 4000)
-
-    def forgets(self) -> None:
-        self.console.source.forget("metrics")
-
     def focus_body(self) -> None:
         self.query_one("#health").focus()
 

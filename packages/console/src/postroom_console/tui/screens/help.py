@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -21,8 +21,9 @@ class Help(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "leave", "leave")]
 
-    def __init__(self, keys: Sequence[Key], everywhere: Sequence[Key]) -> None:
+    def __init__(self, keys: Sequence[Key], everywhere: Sequence[Key], shown: Callable[[Key], str]) -> None:
         super().__init__()
+        self._shown = shown
         self._keys = keys
         self._everywhere = everywhere
 
@@ -31,7 +32,7 @@ class Help(ModalScreen[None]):
         lines = []
         for title, keys in parts:
             if keys:
-                lines += [title, *(f"  {fit(key.shown, 7)} {tr(key.words)}" for key in keys), ""]
+                lines += [title, *(f"  {fit(self._shown(key), 7)} {tr(key.words)}" for key in keys), ""]
         with VerticalScroll(id="dialog"):
             text = Line()
             text.tell("\n".join(lines) + tr("esc closes this"))

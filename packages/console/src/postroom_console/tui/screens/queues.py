@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
 
 from ...data import actions
 from ...data.model import Queue
+from ...data.side import side_lines
 from ...data.text import clean
 from ...data.views import SORTS, queue_columns, queue_rows, record_columns, record_row
 from ...i18n import tr
 from ..keys import BACK, QUEUES, Key
 from ..view import View
+from ..widgets.line import Line
 from ..widgets.row_list import RowList
 from .confirm import Ask, Field
+
+#: What is asked of the queue under the cursor.
+_SIDE: Final = {"side.status": "status", "side.leases": "list_inflight", "side.dead": "count_dlq"}
 
 
 class Queues(View):
@@ -29,15 +35,63 @@ class Queues(View):
     def __init__(self) -> None:
         super().__init__()
         self._sort = SORTS[0]
+        self._beside = ""  # the queue that is told of at the side
 
     def compose_body(self) -> ComposeResult:
-        yield RowList(queue_columns(), tr("no queues yet"), name="queues")
-        tail = RowList(record_columns(), tr("nothing has happened yet"), name="recent")
-        tail.can_focus = False
-        yield tail
+        with Horizontal():
+            with Vertical(id="lists"):
+                yield RowList(queue_columns(), tr("no queues yet"), name="queues")
+                tail = RowList(record_columns(), tr("nothing has happened yet"), name="recent")
+                tail.can_focus = False
+                yield tail
+            yield Line(name="side")
+
+    def wants(self) -> None:
+        """What stands at the side, while it is shown."""
+        queue = self._queue()
+        wanted = queue.name if queue and self.has_class("-wide") else ""
+        if wanted == self._beside:
+            return
+        self.forgets()
+        self._beside = wanted
+        if wanted:
+            source = self.console.source
+            source.want("side.status", "status", {"queue": wanted}, 4000)
+            source.want("side.leases", "list_inflight", {"queue": wanted, "limit": 10}, 2000)
+            source.want("side.dead", "count_dlq", {"queue": wanted}, 4000)
+
+    def forgets(self) -> None:
+        self._beside = ""
+        for name in _SIDE:
+            self.console.source.forget(name)
+
+    def on_row_list_moved(self, event: RowList.Moved) -> None:
+        event.stop()
+        self.wants()
+        self._tell_side()
+
+    def _tell_side(self) -> None:
+        queue, side = self._queue(), self.query_one("#side", Line)
+        if not self.has_class("-wide"):
+            return
+        console = self.console
+        slices = console.model.slices
+        told = {
+            command: slices[name].data
+            for name, command in _SIDE.items()
+            if queue and name in slices and slices[name].data.get("queue") == queue.name
+        }
+        now = console.clock()
+        engine_now = console.model.engine_now("side.leases", now)
+        entries = console.log_of_actions.entries
+        cells = max(side.size.width, 1)
+        lines = side_lines(queue, told, console.notable, entries, engine_now, console.wall_ms(), cells) if queue else []
+        side.tell("\n".join(lines))
 
     def tell_body(self) -> None:
         self.query_one("#queues", RowList).show(queue_rows(self.console.model, self._sort, self.filter_text))
+        self.wants()
+        self._tell_side()
         recent = self.query_one("#recent", RowList)
         shown = self.console.ring.window(self.console.ring.taken, max(0, recent.size.height - 1))
         recent.show([record_row(number, record) for number, record in shown], self.console.tail_problem or None)
@@ -47,6 +101,10 @@ class Queues(View):
 
     def summary(self) -> str:
         return "" if self._sort == SORTS[0] else f"{tr('by')} {tr(self._sort)}"
+
+    def copyable(self) -> str:
+        queue = self._queue()
+        return queue.name if queue else ""
 
     def _queue(self) -> Queue | None:
         row = self.query_one("#queues", RowList).current
