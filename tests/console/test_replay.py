@@ -1,0 +1,126 @@
+"""A recording on the screen: its time, its keys, and nothing that could be done."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from textual.pilot import Pilot
+
+from postroom_console.data.replay import Replay
+from postroom_console.tui.replay import ReplayConsole
+from tests.console.test_data_record import INCIDENT, Clock, write
+
+Visit = Callable[["Cinema"], Coroutine[Any, Any, None]]
+
+
+class Cinema:
+    """``keys`` presses keys, ``lines`` is what the screen shows then."""
+
+    def __init__(self, console: ReplayConsole, pilot: Pilot[None], clock: Clock) -> None:
+        self.console = console
+        self.clock = clock
+        self._pilot = pilot
+
+    async def keys(self, *keys: str) -> None:
+        await self._pilot.press(*keys)
+        await self._pilot.pause()
+
+    async def waits(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.console.drain()
+        await self._pilot.pause()
+
+    def text(self) -> str:
+        strips = self.console.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+    def ready(self) -> int:
+        return self.console.model.queues["alarms"].ready
+
+
+def go(tmp_path: Path, visit: Visit) -> None:
+    """Run ``visit`` at the console of the incident, at its beginning."""
+
+    async def run() -> None:
+        clock = Clock()
+        replay = Replay(write(tmp_path / "incident", INCIDENT), clock)
+        console = ReplayConsole(replay, live=False)
+        try:
+            async with console.run_test(size=(120, 24)) as pilot:
+                cinema = Cinema(console, pilot, clock)
+                await cinema.waits(0)
+                await visit(cinema)
+        finally:
+            replay.stop()
+
+    asyncio.run(run())
+
+
+def test_the_screen_says_that_it_is_a_recording_and_shows_it(tmp_path: Path) -> None:
+    async def visit(cinema: Cinema) -> None:
+        await cinema.waits(30.5)
+        assert "REPLAY" in cinema.text()
+        assert "30s/1m30" in cinema.text()
+        assert "alarms" in cinema.text()
+        assert "STALE" not in cinema.text()
+        assert cinema.ready() == 30
+
+    go(tmp_path, visit)
+
+
+def test_it_is_held_stepped_and_sought_through_with_keys(tmp_path: Path) -> None:
+    async def visit(cinema: Cinema) -> None:
+        await cinema.waits(50)
+        await cinema.keys("P")
+        await cinema.waits(3600)
+        assert cinema.ready() == 50
+        assert "PAUSED" in cinema.text() and "STALE" not in cinema.text()
+        await cinema.keys("full_stop", "full_stop")
+        assert cinema.ready() == 51
+        await cinema.keys("less_than_sign", "less_than_sign")
+        assert cinema.ready() == 31
+        assert cinema.console.ring.shown[-1][1].number == 31
+        await cinema.keys("greater_than_sign")
+        assert cinema.ready() == 41
+        await cinema.keys("P", "right_curly_bracket", "right_curly_bracket")
+        await cinema.waits(5)
+        assert cinema.ready() == 61
+        assert "x4" in cinema.text()
+
+    go(tmp_path, visit)
+
+
+def test_the_end_stays_on_the_screen(tmp_path: Path) -> None:
+    async def visit(cinema: Cinema) -> None:
+        await cinema.waits(3600)
+        await cinema.waits(3600)
+        assert cinema.ready() == 90
+        assert "END" in cinema.text() and "STALE" not in cinema.text()
+
+    go(tmp_path, visit)
+
+
+def test_nothing_can_be_done_in_what_is_over(tmp_path: Path) -> None:
+    async def visit(cinema: Cinema) -> None:
+        await cinema.keys("p", "i", "X", "U")
+        assert len(cinema.console.screen_stack) == 1
+        assert cinema.console.read_only
+        await cinema.keys("question_mark")
+        assert "10 seconds back" in cinema.text()
+
+    go(tmp_path, visit)
+
+
+@pytest.mark.parametrize("view", "23456")
+def test_every_view_stands_a_jump_through_time(tmp_path: Path, view: str) -> None:
+    async def visit(cinema: Cinema) -> None:
+        await cinema.waits(60)
+        await cinema.keys(view, "less_than_sign", "greater_than_sign", "greater_than_sign")
+        await cinema.waits(1)
+        assert "REPLAY" in cinema.text()
+
+    go(tmp_path, visit)
