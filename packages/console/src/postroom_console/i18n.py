@@ -57,9 +57,14 @@ def _known(locale: str) -> str:
     return code if code in LANGUAGES else ""
 
 
-def tr(text: str) -> str:
-    """The text in the language in use. One that is handed in by a variable was marked where it stands."""
-    return _translations.gettext(text) if text else ""  # the catalog's own head stands under the empty text
+def tr(text: str, about: str = "") -> str:
+    """The text in the language in use. One that is handed in by a variable was marked where it stands.
+
+    ``about`` tells apart what is one word in English and may be two elsewhere.
+    """
+    if not text:
+        return ""  # the catalog's own head stands under the empty text
+    return _translations.pgettext(about, text) if about else _translations.gettext(text)
 
 
 def trn(one: str, many: str, number: int) -> str:

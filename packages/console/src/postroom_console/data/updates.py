@@ -8,6 +8,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol
 
+from ..i18n import mark
 from .records import Record
 
 
@@ -15,10 +16,10 @@ class Result(Enum):
     """How an action ended. Unknown: no answer came yet; it may have been carried out. Stopped: somebody ended it before
     all was done."""
 
-    OK = "ok"
-    REFUSED = "refused"
-    UNKNOWN = "unknown"
-    STOPPED = "stopped"
+    OK = mark("ok")
+    REFUSED = mark("refused")
+    UNKNOWN = mark("unknown")
+    STOPPED = mark("stopped")
 
 
 @dataclass(frozen=True, slots=True)

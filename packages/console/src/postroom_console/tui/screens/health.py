@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
-from ...data.text import age, clean, figure, size
-from ...i18n import tr
+from ...data.text import age, clean, figure, fit, size
+from ...i18n import mark, tr
 from ..view import View
 from ..widgets.line import Line
 
@@ -47,7 +47,7 @@ class Health(View):
                 console.is_stale,
             )
         ]
-        for name in ("journal", "store", "disk"):
+        for name in (mark("journal"), mark("store"), mark("disk")):
             check: Mapping[str, Any] = checks.get(name) or {}
             words = [tr("ok") if check.get("ok") else str(check.get("error") or tr("not known"))]
             if name == "journal":
@@ -90,4 +90,4 @@ def _metric_lines(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def _line(name: str, words: list[str], is_wrong: bool = False) -> str:
-    return clean(f"{'!' if is_wrong else ' '}{name:13} {'   '.join(filter(None, words))}")
+    return clean(f"{'!' if is_wrong else ' '}{fit(name, 13)} {'   '.join(filter(None, words))}")
