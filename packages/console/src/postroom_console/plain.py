@@ -205,10 +205,12 @@ def watch(
         for record in lines.records:
             if (not queue or record.queue == queue) and means(record):
                 write(record.raw.decode() if raw else record_line(record, shown))
-        problem = "; ".join(_left_out(lines, means))
+        problem = "; ".join(filter(None, (lines.problem, means.problem)))
         if problem and problem != told:
             warn(problem)
         told = problem
+        if left_out := "; ".join(_left_out(lines)):
+            warn(left_out)
         if not follow and not lines.records and not lines.bad_lines:
             return
         if follow and not lines.records:
@@ -216,17 +218,13 @@ def watch(
         lines = reader.read()
 
 
-def _left_out(lines: Lines, means: Filter) -> Iterator[str]:
-    if lines.problem:
-        yield lines.problem
+def _left_out(lines: Lines) -> Iterator[str]:
     if lines.skipped_bytes:
         yield f"{tr('skipped')} {size(lines.skipped_bytes)}"
     if lines.bad_lines:
         yield f"{tr('bad lines')} {figure(lines.bad_lines)}"
     if lines.missing_events:
         yield f"{tr('missing')} {figure(lines.missing_events)}"
-    if means.problem:
-        yield means.problem
 
 
 def record_line(record: Record, shown: Sequence[Placed]) -> str:
