@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from types import FrameType
-from typing import Final, NoReturn
+from typing import Final
 
 #: Seconds that one call may take.
 CALL_S: Final = 0.05
@@ -19,6 +19,32 @@ _SLOW_S: Final = 0.002
 
 class _Late(Exception):
     pass
+
+
+class _Alarm:
+    """The handler of the signal: installed once, and raises only while a call is under way."""
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._is_installed = False
+
+    def set(self, seconds: float) -> None:
+        if not self._is_installed:
+            signal.signal(signal.SIGALRM, self._ring)
+            self._is_installed = True
+        self.is_set = True
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+
+    def stop(self) -> None:
+        self.is_set = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        if self.is_set:
+            raise _Late
+
+
+_ALARM: Final = _Alarm()
 
 
 class Patience:
@@ -38,22 +64,16 @@ class Patience:
         if threading.current_thread() is not threading.main_thread():
             return work()
         begun = time.monotonic()
-        before = signal.signal(signal.SIGALRM, _give_up)
         try:
-            signal.setitimer(signal.ITIMER_REAL, CALL_S)
             try:
+                _ALARM.set(CALL_S)
                 return work()
             finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-        except _Late:
+                _ALARM.stop()
+        except _Late:  # RACE: it may ring while it is being stopped
             return False
         finally:
-            signal.signal(signal.SIGALRM, before)
             took = time.monotonic() - begun
             if took > _SLOW_S:
                 self._left_s -= took
                 self.is_spent = self._left_s <= 0
-
-
-def _give_up(number: int, frame: FrameType | None) -> NoReturn:
-    raise _Late
