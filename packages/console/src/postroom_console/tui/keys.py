@@ -101,6 +101,7 @@ DEAD: Final = (
     Key("dead.less", "b", "b", "less", "the page before"),
     Key("dead.purge", "X", "X", "purge", "remove all of the queue", True),
 )
+LOG: Final = (Key("log.stop", "c", "c", "stop", "stop the action that is not done yet", True, "stop"),)
 MESSAGE: Final = (Key("top", "g", "g", "top", "to the top"),)
 REPLAY: Final = (
     Key("replay.pause", "P", "P", "replay_pause", "hold the recording or go on", short="hold"),

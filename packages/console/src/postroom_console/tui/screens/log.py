@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from textual.app import ComposeResult
+from textual.binding import BindingType
 
 from ...data.action_log import Entry
 from ...data.rows import Cell, Column, Row, Tone
@@ -12,6 +13,7 @@ from ...data.text import clean, figure
 from ...data.updates import Result
 from ...data.views import moment
 from ...i18n import tr
+from ..keys import BACK, LOG, Key
 from ..view import View
 from ..widgets.row_list import RowList
 
@@ -21,6 +23,8 @@ _TONES = {Result.OK: Tone.GOOD, Result.REFUSED: Tone.BAD, Result.UNKNOWN: Tone.W
 class Log(View):
     """Each action, and how it ended; the latest in front."""
 
+    KEYS: ClassVar[tuple[Key, ...]] = LOG
+    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*LOG, *BACK)]
     FILTERS: ClassVar[bool] = False
 
     def compose_body(self) -> ComposeResult:
@@ -39,6 +43,18 @@ class Log(View):
         entries = [*reversed(log.running), *reversed(log.entries)]
         rows = [_row(len(entries) - at, entry) for at, entry in enumerate(entries)]
         self.query_one("#log", RowList).show(rows)
+
+    def action_stop(self) -> None:
+        """Let an action end: the one under the cursor, or the last that was begun."""
+        log = self.console.log_of_actions
+        tickets = log.running_tickets[::-1]
+        if not tickets:
+            self.console.say(tr("nothing is under way"))
+            return
+        row = self.query_one("#log", RowList).current
+        at = len(tickets) + len(log.entries) - int(str(row.key)) if row else 0
+        self.console.source.cancel(tickets[at if at < len(tickets) else 0])
+        self.console.say(tr("it ends behind what is being done..."))
 
     def summary(self) -> str:
         log = self.console.log_of_actions
