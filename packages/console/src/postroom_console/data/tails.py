@@ -12,7 +12,7 @@ from typing import Final
 BACKLOG_BYTES: Final = 65_536
 #: Bytes that one look reads.
 READ_BYTES: Final = 1_048_576
-#: Bytes that a reader may be behind, or a line or a group may have; beyond them it goes on at the end.
+#: Bytes that a reader may be behind, and so that a line or a group may have; beyond them it goes on at the end.
 BEHIND_BYTES: Final = 8 * READ_BYTES
 _NAME: Final = re.compile(r"\d{20}\.jsonl")
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -172,9 +172,6 @@ class Tail:
         end = self._whole(data)
         self._at += end
         self._pending = len(data) - end
-        if self._pending > BEHIND_BYTES:
-            self.skipped_bytes += self._pending
-            self._go(self._at + self._pending)
         return data[:end].split(b"\n")[:-1]
 
     def _is_read(self) -> bool:
