@@ -17,7 +17,7 @@ from .access import Principal, is_operator
 from .calls import Answer, Call
 from .chores.lapses import lapsed
 from .clock import Clock, Now
-from .context import Context, Decision, Draft, no_message
+from .context import Context, Decision, Draft, Work, no_message
 from .dead_addresses import DeadAddresses
 from .engine import decide, decide_lost
 from .group import Group
@@ -74,11 +74,12 @@ class Parts:
 
 
 class Attempt:
-    """See the module. ``answers`` are given once the group is durable."""
+    """See the module. ``answers`` are given once the group is durable; those of ``working`` calls follow."""
 
     def __init__(self, parts: Parts, now: Now) -> None:
         self.now = now
         self.answers: list[tuple[Call, Answer]] = []
+        self.working: list[tuple[Call, Work]] = []
         self._parts = parts
         self._parked: list[Call] = []
         self._served: list[Call] = []
@@ -167,6 +168,9 @@ class Attempt:
         decision = self._decide_soundly(call.command, request.payload, who)
         if call.command is Command.CONSUME_NEXT:
             self._note_consumer(call)
+        if decision.work is not None:
+            self.working.append((call, decision.work))
+            return None
         if decision.wait_until is not None:
             self._park(call, decision.wait_until)
             return None
