@@ -142,7 +142,8 @@ def _operated(command: Command, model: Model) -> Wire:
 
 
 def _settled(command: Command, model: Model) -> Wire:
-    name, number, how, *delay = command
+    name: str = command[0]
+    number, how, *delay = command[1:]
     message, lease, consumer = _lease(model, number)
     another = CONSUMERS[1 - CONSUMERS.index(consumer)]
     payload: dict[str, Any] = {"messageKey": message.key if message else "msg:a:none"}
@@ -157,7 +158,7 @@ def _settled(command: Command, model: Model) -> Wire:
     if name == "extend":
         payload["visibilityTimeoutSec"] = 4
     words = {"retry": "nack", "retry in": "nack", "extend": "extend_lease"}
-    return words[name] if name in words else name, consumer, payload
+    return words.get(name, name), consumer, payload
 
 
 def _lease(model: Model, number: int) -> tuple[Message | None, str, str]:

@@ -97,13 +97,16 @@ def _consumed(command: Command, sents: list[Sent], model: Model) -> None:
 
 def _settled_each(items: list[Command], sent: Sent, model: Model) -> None:
     done: set[str] = set()
+    there = {message.key for message in model.messages if message.state != "gone"}
     for item, payload, told in zip(items, sent.call.request.payload["items"], _results(sent), strict=True):
-        if payload["messageKey"] in done:
+        key = payload["messageKey"]
+        gave_way = key in there and model.find(key) is None  # to one that an item before has let die
+        if key in done or gave_way:
             assert told.code == ("ERR_MESSAGE_NOT_FOUND" if item[0] == "ack" else "ERR_LEASE_EXPIRED")
             continue
         _settled(item, payload, told, model)
         if told.code == "OK":
-            done.add(payload["messageKey"])
+            done.add(key)
 
 
 def _acked_and_published(command: Command, sent: Sent, model: Model) -> Model:
