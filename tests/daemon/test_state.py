@@ -291,3 +291,22 @@ def test_a_body_is_lost_where_its_file_is_at_fault_and_not_where_the_machine_is(
     path.unlink()
     path.mkdir()
     assert read(entry, reference) is None
+
+
+def test_a_message_that_is_left_out_since_its_body_is_lost_leaves_its_key(
+    make_bench: Callable[..., Bench], tmp_path: Path
+) -> None:
+    bench = make_bench("hybrid").open()
+    bench.do("set_policy", queue="q", policy={"deduplication": {"mode": "while-present"}})
+    key = bench.publish("q", deduplicationKey="k")
+    for path in bench.config.settings.hybrid_payload_root.rglob("*.json"):
+        path.unlink()
+    state = steady(quietly(bench))
+    assert [fact["name"] for fact in state.facts if fact["name"].startswith("claim:")]
+    other = make_store(make_bench("sqlite").config.settings, bench.files, Quarantine(tmp_path, bench.files))
+    other.open()
+    try:
+        assert load(state, other) == [key]
+        assert other.facts("claim:", "", 10) == []
+    finally:
+        other.close()
