@@ -20,13 +20,14 @@ from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode
 
-from .attempt import Attempt, Parts
+from .attempt import Attempt
 from .calls import Answer, Call
 from .context import Work
 from .engine import BRINGING, QUESTIONS
 from .group import Group
 from .housekeeping import CHORES_EVERY_MS
 from .journal import JournalRefused, JournalUnknown
+from .parts import Parts
 from .records import FACT_LOSSES
 from .stores.base import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
 
