@@ -22,7 +22,7 @@ from postroom_daemon.backends import make_store
 from postroom_daemon.quarantine import Quarantine
 from postroom_daemon.records import BodyReference, Entry
 from postroom_daemon.state import Ask, State, StateError, bodies_in, capture, load, read_state, steady, write_state
-from postroom_daemon.stores.payloads import payload_path
+from postroom_daemon.stores.payload_names import payload_path
 from tests.conformance.bench import Bench
 
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")

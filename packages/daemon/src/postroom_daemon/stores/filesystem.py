@@ -21,11 +21,11 @@ from ..records import QueueRecord
 from .base import StoreError
 from .fs_checkpoint import Checkpoint, Checkpoints, CheckpointTask
 from .fs_files import MessageFiles
+from .fs_found import Scan
 from .fs_hands import Hands
 from .fs_index import Index
 from .fs_names import LETTERS, READY
 from .fs_replay import Replay, claims_by_message
-from .fs_scan import Scan
 from .fs_transactions import Transactions
 
 log = logging.getLogger(__name__)

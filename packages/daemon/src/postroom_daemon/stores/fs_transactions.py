@@ -20,10 +20,10 @@ from ..records import HISTORY, Entry, QueueRecord
 from .base import LEASED, BodyLost, BodyUnread, Cursor, Store, StoreError, store_error
 from .book import QueueBook
 from .fs_files import MessageFiles
+from .fs_found import Numbers
 from .fs_index import Index
 from .fs_names import READY
 from .fs_replay import Replay
-from .fs_scan import Numbers
 from .fs_sorted import Sorted
 from .fs_tree import Tree
 
