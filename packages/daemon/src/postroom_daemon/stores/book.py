@@ -58,7 +58,7 @@ class QueueBook:
         return [self.records[name] for name in self._before if name in self.records]
 
     def forget_oldest(self, limit: int, needed: Set[str]) -> None:
-        """Between transactions: keep no more than ``limit`` records, besides those that are ``needed``. For a store that
+        """Between transactions: keep no more than ``limit`` records, besides what is ``needed``. For a store that
         can read them again."""
         spare = len(self.records) - limit
         if spare > 0:
