@@ -131,8 +131,8 @@ def held(settings: Settings) -> dict[str, Any]:
 
 
 def shown(store: Any) -> dict[str, Any]:
-    """All that a store says of queues, messages and facts; a message that waits is ready or delayed, as nobody tells when
-    it became due."""
+    """All that a store says of queues, messages and facts; a message that waits is ready or delayed, as nobody tells
+    when it became due."""
     state = of_store(store, Now(0, 0))
     messages = [orjson.loads(orjson.dumps(message)) for message in state.messages]
     for message in messages:
