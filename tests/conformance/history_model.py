@@ -153,9 +153,9 @@ class Model:
         message.end_lease()
 
     def keep_few(self, queue: str, among: list[Message], most: int) -> None:
-        """Drop the oldest ``among`` the letters of a queue while these are too many; leased ones stay."""
+        """Drop the oldest free ones ``among`` the letters of a queue while these are too many."""
         surplus = len(self.letters(queue)) - most if self.of(queue).dlq_most else 0
-        for letter in [one for one in among if not one.lease][: max(0, surplus)]:
+        for letter in [one for one in among if one.is_free][: max(0, surplus)]:
             letter.state = "gone"
 
     # Publishing.
@@ -218,7 +218,7 @@ class Model:
 
     def reprocess(self, message: Message, queue: str) -> None:
         """It has the time that the policy of its queue from now on gives to new messages."""
-        message.state, message.attempt = "ready", 0
+        message.state, message.attempt, message.apart = "ready", 0, False
         if queue != message.queue:
             self.move(message, queue)
         ttl_s = self.of(queue).ttl_s
@@ -251,7 +251,7 @@ class Model:
     def candidate(self, name: str, consumer: str) -> Message | None:
         """The message that ``consumer`` would be given: of a queue, or of the dead letters that a name addresses."""
         if name.endswith(".dlq"):
-            return next((m for m in self.letters(name.removesuffix(".dlq")) if not m.lease), None)
+            return next((m for m in self.letters(name.removesuffix(".dlq")) if m.is_free), None)
         policy, leased = self.of(name), self.in_state(name, "inflight")
         if name in self.consume_paused or 0 < policy.inflight <= len(leased):
             return None
