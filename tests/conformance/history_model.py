@@ -294,7 +294,8 @@ class Model:
         message.lease = told[0]["lease"]["leaseId"]
         assert message.lease not in [lease for _, lease, _ in self.leases]
         self.leases.append((message, message.lease, consumer))
-        self.delivered[message.queue] += 1
+        if message.state != "dead":
+            self.delivered[message.queue] += 1
 
     def serve(self) -> None:
         """Nobody waits for what he could have."""

@@ -52,7 +52,9 @@ def _note(event: Event, store: Store) -> None:
     if "claim" in event:
         note_claim(event, store)
     total = _TOTALS.get(event["type"])
-    if total:
+    if event.get("ofDead"):  # who looks at dead letters delivers nothing
+        queue_of(event, store).used = event["engineMs"]
+    elif total:
         _count(event, total, store)
 
 
