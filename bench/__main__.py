@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from . import floor, machine, mailbox, stages
+from . import floor, machine, mailbox, questions, stages
 from .figures import Report
 from .stores import contest
 
@@ -45,6 +45,8 @@ def main() -> int:
         try:
             if options.what == "stages":
                 _report_stages(report, place)
+            elif options.what == "questions":
+                _report_questions(report, place)
             elif options.what == "stores":
                 contest.measure(report, contest_size, place, with_peers=options.size != "tiny")
             else:
@@ -71,9 +73,16 @@ def _report_stages(report: Report, place: Path) -> None:
             report.add(stage, cpu_us, "us")
 
 
+def _report_questions(report: Report, place: Path) -> None:
+    report.section("The longest time that a question holds the loop: CPU, and by the clock")
+    for held in questions.measure(place / "questions"):
+        report.add(held.question, held.cpu_ms, "ms")
+        report.add(f"{held.question}, by the clock", held.wall_ms, "ms")
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures the product; see docs/performance.md.")
-    parser.add_argument("what", choices=["mailbox", "stages", "stores"], help="what to measure")
+    parser.add_argument("what", choices=["mailbox", "stages", "stores", "questions"], help="what to measure")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument(
         "--tiny", dest="size", action="store_const", const="tiny", help="stores: whether it works; no peers"

@@ -153,6 +153,8 @@ class Bench:
         for one in sent:
             self.live.broker.submit(one.call)
         self.live.broker.run_group()
+        while self.live.broker.is_working:
+            self.live.broker.run_group()
 
     def stop(self) -> None:
         self.live.broker.stop()

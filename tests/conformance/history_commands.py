@@ -58,6 +58,8 @@ BATCHES = st.one_of(
 OPERATIONS = st.one_of(
     st.tuples(st.just("reprocess"), NUMBER, st.sampled_from(["", *QUEUES])),
     st.tuples(st.just("reprocess all"), st.sampled_from(["a", "b", "a.dlq"]), st.sampled_from(["", *QUEUES])),
+    st.tuples(st.just("quarantine"), NUMBER, st.sampled_from([True, True, False])),
+    st.tuples(st.just("drop"), NUMBER),
     st.tuples(st.sampled_from(["hold", "unhold"]), NUMBER),
     st.tuples(st.just("move"), NUMBER, QUEUE),
     st.tuples(st.just("move all"), QUEUE, st.sampled_from(["", "ready", "delayed", "held"])),
@@ -132,6 +134,10 @@ def _operated(command: Command, model: Model) -> Wire:
         case ("reprocess", number, target):
             key = _key(model, number, "dead")
             return "reprocess_dlq", "c1", {"messageKey": key} | ({"to": target} if target else {})
+        case ("quarantine", number, wanted):
+            return "quarantine_dlq", "c1", {"messageKey": _key(model, number, "dead"), "quarantined": wanted}
+        case ("drop", number):
+            return "drop_dlq", "c1", {"messageKey": _key(model, number, "dead")}
         case ("reprocess all", name, target):
             return "reprocess_dlq", "c1", {"queue": name} | ({"to": target} if target else {})
         case ("move all", queue, state):
@@ -142,7 +148,8 @@ def _operated(command: Command, model: Model) -> Wire:
 
 
 def _settled(command: Command, model: Model) -> Wire:
-    name, number, how, *delay = command
+    name: str = command[0]
+    number, how, *delay = command[1:]
     message, lease, consumer = _lease(model, number)
     another = CONSUMERS[1 - CONSUMERS.index(consumer)]
     payload: dict[str, Any] = {"messageKey": message.key if message else "msg:a:none"}
@@ -157,7 +164,7 @@ def _settled(command: Command, model: Model) -> Wire:
     if name == "extend":
         payload["visibilityTimeoutSec"] = 4
     words = {"retry": "nack", "retry in": "nack", "extend": "extend_lease"}
-    return words[name] if name in words else name, consumer, payload
+    return words.get(name, name), consumer, payload
 
 
 def _lease(model: Model, number: int) -> tuple[Message | None, str, str]:

@@ -35,12 +35,12 @@ def expect(command: Command, sents: list[Sent], model: Model) -> Model:
             model = _acked_and_published(command, first, model)
         case ("schedule", name, plan):
             _scheduled(name, plan, first, model)
-        case ("reprocess", _, target):
-            _reprocessed(target, first, model)
+        case ("reprocess" | "drop" | "quarantine", *_):
+            _with_letter(command, first, model)
         case ("reprocess all", name, _) if name.removesuffix(".dlq") not in model.queues:
             assert first.code == "ERR_QUEUE_NOT_FOUND"
         case ("reprocess all", name, target):
-            letters = [m for m in model.letters(name.removesuffix(".dlq")) if not m.lease]
+            letters = [m for m in model.letters(name.removesuffix(".dlq")) if m.is_free]
             assert (first.data["reprocessed"], first.data["next"]) == (len(letters), "")
             for message in letters:
                 model.reprocess(message, target or message.queue)
@@ -97,13 +97,16 @@ def _consumed(command: Command, sents: list[Sent], model: Model) -> None:
 
 def _settled_each(items: list[Command], sent: Sent, model: Model) -> None:
     done: set[str] = set()
+    there = {message.key for message in model.messages if message.state != "gone"}
     for item, payload, told in zip(items, sent.call.request.payload["items"], _results(sent), strict=True):
-        if payload["messageKey"] in done:
+        key = payload["messageKey"]
+        gave_way = key in there and model.find(key) is None  # to one that an item before has let die
+        if key in done or gave_way:
             assert told.code == ("ERR_MESSAGE_NOT_FOUND" if item[0] == "ack" else "ERR_LEASE_EXPIRED")
             continue
         _settled(item, payload, told, model)
         if told.code == "OK":
-            done.add(payload["messageKey"])
+            done.add(key)
 
 
 def _acked_and_published(command: Command, sent: Sent, model: Model) -> Model:
@@ -136,15 +139,24 @@ def _scheduled(name: str, plan: tuple[New, int, str] | None, sent: Sent, model: 
     assert sent.code == "OK"
 
 
-def _reprocessed(target: str, sent: Sent, model: Model) -> None:
+def _with_letter(command: Command, sent: Sent, model: Model) -> None:
+    """A dead letter is named by its key."""
     message = model.find(sent.call.request.payload["messageKey"])
     if message is None or message.state != "dead":
         assert sent.code == "ERR_DLQ_NOT_FOUND"
-    elif message.lease:
-        assert sent.code == "ERR_INVALID_REQUEST"
-    else:
-        assert sent.data == {"messageKey": message.key, "reprocessed": True}
-        model.reprocess(message, target or message.queue)
+        return
+    match command:
+        case ("quarantine", _, wanted):
+            assert sent.data == {"messageKey": message.key, "quarantined": wanted}
+            message.apart = wanted
+        case _ if message.lease:
+            assert sent.code == "ERR_INVALID_REQUEST"
+        case ("reprocess", _, target):
+            assert sent.data == {"messageKey": message.key, "reprocessed": True}
+            model.reprocess(message, target or message.queue)
+        case _:
+            assert sent.data == {"dropped": 1, "next": ""}
+            message.state = "gone"
 
 
 def _operated(command: Command, sent: Sent, model: Model) -> None:
@@ -172,7 +184,7 @@ def _operated_all(command: Command, sent: Sent, model: Model) -> None:
         assert sent.code == "ERR_QUEUE_NOT_FOUND"
         return
     states = (state,) if state else (*WAITS, "held")
-    found = [message for message in model.in_state(queue, *states) if not message.lease]
+    found = [message for message in model.in_state(queue, *states) if message.is_free]
     assert sent.data["purged" if name == "purge" else "moved"] == len(found)
     for message in found:
         if name == "purge":

@@ -44,6 +44,12 @@ class Message:
     consumer: str = ""
     until: int = 0
     died: int = 0
+    apart: bool = False
+
+    @property
+    def is_free(self) -> bool:
+        """Whether a letter is neither leased nor quarantined."""
+        return not self.lease and not self.apart
 
     def end_lease(self) -> None:
         self.lease, self.consumer, self.until = "", "", 0

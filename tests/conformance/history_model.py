@@ -90,8 +90,9 @@ class Model:
         if self.now >= self.chores_from:
             self.chores_from = self.now + CHORES_EVERY_MS
             self.fire(born)
+            self.claims = {name: one for name, one in self.claims.items() if not 0 < one[1] <= self.now}
             for queue in self.queues:
-                self.keep_few(queue, self.of(queue).dlq_most)
+                self.keep_few(queue, self.letters(queue)[:-1], self.of(queue).dlq_most)
         assert next(born, None) is None
         for one in [w for w in self.waiting if w.until <= self.now]:
             self.waiting.remove(one)
@@ -101,8 +102,9 @@ class Model:
 
     def has_chores(self) -> bool:
         """Whether something waits for the next chores."""
-        surplus = [q for q in self.queues if 0 < self.of(q).dlq_most < len(self.letters(q))]
-        return bool(surplus) or any(one.next <= self.now for one in self.schedules.values())
+        surplus = any(0 < self.of(queue).dlq_most < len(self.letters(queue)) for queue in self.queues)
+        over = any(0 < until <= self.now for _, until in self.claims.values())
+        return surplus or over or any(one.next <= self.now for one in self.schedules.values())
 
     def fire(self, born: Iterator[str]) -> None:
         """Publish what the schedules have to publish by now."""
@@ -145,17 +147,16 @@ class Model:
     def bury(self, message: Message) -> None:
         """A message dies, and the oldest letters give way to it."""
         policy = self.of(message.queue)
-        if policy.dead_letters and policy.dlq_most:
-            self.keep_few(message.queue, policy.dlq_most - 1)
+        if policy.dead_letters:
+            self.keep_few(message.queue, self.letters(message.queue), policy.dlq_most - 1)
         message.state, message.died = ("dead" if policy.dead_letters else "gone"), self.now
         message.end_lease()
 
-    def keep_few(self, queue: str, most: int) -> None:
-        """Drop the oldest letters that are too many; leased ones stay."""
-        letters = self.letters(queue)
-        if self.of(queue).dlq_most and len(letters) > most:
-            for letter in [one for one in letters if not one.lease][: len(letters) - most]:
-                letter.state = "gone"
+    def keep_few(self, queue: str, among: list[Message], most: int) -> None:
+        """Drop the oldest free ones ``among`` the letters of a queue while these are too many."""
+        surplus = len(self.letters(queue)) - most if self.of(queue).dlq_most else 0
+        for letter in [one for one in among if one.is_free][: max(0, surplus)]:
+            letter.state = "gone"
 
     # Publishing.
 
@@ -217,7 +218,7 @@ class Model:
 
     def reprocess(self, message: Message, queue: str) -> None:
         """It has the time that the policy of its queue from now on gives to new messages."""
-        message.state, message.attempt = "ready", 0
+        message.state, message.attempt, message.apart = "ready", 0, False
         if queue != message.queue:
             self.move(message, queue)
         ttl_s = self.of(queue).ttl_s
@@ -250,7 +251,7 @@ class Model:
     def candidate(self, name: str, consumer: str) -> Message | None:
         """The message that ``consumer`` would be given: of a queue, or of the dead letters that a name addresses."""
         if name.endswith(".dlq"):
-            return next((m for m in self.letters(name.removesuffix(".dlq")) if not m.lease), None)
+            return next((m for m in self.letters(name.removesuffix(".dlq")) if m.is_free), None)
         policy, leased = self.of(name), self.in_state(name, "inflight")
         if name in self.consume_paused or 0 < policy.inflight <= len(leased):
             return None
@@ -293,7 +294,8 @@ class Model:
         message.lease = told[0]["lease"]["leaseId"]
         assert message.lease not in [lease for _, lease, _ in self.leases]
         self.leases.append((message, message.lease, consumer))
-        self.delivered[message.queue] += 1
+        if message.state != "dead":
+            self.delivered[message.queue] += 1
 
     def serve(self) -> None:
         """Nobody waits for what he could have."""

@@ -208,7 +208,7 @@ class History(RuleBasedStateMachine):
             if message.state == "delayed":
                 assert entry.due == message.due
             assert (entry.lease_id, entry.consumer_id) == (message.lease, message.consumer)
-            assert entry.lease_until == message.until
+            assert (entry.lease_until, entry.phase) == (message.until, "quarantined" if message.apart else "")
         assert pictures[0]["queues"].keys() == self.model.queues
         for queue in self.model.queues:
             counts = {

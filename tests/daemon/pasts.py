@@ -63,7 +63,7 @@ class Past:
         bench, random = self.bench, self.random
         bench.hands.pass_ms(random.choice([1, 500, 40_000]))
         queue = random.choice(["a", "b"])
-        match random.randrange(8):
+        match random.randrange(10):
             case 0 | 1 | 2:
                 delay = random.choice([0, 900])
                 bench.publish(queue, random.randbytes(9).hex(), priority=random.randrange(3), delayMs=delay)
@@ -77,6 +77,13 @@ class Past:
                     bench.send(name, messageKey=entry.key, leaseId=entry.lease_id, **more)
             case 7:
                 bench.send("set_policy", queue=queue, policy={"retry": {"limit": random.randrange(1, 4)}})
+            case 8:
+                mode = random.choice(["window", "while-present"])
+                bench.do("set_policy", queue=queue, policy={"deduplication": {"mode": mode, "windowSec": 60}})
+                bench.do("publish", queue=queue, message="fact", deduplicationKey=random.choice("xyz"))
+            case 9:
+                bench.send("set_schedule", name=random.choice("st"), queue=queue, cron="0 0 1 1 *")
+                bench.send("delete_schedule", name="s")
 
     def remember(self) -> None:
         """The bodies that lie in files now: the journal has only their digests."""
@@ -124,8 +131,8 @@ def held(settings: Settings) -> dict[str, Any]:
 
 
 def shown(store: Any) -> dict[str, Any]:
-    """All that a store says of queues and messages; a message that waits is ready or delayed, as nobody tells when it
-    became due."""
+    """All that a store says of queues, messages and facts; a message that waits is ready or delayed, as nobody tells
+    when it became due."""
     state = of_store(store, Now(0, 0))
     messages = [orjson.loads(orjson.dumps(message)) for message in state.messages]
     for message in messages:
@@ -134,7 +141,7 @@ def shown(store: Any) -> dict[str, Any]:
     queues = [record.to_json() for record in state.queues]
     for queue in queues:
         queue["counts"] |= {"ready": queue["counts"]["ready"] + queue["counts"]["delayed"], "delayed": 0}
-    return {"queues": queues, "messages": messages}
+    return {"queues": queues, "messages": messages, "facts": state.facts}
 
 
 def restored(bench: Bench, backup: Path, wish: Wish = THE_BACKUP, files: Files | None = None, **how: Any) -> Restored:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from postroom_common.events import encode_event
+from postroom_daemon.chores import claims as chore
 from postroom_daemon.records import CLAIM, CLAIM_END, claim_fact
 from tests.conformance.bench import Bench, exported, seen_in
 
@@ -238,6 +239,19 @@ def test_claims_that_are_over_go(any_bench: Bench) -> None:
     assert claims(any_bench) == 0
     any_bench.reopen(without_store=True)
     assert claims(any_bench) == 0
+
+
+def test_claims_end_as_fast_as_they_come(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chore, "_CLAIMS_AN_EVENT", 5)
+    monkeypatch.setattr(chore, "_CLAIMS_A_GROUP", 5)
+    bench.do("set_policy", queue="q", policy=WINDOW)
+    bench.do("publish_batch", queue="q", messages=[{"deduplicationKey": str(number)} for number in range(42)])
+    bench.hands.pass_ms(10_000)
+    left = []
+    for _ in range(7):  # groups, of which the first has a turn of chores
+        bench.run()
+        left.append(claims(bench) // 2)
+    assert left == [22, 17, 12, 7, 2, 0, 0]
 
 
 def test_a_claim_that_was_made_anew_ends_at_its_new_time(any_bench: Bench) -> None:

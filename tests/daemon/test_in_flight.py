@@ -210,6 +210,24 @@ def test_every_so_many_deliveries_the_oldest_goes_first_also_after_a_restart(any
     assert found == ["a", "b", "old", "c", "d", "e"]
 
 
+def test_who_looks_at_dead_letters_takes_no_turn_of_the_oldest(any_bench: Bench) -> None:
+    policy(any_bench, priority={"oldestEvery": 2})
+    publish(any_bench, "dead")
+    settle(any_bench, consume(any_bench), "nack")
+    publish(any_bench, "old")
+    publish(any_bench, *"abcd", priority=9)
+    found = []
+    for _ in range(3):
+        letter = any_bench.do("consume_next", queue="q.dlq", consumerId="looker")
+        assert letter["message"]["payload"] == "dead"
+        settle(any_bench, letter, "release")
+        delivery = consume(any_bench)
+        assert delivery
+        found.append(delivery["message"]["payload"])
+    assert "old" in found
+    assert any_bench.do("status", queue="q")["totals"]["leased"] == 4
+
+
 def test_the_oldest_for_another_consumer_is_not_given_away(any_bench: Bench) -> None:
     policy(any_bench, priority={"oldestEvery": 1})
     publish(any_bench, "theirs", targetConsumerId="other")

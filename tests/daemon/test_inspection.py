@@ -149,6 +149,66 @@ def test_a_look_into_the_journal_is_bounded_and_says_where_it_ended(make_bench: 
     assert [event["key"] for event in history_of(bench.journal_root, key, 10).events] == [key]
 
 
+def test_others_are_served_while_the_journal_is_looked_through(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("sqlite").open()
+    key = bench.publish()
+    for _ in range(3):
+        bench.publish(message="x" * 700_000)
+    broker = bench.live.broker
+    long = bench.make("get_message", messageKey=key, events=10)
+    broker.submit(long.call)
+    broker.run_group()
+    assert broker.is_working and not long.answers
+    assert broker.next_due() == 0
+    other = bench.make("health")
+    broker.submit(other.call)
+    broker.run_group()
+    assert other.answers and not long.answers
+    bench.run()
+    assert [event["type"] for event in long.data["events"]] == ["published"]
+    assert broker.next_due() != 0
+
+
+def test_a_question_that_is_taken_back_is_not_worked_on(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench("sqlite").open()
+    key = bench.publish()
+    bench.publish(message="x" * 2_000_000)
+    sent = bench.make("get_message", messageKey=key, events=10)
+    bench.live.broker.submit(sent.call)
+    bench.live.broker.run_group()
+    bench.live.broker.cancel(sent.call)
+    bench.run()
+    assert not sent.answers
+
+
+def test_a_journal_that_cannot_be_read_is_an_answer(
+    make_bench: Callable[..., Bench], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = make_bench("sqlite").open()
+    key = bench.publish()
+
+    def fail(path: Path, offset: int, length: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("postroom_daemon.journal_history.read_bytes", fail)
+    assert bench.send("get_message", messageKey=key, events=10).code == "ERR_STORAGE_FAILED"
+
+
+def test_a_look_ends_when_it_has_taken_its_time_and_comes_further_each_time(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroom_daemon.selection.LOOK_NS", -1)
+    keys = [bench.publish() for _ in range(3)]
+    found: list[str] = []
+    after, pages = "", 0
+    while after or not pages:
+        page = bench.do("browse", queue="q", filter={"text": "body"}, after=after)
+        found += [message["messageKey"] for message in page["messages"]]
+        after, pages = page["next"], pages + 1
+    assert found == keys
+    assert pages >= 3
+
+
 def test_a_history_goes_through_segments(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench = make_bench("sqlite", segment_bytes=2000).open()
     key = bench.publish()

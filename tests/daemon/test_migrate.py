@@ -64,6 +64,10 @@ def make_root(path: Path, backend: str, count: int = 80) -> Config:
     bench.open()
     for _ in range(count):
         work(bench, random)
+    for mode in ("window", "while-present"):
+        policy = {"deduplication": {"mode": mode, "windowSec": 10**7}}
+        bench.do("set_policy", queue="once", policy=policy)
+        bench.publish("once", deduplicationKey=mode)
     bench.stop()
     bench.store.checkpoint()
     bench.close()
@@ -74,7 +78,7 @@ def state_of(path: Path) -> dict[str, Any]:
     """All that a root holds, as its configuration file says."""
     with open_local(load(path, None, {}, {}), still=True) as session:
         found = plain(steady(session.call))
-    return {"queues": found["queues"], "messages": found["messages"]}
+    return {part: found[part] for part in ("queues", "messages", "facts")}
 
 
 def quiet(text: str) -> None:
@@ -85,7 +89,7 @@ def quiet(text: str) -> None:
 def test_every_message_is_in_the_new_store_and_the_old_one_is_kept(tmp_path: Path, old: str, new: str) -> None:
     config = make_root(tmp_path / "root", old)
     before = state_of(config.root)
-    assert len(before["messages"]) > 10
+    assert len(before["messages"]) > 10 and len(before["facts"]) > 2
     done = migrate(config, new, quiet)
     after = load(config.root, None, {}, {})
     assert (after.settings.backend, after.settings.node_id) == (new, "press")

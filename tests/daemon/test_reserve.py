@@ -183,15 +183,18 @@ def test_a_smaller_reserve_gives_back_what_is_too_much(tmp_path: Path) -> None:
 
 
 def test_a_group_for_which_the_reserve_is_too_small_is_done_one_by_one(make_bench: MakeBench) -> None:
-    bench, disk = opened(make_bench, reserve=STEP_BYTES)
-    for _ in range(80):
+    bench, disk = opened(make_bench, reserve=2 * STEP_BYTES)
+    for _ in range(40):
         bench.publish()
-    leases = [bench.do("consume_next", queue="q")["lease"] for _ in range(80)]
+    leases = [bench.do("consume_next", queue="q")["lease"] for _ in range(40)]
     disk.free = 0
-    acks = [bench.make("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"]) for lease in leases]
-    bench.run(*acks)
-    assert {ack.code for ack in acks} == {"OK"}
-    assert not any("gn" in event for event in bench.events()[-80:])
+    nacks = [
+        bench.make("nack", messageKey=lease["messageKey"], leaseId=lease["leaseId"], reason="x" * 4000)
+        for lease in leases
+    ]
+    bench.run(*nacks)
+    assert {nack.code for nack in nacks} == {"OK"}
+    assert not any("gn" in event for event in bench.events()[-40:])
 
 
 def test_without_a_reserve_a_full_disk_refuses_acks_and_answers_questions(make_bench: MakeBench) -> None:

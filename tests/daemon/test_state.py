@@ -22,7 +22,7 @@ from postroom_daemon.backends import make_store
 from postroom_daemon.quarantine import Quarantine
 from postroom_daemon.records import BodyReference, Entry
 from postroom_daemon.state import Ask, State, StateError, bodies_in, capture, load, read_state, steady, write_state
-from postroom_daemon.stores.payloads import payload_path
+from postroom_daemon.stores.payload_names import payload_path
 from tests.conformance.bench import Bench
 
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
@@ -291,3 +291,22 @@ def test_a_body_is_lost_where_its_file_is_at_fault_and_not_where_the_machine_is(
     path.unlink()
     path.mkdir()
     assert read(entry, reference) is None
+
+
+def test_a_message_that_is_left_out_since_its_body_is_lost_leaves_its_key(
+    make_bench: Callable[..., Bench], tmp_path: Path
+) -> None:
+    bench = make_bench("hybrid").open()
+    bench.do("set_policy", queue="q", policy={"deduplication": {"mode": "while-present"}})
+    key = bench.publish("q", deduplicationKey="k")
+    for path in bench.config.settings.hybrid_payload_root.rglob("*.json"):
+        path.unlink()
+    state = steady(quietly(bench))
+    assert [fact["name"] for fact in state.facts if fact["name"].startswith("claim:")]
+    other = make_store(make_bench("sqlite").config.settings, bench.files, Quarantine(tmp_path, bench.files))
+    other.open()
+    try:
+        assert load(state, other) == [key]
+        assert other.facts("claim:", "", 10) == []
+    finally:
+        other.close()

@@ -41,7 +41,7 @@ def fill(store: SqliteStore, count: int) -> None:
             Entry(
                 f"msg:q:{number:08}", "q", state, priority=number % 7, seq=number, created_wall=1, created=1,
                 target="me" if number % 11 == 0 else "", due=10**9 + number, lease_until=10**9 + number,
-                dead_at=number,
+                dead_at=number if state is State.DEAD else 0,
             ),
             b"{}",
         )  # fmt: skip

@@ -92,7 +92,7 @@ def test_the_readme_names_what_the_daemon_needs_wherever_it_tells_how_to_get_it(
     needed = tomllib.loads((root / "packages/daemon/pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     readme = (root / "README.md").read_text("utf-8")
     places = [readme.partition("It needs ")[2].partition(".")[0], readme.partition("pip download")[2].partition("#")[0]]
-    for name, bound in (re.fullmatch(r"([\w-]+)>=([\d.]+)", one.partition(",")[0]).groups() for one in needed):
+    for name, _, bound in (one.partition(",")[0].partition(">=") for one in needed):
         if not name.startswith("postroom-"):
             assert_said(places[0], [name])
             assert re.search(rf"(?<![\w-]){name}(?:>={bound}')?(?![\w-])", places[1]), f"not downloaded: {name}"

@@ -210,7 +210,7 @@ def _ended(event: Event, ledger: Ledger) -> Message:
         assert message.state in ("ready", "delayed", "held"), f"{event} while it is {message.state}"
         assert event["req"] in ledger.asked, f"purged unasked: {event}"
     else:
-        assert reason in UNDELIVERED, event
+        assert reason in UNDELIVERED or event["req"] in ledger.imported, event
         assert message.state in ("ready", "delayed"), f"{event['type']} of {event['key']} while it is {message.state}"
     return message
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,23 @@ def test_it_is_told_where_each_key_comes_from_after_a_restart_too(daemon: Daemon
     assert told["explanation"]["dlq.enabled"] == {"value": True, "layer": "name", "name": "sensor.hot"}
     assert told["explanation"]["retry.limit"] == {"value": 1, "layer": "pattern", "pattern": "sensor\\..*"}
     assert "explanation" not in daemon.ask("get_policy", queue="sensor.hot")
+
+
+def test_null_takes_a_key_or_a_group_back_and_the_others_stay(daemon: Daemon) -> None:
+    def override(policy: dict[str, Any]) -> Any:
+        return daemon.ask("set_policy", queue="q", policy=policy)["override"]
+
+    assert override({"retry": {"limit": 9, "jitter": 0.5}, "dlq": {"enabled": False}, "visibilityTimeoutSec": 7})
+    assert override({"retry": {"limit": None}}) == {
+        "retry": {"jitter": 0.5},
+        "dlq": {"enabled": False},
+        "visibilityTimeoutSec": 7,
+    }
+    assert override({"retry": None, "visibilityTimeoutSec": None}) == {"dlq": {"enabled": False}}
+    daemon.restart(kill=True)
+    assert daemon.ask("get_policy", queue="q")["override"] == {"dlq": {"enabled": False}}
+    refused = daemon.answer(daemon.send("set_policy", {"queue": "q", "policy": {"retry": {"limits": None}}}))
+    assert refused["error"]["code"] == "ERR_INVALID_REQUEST" and "retry.limits" in refused["error"]["message"]
 
 
 def test_the_command_line_shows_it_as_a_table(daemon: Daemon) -> None:

@@ -426,6 +426,18 @@ class TextForPeople(unittest.TestCase):
             self.assertTrue(any(line.startswith(u"k" * 30) for line in lines), lines)
             self.assertEqual(len([line for line in lines if line.endswith(u"...")]), 2)
 
+    def test_shows_a_lease_with_its_user_and_a_queue_only_where_the_key_does_not_tell_it(self):
+        lease = {"consumerId": "c", "attempt": 1, "leasedAtEngineMs": 1000, "leaseUntilEngineMs": 9000, "uid": 0}
+        dead = dict(lease, messageKey="msg:q:2", queue="r", state="dead")
+        rows = [dict(lease, messageKey="msg:q:1", queue="q"), dead]
+        text = _cli_human.describe("list_inflight", {"messages": rows, "engineNowMs": 5000})
+        self.assertEqual(
+            text,
+            u"message key  queue  consumer  user  attempt  held  left  state\n"
+            u"msg:q:1      -      c         root        1    4s    4s  -\n"
+            u"msg:q:2      r      c         root        1    4s    4s  dead",
+        )
+
     def test_a_wide_character_takes_two_columns(self):
         text = _cli_output.table([u"queue", u"ready"], [[u"\uc218\uc9d1", u"1"], [u"abcde", u"2"]])
         self.assertEqual(text, u"queue  ready\n\uc218\uc9d1       1\nabcde      2")

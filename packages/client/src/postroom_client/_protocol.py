@@ -1171,7 +1171,7 @@ FIELDS = {
             "policy",
             "policy",
             "object",
-            "keys to set over the configuration; {} takes them all back",
+            "keys to set over the configuration; null takes one back",
             True,
             None,
         ),

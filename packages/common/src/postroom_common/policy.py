@@ -122,6 +122,27 @@ def read_layer(policy: Mapping[str, Any], where: str, warn: Callable[[str], None
     return layer
 
 
+def without_nulls(policy: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
+    """A policy's JSON object without the keys that are null in it, and these; a group that is null means all its
+    keys."""
+    kept: dict[str, Any] = {}
+    nulls: set[str] = set()
+
+    def walk(node: Mapping[str, Any], prefix: str, into: dict[str, Any]) -> None:
+        for name, value in node.items():
+            key = prefix + name
+            meant = [path for path in _BY_PATH if value is None and f"{path}.".startswith(f"{key}.")]
+            if meant:
+                nulls.update(meant)
+            elif type(value) is dict and key not in _BY_PATH:
+                walk(value, f"{key}.", into.setdefault(name, {}))
+            else:
+                into[name] = value
+
+    walk(policy, "", kept)
+    return kept, nulls
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """A queue's effective policy; times in milliseconds."""

@@ -490,7 +490,12 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.RESUME: (_QUEUE, _OPERATION),
     Command.SET_POLICY: (
         _QUEUE,
-        Field("policy", Kind.OBJECT, "keys to set over the configuration; {} takes them all back", required=True),
+        Field(
+            "policy",
+            Kind.OBJECT,
+            "keys to set over the configuration; null takes one back",
+            required=True,
+        ),
     ),
     Command.GET_POLICY: (
         _QUEUE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from postroom_common.errors import CommandError
@@ -16,25 +15,16 @@ from postroom_common.protocol import OPERATOR_COMMANDS, Command, ErrorCode, Stat
 from .access import Principal, is_operator
 from .calls import Answer, Call
 from .chores.lapses import lapsed
-from .clock import Clock, Now
-from .context import Context, Decision, Draft, no_message
-from .dead_addresses import DeadAddresses
+from .clock import Now
+from .context import Context, Decision, Draft, Work, no_message
 from .engine import decide, decide_lost
 from .group import Group
 from .housekeeping import CHORES, DUTIES, Duty
-from .ids import Ids
-from .journal import Journal
-from .policies import Policies
-from .rates import Rates
+from .parts import Parts
 from .records import FACT_DRAINING, QueueRecord
-from .repeats import Repeats
 from .replies import reply_to
-from .reserve import Reserve
-from .stores.base import BodyLost, BodyUnread, Store, StoreError
-from .unread import Unread
+from .stores.base import BodyLost, BodyUnread, StoreError
 from .verbs.consume import TimeOver
-from .vitals import DaemonVitals
-from .waiters import Waiters
 
 log = logging.getLogger(__name__)
 
@@ -51,34 +41,13 @@ _FAILED: Final = "failed"
 _PASSING: Final = frozenset({ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.ANSWER_LOST})
 
 
-@dataclass(slots=True)
-class Parts:
-    """What a broker works with, for one open root."""
-
-    store: Store
-    journal: Journal
-    clock: Clock
-    policies: Policies
-    vitals: DaemonVitals
-    repeats: Repeats
-    reserve: Reserve
-    root_id: str
-    epoch: int
-    daemon_uid: int
-    ids: Ids
-    waiters: Waiters = field(default_factory=Waiters)
-    addresses: DeadAddresses = field(default_factory=DeadAddresses)
-    rounds: dict[str, Any] = field(default_factory=dict)
-    rates: Rates = field(default_factory=Rates)
-    unread: Unread = field(default_factory=Unread)
-
-
 class Attempt:
-    """See the module. ``answers`` are given once the group is durable."""
+    """See the module. ``answers`` are given once the group is durable; those of ``working`` calls follow."""
 
     def __init__(self, parts: Parts, now: Now) -> None:
         self.now = now
         self.answers: list[tuple[Call, Answer]] = []
+        self.working: list[tuple[Call, Work]] = []
         self._parts = parts
         self._parked: list[Call] = []
         self._served: list[Call] = []
@@ -167,6 +136,9 @@ class Attempt:
         decision = self._decide_soundly(call.command, request.payload, who)
         if call.command is Command.CONSUME_NEXT:
             self._note_consumer(call)
+        if decision.work is not None:
+            self.working.append((call, decision.work))
+            return None
         if decision.wait_until is not None:
             self._park(call, decision.wait_until)
             return None

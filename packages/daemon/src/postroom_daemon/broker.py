@@ -12,6 +12,7 @@ import errno
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Final
 
@@ -19,12 +20,14 @@ from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode
 
-from .attempt import Attempt, Parts
+from .attempt import Attempt
 from .calls import Answer, Call
+from .context import Work
 from .engine import BRINGING, QUESTIONS
 from .group import Group
 from .housekeeping import CHORES_EVERY_MS
 from .journal import JournalRefused, JournalUnknown
+from .parts import Parts
 from .records import FACT_LOSSES
 from .stores.base import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
 
@@ -65,6 +68,7 @@ class Broker:
         self._reserve = parts.reserve
         self._sync_each_group = sync_each_group
         self._pending: list[Call] = []
+        self._working: deque[tuple[Call, Work]] = deque()
         self._marked_at = -MARK_EVERY_MS
         self._housekeeping_from = 0
         self._chores_from = 0
@@ -77,6 +81,7 @@ class Broker:
     def cancel(self, call: Call) -> None:
         """Forget a call that waits; it gets no answer."""
         self.waiters.remove(call)
+        self._working = deque(one for one in self._working if one[0] is not call)
 
     def run_group(self) -> None:
         """Decide all submitted calls, end leases that are over, make it durable, answer.
@@ -85,11 +90,19 @@ class Broker:
         """
         calls, self._pending = self._pending, []
         self._run(calls, housekeeping=self.clock.now().engine >= self._housekeeping_from)
+        self._step()
 
     def next_due(self) -> int | None:
         """The engine time at which there is something to do without a request."""
+        if self._working:
+            return 0
         times = [t for t in (self.store.next_due(), self.waiters.next_end()) if t is not None]
         return max(min(times), self._housekeeping_from) if times else None
+
+    @property
+    def is_working(self) -> bool:
+        """Whether questions are being worked on: ``run_group`` does a step of one."""
+        return bool(self._working)
 
     def stop(self) -> None:
         """The last group of a run: a clock mark that says that the daemon stopped in order, if the disk takes it.
@@ -171,6 +184,23 @@ class Broker:
             self._vitals.count_group(len(calls), attempt.group)
             for call, answer in attempt.answers:
                 self._answer(call, answer)
+            self._working.extend(attempt.working)
+
+    def _step(self) -> None:
+        """Do a step of one of the questions that take long; they have their turns one after the other."""
+        if not self._working:
+            return
+        call, work = self._working.popleft()
+        try:
+            next(work)
+        except StopIteration as ended:
+            self._answer(call, Answer(ended.value))
+        except CommandError as error:
+            self._answer(call, Answer(error=error))
+        except OSError as error:
+            self._answer(call, Answer(error=CommandError(ErrorCode.STORAGE_FAILED, f"the journal: {error}")))
+        else:
+            self._working.append((call, work))
 
     def _decide(self, attempt: Attempt, calls: list[Call], housekeeping: bool) -> None:
         self.store.begin()

@@ -25,6 +25,10 @@ Draft = dict[str, Any]
 """An event that has no id yet: its type and the fields of its type."""
 
 
+Work = Generator[None, None, dict[str, Any]]
+"""Steps of a few milliseconds each, and the answer's data at the end."""
+
+
 def no_message(payload: dict[str, Any]) -> dict[str, Any]:
     """The answer to a consume_next that brings nothing."""
     return {"message": None} if payload.get("max") is None else {"messages": []}
@@ -52,7 +56,9 @@ class Decision:
     ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again, also after a restart: an
     event without effect keeps it, as ``reply`` if that is given. ``refused``: all items were, which a repeat is told
     while the daemon runs, as of any refusal. ``more`` is asked, each time on the state that the drafts before it left,
-    for those that follow in the same request, until it has none; it must not raise.
+    for those that follow in the same request, until it has none; it must not raise. ``work`` is a question that
+    takes long: its steps are done between groups, the last one returns the ``data``; they may raise ``CommandError``
+    and ``OSError``.
     """
 
     drafts: list[Draft] = field(default_factory=list)
@@ -62,6 +68,7 @@ class Decision:
     once: bool = False
     refused: bool = False
     more: Callable[[], list[Draft]] | None = None
+    work: Work | None = None
 
 
 @dataclass(slots=True)

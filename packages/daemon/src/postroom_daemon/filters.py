@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # the library takes a while to import, and few use it
 
 #: Values of bodies that one request looks at for a jsonPath, and those of one message.
 REQUEST_VALUES: Final = 200_000
-_MESSAGE_VALUES: Final = 100_000
+_MESSAGE_VALUES: Final = 20_000
 
 _MOST: Final = 2**63 - 1
 #: What each key takes: its type, and its bounds if it is a number.

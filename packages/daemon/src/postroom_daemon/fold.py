@@ -32,14 +32,30 @@ def apply(event: Event, store: Store) -> None:
     if handler:
         if not store.reflects(event):
             handler(event, store)
-        if "claim" in event:
-            note_claim(event, store)
-        total = _TOTALS.get(type_)
-        if total:
-            _count(event, total, store)
+        _note(event, store)
     elif "queue" in event:  # from a newer version, and about something that this version keeps
         raise StoreError(f"event {event['id']} is of type {event['type']!r}, unknown to this postroomd: upgrade it")
     store.applied = event["id"]
+
+
+def apply_without_message(event: Event, store: Store) -> None:
+    """Fold what an event says beside its message, which cannot be kept: what counts in its queue, and a claim that
+    outlasts it. Raises ``StoreError``."""
+    claim = event.get("claim")
+    if type(claim) is dict and not claim.get("untilEngineMs"):
+        event = {name: value for name, value in event.items() if name != "claim"}
+    _note(event, store)
+    store.applied = event["id"]
+
+
+def _note(event: Event, store: Store) -> None:
+    if "claim" in event:
+        note_claim(event, store)
+    total = _TOTALS.get(event["type"])
+    if event.get("ofDead"):  # who looks at dead letters delivers nothing
+        queue_of(event, store).used = event["engineMs"]
+    elif total:
+        _count(event, total, store)
 
 
 def _count(event: Event, total: str, store: Store) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from .chores.claims import claims_over
+from .chores.claims import claims_left, claims_over
 from .chores.firing import due_schedules
 from .chores.idle import idle_queues
 from .chores.lapses import lapses
@@ -34,5 +34,5 @@ def leases_over(context: Context) -> Iterator[list[Draft]]:
         yield settle.lease_expired(replace(context, pending=Pending()), entry)  # the one before has been applied
 
 
-DUTIES: Final[tuple[Duty, ...]] = (leases_over, lapses)
+DUTIES: Final[tuple[Duty, ...]] = (leases_over, lapses, claims_left)
 CHORES: Final[tuple[Duty, ...]] = (clock_steps, due_schedules, idle_queues, claims_over, old_dead_letters)

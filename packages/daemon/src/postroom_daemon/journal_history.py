@@ -1,9 +1,10 @@
-"""What happened to one message, read from the end of the journal backwards: bounded work, however long it is."""
+"""What happened to one message, read from the end of the journal backwards: bounded work, however long it is, in slices
+of which each takes a few milliseconds, so that others are served between them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -16,7 +17,7 @@ from .segments import list_segments, read_bytes
 
 #: Bytes of the journal that one look reads; a line that is longer than a block may go beyond.
 LOOK_BYTES: Final = 16 * 1024 * 1024
-_BLOCK_BYTES: Final = 1024 * 1024
+_BLOCK_BYTES: Final = 512 * 1024
 _ID: Final = re.compile(rb'\{"id":(\d+),')
 
 
@@ -31,10 +32,26 @@ class MessageHistory(NamedTuple):
 
 def history_of(root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES) -> MessageHistory:
     """The latest events about a message, at most ``limit``. Raises ``OSError``."""
+    slices = history_slices(root, key, limit, most_bytes)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as found:
+            history: MessageHistory = found.value
+            return history
+
+
+def history_slices(
+    root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES
+) -> Generator[None, None, MessageHistory]:
+    """As ``history_of``, which comes at the end: each step reads a block of the journal. Raises ``OSError``."""
     needle = orjson.dumps({"key": key})[1:-1]
     found: list[Event] = []
     looked = 0
     for region in _regions(root):
+        if region is None:
+            yield
+            continue
         for event in _events_in(region, needle, key):
             found.append(event)
             if len(found) == limit or event["type"] == EventType.PUBLISHED:
@@ -45,24 +62,28 @@ def history_of(root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES) -
         most_bytes -= len(region)
         if most_bytes <= 0:
             return MessageHistory(found[::-1], looked, True)
+        yield
     return MessageHistory(found[::-1], looked, False)
 
 
-def _regions(root: Path) -> Iterator[bytes]:
-    """The lines of the journal, some at a time, the latest first. Segments that are gone meanwhile are passed over."""
+def _regions(root: Path) -> Iterator[bytes | None]:
+    """The lines of the journal, some at a time, the latest first; None for a block inside a long line. Segments that
+    are gone meanwhile are passed over."""
     for _, path in reversed(list_segments(root)):
         try:
             end = path.stat().st_size
-            rest = b""
+            rest: list[bytes] = []  # what follows, the last part first
             while end > 0:
                 start = max(0, end - _BLOCK_BYTES)
-                block = read_bytes(path, start, end - start) + rest
+                block = read_bytes(path, start, end - start)
                 end = start
                 cut = block.find(b"\n") + 1 if start else 0
                 if start and not cut:  # the middle of a long line
-                    rest = block
+                    rest.append(block)
+                    yield None
                     continue
-                rest, region = block[:cut], block[cut:]
+                region = b"".join([block[cut:], *reversed(rest)])
+                rest = [block[:cut]]
                 if region:
                     yield region
         except FileNotFoundError:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from postroom_common.errors import PostroomError
 from postroom_common.protocol import State
 
-from .attempt import Parts
 from .backends import make_store
 from .broker import Broker
 from .changeover import ChangeoverInterrupted
@@ -23,6 +22,7 @@ from .in_flight import InFlight
 from .journal import Journal, JournalRefused, JournalUnknown
 from .journal_order import Owner
 from .locks import RootBusy, RootOfAnother, lock_root, lock_store
+from .parts import Parts
 from .policies import Policies
 from .quarantine import Quarantine
 from .records import FACT_EPOCH

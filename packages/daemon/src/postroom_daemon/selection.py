@@ -1,13 +1,15 @@
 """Pages of the messages that a filter means: bounded work for each request, whatever the backlog.
 
-A request looks at so many messages and reads so many bytes of bodies, then ends: its page is short, or empty, and has a
-``next`` all the same. Whoever wants all of them goes on until there is none.
+A request looks at so many messages and reads so many bytes of bodies, and for so long, then ends: its page is short, or
+empty, and has a ``next`` all the same. Whoever wants all of them goes on until there is none. How long a look takes
+decides only where its page ends.
 """
 
 from __future__ import annotations
 
 import base64
 import heapq
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -26,6 +28,10 @@ from .stores.base import BodyLost, BodyUnread, Cursor, Store
 #: Messages that one request looks at, and bytes of bodies that it reads to do so; one body may go beyond.
 LOOKS: Final = 2000
 READ_BYTES: Final = 8 * 1024 * 1024
+#: Nanoseconds of work, and of time with what is waited for from the disk, after which a request looks at no further
+#: message: others wait meanwhile.
+LOOK_NS: Final = 15_000_000
+WAIT_NS: Final = 50_000_000
 _DEAD_PAGE: Final = 100
 _SEAL_BYTES: Final = 6
 #: Three numbers of 64 bits, and what is between them.
@@ -49,11 +55,17 @@ class Look:
         self._context, self._wanted, self._up_to = context, wanted, up_to
         self._moment = context.now.engine if moment is None else moment
         self._looks, self._bytes = LOOKS, READ_BYTES
+        self._works_until, self._ends_ns = time.thread_time_ns() + LOOK_NS, time.monotonic_ns() + WAIT_NS
+        self._has_looked = False  # each request comes further by one message at least
 
     @property
     def over(self) -> bool:
         """Whether the request must end."""
-        return self._looks <= 0 or self._bytes <= 0 or self._wanted.values <= 0
+        if self._looks <= 0 or self._bytes <= 0 or self._wanted.values <= 0:
+            return True
+        if not self._has_looked:
+            return False
+        return time.thread_time_ns() > self._works_until or time.monotonic_ns() > self._ends_ns
 
     def step(self) -> None:
         """A page was read, which may have been empty."""
@@ -62,6 +74,7 @@ class Look:
     def at(self, entry: Entry) -> bool:
         """Whether a message is meant. One whose body is asked for and cannot be read is not."""
         self._looks -= 1
+        self._has_looked = True
         if self._up_to is not None and entry.seq > self._up_to:
             return False
         store = self._context.store

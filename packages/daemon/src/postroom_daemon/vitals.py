@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from importlib.metadata import version
 from typing import Any
 
@@ -19,7 +19,7 @@ from .config import Settings
 from .group import Group
 from .histogram import Histogram
 from .journal import Journal
-from .journal_history import MessageHistory, history_of
+from .journal_history import MessageHistory, history_slices
 from .quarantine import Quarantine
 from .records import FACT_LOSSES, LOSSES_LIMIT
 from .reserve import Reserve
@@ -126,9 +126,9 @@ class DaemonVitals:
                 if event["type"] == EventType.ACKED:
                     self._lease_to_ack.add(event["heldMs"])
 
-    def history(self, key: str, limit: int) -> MessageHistory:
-        """What the journal still tells of a message. Raises ``OSError``."""
-        return history_of(self._settings.journal_root, key, limit)
+    def history(self, key: str, limit: int) -> Generator[None, None, MessageHistory]:
+        """What the journal still tells of a message, at the end of some steps. Raises ``OSError``."""
+        return history_slices(self._settings.journal_root, key, limit)
 
     def room_to_publish(self) -> bool:
         """Whether the disk has its reserve; looked at once in ``FREE_CHECK_NS``."""

@@ -12,7 +12,7 @@ import orjson
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
-from ..fold import apply
+from ..fold import apply, apply_without_message
 from ..lifecycle import IllegalTransition
 from ..records import BodyReference, Entry
 from ..segments import read_requests
@@ -58,7 +58,10 @@ class Roll:
         except (NotStored, IllegalTransition) as error:
             # Of a message that is left out; or the daemon has passed over it as well.
             log.info("event %d is not folded: %s", event["id"], error)
-            self.store.applied = event["id"]
+            if event.get("key") in self.lost:
+                apply_without_message(event, self.store)
+            else:
+                self.store.applied = event["id"]
         if event["type"] in (EventType.ACKED, EventType.DROPPED):
             self.lost.pop(event["key"], None)
 

@@ -17,7 +17,7 @@ from postroom_common.protocol import State
 from ..files import LOST_ERRNOS, READ_FLAGS
 from ..fold import apply
 from ..records import BodyReference, Entry, QueueRecord, entry_from_json, history_fact
-from ..stores.payloads import payload_path
+from ..stores.payload_names import payload_path
 from ..stores.sqlite import SqliteStore
 from .model import Message, body_of, message_json
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from postroom_common.protocol import State as MessageState
 
+from ..fold_queues import end_claim
 from ..records import (
     FACT_CLOCK,
     FACT_EPOCH,
@@ -104,6 +105,8 @@ def _put_queue(record: QueueRecord, store: Store) -> None:
 def _put_message(message: Message, store: Store) -> bool:
     """Whether the message has a body, and is in the store now."""
     if "bodyLost" in message:
+        if "claim" in message:
+            end_claim(message["queue"], message["claim"], message["key"], store)
         return False
     entry, body = entry_from_json(message), body_of(message)
     known = store.get(entry.key)

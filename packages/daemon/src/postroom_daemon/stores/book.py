@@ -58,8 +58,8 @@ class QueueBook:
         return [self.records[name] for name in self._before if name in self.records]
 
     def forget_oldest(self, limit: int, needed: Set[str]) -> None:
-        """Between transactions: keep no more than ``limit`` records, and those that are ``needed``. For a store that can
-        read them again."""
+        """Between transactions: keep no more than ``limit`` records, besides what is ``needed``. For a store that
+        can read them again."""
         spare = len(self.records) - limit
         if spare > 0:
             for name in list(islice((name for name in self.records if name not in needed), spare)):

@@ -20,12 +20,13 @@ from ..quarantine import Quarantine
 from ..records import QueueRecord
 from .base import StoreError
 from .fs_checkpoint import Checkpoint, Checkpoints, CheckpointTask
+from .fs_facts import Facts
 from .fs_files import MessageFiles
+from .fs_found import Scan
 from .fs_hands import Hands
 from .fs_index import Index
 from .fs_names import LETTERS, READY
 from .fs_replay import Replay, claims_by_message
-from .fs_scan import Scan
 from .fs_transactions import Transactions
 
 log = logging.getLogger(__name__)
@@ -74,10 +75,7 @@ class FilesystemStore(Transactions):
     def _start_from(self, checkpoint: Checkpoint, found: Scan) -> None:
         self._files = files = MessageFiles(self._tree, self._index, self._quarantine, self._meta)
         self.applied = self._applied_before = self._durable = files.durable = checkpoint.applied
-        self._facts = checkpoint.facts
-        for name in checkpoint.facts:
-            self._fact_names.add_unsorted(name)
-        self._fact_names.sort()
+        self._facts = Facts(checkpoint.facts)
         self._replay = Replay(found, files, self._index, self._quarantine)
         self._replay.claims = claims_by_message(checkpoint.facts)
         files.directories |= found.directories
@@ -120,7 +118,7 @@ class FilesystemStore(Transactions):
             self._task.wait()
             return self._task
         queues = [self._book.records[name].copy() for name in self._queues]
-        checkpoint = Checkpoint(self.applied, self._facts.copy(), queues)  # the value of a fact is never changed
+        checkpoint = Checkpoint(self.applied, self._facts.all(), queues)
         done, self._files.done = self._files.done, []
         self._task = CheckpointTask(self._tree, self._checkpoints, checkpoint, done)
         # From here on the end of a message that this checkpoint knows must be seen.

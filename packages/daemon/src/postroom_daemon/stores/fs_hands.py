@@ -12,9 +12,10 @@ from postroom_common.protocol import State
 
 from ..quarantine import Quarantine
 from .fs_files import ASIDE_LIMIT, MessageFiles
+from .fs_found import Scan, ScanFinding
 from .fs_index import Index
 from .fs_names import LETTERS, READY, queue_directory, read_name
-from .fs_scan import Scan, ScanFinding, owners, scan
+from .fs_scan import owners, scan
 from .fs_tree import Tree
 
 log = logging.getLogger(__name__)

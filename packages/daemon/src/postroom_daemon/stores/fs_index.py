@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import nsmallest
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any
 
 from postroom_common.protocol import State
 
 from ..records import Entry
 from .base import Cursor
+from .fs_hints import LAST, LOOKS, Hint, page_of, those_over
 from .fs_lanes import Lane, Look
 from .fs_lines import Lines
 from .fs_places import Listing, Places
 from .fs_sorted import Sorted
-
-_Hint = tuple[int, int, str]  # time, seq, key
-_LAST: Final = "\U0010ffff"  # sorts behind every key
-#: Hints that a page looks at, for each message that it may have.
-_LOOKS: Final = 4
 
 
 class Index:
@@ -31,14 +27,14 @@ class Index:
 
     def __init__(self, ready_folder: str) -> None:
         self.places = Places(ready_folder)
-        self.due: Sorted[_Hint] = Sorted()
-        self.leases: Sorted[_Hint] = Sorted()
-        self.lapses: Sorted[_Hint] = Sorted()
+        self.due: Sorted[Hint] = Sorted()
+        self.leases: Sorted[Hint] = Sorted()
+        self.lapses: Sorted[Hint] = Sorted()
         self.lines = Lines(self._call)
         self._lanes: dict[str, dict[str, Lane]] = {}
         self._sharing: dict[str, dict[tuple[str, int], Sorted[tuple[int, str]]]] = {}  # by queue; target, -priority
-        self._dead: dict[str, Sorted[_Hint]] = {}
-        self._held: dict[str, Sorted[_Hint]] = {}
+        self._dead: dict[str, Sorted[Hint]] = {}
+        self._held: dict[str, Sorted[Hint]] = {}
         self._listing: Listing | None = None  # while pages of all keys are read
 
     def lane(self, queue: str, target: str) -> Lane:
@@ -53,11 +49,11 @@ class Index:
         """The ready messages with an ordering key, of a queue, target and priority, whether or not it is their turn."""
         return self._sharing.setdefault(entry.queue, {}).setdefault((entry.target, -entry.priority), Sorted())
 
-    def dead_of(self, queue: str) -> Sorted[_Hint]:
+    def dead_of(self, queue: str) -> Sorted[Hint]:
         """The dead letters of a queue."""
         return self._dead.setdefault(queue, Sorted())
 
-    def held_of(self, queue: str) -> Sorted[_Hint]:
+    def held_of(self, queue: str) -> Sorted[Hint]:
         """The messages of a queue that are held."""
         return self._held.setdefault(queue, Sorted())
 
@@ -173,11 +169,11 @@ class Index:
 
     def expired(self, now: int, limit: int, look: Look) -> list[Entry]:
         """Messages whose lease is over. Looking changes nothing: the caller may not get to all of them."""
-        return _over(self.leases, now, limit, look, lambda entry: entry.lease_until)
+        return those_over(self.leases, now, limit, look, lambda entry: entry.lease_until)
 
     def lapsing(self, now: int, limit: int, look: Look) -> list[Entry]:
         """Messages to which something happens while they wait. Looking changes nothing."""
-        return _over(self.lapses, now, limit, look, _lapse)
+        return those_over(self.lapses, now, limit, look, _lapse)
 
     def pop_due(self, now: int, look: Look) -> Entry | None:
         """The next delayed message that is due, taken out."""
@@ -198,9 +194,9 @@ class Index:
     def dead(self, queue: str, after: tuple[int, int], limit: int, look: Look) -> list[Entry]:
         """A page of a queue's dead letters."""
         found: list[Entry] = []
-        stale: list[_Hint] = []
+        stale: list[Hint] = []
         hints = self._dead.get(queue, Sorted())
-        for hint in hints.behind((*after, _LAST)):
+        for hint in hints.behind((*after, LAST)):
             entry = look(hint[2])
             if entry and (entry.queue, entry.state, entry.dead_at) == (queue, State.DEAD, hint[0]):
                 found.append(entry)
@@ -218,21 +214,21 @@ class Index:
             case State.READY:
                 return self._scan_ready(queue, after, limit, look)
             case State.DELAYED:
-                return _page(self.due, queue, (state,), after, limit, look, lambda entry: entry.due)
+                return page_of(self.due, queue, (state,), after, limit, look, lambda entry: entry.due)
             case State.INFLIGHT:
                 return self.leases_of(queue, (state,), after, limit, look)
             case State.DEAD:
                 hints = self._dead.get(queue, Sorted())
-                return _page(hints, queue, (state,), after, limit, look, lambda entry: entry.dead_at)
+                return page_of(hints, queue, (state,), after, limit, look, lambda entry: entry.dead_at)
             case State.HELD:
                 hints = self._held.get(queue, Sorted())
-                return _page(hints, queue, (state,), after, limit, look, lambda entry: entry.seq)
+                return page_of(hints, queue, (state,), after, limit, look, lambda entry: entry.seq)
 
     def leases_of(
         self, queue: str, states: Sequence[State], after: Cursor, limit: int, look: Look
     ) -> tuple[list[Entry], Cursor]:
         """A page of what is leased and in one of ``states``; see ``Store.leases``."""
-        return _page(self.leases, queue, states, after, limit, look, lambda entry: entry.lease_until)
+        return page_of(self.leases, queue, states, after, limit, look, lambda entry: entry.lease_until)
 
     def _scan_ready(self, queue: str, after: Cursor, limit: int, look: Look) -> tuple[list[Entry], Cursor]:
         found: list[Entry] = []
@@ -240,7 +236,7 @@ class Index:
         for looked, (place, entry, fits) in enumerate(self._ready_behind(queue, after, look), 1):
             if fits:
                 found.append(entry)
-            if len(found) == limit or looked == limit * _LOOKS:
+            if len(found) == limit or looked == limit * LOOKS:
                 return found, place
         return found, ()
 
@@ -256,53 +252,11 @@ class Index:
         first = (target, order, seq) if waits else ("", -(2**63), -1)
         for part, hints in sorted(self._sharing.get(queue, {}).items(), key=lambda item: item[0]):
             if part >= first[:2]:
-                for number, key in hints.behind((first[2] if part == first[:2] else -1, _LAST)):
+                for number, key in hints.behind((first[2] if part == first[:2] else -1, LAST)):
                     entry_or_none = look(key)
                     if entry_or_none:
                         fits = _shares(entry_or_none, queue, part) and not self._may_go(entry_or_none, look)
                         yield (1, *part, number), entry_or_none, fits
-
-
-def _page(
-    hints: Sorted[_Hint],
-    queue: str,
-    states: Sequence[State],
-    after: Any,
-    limit: int,
-    look: Look,
-    time_of: Callable[[Entry], int],
-) -> tuple[list[Entry], Cursor]:
-    found: list[Entry] = []
-    stale: list[_Hint] = []
-    end: Cursor = ()
-    for looked, hint in enumerate(hints.behind((*after, _LAST) if after else ()), 1):
-        entry = look(hint[2])
-        if entry is None or time_of(entry) != hint[0]:
-            stale.append(hint)
-        elif entry.state in states and queue in ("", entry.queue):
-            found.append(entry)
-        if len(found) == limit or looked == limit * _LOOKS:
-            end = hint[:2]
-            break
-    for hint in stale:
-        hints.discard(hint)
-    return found, end
-
-
-def _over(hints: Sorted[_Hint], now: int, limit: int, look: Look, time_of: Callable[[Entry], int]) -> list[Entry]:
-    found: list[Entry] = []
-    stale: list[_Hint] = []
-    for hint in hints:
-        if hint[0] > now or len(found) == limit:
-            break
-        entry = look(hint[2])
-        if entry and time_of(entry) == hint[0]:
-            found.append(entry)
-        else:
-            stale.append(hint)
-    for hint in stale:
-        hints.discard(hint)
-    return found
 
 
 def _lapse(entry: Entry) -> int:

@@ -17,8 +17,8 @@ from ..quarantine import Quarantine
 from ..records import CLAIM, Entry, claim_fact, with_failure
 from . import fs_content
 from .fs_files import MessageFiles
+from .fs_found import Scan
 from .fs_index import Index
-from .fs_scan import Scan
 
 log = logging.getLogger(__name__)
 

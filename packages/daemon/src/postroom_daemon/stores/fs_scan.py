@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from postroom_common.protocol import State
-
-from ..files import LOST_ERRNOS
 from ..records import Entry
-from . import fs_content
+from .fs_found import Done, Numbers, Scan, ScanFinding
 from .fs_index import Index
+from .fs_inside import facts_inside, message_of
 from .fs_names import (
     DEAD,
     DELAYED,
@@ -32,7 +29,6 @@ from .fs_names import (
     priority_of,
     queue_directory,
     queue_of_directory,
-    queue_of_key,
     read_entry,
     read_name,
 )
@@ -42,96 +38,6 @@ from .fs_tree import Tree
 _LETTERS: Final = (READY, DELAYED, INFLIGHT, DEAD, HELD, DONE)
 #: Messages of a directory that are asked which queue they belong to.
 _ASKED: Final = 3
-
-
-class ScanFinding(NamedTuple):
-    """What is not as it should be. ``kind`` is
-
-    - ``second``: another file of a message, which tells less;
-    - ``stranger``: none of ours;
-    - ``blocking``: none of ours, or not to be listed, where a directory of ours belongs;
-    - ``temporary``: left unfinished by a crash, its message is in the journal;
-    - ``misplaced``: in another folder than its name says; or, with a ``queue``, in another queue's directory.
-
-    ``directory`` and ``place`` are its path below the root, ``key`` is its message, if that is known.
-    """
-
-    kind: str
-    directory: str
-    place: str
-    key: str = ""
-    queue: str = ""
-
-    @property
-    def path(self) -> str:
-        """Its path below the store's root."""
-        return f"{self.directory}/{self.place}" if self.directory else self.place
-
-
-class Done(NamedTuple):
-    """The file of a message that is done."""
-
-    directory: str
-    place: str
-    version: int
-
-
-@dataclass(slots=True)
-class Numbers:
-    """What is counted of a queue's messages: see ``QueueRecord``."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    bytes: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
-
-    def add(self, state: str, size: int, reason: str, by: int) -> None:
-        """Count messages of one state: so many of them, of ``size`` bytes together."""
-        self.counts[state] = self.counts.get(state, 0) + by
-        if state != State.DEAD:
-            self.bytes += size
-        elif reason:
-            self.reasons[reason] = self.reasons.get(reason, 0) + by
-            if not self.reasons[reason]:
-                del self.reasons[reason]
-
-
-@dataclass(slots=True)
-class Scan:
-    """What was found. ``newest`` is the last event that any file reflects. ``numbers`` are by queue; ``queues`` has the
-    queues of the messages whose key does not tell it.
-
-    ``lacking`` are messages whose name says that facts stand inside the file, which does not have them: with the event
-    up to which it does. ``misplaced`` have a key each, and lie in another folder than their name says.
-    """
-
-    newest: int = 0
-    directories: dict[str, str] = field(default_factory=dict)
-    numbers: dict[str, Numbers] = field(default_factory=dict)
-    queues: dict[str, str] = field(default_factory=dict)
-    done: dict[str, Done] = field(default_factory=dict)
-    misplaced: list[str] = field(default_factory=list)
-    lacking: dict[str, int] = field(default_factory=dict)
-    findings: list[ScanFinding] = field(default_factory=list)
-
-    def version_of(self, key: str, index: Index) -> int:
-        """The last event that a message's file reflects; 0 when there is none."""
-        done = self.done.get(key)
-        if done:
-            return done.version
-        name = self.name_of(key, index)
-        return name.version if name else 0
-
-    def name_of(self, key: str, index: Index) -> FileName | None:
-        """The name of the file of a message that has one, and is not done."""
-        return read_name((index.places.get(key) or "").rpartition("/")[2])
-
-    def count_of(self, queue: str) -> int:
-        """How many messages a queue has."""
-        return sum(self.numbers[queue].counts.values()) if queue in self.numbers else 0
-
-    def queue_of(self, key: str) -> str:
-        """The queue of a message."""
-        return self.queues.get(key) or queue_of_key(key)
 
 
 def owners(tree: Tree, meta: str) -> dict[str, str]:
@@ -164,7 +70,7 @@ def scan(
 
 
 def _owner(tree: Tree, directory: str) -> str:
-    told = (_message_of(tree, directory, place, name, "")[1] for place, name in _places(tree, directory))
+    told = (message_of(tree, directory, place, name, "")[1] for place, name in _places(tree, directory))
     queues = set(islice(filter(None, told), _ASKED))
     return queues.pop() if len(queues) == 1 else ""
 
@@ -186,37 +92,6 @@ def _ready_entry(tree: Tree, index: Index, found: Scan, key: str) -> Entry | Non
     return read_entry(name, key, queue, facts)
 
 
-def facts_inside(tree: Tree, directory: str, place: str, name: FileName) -> tuple[int, dict[str, Any]]:
-    """The line inside a file that its name tells of, or an older one if that is lost, and what counts of it."""
-    content = read_or_nothing(tree, directory, place)
-    line, facts = fs_content.facts_of(content, name.inside)
-    return line, fs_content.told_inside(name, content, line, facts)
-
-
-def read_or_nothing(tree: Tree, directory: str, place: str) -> bytes:
-    """What a file holds; nothing when it cannot be read."""
-    try:
-        return tree.read(directory, place)
-    except OSError as error:
-        if error.errno not in LOST_ERRNOS:
-            raise
-        return b""
-
-
-def _message_of(tree: Tree, directory: str, place: str, name: FileName, there: str) -> tuple[str, str]:
-    """The key and the queue that a file tells; '' when it is not intact. ``there`` is the queue in whose directory it
-    lies: one that has moved, and has lost the line that tells its queue, belongs where it is."""
-    content = read_or_nothing(tree, directory, place)
-    head = fs_content.head_of(content) or {}
-    key, queue = head.get("key"), head.get("queue")
-    if type(key) is str and not name.key_is_inside:
-        queue = queue_of_key(key)  # the first line may have been written elsewhere, before the message came home
-    elif name.is_moved:
-        line, facts = fs_content.facts_of(content, name.inside)
-        queue = facts.get("queue") if line == name.inside else there
-    return (key, queue) if type(key) is type(queue) is str and key and queue else ("", "")
-
-
 def _find_foreign(tree: Tree, index: Index, found: Scan, queue: str) -> None:
     """A queue has more messages than it can have: those that belong to others are found by reading them all."""
     directory = found.directories[queue]
@@ -227,7 +102,7 @@ def _find_foreign(tree: Tree, index: Index, found: Scan, queue: str) -> None:
                 key = f"msg:{queue}:{known.id}" if known else ""
                 if not known or known.key_is_inside or index.places.get(key) != before + name:
                     continue
-                whose, owner = _message_of(tree, directory, before + name, known, queue)
+                whose, owner = message_of(tree, directory, before + name, known, queue)
                 if whose and (whose, owner) != (key, queue):
                     index.places.pop(key)
                     tree.forget(directory, before + name)
@@ -309,7 +184,7 @@ class _Walk:
     def _take(self, letter: str, place: str, name: FileName) -> None:
         key = f"msg:{self._queue}:{name.id}"
         if name.key_is_inside or letter != name.letter:
-            whose, owner = _message_of(self._tree, self._directory, place, name, self._queue)
+            whose, owner = message_of(self._tree, self._directory, place, name, self._queue)
             if not whose or owner != self._queue or (whose != key and not name.key_is_inside):
                 self._tree.forget(self._directory, place)
                 kind = "misplaced" if whose else "stranger"

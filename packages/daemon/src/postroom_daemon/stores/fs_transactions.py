@@ -8,7 +8,6 @@ from bisect import bisect_right, insort
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,12 +18,12 @@ from ..quarantine import Quarantine
 from ..records import HISTORY, Entry, QueueRecord
 from .base import LEASED, BodyLost, BodyUnread, Cursor, Store, StoreError, store_error
 from .book import QueueBook
+from .fs_facts import Facts
 from .fs_files import MessageFiles
+from .fs_found import Numbers
 from .fs_index import Index
 from .fs_names import READY
 from .fs_replay import Replay
-from .fs_scan import Numbers
-from .fs_sorted import Sorted
 from .fs_tree import Tree
 
 log = logging.getLogger(__name__)
@@ -54,8 +53,7 @@ class Transactions(Store):
         self._files = MessageFiles(self._tree, self._index, self._quarantine, self._meta)
         self._book = QueueBook()
         self._queues: list[str] = []
-        self._facts: dict[str, Any] = {}
-        self._fact_names: Sorted[str] = Sorted()
+        self._facts = Facts({})
         self._replay: Replay | None = None  # while the journal is folded after opening
         self.applied = self._applied_before = 0
         self._failed = False
@@ -64,7 +62,6 @@ class Transactions(Store):
         self._seen: dict[str, Entry] = {}
         self._bodies: dict[str, bytes] = {}  # of new messages, and of those to be written anew
         self._histories: dict[str, list[Any] | None] = {}
-        self._facts_before: dict[str, Any] = {}
         self._queues_changed = False
         self._deleted: set[str] = set()  # queues whose directories are to go
         self._lines: set[tuple[str, str]] = set()  # queues and ordering keys of which messages have changed
@@ -111,8 +108,7 @@ class Transactions(Store):
     def rollback(self) -> None:
         if self._failed:
             raise StoreError(f"{self._tree.root}: a commit has failed half-way; the store must be opened anew")
-        for name, value in self._facts_before.items():
-            self._set_fact(name, value)
+        self._facts.rollback()
         self._book.rollback()
         if self._queues_changed:
             self._queues = sorted(self._book.records)
@@ -128,8 +124,9 @@ class Transactions(Store):
         self._end()
 
     def _end(self) -> None:
-        for kept in (self._changed, self._seen, self._bodies, self._histories, self._facts_before):
+        for kept in (self._changed, self._seen, self._bodies, self._histories):
             kept.clear()
+        self._facts.end()
         self._lines.clear()
         self._queues_changed = False
         self._files.end()
@@ -301,7 +298,7 @@ class Transactions(Store):
     def fact(self, name: str) -> Any:
         if name.startswith(HISTORY):
             return deepcopy(self._history(name.removeprefix(HISTORY)))
-        return deepcopy(self._facts.get(name))
+        return self._facts.get(name)
 
     def put_fact(self, name: str, value: Any) -> None:
         if name.startswith(HISTORY):  # it belongs into the message's file, so that both change at once
@@ -311,20 +308,10 @@ class Transactions(Store):
             if entry:
                 self._note(entry)
             return
-        self._facts_before.setdefault(name, self._facts.get(name))
-        self._set_fact(name, deepcopy(value))
-
-    def _set_fact(self, name: str, value: Any) -> None:
-        if value is None:
-            self._facts.pop(name, None)
-            self._fact_names.discard(name)
-        else:
-            self._facts[name] = value
-            self._fact_names.add(name)
+        self._facts.put(name, value)
 
     def facts(self, prefix: str, after: str, limit: int) -> list[str]:
-        names = self._fact_names.behind(after) if after >= prefix else self._fact_names.behind_or_at(prefix)
-        return list(islice(takewhile(lambda name: name.startswith(prefix), names), max(limit, 0)))
+        return self._facts.names(prefix, after, limit)
 
     def _history(self, key: str) -> list[Any] | None:
         if key in self._histories:

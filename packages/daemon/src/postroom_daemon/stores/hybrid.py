@@ -24,7 +24,8 @@ from ..records import BodyReference, Entry
 from .base import BodyLost, BodyUnread, StoreError, store_error, store_errors
 from .fs_names import id_of, queue_of_directory
 from .payload_audit import Kept, PayloadFinding, audit_payloads
-from .payloads import PayloadName, Payloads, UnreadFile, directory_of, payload_path
+from .payload_names import PayloadName, directory_of, payload_path
+from .payloads import Payloads, UnreadFile
 from .read_ahead import AHEAD
 from .sqlite import PAYLOADS_FACT, SqliteStore
 from .sqlite_errors import translated

@@ -9,7 +9,8 @@ from itertools import groupby
 from typing import Final, NamedTuple
 
 from ..records import BodyReference
-from .payloads import PayloadName, Payloads, shard_of
+from .payload_names import PayloadName, shard_of
+from .payloads import Payloads
 
 #: What may lie in the root, named as no queue's directory is: a file system's own, and what says that bodies are lost.
 _ALLOWED: Final = frozenset({"lost+found", ".lost"})

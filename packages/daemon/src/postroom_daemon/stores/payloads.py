@@ -9,79 +9,27 @@ from __future__ import annotations
 import errno
 import logging
 import os
-import re
 import stat
 from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from ..files import CREATE_FLAGS, DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, UNREAD_ERRNOS, Files
 from ..quarantine import Quarantine
 from ..records import BodyReference
 from .alone import be_alone
-from .fs_names import ID_PATTERN, id_of, queue_directory
 from .parallel_sync import ParallelSync
+from .payload_names import SHARD_SPAN, PayloadName, is_shard_name
 from .read_ahead import ReadAhead
 
 log = logging.getLogger(__name__)
 
-#: Publish numbers whose files share a directory.
-SHARD_SPAN: Final = 10_000
 #: Files of a group that stay open until they are synced; a larger group is synced in parts.
 _HELD_LIMIT: Final = 128
 #: Directories that are known to be there and durable.
 _KNOWN_LIMIT: Final = 10_000
 #: Characters of a queue's directory that the name of a file in quarantine tells.
 _TOLD_LIMIT: Final = 120
-_SHARD: Final = re.compile(r"[0-9]{8,15}")
-_NAME: Final = re.compile(rf"([0-9]{{15,19}})-({ID_PATTERN})\.json")
-
-
-class PayloadName(NamedTuple):
-    """The path of a payload file, taken apart."""
-
-    directory: str
-    shard: str
-    name: str
-
-    @classmethod
-    def read(cls, path: str) -> PayloadName:
-        """Take a path apart, whether or not it is a payload file's."""
-        directory, _, rest = path.partition("/")
-        shard, _, name = rest.rpartition("/")
-        return cls(directory, shard, name)
-
-    @property
-    def seq(self) -> int:
-        """The publish number that the name tells; 0 when it is no payload file's."""
-        match = _NAME.fullmatch(self.name)
-        return int(match[1]) if match else 0
-
-    @property
-    def id(self) -> str:
-        """The id that the name tells, as ``fs_names.id_of`` writes it."""
-        match = _NAME.fullmatch(self.name)
-        return match[2] if match else ""
-
-    def __str__(self) -> str:
-        return f"{self.directory}/{self.shard}/{self.name}"
-
-
-@lru_cache(maxsize=1024)
-def directory_of(queue: str) -> str:
-    """The directory below the root in which a queue's bodies lie."""
-    return queue_directory(queue, "")
-
-
-def shard_of(seq: int) -> str:
-    """The directory below its queue's in which a message's file lies."""
-    return f"{seq // SHARD_SPAN:08d}"
-
-
-def payload_path(seq: int, queue: str, key: str) -> str:
-    """Where the body of a message lies, from what its event says: ``queue`` is the one that it was born in."""
-    return f"{directory_of(queue)}/{shard_of(seq)}/{seq:015d}-{id_of(key, queue)}.json"
 
 
 class UnreadFile(OSError):
@@ -267,13 +215,13 @@ class Payloads:
 
     def is_shard(self, path: str) -> bool:
         """Whether the directory of a shard lies at ``path``."""
-        return _SHARD.fullmatch(path.rpartition("/")[2]) is not None and self.is_directory(path)
+        return is_shard_name(path.rpartition("/")[2]) and self.is_directory(path)
 
     def newer_than(self, seq: int) -> Iterator[PayloadName]:
         """The files whose publish number is above ``seq``."""
         for directory in self.names():
             for shard in self.names(directory):
-                if _SHARD.fullmatch(shard) and int(shard) >= seq // SHARD_SPAN:
+                if is_shard_name(shard) and int(shard) >= seq // SHARD_SPAN:
                     found = (PayloadName(directory, shard, name) for name in self.names(directory, shard))
                     yield from (one for one in found if one.seq > seq)
 
@@ -309,7 +257,7 @@ class Payloads:
     def tidy_all(self) -> None:
         """Look at every directory, and remove those that are empty: a crash has forgotten which had become so."""
         for directory in self.names():
-            self._emptied.update(f"{directory}/{shard}" for shard in self.names(directory) if _SHARD.fullmatch(shard))
+            self._emptied.update(f"{directory}/{shard}" for shard in self.names(directory) if is_shard_name(shard))
         self.tidy()
 
     def _remove_empty(self, directory: str) -> bool:

@@ -102,8 +102,12 @@ class SqliteStore(SqliteGroups):
     def room_needed(self, events: int) -> int:
         return self._room.needed()
 
-    def _forget_group(self) -> None:
+    def flush(self) -> None:
+        super().flush()
         self._room.clear()
+
+    def _forget_group(self) -> None:
+        self._room.keep()
         self._group.clear()
         self._ahead.clear()
         self._read.clear()
@@ -224,7 +228,7 @@ class SqliteStore(SqliteGroups):
 
     def _add(self, entry: Entry, value: str, value_type: str) -> None:
         e = entry
-        self._room.add()
+        self._room.add(entry.size)
         self._count(e.queue, None, e.state, e.size)  # first: it may refuse
         if self._waiting.holds_back(e.key):
             self._write_waiting()

@@ -23,16 +23,18 @@ _SHORT_BYTES: Final = 1024
 
 
 class Room:
-    """What the transaction has changed."""
+    """What the transaction has changed, with the groups before it that are kept but not committed."""
 
     def __init__(self) -> None:
         self._touched: set[int] = set()
         self._new = 0
+        self._added = 0
         self._freed = 0
 
-    def add(self) -> None:
-        """A message is new."""
+    def add(self, size: int) -> None:
+        """A message with a body of ``size`` bytes is new."""
         self._new += 1
+        self._added += size
 
     def touch(self, seq: int) -> None:
         """The message of a number has changed."""
@@ -44,13 +46,17 @@ class Room:
         if size > _SHORT_BYTES:
             self._freed += size + _PAGE_BYTES
 
+    def keep(self) -> None:
+        """A group has ended, and is not committed yet. Its new messages stand side by side."""
+        self._new = 0
+
     def clear(self) -> None:
-        """The transaction has ended."""
+        """The transaction is committed."""
         self._touched.clear()
-        self._new = self._freed = 0
+        self._new = self._added = self._freed = 0
 
     def needed(self) -> int:
         """Bytes that its commit may need."""
         apart = sum(min(1.0, (after - seq) / _SHARING) for seq, after in pairwise(sorted(self._touched)))
         pages = _TREES * (apart + bool(self._touched))
-        return int(pages * _PAGE_BYTES) + self._freed + self._new * _NEW_BYTES
+        return int(pages * _PAGE_BYTES) + self._added + self._freed + self._new * _NEW_BYTES

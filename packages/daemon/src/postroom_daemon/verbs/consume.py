@@ -51,6 +51,8 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     }
     if fields["payloadAs"] == "value":
         draft["as"] = "value"
+    if entry.state is State.DEAD:
+        draft["ofDead"] = True
     return Decision([draft])
 
 

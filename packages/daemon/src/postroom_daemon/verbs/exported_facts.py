@@ -46,8 +46,7 @@ class ExportedDrain:
 
 
 def exported_fact(data: Any) -> ExportedClaim | ExportedSchedule | ExportedDrain | None:
-    """A fact; None for one that follows from others. Raises ``CommandError`` (ERR_INVALID_REQUEST) for anything else.
-    """
+    """A fact; None for one that follows from others. Raises ``CommandError`` (ERR_INVALID_REQUEST) for what is none."""
     name = data.get("name") if type(data) is dict else None
     if type(name) is not str or not name.startswith(CARRIED_FACTS):
         raise _wrong("a fact", f"its name must begin with one of {', '.join(CARRIED_FACTS)}")

@@ -13,7 +13,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event
 from postroom_common.protocol import ErrorCode, State
 
-from ..context import Context, Decision
+from ..context import Context, Decision, Work
 from ..fields import Fields
 from ..filters import Filter
 from ..records import Entry, history_fact
@@ -51,13 +51,21 @@ def get_message(context: Context, fields: Fields) -> Decision:
     if entry:
         told["message"] = _facts(context, entry) | _whole(context, entry, as_value)
         told["failures"] = (context.store.fact(history_fact(key)) or []) if entry.failures else []
+    told |= as_of(context)
     if fields["events"]:
-        history = context.vitals.history(key, fields["events"])
-        told |= {"events": [_told(event) for event in history.events], "completeFrom": history.complete_from}
-        told["cut"] = history.cut
-    if entry is None and not told.get("events"):
+        return Decision(work=_with_history(context, key, told, fields["events"]))
+    if entry is None:
         raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, _unknown(key, told))
-    return Decision(data=told | as_of(context))
+    return Decision(data=told)
+
+
+def _with_history(context: Context, key: str, told: dict[str, Any], limit: int) -> Work:
+    history = yield from context.vitals.history(key, limit)
+    told |= {"events": [_told(event) for event in history.events], "completeFrom": history.complete_from}
+    told["cut"] = history.cut
+    if told["state"] == "gone" and not told["events"]:
+        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, _unknown(key, told))
+    return told
 
 
 def list_inflight(context: Context, fields: Fields) -> Decision:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from postroom_common.errors import CommandError, ConfigurationError
 from postroom_common.events import EventType
-from postroom_common.policy import read_layer
+from postroom_common.policy import read_layer, without_nulls
 from postroom_common.protocol import ErrorCode, State
 
 from ..context import Context, Decision, Draft
@@ -107,7 +107,7 @@ def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
 
 
 def set_policy(context: Context, fields: Fields) -> Decision:
-    """Lay policy keys over the configured ones; {} takes all run-time keys back. Makes the queue.
+    """Lay policy keys over the configured ones; null takes a key back, {} all of them. Makes the queue.
 
     Raises ``CommandError`` for an unknown key, a wrong type or a value out of range.
     """
@@ -115,7 +115,8 @@ def set_policy(context: Context, fields: Fields) -> Decision:
     record = context.store.queue(queue)
     corrections: list[str] = []
     try:
-        layer = read_layer(fields["policy"], "policy", corrections.append)
+        told, taken_back = without_nulls(fields["policy"])
+        layer = read_layer(told, "policy", corrections.append)
         check_schema(layer, "policy")
     except ConfigurationError as error:
         raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
@@ -126,7 +127,8 @@ def set_policy(context: Context, fields: Fields) -> Decision:
         raise CommandError(
             ErrorCode.INVALID_REQUEST, f"policy.dlq.queue: there is a queue {dlq!r}; choose another name"
         )
-    override = {**record.override, **layer} if record and fields["policy"] else layer
+    before = record.override if record and fields["policy"] else {}
+    override = {path: value for path, value in before.items() if path not in taken_back} | layer
     drafts: list[Draft] = [] if record else [queue_created(context, queue)]
     policy = context.policies.resulting(queue, override).to_wire()
     drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override, "policy": policy})

@@ -92,7 +92,8 @@ def _finding(name: str, found: Any, right: Any) -> Finding:
     if name.startswith(CLAIM_END):
         until, _, rest = name.removeprefix(CLAIM_END).partition(":")
         queue, _, claim = rest.rpartition("\0")
-        return Finding(Kind.CLAIM_WRONG, queue, f"{claim}: its end at {int(until)} {text}")
+        noted = "is not known" if right else "is known, and there is none"
+        return Finding(Kind.CLAIM_WRONG, queue, f"{claim}: its end at {int(until)} {noted}")
     if name.startswith(SCHEDULE):
         return Finding(Kind.SCHEDULE_WRONG, name.removeprefix(SCHEDULE), text)
     return Finding(Kind.DRAIN_WRONG, name, text)

@@ -7,7 +7,7 @@ from pathlib import Path
 from ..files import Files
 from ..stores.hybrid import HybridStore
 from ..stores.payload_audit import PayloadFindingKind
-from ..stores.payloads import PayloadName, shard_of
+from ..stores.payload_names import PayloadName, shard_of
 from .report import Say
 
 

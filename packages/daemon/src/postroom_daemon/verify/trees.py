@@ -13,7 +13,7 @@ from ..records import HISTORY
 from ..stores.filesystem import FilesystemStore
 from ..stores.hybrid import LEAVING_FACT, HybridStore
 from ..stores.payload_audit import PayloadFindingKind
-from ..stores.payloads import PayloadName
+from ..stores.payload_names import PayloadName
 from .findings import Finding, Kind
 from .looking import Look
 
