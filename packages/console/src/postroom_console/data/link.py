@@ -107,8 +107,8 @@ class Link:
         """
         return _Action(self, ticket, rate, tell).run(steps)
 
-    def execute(self, command: str, payload: Mapping[str, Any], unsure: Callable[[str], None]) -> dict[str, Any]:
-        """One request of an action: its answer. ``unsure`` is called with the reason each time that none came.
+    def execute(self, command: str, payload: Mapping[str, Any], unsure: Callable[[], None]) -> dict[str, Any]:
+        """One request of an action: its answer. ``unsure`` is called each time that none came.
 
         The daemon executes a request once, and repeats its answer: so to send it again is to ask what became of it.
         Once its time is over, one that was not executed is refused (``DeadlineExpired``).
@@ -120,10 +120,10 @@ class Link:
                 return client.send(request, ACTION_S, give_up=self._is_ended)
             except (RequestRejected, RequestWithdrawn):
                 raise
-            except NoAnswer as error:
+            except NoAnswer:
                 if not request.sent:
                     raise
-                unsure(str(error))
+                unsure()
                 self._pause(QUESTION_S)
                 if self._is_ended():
                     raise
@@ -216,8 +216,8 @@ class _Action:
             if "upToEvent" in data:
                 payload["upToEvent"] = data["upToEvent"]
 
-    def _unsure(self, reason: str) -> None:
-        words = tr("{reason}: it is asked what became of it").format(reason=reason)
+    def _unsure(self) -> None:
+        words = tr("no answer yet: it is asked what became of it")
         self._tell(Outcome(self._ticket, Result.UNKNOWN, self._count, "", words, has_ended=False))
 
     def _save(self, save: Save) -> None:
