@@ -65,7 +65,7 @@ def test_marked_dead_letters_are_reprocessed_and_no_others(daemon: Daemon) -> No
             await kill_one(desk, "alarms", "연결 거부")
         await desk.sees("dead 3!")
         await desk.keys("4")
-        await desk.sees("REJECTED 3", "연결 거부")
+        await desk.sees("3 REJECTED", "연결 거부")
         await desk.has("letters", 3)
         await desk.keys("tab", "space", "space", "r")
         await desk.sees("2 dead letters become ready again")
@@ -88,7 +88,7 @@ def test_all_that_fit_are_counted_before_and_go_where_they_are_told(daemon: Daem
             await kill_one(desk, "alarms", "odd" if number % 2 else "even", f"body-{number % 2}")
         await desk.sees("dead 4!")
         await desk.keys("4")
-        await desk.sees("REJECTED 4")
+        await desk.sees("4 REJECTED")
         await desk.keys("slash")
         await desk.types("body1")
         await desk.keys("backspace", "minus", "1", "enter")
@@ -111,7 +111,7 @@ def test_what_is_removed_for_ever_is_saved_first_and_wants_the_queue_s_name(daem
         await kill_one(desk, "alarms", body={"n": 1})
         await desk.sees("dead 1!")
         await desk.keys("4")
-        await desk.sees("REJECTED 1")
+        await desk.sees("1 REJECTED")
         await desk.keys("X")
         await desk.sees("removed for ever", "saved first", "Type the name")
         await desk.types("alarm")
@@ -156,7 +156,7 @@ def test_a_message_is_shown_whole_with_its_history(daemon: Daemon) -> None:
         await desk.keys("tab", "enter")
         await desk.sees('"sensor": "A1"', "温度", "published", "leased", "died")
         await desk.keys("escape")
-        await desk.sees("REASONS")
+        await desk.sees("REASON")
 
     sit_down(daemon, visit, size=(100, 40))
 
@@ -165,7 +165,7 @@ def test_the_tail_stays_where_it_is_read_and_counts_what_came(daemon: Daemon) ->
     async def visit(desk: Desk) -> None:
         for number in range(40):
             desk.client.publish("alarms", f"body-{number}")
-        await desk.keys("2")
+        await desk.keys("2", "b")
         await desk.sees("FOLLOW", "body-39")
         await desk.keys("g")
         await desk.sees("HELD +0")
@@ -179,6 +179,147 @@ def test_the_tail_stays_where_it_is_read_and_counts_what_came(daemon: Daemon) ->
         await desk.sees("FOLLOW", "body-59")
 
     sit_down(daemon, visit)
+
+
+def test_many_lines_alike_are_one_until_it_is_opened(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish_batch([{"message": f"body-{number}"} for number in range(30)], "alarms")
+        await desk.keys("2")
+        await desk.sees("x30", "body-29")
+        await desk.sees_no("body-28")
+        await desk.keys("slash", *"ev", "colon", *"published", "enter", "g", "enter")
+        await desk.sees("body-28", "body-15", "HELD")
+        assert "x30" not in desk.text()
+
+    sit_down(daemon, visit)
+
+
+def test_a_search_finds_the_message_of_a_line_and_its_key_goes_to_the_clipboard_only_when_it_is_wanted(
+    daemon: Daemon,
+) -> None:
+    async def visit(desk: Desk) -> None:
+        keys = [desk.client.publish("alarms", f"body-{number}")["messageKey"] for number in range(9)]
+        await desk.keys("2")
+        await desk.sees("FOLLOW", "alarms")
+        await desk.keys("s")
+        await desk.sees("SEARCH")
+        await desk.types("body-4")
+        await desk.keys("enter")
+        await desk.sees("HELD", "body-4")
+        copied: list[str] = []
+        desk.console.copy_to_clipboard = copied.append  # type: ignore[method-assign]
+        await desk.keys("n")
+        await desk.sees("no more hits")
+        assert copied == []
+        await desk.keys("y")
+        assert copied == [keys[4]]
+        await desk.keys("enter")
+        await desk.sees("HISTORY", "body-4", keys[4])
+
+    sit_down(daemon, visit, size=(100, 40))
+
+
+def test_dead_letters_of_one_reason_are_chosen_above_and_set_apart(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.set_policy("alarms", {"retry": {"limit": 1}})
+        for reason in ("odd", "even", "odd"):
+            await kill_one(desk, "alarms", reason)
+        desk.client.publish("alarms", "x")
+        delivery = desk.client.consume_next("alarms", consumer_id="worker-2")
+        desk.client.nack(delivery, reason="too often", requeue=True)
+        await desk.keys("4")
+        await desk.sees("all reasons", "REJECTED", "RETRY_LIMIT")
+        await desk.has("letters", 4)
+        await desk.keys("j", "j")
+        await desk.sees("too often")
+        await desk.sees_no("even")
+        await desk.keys("tab", "z")
+        await desk.sees("set apart")
+        await desk.keys("y")
+        await desk.sees("quarantine alarms -> ok 1")
+        assert desk.client.list_dlq("alarms")["messages"][3]["quarantined"]
+        await desk.keys("U")
+        await desk.waits(lambda: "quarantined" not in desk.client.list_dlq("alarms")["messages"][3], "it is taken back")
+
+    sit_down(daemon, visit)
+
+
+def test_dead_letters_are_filtered_by_the_daemon_and_counted_without_being_changed(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        for reason in ("odd", "even", "odd"):
+            await kill_one(desk, "alarms", reason)
+        await desk.keys("4")
+        await desk.has("letters", 3)
+        await desk.keys("slash", *"why", "colon", *"odd", "enter")
+        await desk.sees_no("even")
+        await desk.keys("a")
+        await desk.sees("REPROCESS all that fit")
+        await desk.keys("enter", "enter", "y", "enter")
+        await desk.sees("Counts what would be reprocessed")
+        await desk.keys("y")
+        await desk.sees("dry run alarms -> ok 2")
+        assert desk.client.status("alarms")["metrics"]["dlq"] == 3
+        await desk.keys("slash", *["backspace"] * 9, *"older", "colon", *"soon", "enter")
+        await desk.sees("a time span is 90s")
+
+    sit_down(daemon, visit)
+
+
+def test_a_queue_is_looked_through_page_by_page(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        for _ in range(3):
+            desk.client.publish_batch([{"message": f"body-{number}"} for number in range(100)], "alarms")
+        await desk.has("queues")
+        await desk.keys("enter")
+        await desk.sees("1-200", "m more", "ready 300")
+        await desk.keys("m")
+        await desk.sees("201-300")
+        await desk.keys("m")
+        await desk.sees("there are no more")
+        await desk.keys("b")
+        await desk.sees("1-200")
+
+    sit_down(daemon, visit, size=(120, 40))
+
+
+def test_a_policy_is_changed_and_taken_back_to_what_it_was(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.set_policy("alarms", {"ttlSec": 60})
+        await desk.has("queues")
+        await desk.keys("enter")
+        await desk.has("policy")
+        await desk.keys("w")
+        await desk.sees("key of the policy")
+        await desk.keys(*["backspace"] * 40)
+        await desk.types("retry.limit")
+        await desk.keys("enter", "9", "enter")
+        await desk.sees("policy of alarms is changed", "retry")
+        await desk.keys("y")
+        await desk.sees("policy alarms -> ok")
+        assert desk.client.get_policy("alarms")["override"] == {"ttlSec": 60, "retry": {"limit": 9}}
+        await desk.keys("U")
+        await desk.waits(lambda: desk.client.get_policy("alarms")["override"] == {"ttlSec": 60}, "it is as it was")
+
+    sit_down(daemon, visit, size=(120, 40))
+
+
+def test_the_queue_under_the_cursor_is_told_of_at_the_side_of_a_wide_screen(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        await kill_one(desk, "alarms")
+        desk.client.publish("alarms", "x")
+        desk.client.consume_next("alarms", consumer_id="worker-7")
+        desk.client.pause("alarms")
+        await desk.sees("PAUSED: consuming", "by legacy-app", "LEASES 1", "worker-7", "DEAD 1", "+1 in 1h", "tries 5")
+
+    sit_down(daemon, visit, size=(120, 40))
+
+
+def test_a_terminal_that_is_too_small_is_told_what_is_needed(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        await desk.sees("need 40x10, have 39x9")
+        await desk.keys("q")
+
+    sit_down(daemon, visit, size=(39, 9))
 
 
 def test_a_filter_that_cannot_be_read_is_told_and_the_old_one_stays(daemon: Daemon) -> None:

@@ -68,19 +68,38 @@ def reprocess(queue: str, keys: Sequence[str], to: str = "") -> Plan:
     return Plan("reprocess", queue, _reprocessed(len(keys), to), steps)
 
 
-def reprocess_all(queue: str, wanted: Mapping[str, Any], to: str = "", rate: float | None = None) -> Plan:
-    """Bring all dead letters of a queue back that a filter means."""
+def reprocess_all(
+    queue: str, wanted: Mapping[str, Any], to: str = "", rate: float | None = None, is_dry: bool = False
+) -> Plan:
+    """Bring all dead letters of a queue back that a filter means. One that ``is_dry`` counts them and changes
+    nothing."""
     payload = {"queue": queue, **({"filter": dict(wanted)} if wanted else {}), **_to(to)}
+    counting = Step("reprocess_dlq", {**payload, "dryRun": True, "limit": 1000})
+    if is_dry:
+        return Plan("dry run", queue, tr("Counts what would be reprocessed."), (counting,))
     effect = tr("All dead letters of {queue} that fit become ready again").format(queue=clean(queue))
     effect += f" -> {clean(to)}" if to else ""
-    return Plan(
-        "reprocess",
-        queue,
-        effect + ".",
-        (Step("reprocess_dlq", {**payload, "limit": 100 if rate else 1000}),),
-        counts=(Step("reprocess_dlq", {**payload, "dryRun": True, "limit": 1000}),),
-        rate=rate,
+    step = Step("reprocess_dlq", {**payload, "limit": 100 if rate else 1000})
+    return Plan("reprocess", queue, effect + ".", (step,), counts=(counting,), rate=rate)
+
+
+def quarantine(queue: str, keys: Sequence[str], is_apart: bool) -> Plan:
+    """Set dead letters apart, or take that back."""
+
+    def steps(apart: bool) -> tuple[Step, ...]:
+        return tuple(Step("quarantine_dlq", {"messageKey": key, "quarantined": apart}) for key in keys)
+
+    effect = (
+        trn(
+            "{n} dead letter is set apart: no filter brings it back or removes it, and it does not age out.",
+            "{n} dead letters are set apart: no filter brings them back or removes them, and they do not age out.",
+            len(keys),
+        )
+        if is_apart
+        else trn("{n} dead letter is one like all others.", "{n} dead letters are ones like all others.", len(keys))
     )
+    undo = Plan("quarantine", queue, "", steps(not is_apart))
+    return Plan("quarantine", queue, effect, steps(is_apart), undo=undo)
 
 
 def _reprocessed(count: int, to: str) -> str:
@@ -106,7 +125,7 @@ def purge(queue: str, state: str, save: Path) -> Plan:
         if state == "dead"
         else Save(save, "browse", ({"queue": queue, "state": state, "limit": 100, "fullBodies": True},), "messages")
     )
-    effect = tr("All {state} messages of {queue} are removed for ever.").format(state=state, queue=clean(queue))
+    effect = tr("All {state} messages of {queue} are removed for ever.").format(state=tr(state), queue=clean(queue))
     return Plan(
         "purge",
         queue,
@@ -163,7 +182,10 @@ def set_policy(queue: str, changes: Mapping[str, Any], before: Mapping[str, Any]
     effect = tr("The policy of {queue} is changed: {changes}.").format(
         queue=clean(queue), changes=clean(", ".join(f"{name} = {value}" for name, value in changes.items()))
     )
-    undo = Plan("policy", queue, "", (Step("set_policy", {"queue": queue, "policy": dict(before)}),))
+    back: tuple[Step, ...] = (Step("set_policy", {"queue": queue, "policy": {}}),)  # keys that are not named would stay
+    if before:
+        back += (Step("set_policy", {"queue": queue, "policy": dict(before)}),)
+    undo = Plan("policy", queue, "", back)
     return Plan("policy", queue, effect, (Step("set_policy", {"queue": queue, "policy": dict(changes)}),), undo=undo)
 
 

@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ..i18n import tr
+from ..i18n import mark, tr
+from .bursts import Shown
 from .model import Model, Queue
 from .records import Record
 from .rows import Cell, Column, Row, Tone
@@ -17,7 +18,8 @@ ENDING_MS: Final = 5000
 _RAMP: Final = " .:-=+*#"
 _TREND: Final = 12
 _BAR: Final = 10
-SORTS: Final = ("trouble", "name", "ready", "dead", "oldest", "rate")
+LEASE_SORTS: Final = ("left", "queue", "holder", "try", "held")
+SORTS: Final = (mark("trouble"), mark("name"), mark("ready"), mark("dead"), mark("oldest"), mark("rate"))
 
 
 def trend(points: Iterable[float], cells: int = _TREND) -> str:
@@ -112,20 +114,35 @@ def lease_columns() -> list[Column]:
         Column(tr("HOLDER"), 12, grows=False),
         Column(tr("UID"), 5, right=True, from_width=64),
         Column(tr("TRY"), 3, right=True),
-        Column(tr("HELD"), 6, right=True, from_width=70),
+        Column(tr("HELD", "lease"), 6, right=True, from_width=70),
         Column(tr("LEFT"), 6, right=True),
         Column(tr("TIME LEFT"), _BAR + 10, from_width=58),
     ]
 
 
-def lease_rows(model: Model, now_ms: int) -> list[Row]:
-    """The leases of the last answer, the one that ends first in front."""
+def lease_rows(model: Model, now_ms: int, sort: str = "left") -> list[Row]:
+    """The leases of the last answer, in the order of ``sort``: by default the one that ends first in front."""
     told = model.slices.get("leases")
     if told is None:
         return []
     engine_now = model.engine_now("leases", now_ms)
-    messages = sorted(told.data.get("messages", []), key=lambda message: message["leaseUntilEngineMs"])
+    messages = sorted(told.data.get("messages", []), key=lambda message: _lease_order(message, sort))
     return [_lease_row(message, engine_now) for message in messages]
+
+
+def _lease_order(message: Mapping[str, Any], sort: str) -> tuple[Any, ...]:
+    end = message["leaseUntilEngineMs"]
+    match sort:
+        case "queue":
+            return (str(message["queue"]), end)
+        case "holder":
+            return (str(message.get("consumerId") or ""), end)
+        case "try":
+            return (-int(message.get("attempt") or 0), end)
+        case "held":
+            return (message.get("leasedAtEngineMs") or 0, end)
+        case _:
+            return (end,)
 
 
 def _lease_row(message: Mapping[str, Any], engine_now: int) -> Row:
@@ -192,6 +209,40 @@ def dead_rows(letters: Sequence[Mapping[str, Any]]) -> list[Row]:
     ]
 
 
+def origin_columns() -> list[Column]:
+    return [
+        Column(tr("QUEUE"), 14, grows=True),
+        Column(tr("DEAD"), 6, right=True),
+        Column(tr("REASON"), 16),
+        Column(tr("NEW"), 5, right=True, from_width=56),
+        Column(tr("+1h"), 5, right=True, from_width=64),
+        Column(tr("+24h"), 5, right=True, from_width=64),
+        Column(tr("LAST"), 8, right=True, from_width=72),
+    ]
+
+
+def origin_row(queue: str, part: str, number: int, reason: str, growth: int, counts: Mapping[str, Any]) -> Row:
+    """The dead letters of a queue, or with ``part`` those of one of its reasons. ``growth`` is what has been added
+    since they were seen first, ``counts`` what ``count_dlq`` tells."""
+    newest = counts.get("newestAt")
+    return Row(
+        (queue, part),
+        (
+            Cell("" if part else clean(queue)),
+            Cell(figure(number), Tone.DIM if part else Tone.BAD),
+            Cell(clean(reason) or tr("all reasons")),
+            Cell(f"{growth:+d}" if growth else "0", Tone.BAD if growth > 0 else Tone.DIM),
+            Cell(_growth(counts, "diedLastHour"), Tone.DIM),
+            Cell(_growth(counts, "diedLastDay"), Tone.DIM),
+            Cell("" if newest is None else moment(int(newest)), Tone.DIM),
+        ),
+    )
+
+
+def _growth(counts: Mapping[str, Any], name: str) -> str:
+    return figure(int(counts[name])) if name in counts else ""
+
+
 def record_columns() -> list[Column]:
     return [
         Column(tr("TIME"), 8),
@@ -203,21 +254,27 @@ def record_columns() -> list[Column]:
     ]
 
 
-def record_row(number: int, record: Record) -> Row:
-    """A line of the tail."""
+def record_row(number: int, record: Record, count: int = 1) -> Row:
+    """A line of the tail; one that stands for ``count`` lines alike says so."""
     tone = Tone.BAD if record.is_trouble else Tone.PLAIN if record.is_event else Tone.DIM
+    detail = f"x{figure(count)}  {record.detail}" if count > 1 else record.detail
     return Row(
         number,
         (
             Cell(moment(record.wall_ms), Tone.DIM),
             Cell(("" if record.is_event else ">") + clean(record.kind), tone),
             Cell(clean(record.queue)),
-            Cell(short_key(record.key or record.request)),
+            Cell("..." if count > 1 else short_key(record.key or record.request)),
             Cell(clean(record.client), Tone.DIM),
-            Cell(record.detail, tone),
+            Cell(detail, tone),
         ),
         "!" if record.is_trouble else " ",
     )
+
+
+def tail_rows(shown: Sequence[Shown]) -> list[Row]:
+    """Lines of the tail, many alike as one."""
+    return [record_row(one.number, one.record, one.times) for one in shown]
 
 
 def moment(wall_ms: int) -> str:

@@ -104,7 +104,7 @@ DEAD: Final = (
 LOG: Final = (Key("log.stop", "c", "c", "stop", "stop the action that is not done yet", True, "stop"),)
 MESSAGE: Final = (Key("top", "g", "g", "top", "to the top"),)
 REPLAY: Final = (
-    Key("replay.pause", "P", "P", "replay_pause", "hold the recording or go on", short="hold"),
+    Key("replay.pause", "v", "v", "replay_pause", "hold the recording or go on", short="hold"),
     Key("replay.step", "full_stop", ".", "replay_step", "to the next change", short="step"),
     Key("replay.back", "less_than_sign", "<", "replay_seek(-1)", "10 seconds back", short="back"),
     Key("replay.forward", "greater_than_sign", ">", "replay_seek(1)", "10 seconds on", short="on"),
@@ -112,3 +112,14 @@ REPLAY: Final = (
     Key("replay.faster", "right_curly_bracket", "}", "replay_speed(1)", "faster"),
 )
 BACK: Final = (Key("back", "escape", "esc", "back", "back"),)
+#: The keys of each screen, besides those of lists and those that work everywhere.
+SCREENS: Final = {
+    "queues": QUEUES,
+    "queue": QUEUE,
+    "tail": TAIL,
+    "leases": LEASES,
+    "dead": DEAD,
+    "message": MESSAGE,
+    "health": (),
+    "log": (),
+}

@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from ...data import actions
 from ...data.rows import Tone
-from ...data.views import lease_columns, lease_rows
+from ...data.views import LEASE_SORTS, lease_columns, lease_rows
 from ...i18n import tr, trn
 from ..keys import BACK, LEASES, Key
 from ..view import View
@@ -23,6 +23,10 @@ class Leases(View):
     KEYS: ClassVar[tuple[Key, ...]] = LEASES
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*LEASES, *BACK)]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._sort = LEASE_SORTS[0]
+
     def compose_body(self) -> ComposeResult:
         yield RowList(lease_columns(), tr("nothing is in flight"), name="leases")
 
@@ -33,7 +37,7 @@ class Leases(View):
         self.console.source.forget("leases")
 
     def tell_body(self) -> None:
-        rows = lease_rows(self.console.model, self.console.clock())
+        rows = lease_rows(self.console.model, self.console.clock(), self._sort)
         wanted = self.filter_text.casefold()
         self.query_one("#leases", RowList).show(
             [row for row in rows if any(wanted in cell.text.casefold() for cell in row.cells)]
@@ -41,9 +45,27 @@ class Leases(View):
 
     def summary(self) -> str:
         rows = lease_rows(self.console.model, self.console.clock())
-        overdue = sum(row.cells[-1].tone is Tone.BAD for row in rows)
-        words = trn("{n} lease", "{n} leases", len(rows))
-        return f"{words} {overdue} {tr('OVERDUE')}!" if overdue else words
+        tones = [row.cells[-1].tone for row in rows]
+        overdue, ending = tones.count(Tone.BAD), tones.count(Tone.WARN)
+        told = self.console.model.slices.get("leases")
+        words = [trn("{n} lease", "{n} leases", len(rows)) + ("+" if told and told.data.get("next") else "")]
+        words.append(trn("{n} is about to end", "{n} are about to end", ending) if ending else "")
+        words.append(f"{overdue} {tr('OVERDUE')}!" if overdue else "")
+        words.append("" if self._sort == LEASE_SORTS[0] else f"{tr('by')} {tr(self._sort)}")
+        marked = len(self.query_one("#leases", RowList).marks)
+        words.append(f"{tr('marked')} {marked}" if marked else "")
+        return " ".join(filter(None, words))
+
+    def filtered(self, text: str) -> str:
+        return ""
+
+    def copyable(self) -> str:
+        row = self.query_one("#leases", RowList).current
+        return str(row.key) if row else ""
+
+    def action_sort(self) -> None:
+        self._sort = LEASE_SORTS[(LEASE_SORTS.index(self._sort) + 1) % len(LEASE_SORTS)]
+        self.tell()
 
     def _chosen(self) -> list[Mapping[str, Any]]:
         told = self.console.model.slices.get("leases")

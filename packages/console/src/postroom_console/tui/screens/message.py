@@ -16,11 +16,10 @@ from ...data.records import Record
 from ...data.text import clean
 from ...data.views import moment
 from ...i18n import tr
-from ..keys import BACK, Key
+from ..keys import BACK, MESSAGE, Key
 from ..view import View
 from ..widgets.line import Line
 
-_KEYS: Final = (Key("top", "g", "g", "top", "to the top"),)
 #: Characters of a body that are shown.
 _BODY: Final = 65_536
 _HEX: Final = 16
@@ -29,8 +28,8 @@ _HEX: Final = 16
 class MessageView(View):
     """What the daemon tells of a message; of a line of the tail without one, the line itself."""
 
-    KEYS: ClassVar[tuple[Key, ...]] = _KEYS
-    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*_KEYS, *BACK)]
+    KEYS: ClassVar[tuple[Key, ...]] = MESSAGE
+    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*MESSAGE, *BACK)]
     FILTERS: ClassVar[bool] = False
 
     def __init__(self, key: str, record: Record | None = None) -> None:
@@ -62,6 +61,9 @@ class MessageView(View):
 
     def summary(self) -> str:
         return clean(self._key)
+
+    def copyable(self) -> str:
+        return self._key or (self._record.request if self._record else "")
 
     def action_back(self) -> None:
         self.app.pop_screen()

@@ -10,33 +10,41 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ...data import actions
+from ...data.filters import FilterError
+from ...data.message_filter import message_filter
 from ...data.rows import Cell, Column, Row
-from ...data.text import age, clean, size
+from ...data.text import age, clean, figure, size
+from ...data.updates import Save
 from ...data.views import short_key
-from ...i18n import tr
-from ..keys import BACK, Key
+from ...i18n import mark, tr
+from ..keys import BACK, QUEUE, Key
+from ..paged import Pages
 from ..view import View
 from ..widgets.row_list import RowList
 from .confirm import Ask, Field
+from .queues import save_path
 
-_STATES: Final = ("ready", "delayed", "inflight", "held", "dead")
-_KEYS: Final = (
-    Key("state", "s", "s", "state", "messages in another state"),
-    Key("hold", "h", "h", "hold", "hold or let go the message", changes=True),
-    Key("policy", "w", "w", "policy", "change the policy", changes=True),
-)
+_STATES: Final = (
+    mark("ready"),
+    mark("delayed"),
+    mark("inflight"),
+    mark("held"),
+    mark("dead"),
+)  # as fields of a queue, too
+_PAGE: Final = 200
 
 
 class QueueView(View):
     """Opened from the queues; ``esc`` goes back."""
 
-    KEYS: ClassVar[tuple[Key, ...]] = _KEYS
-    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*_KEYS, *BACK)]
+    KEYS: ClassVar[tuple[Key, ...]] = QUEUE
+    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*QUEUE, *BACK)]
 
     def __init__(self, queue: str) -> None:
         super().__init__()
         self._queue = queue
         self._state = _STATES[0]
+        self._pages = Pages()
 
     def compose_body(self) -> ComposeResult:
         messages = [
@@ -60,16 +68,23 @@ class QueueView(View):
 
     def wants(self) -> None:
         source = self.console.source
-        page = {"queue": self._queue, "state": self._state, "limit": 200, "previewBytes": 200, **self._filter()}
+        after = {"after": self._pages.after} if self._pages.after else {}
+        page = {**self._asked(), "limit": _PAGE, "previewBytes": 200, **after}
         source.want("messages", "browse", page, 3000)
         source.want("consumers", "list_consumers", {"queue": self._queue}, 3000)
         source.want("policy", "get_policy", {"queue": self._queue, "explain": True}, 5000)
 
-    def _filter(self) -> dict[str, Any]:
-        return {"filter": {"text": self.filter_text}} if self.filter_text else {}
+    def _asked(self) -> dict[str, Any]:
+        wanted = message_filter(self.filter_text)
+        return {"queue": self._queue, "state": self._state, **({"filter": wanted} if wanted else {})}
 
     def filtered(self, text: str) -> str:
+        try:
+            message_filter(text)
+        except FilterError as error:
+            return str(error)
         self.filter_text = text
+        self._pages.begin()
         self.wants()
         return ""
 
@@ -94,8 +109,32 @@ class QueueView(View):
 
     def summary(self) -> str:
         queue = self.console.model.queues.get(self._queue)
-        counts = f"{queue.ready} {queue.delayed} {queue.inflight} {queue.held} {queue.dead}" if queue else "-"
-        return f"{clean(self._queue)}: {tr(self._state)} ({counts})"
+        words = [f"{clean(self._queue)}:"]
+        for state in _STATES:
+            number = figure(getattr(queue, state)) if queue else "-"
+            words.append(f"[{tr(state)} {number}]" if state == self._state else f"{tr(state)} {number}")
+        words.append(self._pages.words(self._told("messages")))
+        return " ".join(filter(None, words))
+
+    def copyable(self) -> str:
+        row = self.query_one("#messages", RowList).current
+        return str(row.key) if row else ""
+
+    def action_more(self) -> None:
+        if self._pages.more(self._told("messages")):
+            self.wants()
+        else:
+            self.console.say(tr("there are no more"))
+
+    def action_less(self) -> None:
+        if self._pages.less():
+            self.wants()
+
+    def action_export(self) -> None:
+        path = save_path(self.console.save_root, self._queue, self._state)
+        asked = ({**self._asked(), "limit": 100, "fullBodies": True},)
+        effect = tr("Messages with their bodies are written to {file}.").format(file=clean(str(path)))
+        self.console.propose(actions.Plan("export", self._queue, effect, (Save(path, "browse", asked, "messages"),)))
 
     def action_back(self) -> None:
         if self.filter_text or self.query_one("#prompt").display:
@@ -105,6 +144,7 @@ class QueueView(View):
 
     def action_state(self) -> None:
         self._state = _STATES[(_STATES.index(self._state) + 1) % len(_STATES)]
+        self._pages.begin()
         self.wants()
         self.tell()
 

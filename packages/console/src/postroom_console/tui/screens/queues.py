@@ -11,10 +11,11 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 
 from ...data import actions
+from ...data.bursts import collapsed
 from ...data.model import Queue
 from ...data.side import side_lines
 from ...data.text import clean
-from ...data.views import SORTS, queue_columns, queue_rows, record_columns, record_row
+from ...data.views import SORTS, queue_columns, queue_rows, record_columns, tail_rows
 from ...i18n import tr
 from ..keys import BACK, QUEUES, Key
 from ..view import View
@@ -22,6 +23,8 @@ from ..widgets.line import Line
 from ..widgets.row_list import RowList
 from .confirm import Ask, Field
 
+#: Records that are looked at, to show the last of them.
+_LOOKED: Final = 2000
 #: What is asked of the queue under the cursor.
 _SIDE: Final = {"side.status": "status", "side.leases": "list_inflight", "side.dead": "count_dlq"}
 
@@ -93,14 +96,15 @@ class Queues(View):
         self.wants()
         self._tell_side()
         recent = self.query_one("#recent", RowList)
-        shown = self.console.ring.window(self.console.ring.taken, max(0, recent.size.height - 1))
-        recent.show([record_row(number, record) for number, record in shown], self.console.tail_problem or None)
+        rows = max(1, recent.size.height - 1)
+        shown = collapsed(self.console.ring.window(self.console.ring.taken, _LOOKED), rows=rows)
+        recent.show(tail_rows(shown), self.console.tail_problem or None)
 
     def filtered(self, text: str) -> str:
         return ""
 
     def summary(self) -> str:
-        return "" if self._sort == SORTS[0] else f"{tr('by')} {tr(self._sort)}"
+        return "" if self._sort == SORTS[0] else f"{tr('by', 'sort')} {tr(self._sort)}"
 
     def copyable(self) -> str:
         queue = self._queue()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
+from ...data.bursts import BURST, collapsed
 from ...data.filters import Filter, FilterError
+from ...data.records import Record
 from ...data.text import figure, size
-from ...data.views import record_columns, record_row
+from ...data.views import record_columns, tail_rows
 from ...i18n import tr
 from ..keys import BACK, TAIL, Key
 from ..view import View
 from ..widgets.row_list import RowList
 from .confirm import Ask, Field
+
+#: Records that are looked at, to show the last of them.
+_LOOKED: Final = 4000
 
 
 class Tail(View):
@@ -29,6 +34,9 @@ class Tail(View):
         self._hides_own = True
         self._end = 0  # number of the last record that is shown while it is held
         self._search: Filter | None = None
+        self._collapses = True
+        self._opened: set[int] = set()  # bursts of which all lines are shown, by their first
+        self._told: tuple[object, ...] = ()  # what the lines of a held tail were made of
 
     def compose_body(self) -> ComposeResult:
         yield TailList(record_columns(), tr("nothing has happened yet"), name="tail")
@@ -38,15 +46,26 @@ class Tail(View):
         listed = self.query_one("#tail", TailList)
         if self._follows:
             self._end = ring.taken
-        pairs = ring.window(self._end, max(1, listed.size.height - 1) if self._follows else 2000)
-        listed.show([record_row(number, record) for number, record in pairs], self.console.tail_problem or None)
+        problem = self.console.tail_problem or None
+        first = ring.shown[0][0] if ring.shown else 0
+        told = (self._end, first, len(ring.shown) if self._follows else 0, self._collapses, len(self._opened))
+        if self._follows or told != self._told:
+            least = BURST if self._collapses else len(ring.shown) + 1
+            room = max(1, listed.size.height - 1)
+            looked = _LOOKED if self._collapses or not self._follows else room
+            pairs = ring.window(self._end, looked)
+            listed.show(tail_rows(collapsed(pairs, self._opened, least, room if self._follows else 0)), problem)
+        self._told = told
         if self._follows:
             listed.action_last()
 
     def summary(self) -> str:
         ring = self.console.ring
         behind = ring.taken - self._end
-        words = [tr("FOLLOW") if self._follows else f"{tr('HELD')} +{figure(behind)}", f"{figure(len(ring.shown))}"]
+        words = [
+            tr("FOLLOW") if self._follows else f"{tr('HELD', 'tail')} +{figure(behind)}",
+            f"{figure(len(ring.shown))}",
+        ]
         if self.console.skipped_bytes:
             words.append(f"{tr('skipped')} {size(self.console.skipped_bytes)}")
         if self.console.bad_lines:
@@ -74,6 +93,11 @@ class Tail(View):
         self._follows = not self._follows
         self.tell()
 
+    def action_bursts(self) -> None:
+        self._collapses = not self._collapses
+        self._opened.clear()
+        self.tell()
+
     def action_own(self) -> None:
         self._hides_own = not self._hides_own
         self.filtered(self.filter_text)
@@ -95,24 +119,48 @@ class Tail(View):
         listed = self.query_one("#tail", TailList)
         if self._search is None or listed.current is None:
             return
-        number = self.console.ring.search(self._search, int(str(listed.current.key)), step)
+        ring = self.console.ring
+        number = ring.search(self._search, int(str(listed.current.key)), step)
         if number is None:
             self.console.say(self._search.problem or tr("no more hits"))
             return
         self._follows = False
-        self._end = max(self._end, number)
+        if number > self._end or number < ring.window(self._end, _LOOKED)[0][0]:
+            self._end = number
+        self._collapses = False  # a hit may stand within a burst
         self.tell()
         listed.go_to(number)
 
     def on_row_list_opened(self, event: RowList.Opened) -> None:
         event.stop()
-        from .message import MessageView
+        shown = list(self.console.ring.window(self._end, _LOOKED))
+        number = int(str(event.row.key))
+        burst = next((one for one in collapsed(shown, self._opened) if one.number == number), None)
+        if self._collapses and burst and burst.times > 1:
+            self._opened.add(number)
+            self.hold()
+            self.tell()
+            return
+        record = self._record(number)
+        if record:
+            from .message import MessageView
 
-        pair = next((pair for pair in self.console.ring.shown if pair[0] == event.row.key), None)
-        if pair and pair[1].key:
-            self.app.push_screen(MessageView(pair[1].key, pair[1]))
-        elif pair:
-            self.app.push_screen(MessageView("", pair[1]))
+            self.app.push_screen(MessageView(self._key_of(record), record))
+
+    def _record(self, number: int) -> Record | None:
+        return next((record for at, record in self.console.ring.shown if at == number), None)
+
+    def _key_of(self, record: Record) -> str:
+        """The message that a line is about: of a request, the one that an event of the same request names."""
+        if record.key or not record.request:
+            return record.key
+        events = (one for _, one in self.console.ring.shown if one.is_event and one.request == record.request)
+        return next((one.key for one in events if one.key), "")
+
+    def copyable(self) -> str:
+        row = self.query_one("#tail", TailList).current
+        record = self._record(int(str(row.key))) if row else None
+        return (record.key or record.request) if record else ""
 
 
 class TailList(RowList):
