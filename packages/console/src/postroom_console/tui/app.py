@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -11,9 +12,11 @@ from textual.app import App, SystemCommand
 from textual.binding import BindingType
 from textual.driver import Driver
 from textual.screen import Screen
+from textual.widgets import Input
 
 from ..data.action_log import ActionLog
 from ..data.actions import Plan
+from ..data.config import Config
 from ..data.live import now_ms
 from ..data.model import Model
 from ..data.notable import Notable
@@ -21,8 +24,10 @@ from ..data.ring import Ring
 from ..data.text import clean, figure
 from ..data.updates import Answer, Failure, Lines, Outcome, Restart, Result, Save, Source, Update
 from ..i18n import tr
+from .ascii import AsciiOnly
 from .driver import PlainDriver
 from .headline import Part, device_of, facts, state_of_daemon
+from .keymap import keymap, written
 from .keys import EVERYWHERE, VIEWS, Key
 from .picture import without_web_fonts
 from .screens.confirm import Confirm
@@ -43,7 +48,10 @@ HEALTH_EVERY_MS: Final = 4000
 
 class Console(App[None]):
     """``live`` without timers is for tests, which call ``drain`` themselves; ``clock`` gives monotonic
-    milliseconds, ``wall_ms`` those of Unix time."""
+    milliseconds, ``wall_ms`` those of Unix time.
+
+    Making it raises ``ConfigError`` for keys that cannot be used.
+    """
 
     CSS_PATH = "console.tcss"
     ENABLE_COMMAND_PALETTE = True
@@ -53,7 +61,11 @@ class Console(App[None]):
     #: What works on every screen, and what of it the line at the bottom names first.
     KEYS: ClassVar[tuple[Key, ...]] = EVERYWHERE
     FIRST_KEYS: ClassVar[tuple[Key, ...]] = ()
-    BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in EVERYWHERE]
+    #: Keys after which others are meant for another place are looked at before the focus is asked: many keys may come
+    #: at once, on a slow line or from a clipboard, and a text for the filter is no row of commands.
+    BINDINGS: ClassVar[list[BindingType]] = [
+        replace(key.binding(), priority=key.action == "filter" or key.id.startswith("view.")) for key in EVERYWHERE
+    ]
     MODES: ClassVar[dict[str, str | Callable[[], Screen[Any]]]] = {
         "queues": Queues,
         "tail": Tail,
@@ -70,6 +82,7 @@ class Console(App[None]):
         name: str,
         log: ActionLog,
         read_only: bool = False,
+        config: Config | None = None,
         clock: Callable[[], int] = now_ms,
         live: bool = True,
         driver_class: type[Driver] | None = None,
@@ -82,7 +95,11 @@ class Console(App[None]):
         self.notable = Notable()
         self.event_rate: float | None = None
         self.log_of_actions = log
-        self.read_only = read_only or not source.is_live
+        self.config = config or Config()
+        self.read_only = read_only or self.config.read_only or not source.is_live
+        self._keys = keymap(self.config.keys, f"{self.config.path}: " if self.config.path else "")
+        if self.config.ascii:
+            self._filters.append(AsciiOnly())
         self.clock = clock
         self.last_words = ""
         self.skipped_bytes = 0
@@ -99,6 +116,7 @@ class Console(App[None]):
         self._counted_at: tuple[int, int] | None = None  # event and engine time of an answer before
 
     def on_mount(self) -> None:
+        self.set_keymap(self._keys)
         self.source.want("health", "health", {}, HEALTH_EVERY_MS)
         self.source.want("metrics", "metrics", {}, HEALTH_EVERY_MS)
         self.source.want("queues", "list_queues", {"limit": 500}, QUEUES_EVERY_MS)
@@ -184,7 +202,7 @@ class Console(App[None]):
 
     def shown(self, key: Key) -> str:
         """How a key is written for people."""
-        return key.shown
+        return written(self._keys[key.id]) if key.id in self._keys else key.shown
 
     def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
         """A picture of the screen, which asks no one for a font."""
@@ -265,6 +283,12 @@ class Console(App[None]):
         self._carry_out(plan, None)
 
     # --- views ------------------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Leave what is typed into a field, or belongs to a dialog, alone."""
+        if action in ("filter", "view"):
+            return isinstance(self.screen, View) and not isinstance(self.focused, Input)
+        return super().check_action(action, parameters)
 
     def action_view(self, name: str) -> None:
         if isinstance(self.screen, View):

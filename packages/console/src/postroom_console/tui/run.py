@@ -6,10 +6,16 @@ import os
 from pathlib import Path
 
 from ..data.action_log import ActionLog
+from ..data.config import Config
 from ..data.replay import Replay
 from ..data.updates import Source
 
-_FEW_COLOURS = ("linux", "vt", "screen", "dumb")
+_PLAIN = ("linux", "vt", "screen", "dumb")
+
+
+def is_plain_terminal() -> bool:
+    """Whether the terminal has few colours of its own, and may show what it does not know."""
+    return os.environ.get("TERM", "").startswith(_PLAIN)
 
 
 def prepare_environment() -> None:
@@ -19,7 +25,7 @@ def prepare_environment() -> None:
     os.environ.setdefault("TEXTUAL_SMOOTH_SCROLL", "0")
     os.environ.setdefault("TEXTUAL_DISABLE_KITTY_KEY", "1")
     os.environ.setdefault("ESCDELAY", "300")
-    if os.environ.get("NO_COLOR") or os.environ.get("TERM", "").startswith(_FEW_COLOURS):
+    if os.environ.get("NO_COLOR") or is_plain_terminal():
         os.environ.setdefault("TEXTUAL_THEME", "ansi-dark")
 
 
@@ -29,8 +35,8 @@ def state_directory() -> Path:
     return (Path(told) if told else Path.home() / ".local" / "state") / "postroom-console"
 
 
-def run(source: Source, name: str, read_only: bool) -> int:
-    """Show the screen until it is left; the exit status."""
+def run(source: Source, name: str, config: Config) -> int:
+    """Show the screen until it is left; the exit status. Raises ``ConfigError``."""
     prepare_environment()
     from .app import Console
     from .driver import PlainDriver
@@ -38,10 +44,10 @@ def run(source: Source, name: str, read_only: bool) -> int:
 
     app: Console
     if isinstance(source, Replay):
-        app = ReplayConsole(source, driver_class=PlainDriver)
+        app = ReplayConsole(source, driver_class=PlainDriver, config=config)
     else:
         log = ActionLog(state_directory() / "actions.jsonl")
-        app = Console(source, name, log, read_only=read_only, driver_class=PlainDriver)
+        app = Console(source, name, log, config=config, driver_class=PlainDriver)
     try:
         app.run(mouse=False)
     finally:

@@ -104,7 +104,8 @@ class View(Screen[None]):
         self.query_one("#last", Line).tell(cut(" " + console.last_words, cells))
         self.query_one("#views", Line).tell(cut(self._views_line(), cells))
         self.query_one("#keys", Line).tell(self._keys_line(cells))
-        self.query_one("#small", Line).tell(tr("need 40x10, have {size}").format(size=f"{cells}x{lines}"))
+        small = tr("need 40x10, have {size}").format(size=f"{cells}x{lines}")
+        self.query_one("#small", Line).tell(cut(small, cells))
         self.tell_body()
 
     def _views_line(self) -> str:
@@ -146,7 +147,7 @@ class View(Screen[None]):
             prompt = self.query_one("#prompt", Input)
             prompt.value = self.filter_text
             prompt.display = True
-            prompt.focus()
+            self.set_focus(prompt)  # at once: keys that came together with this one are meant for it
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         if event.input.id == "prompt":

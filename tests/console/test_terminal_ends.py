@@ -1,0 +1,108 @@
+"""How the process ends: at a key, at a signal, and when the terminal is gone."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.console.terminal import Terminal, terminal
+
+#: Seconds in which the process must be gone.
+GONE_S = 2.0
+#: CPU seconds that an end may cost; one that spins uses all that it gets.
+CPU_S = 0.8
+
+
+def _ends_soon(shown: Terminal) -> int:
+    used = shown.cpu_s()
+    begun = time.monotonic()
+    status = shown.ends(GONE_S * _slowness())
+    assert shown.cpu_used_s - used < CPU_S, f"it spun: {shown.cpu_used_s - used:.2f} s of CPU"
+    print(f"gone after {time.monotonic() - begun:.2f} s")
+    return status
+
+
+def _slowness() -> float:
+    """How much longer than alone anything takes on this machine now."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
+def test_a_key_ends_it_and_leaves_the_terminal_as_it_was(site: Path) -> None:
+    with terminal("--root", str(site)) as shown:
+        shown.sees("paused", "RUN")
+        shown.keys("q")
+        assert _ends_soon(shown) == 0
+        assert shown.is_in_order()
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_signal_ends_it_in_order(site: Path, number: signal.Signals) -> None:
+    with terminal("--root", str(site)) as shown:
+        shown.sees("paused", "RUN")
+        shown.process.send_signal(number)
+        assert _ends_soon(shown) == 128 + number
+        assert shown.is_in_order()
+
+
+def test_a_signal_ends_it_in_the_midst_of_a_dialog_and_of_a_daemon_that_does_not_answer(tmp_path: Path) -> None:
+    with terminal("--root", str(tmp_path / "nothing")) as shown:
+        shown.sees("q quit")
+        shown.keys("?")
+        shown.sees("EVERYWHERE")
+        shown.process.send_signal(signal.SIGTERM)
+        assert _ends_soon(shown) == 128 + signal.SIGTERM
+        assert shown.is_in_order()
+
+
+@pytest.mark.parametrize(
+    ("is_controlling", "ignored"),
+    [(True, ()), (True, (signal.SIGHUP,)), (False, ())],
+    ids=["with-its-signal", "nohup", "no-controlling-terminal"],
+)
+def test_it_ends_with_its_terminal(site: Path, is_controlling: bool, ignored: tuple[int, ...]) -> None:
+    with terminal("--root", str(site), is_controlling=is_controlling, ignored=ignored) as shown:
+        shown.sees("paused", "RUN")
+        shown.keys("2")
+        shown.sees("FOLLOW")
+        shown.hang_up()
+        assert _ends_soon(shown) == 128 + signal.SIGHUP
+
+
+def test_a_hang_up_that_is_ignored_from_the_start_ends_nothing(site: Path) -> None:
+    with terminal("--root", str(site), ignored=(signal.SIGHUP,)) as shown:
+        shown.sees("paused", "RUN")
+        shown.process.send_signal(signal.SIGHUP)
+        shown.keys("2")
+        shown.sees("FOLLOW")
+        shown.keys("q")
+        assert shown.ends() == 0
+
+
+def test_a_signal_ends_it_although_the_line_stands_still(site: Path) -> None:
+    with terminal("--root", str(site)) as shown:
+        shown.sees("paused", "RUN")
+        shown.stand_still()
+        shown.process.send_signal(signal.SIGTERM)
+        assert _ends_soon(shown) == 128 + signal.SIGTERM
+        assert shown.has_modes_of_before()
+
+
+def test_one_that_was_stopped_and_continued_goes_on_on_a_screen_that_others_have_used(site: Path) -> None:
+    with terminal("--root", str(site)) as shown:
+        shown.sees("paused", "RUN")
+        shown.process.send_signal(signal.SIGSTOP)
+        shown.waits(shown.is_stopped, "it is stopped")
+        shown.others_use_it("$ the prompt of a shell")
+        shown.sees("the prompt of a shell")
+        shown.process.send_signal(signal.SIGCONT)
+        shown.waits(lambda: "prompt" not in shown.text(), "the shell's prompt is gone")
+        shown.sees("paused", "q quit")
+        shown.keys("2")
+        shown.sees("FOLLOW")
+        shown.keys("q")
+        assert _ends_soon(shown) == 0
+        assert shown.is_in_order()
