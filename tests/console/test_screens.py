@@ -21,6 +21,7 @@ async def kill_one(desk: Desk, queue: str, reason: str = "no good", body: object
     """A message becomes a dead letter; its key."""
     desk.client.publish(queue, body)
     delivery = desk.client.consume_next(queue, consumer_id="worker-1")
+    assert delivery
     desk.client.nack(delivery, reason=reason)
     return str(delivery.message_key)
 
@@ -207,7 +208,7 @@ def test_a_search_finds_the_message_of_a_line_and_its_key_goes_to_the_clipboard_
         await desk.keys("enter")
         await desk.sees("HELD", "body-4")
         copied: list[str] = []
-        desk.console.copy_to_clipboard = copied.append  # type: ignore[method-assign]
+        desk.console.copy_to_clipboard = copied.append  # type: ignore[method-assign, assignment]
         await desk.keys("n")
         await desk.sees("no more hits")
         assert copied == []
@@ -226,6 +227,7 @@ def test_dead_letters_of_one_reason_are_chosen_above_and_set_apart(daemon: Daemo
             await kill_one(desk, "alarms", reason)
         desk.client.publish("alarms", "x")
         delivery = desk.client.consume_next("alarms", consumer_id="worker-2")
+        assert delivery
         desk.client.nack(delivery, reason="too often", requeue=True)
         await desk.keys("4")
         await desk.sees("all reasons", "REJECTED", "RETRY_LIMIT")

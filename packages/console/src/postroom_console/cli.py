@@ -37,9 +37,9 @@ EPILOG: Final = (
 @click.option("--traffic", type=_DIRECTORY, help="The traffic log's directory; ROOT/traffic by default.")
 @click.option("--once", is_flag=True, help="Print one reading as a table, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print one reading as JSON, and end.")
-@click.option("--read-only", is_flag=True, envvar="POSTROOM_CONSOLE_READ_ONLY", help="Look only: no action is offered.")
+@click.option("--read-only", is_flag=True, default=None, help="Look only: no action is offered.")
 @click.option("--lang", type=click.Choice(LANGUAGES), help="Language of the texts; by default LANG decides.")
-@click.option("--ascii", "only_ascii", is_flag=True, help="Draw with ASCII characters only.")
+@click.option("--ascii", is_flag=True, default=None, help="Draw with ASCII characters only.")
 @click.option(
     "--record",
     type=click.Path(path_type=Path),
@@ -144,13 +144,16 @@ def _print_once(places: Places, options: dict[str, Any]) -> None:
 
 
 def _show(places: Places, options: dict[str, Any]) -> None:
+    from .data.config import ConfigError, load_config
     from .data.replay import Replay
     from .tui.run import run
 
-    if options["replay"]:
-        status = run(Replay(options["replay"]), places.name, read_only=True)
-    else:
-        status = run(_source(places, options), places.name, options["read_only"])
+    try:
+        config = load_config(options)
+        source = Replay(options["replay"]) if options["replay"] else _source(places, options)
+        status = run(source, places.name, config)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
     if status:
         sys.exit(status)
 

@@ -8,6 +8,7 @@ from textual.binding import BindingType
 from textual.driver import Driver
 
 from ..data.action_log import ActionLog
+from ..data.config import Config
 from ..data.replay import Replay
 from .app import Console
 from .keys import EVERYWHERE, REPLAY, Key
@@ -23,11 +24,18 @@ class ReplayConsole(Console):
     FIRST_KEYS: ClassVar[tuple[Key, ...]] = REPLAY
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in REPLAY]
 
-    def __init__(self, replay: Replay, live: bool = True, driver_class: type[Driver] | None = None) -> None:
+    def __init__(
+        self,
+        replay: Replay,
+        live: bool = True,
+        driver_class: type[Driver] | None = None,
+        config: Config | None = None,
+    ) -> None:
         super().__init__(
             replay,
             replay.device,
             ActionLog(None),
+            config=config,
             clock=replay.now_ms,
             live=live,
             driver_class=driver_class,

@@ -28,6 +28,7 @@ class Leases(View):
         self._sort = LEASE_SORTS[0]
 
     def compose_body(self) -> ComposeResult:
+        self._sort = self.console.config.lease_sort
         yield RowList(lease_columns(), tr("nothing is in flight"), name="leases")
 
     def wants(self) -> None:

@@ -41,6 +41,7 @@ class Queues(View):
         self._beside = ""  # the queue that is told of at the side
 
     def compose_body(self) -> ComposeResult:
+        self._sort = self.console.config.sort
         with Horizontal():
             with Vertical(id="lists"):
                 yield RowList(queue_columns(), tr("no queues yet"), name="queues")

@@ -39,6 +39,7 @@ class Tail(View):
         self._told: tuple[object, ...] = ()  # what the lines of a held tail were made of
 
     def compose_body(self) -> ComposeResult:
+        self._collapses = self.console.config.bursts
         yield TailList(record_columns(), tr("nothing has happened yet"), name="tail")
 
     def tell_body(self) -> None:

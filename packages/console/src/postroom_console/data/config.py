@@ -1,0 +1,150 @@
+"""The console's settings: one table, read from a file, the environment and the command line.
+
+The file is TOML. What a variable of the environment says counts more, and a flag most. ``[keys]`` stands in the file
+only.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ..i18n import tr
+from .text import clean
+from .views import LEASE_SORTS, SORTS
+
+#: Names another file than the default one.
+FILE_VARIABLE: Final = "POSTROOM_CONSOLE_CONFIG"
+_TRUE: Final = frozenset({"1", "true", "yes", "on"})
+_FALSE: Final = frozenset({"", "0", "false", "no", "off"})
+
+
+class ConfigError(Exception):
+    """A setting cannot be used; the text says where it stands and why."""
+
+
+class Option(NamedTuple):
+    """A setting. ``choices`` are what its text may be; without any it is yes or no."""
+
+    name: str
+    default: bool | str
+    help: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def variable(self) -> str:
+        """The variable of the environment."""
+        return f"POSTROOM_CONSOLE_{self.name.upper()}"
+
+    @property
+    def flag(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+
+OPTIONS: Final = (
+    Option("read_only", False, "look only: no action is offered"),
+    Option("ascii", False, "draw with ASCII characters only; texts and bodies stay as they are"),
+    Option("sort", SORTS[0], "how the queues are sorted at the start", SORTS),
+    Option("lease_sort", LEASE_SORTS[0], "how the leases are sorted at the start", LEASE_SORTS),
+    Option("bursts", True, "many lines alike of the tail are shown as one"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """``keys`` are the keys of an action by its id, as they are written in the file at ``path``."""
+
+    read_only: bool = False
+    ascii: bool = False
+    sort: str = SORTS[0]
+    lease_sort: str = LEASE_SORTS[0]
+    bursts: bool = True
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    path: Path | None = None
+
+
+def config_path(environ: Mapping[str, str] = os.environ) -> Path:
+    """Where the file is, by the XDG base directories unless a variable names it."""
+    if environ.get(FILE_VARIABLE):
+        return Path(environ[FILE_VARIABLE])
+    base = environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path.home() / ".config") / "postroom-console" / "config.toml"
+
+
+def load_config(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Config:
+    """The settings in force. A flag that is None or absent says nothing. Raises ``ConfigError``.
+
+    A file that is not there is an empty one, unless the environment names it.
+    """
+    path = config_path(environ)
+    told = _read(path, bool(environ.get(FILE_VARIABLE)))
+    values: dict[str, Any] = {"keys": _keys(path, told.pop("keys", {})), "path": path}
+    known = {option.name: option for option in OPTIONS}
+    for name, value in told.items():
+        if name not in known:
+            names = ", ".join((*known, "keys"))
+            raise ConfigError(
+                tr("{where}: is not known; there are {names}").format(where=f"{path}: {name}", names=names)
+            )
+        values[name] = _checked(known[name], value, f"{path}: {name}")
+    for option in OPTIONS:
+        if option.variable in environ:
+            values[option.name] = _from_text(option, environ[option.variable])
+        if flags and flags.get(option.name) is not None:
+            values[option.name] = _checked(option, flags[option.name], option.flag)
+    return Config(**values)
+
+
+def _read(path: Path, must_exist: bool) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        if must_exist:
+            raise ConfigError(tr("{where}: there is no such file").format(where=path)) from None
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        text = error.strerror if isinstance(error, OSError) else error
+        raise ConfigError(f"{path}: {clean(str(text))}") from None
+
+
+def _checked(option: Option, value: Any, where: str) -> Any:
+    if option.choices:
+        if value not in option.choices:
+            choices = ", ".join(option.choices)
+            raise ConfigError(tr("{where}: must be one of {choices}").format(where=where, choices=choices))
+    elif type(value) is not bool:
+        raise ConfigError(tr("{where}: must be true or false").format(where=where))
+    return value
+
+
+def _from_text(option: Option, text: str) -> Any:
+    if option.choices:
+        return _checked(option, text, option.variable)
+    word = text.strip().casefold()
+    value = True if word in _TRUE else False if word in _FALSE else text
+    return _checked(option, value, option.variable)
+
+
+def _keys(path: Path, told: Any) -> dict[str, tuple[str, ...]]:
+    if type(told) is not dict:
+        raise ConfigError(tr("{where}: is a table").format(where=f"{path}: keys"))
+    found = {}
+    for name, value in _flat(told):
+        keys = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else ()
+        if not keys or not all(isinstance(key, str) and key for key in keys):
+            where = f"{path}: keys.{clean(name)}"
+            raise ConfigError(tr('{where}: is a key, "p", or a list of keys').format(where=where))
+        found[name] = keys
+    return found
+
+
+def _flat(told: Mapping[str, Any], front: str = "") -> list[tuple[str, Any]]:
+    """Pairs with dotted names: TOML reads ``pause.publish`` as a table within a table."""
+    pairs: list[tuple[str, Any]] = []
+    for name, value in told.items():
+        pairs += _flat(value, f"{front}{name}.") if isinstance(value, dict) else [(f"{front}{name}", value)]
+    return pairs
