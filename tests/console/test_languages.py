@@ -320,6 +320,22 @@ def test_every_screen_keeps_its_shape_and_nothing_is_cut_that_english_does_not_c
     assert tour(device, language, size) <= CUT_IN_ENGLISH[size]
 
 
+def test_keys_work_while_hangul_is_switched_on(device: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        await desk.has("queues", 3)
+        await desk.keys("ㅔ")
+        await desk.sees("y yes")
+        await desk.keys("ㅜ")
+        await desk.sees("nothing was changed")
+        await desk.keys("slash", "ㅔ")
+        await desk.sees("ㅔ")
+        assert not isinstance(desk.console.screen, ModalScreen)
+        await desk.keys("escape", "ㅂ")
+        assert desk.console._exit
+
+    sit_down(device, visit)
+
+
 def test_the_letters_of_a_korean_keyboard_are_the_keys_they_stand_on() -> None:
     assert with_hangul("q") == "q,ㅂ"
     assert with_hangul("k,up") == "k,up,ㅏ"

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from textual.binding import Binding
 
 from ..i18n import tr
+from .hangul import with_hangul
 
 
 class Key(NamedTuple):
@@ -26,7 +27,7 @@ class Key(NamedTuple):
     short: str = ""
 
     def binding(self) -> Binding:
-        return Binding(self.keys, self.action, tr(self.words), key_display=self.shown, id=self.id)
+        return Binding(with_hangul(self.keys), self.action, tr(self.words), key_display=self.shown, id=self.id)
 
 
 #: The screens, each by its number.

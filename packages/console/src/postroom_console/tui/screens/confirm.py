@@ -14,6 +14,7 @@ from textual.widgets import Input
 from ...data.actions import Plan, lasting
 from ...data.text import clean
 from ...i18n import tr, trn
+from ..hangul import with_hangul
 from ..widgets.line import Line
 
 
@@ -22,8 +23,8 @@ class Confirm(ModalScreen[bool]):
     does not."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "agree", "yes"),
-        Binding("n,escape,enter", "refuse", "no"),
+        Binding(with_hangul("y"), "agree", "yes"),
+        Binding(with_hangul("n,escape,enter"), "refuse", "no"),
     ]
 
     def __init__(self, plan: Plan, count: int | None, note: str = "") -> None:

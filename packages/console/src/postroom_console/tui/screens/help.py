@@ -12,6 +12,7 @@ from textual.screen import ModalScreen
 
 from ...data.text import fit
 from ...i18n import tr
+from ..hangul import with_hangul
 from ..keys import BACK, LIST, Key
 from ..widgets.line import Line
 
@@ -19,7 +20,7 @@ from ..widgets.line import Line
 class Help(ModalScreen[None]):
     """The keys of a view, and those of all."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter", "leave", "leave")]
+    BINDINGS: ClassVar[list[BindingType]] = [Binding(with_hangul("escape,q,question_mark,enter"), "leave", "leave")]
 
     def __init__(self, keys: Sequence[Key], everywhere: Sequence[Key], shown: Callable[[Key], str]) -> None:
         super().__init__()
