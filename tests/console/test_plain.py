@@ -308,6 +308,17 @@ def test_head_ends_a_long_output_in_silence(root: Path) -> None:
     assert done.stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("redirection", "status", "told"), [(">&-", 0, ""), (">/dev/full", 1, "No space left on device")]
+)
+def test_an_output_that_takes_nothing_is_no_accident(tmp_path: Path, redirection: str, status: int, told: str) -> None:
+    path = write(tmp_path / "r", INCIDENT)
+    command = f"{sys.executable} -m postroom_console --replay {path} --json {redirection}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr == (f"postroom-console: {told}\n" if told else "")
+
+
 def test_a_terminal_of_another_encoding_gets_escapes(root: Path) -> None:
     environment = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     done = console("--root", root, "watch", "--no-follow", env=environment)

@@ -191,6 +191,8 @@ def _guarded(work: Callable[[], None]) -> int:
     from .data.record import RecordingError
     from .plain import Refused, Unreachable
 
+    if sys.stdout is None:  # it was closed by who started this: the exit status is all that is wanted
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
