@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..i18n import tr, trn
+from ..i18n import mark, tr, trn
 from .text import age, clean
 from .updates import Save, Step
 
@@ -169,7 +169,7 @@ def settle(verb: str, queue: str, leases: Sequence[Mapping[str, Any]], reason: s
 
 def hold(queue: str, key: str, is_held: bool) -> Plan:
     """Keep one message back, or let it go."""
-    verb = "unhold" if is_held else "hold"
+    verb = mark("unhold") if is_held else mark("hold")
     effect = tr("The message may be delivered.") if is_held else tr("The message is not delivered until it is let go.")
     undo = Plan(
         "hold" if is_held else "unhold", queue, "", (Step("hold" if is_held else "unhold", {"messageKey": key}),)

@@ -90,7 +90,7 @@ def _deeds(queue: str, notable: Notable, entries: Iterable[Entry]) -> Iterator[s
     """What was done to it, from here and from elsewhere, the latest in front."""
     found = [(event.wall_ms, f"{event.kind} {clean(event.client)} {event.detail}") for event in notable.of(queue)]
     found += [
-        (entry.wall_ms, f"{entry.verb} {tr(entry.result.value)} {clean(entry.text)}")
+        (entry.wall_ms, f"{tr(entry.verb)} {tr(entry.result.value)} {clean(entry.text)}")
         for entry in entries
         if entry.queue == queue and entry.result and entry.result.value != "ok"
     ]

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Final
 
 from textual.app import App, SystemCommand
 from textual.binding import BindingType
+from textual.command import CommandPalette
 from textual.driver import Driver
 from textual.screen import Screen
 from textual.widgets import Input
@@ -241,7 +242,7 @@ class Console(App[None]):
         ticket = self.source.act(plan.steps, plan.rate)
         self._plans[ticket] = plan
         self.log_of_actions.begin(ticket, plan.verb, plan.queue, plan.effect)
-        self.say(f"{plan.verb} {clean(plan.queue)}...")
+        self.say(f"{tr(plan.verb)} {clean(plan.queue)}...")
 
     def _end(self, outcome: Outcome) -> None:
         counted = self._counting.get(outcome.ticket)
@@ -256,7 +257,7 @@ class Console(App[None]):
         entry = self.log_of_actions.end(outcome)
         if plan is None or entry is None:
             return
-        words = f"{plan.verb} {clean(plan.queue)} -> {tr(outcome.result.value)} {figure(outcome.count)}"
+        words = f"{tr(plan.verb)} {clean(plan.queue)} -> {tr(outcome.result.value)} {figure(outcome.count)}"
         self.last_words = f"{words} {clean(entry.text)}".rstrip()
         if outcome.result is Result.OK and plan.undo:
             self._undo = plan.undo
@@ -267,7 +268,7 @@ class Console(App[None]):
 
     def _counted(self, plan: Plan, expected: int | None, outcome: Outcome) -> None:
         if outcome.result is not Result.OK:
-            self.last_words = f"{plan.verb}: {clean(f'{outcome.code} {outcome.text}'.strip())}"
+            self.last_words = f"{tr(plan.verb)}: {clean(f'{outcome.code} {outcome.text}'.strip())}"
         elif not outcome.count:
             self.last_words = tr("nothing fits: nothing is changed")
         elif expected is None or outcome.count != expected:
@@ -310,6 +311,10 @@ class Console(App[None]):
         if text:
             self.copy_to_clipboard(text)
             self.say(f"{tr('copied')}: {clean(text)}")
+
+    def action_command_palette(self) -> None:
+        if not CommandPalette.is_open(self):
+            self.push_screen(CommandPalette(placeholder=tr("a command's name"), id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """What the palette offers: the views, and the keys of the one that is shown."""

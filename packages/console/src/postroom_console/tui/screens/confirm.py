@@ -36,7 +36,7 @@ class Confirm(ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         plan = self._plan
         with Vertical(id="dialog"):
-            yield _told(f"{plan.verb.upper()} {clean(plan.queue)}", "title")
+            yield _told(f"{tr(plan.verb).upper()} {clean(plan.queue)}", "title")
             if self._note:
                 yield _told(self._note, "warning")
             yield _told(plan.effect)

@@ -67,7 +67,7 @@ def _row(number: int, entry: Entry) -> Row:
         number,
         (
             Cell(moment(entry.wall_ms), Tone.DIM),
-            Cell(entry.verb),
+            Cell(tr(entry.verb)),
             Cell(clean(entry.queue)),
             Cell(tr(result.value) if result else tr("runs"), _TONES[result] if result else Tone.DIM),
             Cell(figure(entry.changed)),
