@@ -26,6 +26,8 @@ values: st.SearchStrategy[Any] = st.recursive(
     ("record", "detail"),
     [
         (published("hello"), "p0 hello"),
+        (published("\x1b[2J \u202e [/b]"), "p0 \\x1b[2J \\u202e [/b]"),
+        (event(1, "dropped", reason="\x9b2J"), "try - \\x9b2J"),
         (published({"a": [True, None]}, priority=3), 'p3 {"a":[true,null]}'),
         (event(1, message={"parts": [{"base64": "AAEC"}]}), "p0 AAEC"),
         (event(1, body={"bytes": 2100, "blake2b": "00"}), "p0 [2.1kB]"),
