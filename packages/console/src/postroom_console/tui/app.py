@@ -313,7 +313,7 @@ class Console(App[None]):
             self.say(f"{tr('copied')}: {clean(text)}")
 
     def action_command_palette(self) -> None:
-        if not CommandPalette.is_open(self):
+        if isinstance(self.screen, View):
             self.push_screen(CommandPalette(placeholder=tr("a command's name"), id="--command-palette"))
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
