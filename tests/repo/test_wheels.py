@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import venv
+import zipfile
 
 import pytest
 
@@ -69,7 +70,13 @@ def test_the_client_s_wheel_fits_every_python(wheels):
     assert wheel.name.endswith("-py2.py3-none-any.whl")
 
 
-@pytest.mark.parametrize("name", ["console", "pipeline"])
+def test_the_console_s_wheel_speaks_every_language(wheels):
+    (wheel,) = wheels.glob("postroom_console-*.whl")
+    found = {name for name in zipfile.ZipFile(wheel).namelist() if name.endswith(".mo")}
+    assert found == {f"postroom_console/locale/{one}/LC_MESSAGES/postroom-console.mo" for one in ("ja", "ko", "zh")}
+
+
+@pytest.mark.parametrize("name", ["pipeline"])
 def test_a_package_without_commands_says_so_in_one_sentence(name):
     run = subprocess.run(
         [sys.executable, "-c", f"from postroom_{name}.cli import main; main()"], capture_output=True, text=True
