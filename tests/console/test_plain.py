@@ -298,9 +298,9 @@ def test_it_ends_in_silence_when_nobody_reads_any_more(root: Path, begun: list[s
 
 
 def test_head_ends_a_long_output_in_silence(root: Path) -> None:
-    with (root / JOURNAL).open("wb") as file:
-        file.writelines(event_line(number) for number in range(1, 400))
-    command = f"{sys.executable} -m postroom_console --root {root} watch --no-follow"
+    (root / JOURNAL).write_bytes(b"".join(event_line(number) for number in range(1, 1000)))
+    (root / TRAFFIC).write_bytes(request_line() * 1000)  # together more than a pipe holds
+    command = f"{sys.executable} -m postroom_console --root {root} watch --json --no-follow"
     done = subprocess.run(
         ["bash", "-c", f"{command} | head -n 1; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True, check=False
     )
