@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -32,15 +33,16 @@ class ActionLog:
     """Appends to a file at ``path``, made with mode 0600, if there is one. A file that takes no line is told once, in
     ``problem``; the action goes on."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self.path = path
         self.problem = ""
+        self._wall_ms = wall_ms
         self.entries: deque[Entry] = deque(maxlen=LOG_ENTRIES)
         self._running: dict[int, Entry] = {}
 
     def begin(self, ticket: int, verb: str, queue: str, what: str) -> None:
         """An action is sent."""
-        entry = Entry(time.time_ns() // 1_000_000, verb, queue, what, None, 0, "")
+        entry = Entry(self._wall_ms(), verb, queue, what, None, 0, "")
         self._running[ticket] = entry
         self._write(entry)
 
@@ -50,9 +52,7 @@ class ActionLog:
         if begun is None:
             return None
         text = f"{outcome.code} {outcome.text}".strip()
-        entry = begun._replace(
-            wall_ms=time.time_ns() // 1_000_000, result=outcome.result, changed=outcome.count, text=text
-        )
+        entry = begun._replace(wall_ms=self._wall_ms(), result=outcome.result, changed=outcome.count, text=text)
         if outcome.has_ended:
             del self._running[outcome.ticket]
             self.entries.append(entry)

@@ -29,7 +29,8 @@ def collapsed(
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for at, (_, record) in enumerate(pairs):
-        alike = (record.wall_ms // 1000, record.kind, record.queue, record.client, record.code)
+        client = "" if record.is_event else record.client  # of the events of a request only the last names it
+        alike = (record.wall_ms // 1000, record.kind, record.queue, client, record.code)
         groups.setdefault(alike, []).append(at)
     bursts: dict[int, list[int]] = {}  # by the place of the first
     hidden: set[int] = set()

@@ -280,3 +280,8 @@ def tail_rows(shown: Sequence[Shown]) -> list[Row]:
 def moment(wall_ms: int) -> str:
     """A time of day, in the zone of the technician."""
     return time.strftime("%H:%M:%S", time.localtime(wall_ms / 1000))
+
+
+def date_and_time(wall_ms: int) -> str:
+    """A moment, in the zone of the technician."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_ms / 1000))

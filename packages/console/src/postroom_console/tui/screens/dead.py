@@ -63,7 +63,7 @@ class DeadLetters(View):
         self._counted = {}
 
     def _want_counts(self, queues: list[Queue]) -> None:
-        wanted = {f"dead.{crc32(queue.name.encode('utf-8', 'replace')):08x}": queue.name for queue in queues[:_COUNTED]}
+        wanted = {count_name(queue.name): queue.name for queue in queues[:_COUNTED]}
         for name in self._counted.keys() - wanted.keys():
             self.console.source.forget(name)
         for name in wanted.keys() - self._counted.keys():
@@ -217,21 +217,26 @@ class DeadLetters(View):
 
     def action_drop(self) -> None:
         if keys := self._keys():
-            path = save_path(self.console.save_root, self._queue, "dead")
+            path = save_path(self.console, self._queue, "dead")
             self.console.propose(actions.drop(self._queue, keys, path))
 
     def action_purge(self) -> None:
         if self._queue:
-            path = save_path(self.console.save_root, self._queue, "dead")
+            path = save_path(self.console, self._queue, "dead")
             self.console.propose(actions.purge(self._queue, "dead", path))
 
     def action_export(self) -> None:
         if self._queue:
-            path = save_path(self.console.save_root, self._queue, "dead")
+            path = save_path(self.console, self._queue, "dead")
             asked = ({"queue": self._queue, "limit": 100, "fullBodies": True, **self._filter()},)
             effect = tr("Dead letters with their bodies are written to {file}.").format(file=clean(str(path)))
             save = (Save(path, "list_dlq", asked, "messages"),)
             self.console.propose(actions.Plan("export", self._queue, effect, save))
+
+
+def count_name(queue: str) -> str:
+    """The question how many dead letters a queue has."""
+    return f"dead.{crc32(queue.encode('utf-8', 'replace')):08x}"
 
 
 def _origin(row: Row) -> tuple[str, str]:

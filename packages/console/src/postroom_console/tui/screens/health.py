@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar, Final, NamedTuple
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
-from ...data.text import age, clean, figure, fit, size
+from ...data.text import age, clean, figure, fit, size, width
 from ...i18n import mark, tr
 from ..view import View
 from ..widgets.line import Line
+
+#: What the daemon tells for programs; it is shown in other words, or of no use here.
+_CLOCKS: Final = frozenset({"timestamp", "uptimeMs", "asOfEvent", "engineNowMs"})
+
+_NAME: Final = 13
+_BETWEEN: Final = "   "
+
+
+class _Told(NamedTuple):
+    name: str
+    words: list[str]
 
 
 class Health(View):
@@ -27,9 +38,12 @@ class Health(View):
         self.query_one("#health").focus()
 
     def tell_body(self) -> None:
-        self.query_one("#report", Line).tell("\n".join(self._lines()))
+        cells = max(self.size.width - 1, _NAME * 2)
+        self.query_one("#report", Line).tell(
+            "\n".join(line for told in self._lines() for line in _laid_out(told, cells))
+        )
 
-    def _lines(self) -> list[str]:
+    def _lines(self) -> list[_Told]:
         console = self.console
         slices = console.model.slices
         health = slices["health"].data if "health" in slices else {}
@@ -41,6 +55,7 @@ class Health(View):
                 tr("daemon"),
                 [
                     tr("not heard yet") if heard is None else f"{tr('heard')} {age(heard)} {tr('ago')}",
+                    f"{tr('running for')} {age(metrics['uptimeMs'])}" if "uptimeMs" in metrics else "",
                     f"{tr('version')} {health.get('version', '-')}",
                     f"{tr('draining')} {tr('yes') if health.get('draining') else tr('no')}",
                 ],
@@ -79,8 +94,12 @@ class Health(View):
         return lines
 
 
-def _metric_lines(metrics: Mapping[str, Any]) -> list[str]:
-    flat = [f"{name} {figure(value)}" for name, value in metrics.items() if isinstance(value, int | float)]
+def _metric_lines(metrics: Mapping[str, Any]) -> list[_Told]:
+    flat = [
+        f"{name} {figure(value)}"
+        for name, value in metrics.items()
+        if isinstance(value, int | float) and name not in _CLOCKS
+    ]
     nested = [
         _line(name, [f"{key} {figure(value)}" for key, value in told.items() if isinstance(value, int | float)])
         for name, told in metrics.items()
@@ -89,5 +108,16 @@ def _metric_lines(metrics: Mapping[str, Any]) -> list[str]:
     return ([_line(tr("figures"), flat)] if flat else []) + nested
 
 
-def _line(name: str, words: list[str], is_wrong: bool = False) -> str:
-    return clean(f"{'!' if is_wrong else ' '}{fit(name, 13)} {'   '.join(filter(None, words))}")
+def _line(name: str, words: list[str], is_wrong: bool = False) -> _Told:
+    return _Told(f"{'!' if is_wrong else ' '}{fit(clean(name), _NAME)}", [clean(word) for word in words if word])
+
+
+def _laid_out(told: _Told, cells: int) -> Iterator[str]:
+    """A name and its words, on as many lines as they need."""
+    text = told.name
+    for word in told.words:
+        if width(text) + len(_BETWEEN) + width(word) > cells and text.strip():
+            yield text
+            text = " " * (_NAME + 1)
+        text += (" " if width(text) == _NAME + 1 else _BETWEEN) + word
+    yield text

@@ -13,8 +13,8 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
 from ...data.records import Record
-from ...data.text import clean
-from ...data.views import moment
+from ...data.text import age, clean
+from ...data.views import date_and_time, moment
 from ...i18n import tr
 from ..keys import BACK, MESSAGE, Key
 from ..view import View
@@ -23,6 +23,8 @@ from ..widgets.line import Line
 #: Characters of a body that are shown.
 _BODY: Final = 65_536
 _HEX: Final = 16
+#: Headers that are Unix milliseconds.
+_TIMES: Final = frozenset({"createdAt", "dlqAt", "deliverAt", "leaseUntil", "timestamp"})
 
 
 class MessageView(View):
@@ -79,8 +81,7 @@ def _report(data: Mapping[str, Any]) -> Iterator[str]:
     yield f"{clean(str(data.get('messageKey')))}  {clean(str(data.get('state')))}"
     for name, value in message.items():
         if name not in ("messageKey", "state"):
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            yield f"  {clean(name)}: {clean(text)}"
+            yield f"  {clean(name)}: {clean(_header(name, value))}"
     if body is not None:
         yield ""
         yield tr("BODY")
@@ -95,6 +96,15 @@ def _report(data: Mapping[str, Any]) -> Iterator[str]:
     yield tr("HISTORY") + (f" ({tr('older events were not looked for')})" if data.get("cut") else "")
     for event in data.get("events") or []:
         yield "  " + _event_line(event)
+
+
+def _header(name: str, value: Any) -> str:
+    """A header's value; times and spans also in words."""
+    if name in _TIMES and type(value) is int:
+        return f"{value} ({date_and_time(value)})"
+    if name == "ageMs" and type(value) is int:
+        return f"{value} ({age(value)})"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _event_line(event: Mapping[str, Any]) -> str:

@@ -105,7 +105,9 @@ class QueueView(View):
         consumers = [one for one in self._told("consumers").get("consumers", []) if one["queue"] == self._queue]
         self.query_one("#consumers", RowList).show([_consumer_row(one, engine_now) for one in consumers])
         explained = self._told("policy").get("explanation") or {}
-        self.query_one("#policy", RowList).show([_policy_row(name, told) for name, told in sorted(explained.items())])
+        self.query_one("#policy", RowList).show(
+            [_policy_row(name, told) for name, told in sorted(explained.items(), key=_own_first)]
+        )
 
     def summary(self) -> str:
         queue = self.console.model.queues.get(self._queue)
@@ -131,7 +133,7 @@ class QueueView(View):
             self.wants()
 
     def action_export(self) -> None:
-        path = save_path(self.console.save_root, self._queue, self._state)
+        path = save_path(self.console, self._queue, self._state)
         asked = ({**self._asked(), "limit": 100, "fullBodies": True},)
         effect = tr("Messages with their bodies are written to {file}.").format(file=clean(str(path)))
         self.console.propose(actions.Plan("export", self._queue, effect, (Save(path, "browse", asked, "messages"),)))
@@ -209,6 +211,11 @@ def _consumer_row(told: Mapping[str, Any], engine_now: int) -> Row:
             Cell("-" if asked is None else age(max(engine_now - int(asked), 0))),
         ),
     )
+
+
+def _own_first(told: tuple[str, Mapping[str, Any]]) -> tuple[bool, str]:
+    """What was set for this queue or by a pattern stands in front of what is so everywhere."""
+    return told[1].get("layer") == "default", told[0]
 
 
 def _policy_row(name: str, told: Mapping[str, Any]) -> Row:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -22,6 +22,9 @@ from ..view import View
 from ..widgets.line import Line
 from ..widgets.row_list import RowList
 from .confirm import Ask, Field
+
+if TYPE_CHECKING:
+    from ..app import Console
 
 #: Records that are looked at, to show the last of them.
 _LOOKED: Final = 2000
@@ -134,9 +137,7 @@ class Queues(View):
     def action_purge(self) -> None:
         queue = self._queue()
         if queue:
-            self.console.propose(
-                actions.purge(queue.name, "ready", save_path(self.console.save_root, queue.name, "ready"))
-            )
+            self.console.propose(actions.purge(queue.name, "ready", save_path(self.console, queue.name, "ready")))
 
     def action_move_messages(self) -> None:
         queue = self._queue()
@@ -158,7 +159,8 @@ class Queues(View):
         self.app.push_screen(QueueView(str(event.row.key)))
 
 
-def save_path(root: Path, queue: str, what: str) -> Path:
+def save_path(console: Console, queue: str, what: str) -> Path:
     """A file for messages that are removed or saved; its name tells the queue, what they are, and the time."""
     safe = "".join(character if character.isalnum() else "-" for character in queue)[:60]
-    return root / f"{safe}-{what}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}.jsonl"
+    now = datetime.fromtimestamp(console.wall_ms() / 1000, UTC)
+    return console.save_root / f"{safe}-{what}-{now:%Y%m%dT%H%M%SZ}.jsonl"

@@ -121,7 +121,8 @@ class Tail(View):
         if self._search is None or listed.current is None:
             return
         ring = self.console.ring
-        number = ring.search(self._search, int(str(listed.current.key)), step)
+        begin = ring.taken + 1 if self._follows else int(str(listed.current.key))
+        number = ring.search(self._search, begin, step)
         if number is None:
             self.console.say(self._search.problem or tr("no more hits"))
             return
