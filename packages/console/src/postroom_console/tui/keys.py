@@ -122,5 +122,5 @@ SCREENS: Final = {
     "dead": DEAD,
     "message": MESSAGE,
     "health": (),
-    "log": (),
+    "log": LOG,
 }
