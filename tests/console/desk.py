@@ -19,6 +19,7 @@ from postroom_console.tui.widgets.row_list import RowList
 from tests.wire.daemon import Daemon
 
 PATIENCE_S = 30.0
+ASK_EVERY_S = 0.2
 
 Visit = Callable[["Desk"], Coroutine[Any, Any, None]]
 
@@ -50,7 +51,11 @@ class Desk:
     async def waits(self, condition: Callable[[], Any], what: str) -> None:
         """Let the console go on until a condition holds."""
         ends = time.monotonic() + PATIENCE_S
+        asks = 0.0
         while not condition():
+            if time.monotonic() > asks:
+                self.console.source.refresh()  # a technician would wait for the next answer
+                asks = time.monotonic() + ASK_EVERY_S
             assert time.monotonic() < ends, f"waited in vain until {what}:\n{self.text()}"
             self.console.drain()
             self.console._tell()

@@ -176,7 +176,7 @@ def test_the_tail_stays_where_it_is_read_and_counts_what_came(daemon: Daemon) ->
         await desk.waits(lambda: desk.console.ring.taken >= 120, "all has come")
         await desk.sees("HELD +40")
         assert desk.lines()[1:20] == before
-        await desk.keys("f")
+        await desk.keys("G")
         await desk.sees("FOLLOW", "body-59")
 
     sit_down(daemon, visit)

@@ -110,10 +110,10 @@ def _rate(rate: float | None) -> str:
 def lease_columns() -> list[Column]:
     return [
         Column(tr("QUEUE"), 10, grows=True),
-        Column(tr("MESSAGE"), 8),
+        Column(tr("MESSAGE"), 8, from_width=42),
         Column(tr("HOLDER"), 12, grows=False),
         Column(tr("UID"), 5, right=True, from_width=64),
-        Column(tr("TRY"), 3, right=True),
+        Column(tr("TRY"), 3, right=True, from_width=46),
         Column(tr("HELD", "lease"), 6, right=True, from_width=70),
         Column(tr("LEFT"), 6, right=True),
         Column(tr("TIME LEFT"), _BAR + 10, from_width=58),
@@ -177,10 +177,10 @@ def short_key(key: str) -> str:
 
 def dead_columns() -> list[Column]:
     return [
-        Column(tr("QUEUE"), 10),
+        Column(tr("QUEUE"), 10, from_width=50),
         Column(tr("MESSAGE"), 8),
         Column(tr("DIED"), 8, from_width=56),
-        Column(tr("TRY"), 3, right=True),
+        Column(tr("TRY"), 3, right=True, from_width=44),
         Column(tr("CODE"), 11),
         Column(tr("REASON"), 14, grows=True),
         Column(tr("SIZE"), 6, right=True, from_width=64),
@@ -245,12 +245,12 @@ def _growth(counts: Mapping[str, Any], name: str) -> str:
 
 def record_columns() -> list[Column]:
     return [
-        Column(tr("TIME"), 8),
+        Column(tr("TIME"), 8, from_width=42),
         Column(tr("WHAT"), 12),
         Column(tr("QUEUE"), 10),
         Column(tr("MESSAGE"), 8, from_width=56),
         Column(tr("CLIENT"), 14, from_width=96),
-        Column(tr("DETAIL"), 16, grows=True),
+        Column(tr("DETAIL"), 14, grows=True),
     ]
 
 

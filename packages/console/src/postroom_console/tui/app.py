@@ -31,6 +31,7 @@ from .headline import Part, device_of, facts, state_of_daemon
 from .keymap import keymap, written
 from .keys import EVERYWHERE, VIEWS, Key
 from .picture import without_web_fonts
+from .run import is_plain_terminal
 from .screens.confirm import Confirm
 from .screens.dead import DeadLetters
 from .screens.health import Health
@@ -110,6 +111,7 @@ class Console(App[None]):
         self.save_root = Path.cwd()
         self._device = name
         self._live = live
+        self._told_s = 0.0
         self._wall_ms = wall_ms
         self._counting: dict[int, tuple[Plan, int | None]] = {}
         self._plans: dict[int, Plan] = {}
@@ -134,10 +136,16 @@ class Console(App[None]):
         if isinstance(driver, PlainDriver) and driver.frames_behind:
             return
         updates = self.source.drain()
+        before = self._newest_shown
         for at_ms, update in updates:
             self._take(update, at_ms)
-        if updates:
+        # Of the traffic of this console itself nothing is seen: the tick is soon enough for it.
+        if any(type(update) is not Lines for _, update in updates) or self._newest_shown != before:
             self._tell()
+
+    @property
+    def _newest_shown(self) -> int:
+        return self.ring.shown[-1][0] if self.ring.shown else 0
 
     def _take(self, update: Update, at_ms: int) -> None:
         match update:
@@ -173,10 +181,12 @@ class Console(App[None]):
 
     def _tick(self) -> None:
         driver = self._driver
-        if not (isinstance(driver, PlainDriver) and driver.frames_behind):
+        is_new = time.monotonic() - self._told_s < TICK_S / 2
+        if not is_new and not (isinstance(driver, PlainDriver) and driver.frames_behind):
             self._tell()
 
     def _tell(self) -> None:
+        self._told_s = time.monotonic()
         if isinstance(self.screen, View):
             self.screen.tell()
 
@@ -310,7 +320,8 @@ class Console(App[None]):
         text = self.screen.copyable() if isinstance(self.screen, View) else ""
         if text:
             self.copy_to_clipboard(text)
-            self.say(f"{tr('copied')}: {clean(text)}")
+            done = tr("this terminal has no clipboard") if is_plain_terminal() else tr("sent to the clipboard")
+            self.say(f"{done}: {clean(text)}")
 
     def action_command_palette(self) -> None:
         if isinstance(self.screen, View):

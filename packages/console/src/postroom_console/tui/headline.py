@@ -13,6 +13,9 @@ _BETWEEN: Final = " | "
 #: Free bytes below which the disk is named in front of quieter things: ten times what the daemon keeps back.
 _LOW_DISK: Final = 10
 
+#: Parts of this rank and below are cut rather than left out.
+KEPT: Final = 1
+
 
 class Part(NamedTuple):
     """Some words. Where there is no room for all, the part with the greatest ``rank`` goes first."""
@@ -22,9 +25,9 @@ class Part(NamedTuple):
 
 
 def fitted(parts: Sequence[Part], cells: int) -> str:
-    """The parts that fit, in their order."""
+    """The parts that fit, in their order; of those that are never left out, what fits of them."""
     kept = [part for part in parts if part.text]
-    while len(kept) > 1 and 1 + width(_BETWEEN.join(part.text for part in kept)) > cells:
+    while any(part.rank > KEPT for part in kept) and 1 + width(_BETWEEN.join(part.text for part in kept)) > cells:
         worst = max(part.rank for part in kept)
         kept.remove(next(part for part in reversed(kept) if part.rank == worst))
     return cut(" " + _BETWEEN.join(part.text for part in kept), cells)

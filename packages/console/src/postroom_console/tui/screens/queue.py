@@ -49,11 +49,11 @@ class QueueView(View):
     def compose_body(self) -> ComposeResult:
         messages = [
             Column(tr("MESSAGE"), 8),
-            Column(tr("PRI"), 3, right=True),
+            Column(tr("PRI"), 3, right=True, from_width=44),
             Column(tr("TRY"), 3, right=True),
             Column(tr("AGE"), 6, right=True),
-            Column(tr("SIZE"), 6, right=True),
-            Column(tr("BODY"), 20, grows=True),
+            Column(tr("SIZE"), 6, right=True, from_width=50),
+            Column(tr("BODY"), 16, grows=True),
         ]
         yield RowList(messages, tr("none in this state"), name="messages")
         consumers = [

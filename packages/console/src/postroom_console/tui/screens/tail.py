@@ -84,6 +84,11 @@ class Tail(View):
             return str(error)
         return ""
 
+    @property
+    def follows(self) -> bool:
+        """Whether the last lines are shown, whatever comes."""
+        return self._follows
+
     def hold(self) -> None:
         """Let the same lines stay."""
         if self._follows:
@@ -185,6 +190,11 @@ class TailList(RowList):
     def action_first(self) -> None:
         self._hold()
         super().action_first()
+
+    def action_last(self) -> None:
+        if isinstance(self.screen, Tail) and not self.screen.follows:
+            self.screen.action_follow()
+        super().action_last()
 
     def go_to(self, number: int) -> None:
         """Put the cursor on a record."""
