@@ -22,7 +22,7 @@ from .reader import Reader
 from .updates import Answer, Failure, Lines, Outcome, Result, Save, Step, Update
 
 #: How often the tails are looked at, in seconds, when nothing happens and when something does.
-TAIL_EVERY_S: Final = 0.2
+TAIL_EVERY_S: Final = 0.4
 TAIL_BUSY_S: Final = 0.05
 #: Bytes of records that may wait for the screen; of more than that it is only told how much was passed over.
 _WAITING_BYTES: Final = 16 * 1024 * 1024

@@ -7,10 +7,9 @@ draws lines may trust them.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 from unicodedata import category
-
-from wcwidth import wcwidth
 
 #: What takes the place of a text's end that has no room.
 CUT: Final = "~"
@@ -40,9 +39,16 @@ def _shown(character: str) -> str:
     )
 
 
+@lru_cache(8192)
+def _cells(character: str) -> int:
+    from wcwidth import wcwidth  # here, since it takes a tenth of a start, and many never see a wide character
+
+    return wcwidth(character)
+
+
 def width(text: str) -> int:
     """The cells that a cleaned text takes: the sum of its characters', since nothing in it joins two."""
-    return len(text) if text.isascii() else sum(map(wcwidth, text))
+    return len(text) if text.isascii() else sum(map(_cells, text))
 
 
 def cut(text: str, cells: int) -> str:
@@ -56,7 +62,7 @@ def cut(text: str, cells: int) -> str:
         return text[:room] + CUT
     kept = []
     for character in text:
-        room -= wcwidth(character)
+        room -= _cells(character)
         if room < 0:
             break
         kept.append(character)

@@ -16,6 +16,7 @@ from textual.events import Resize
 from textual.geometry import Size
 
 from .run import is_plain_terminal
+from .thrift import thrifty
 
 #: Seconds that the process may take to end in order; after them it ends at once.
 END_S: Final = 1.3
@@ -161,7 +162,7 @@ class PlainDriver(LinuxDriver):
             return
         if data.startswith(_OSC) and (self._is_plain or not data.startswith(_COPIED)):
             return
-        super().write(data)
+        super().write(thrifty(data))
 
     def _query_in_band_window_resize(self) -> None:
         pass

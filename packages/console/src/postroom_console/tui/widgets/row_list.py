@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from itertools import zip_longest
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
 from textual.binding import BindingType
+from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
@@ -57,20 +59,32 @@ class RowList(Widget, can_focus=True):
 
     def show(self, rows: Sequence[Row], empty: str | None = None) -> None:
         """Show other rows."""
-        before = self.current
+        before, drawn = self.current, self._drawn()
         if empty is not None:
             self._empty = empty
-        if rows == self.rows and rows:
-            return
         self.rows = rows
         keys = [row.key for row in rows]
         if before and before.key in keys:
             self._cursor = keys.index(before.key)
         self.marks &= set(keys)
         self._clamp()
-        self.refresh()
+        self._draw_changed(drawn)
         if (self.current and self.current.key) != (before and before.key):
             self.post_message(self.Moved(self, self.current))
+
+    def _drawn(self) -> list[tuple[Row | str, bool, bool]]:
+        """What the lines under the titles show: a row, whether the cursor is on it, and whether it is marked."""
+        if not self.rows:
+            return [("", False, False), (self._empty, False, False)]
+        shown = self.rows[self._top : self._top + self._height]
+        return [(row, self._top + y == self._cursor, row.key in self.marks) for y, row in enumerate(shown)]
+
+    def _draw_changed(self, before: list[tuple[Row | str, bool, bool]]) -> None:
+        """Draw the lines again that are others than before: a line costs a slow terminal a tenth of a second."""
+        pairs = enumerate(zip_longest(before, self._drawn()), 1)
+        changed = [Region(0, y, self.size.width, 1) for y, (old, new) in pairs if old != new]
+        if changed:
+            self.refresh(*changed)
 
     @property
     def current(self) -> Row | None:
@@ -116,7 +130,7 @@ class RowList(Widget, can_focus=True):
 
     def _strip(self, cells: Sequence[Cell], width: int, is_current: bool = False) -> Strip:
         segments = [Segment(cell.text, self._style(cell.tone)) for cell in cells]
-        strip = Strip(segments).adjust_cell_length(width, self._style(Tone.PLAIN))
+        strip = Strip(segments).adjust_cell_length(width, self._style(Tone.PLAIN)).simplify()
         return strip.apply_style(self.get_component_rich_style("row--cursor", partial=True)) if is_current else strip
 
     def _style(self, tone: Tone) -> Style:
