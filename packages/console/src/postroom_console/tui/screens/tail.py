@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -62,7 +63,7 @@ class Tail(View):
 
     def summary(self) -> str:
         ring = self.console.ring
-        behind = ring.taken - self._end
+        behind = len(ring.shown) - bisect_left(ring.shown, self._end + 1, key=lambda pair: pair[0])
         words = [
             tr("FOLLOW") if self._follows else f"{tr('HELD', 'tail')} +{figure(behind)}",
             f"{figure(len(ring.shown))}",
