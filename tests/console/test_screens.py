@@ -289,6 +289,34 @@ def test_a_queue_is_looked_through_page_by_page(daemon: Daemon) -> None:
     sit_down(daemon, visit, size=(120, 40))
 
 
+def test_marked_messages_of_a_queue_are_held_back_moved_and_brought_back(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        for number in range(3):
+            desk.client.publish("alarms", f"body-{number}")
+        await desk.has("queues")
+        await desk.keys("enter")
+        await desk.has("messages", 3)
+        await desk.keys("space", "space", "h")
+        await desk.sees("2 messages are not delivered")
+        await desk.keys("y")
+        await desk.sees("hold alarms -> ok 2", "held 2")
+        await desk.keys("U")
+        await desk.sees("held 0")
+        await desk.has("messages", 3)
+        await desk.keys("space", "t")
+        await desk.sees("MOVE to another queue")
+        await desk.types("office")
+        await desk.keys("enter")
+        await desk.sees("1 message is moved -> office")
+        await desk.keys("y")
+        await desk.sees("move alarms -> ok 1")
+        assert desk.client.status("office")["metrics"]["ready"] == 1
+        await desk.keys("U")
+        await desk.waits(lambda: desk.client.status("alarms")["metrics"]["ready"] == 3, "it is back")
+
+    sit_down(daemon, visit, size=(120, 40))
+
+
 def test_a_policy_is_changed_and_taken_back_to_what_it_was(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.set_policy("alarms", {"ttlSec": 60})

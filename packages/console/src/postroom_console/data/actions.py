@@ -167,14 +167,27 @@ def settle(verb: str, queue: str, leases: Sequence[Mapping[str, Any]], reason: s
     return Plan(verb, queue, effect, steps)
 
 
-def hold(queue: str, key: str, is_held: bool) -> Plan:
-    """Keep one message back, or let it go."""
-    verb = mark("unhold") if is_held else mark("hold")
-    effect = tr("The message may be delivered.") if is_held else tr("The message is not delivered until it is let go.")
-    undo = Plan(
-        "hold" if is_held else "unhold", queue, "", (Step("hold" if is_held else "unhold", {"messageKey": key}),)
+def hold(queue: str, keys: Sequence[str], is_held: bool) -> Plan:
+    """Keep messages back, or let them go."""
+    verb, back = (mark("unhold"), mark("hold")) if is_held else (mark("hold"), mark("unhold"))
+    effect = (
+        trn("{n} message may be delivered.", "{n} messages may be delivered.", len(keys))
+        if is_held
+        else trn(
+            "{n} message is not delivered until it is let go.",
+            "{n} messages are not delivered until they are let go.",
+            len(keys),
+        )
     )
-    return Plan(verb, queue, effect, (Step(verb, {"messageKey": key}),), undo=undo)
+    undo = Plan(back, queue, "", tuple(Step(back, {"messageKey": key}) for key in keys))
+    return Plan(verb, queue, effect, tuple(Step(verb, {"messageKey": key}) for key in keys), undo=undo)
+
+
+def move_keys(queue: str, keys: Sequence[str], to: str) -> Plan:
+    """Bring messages to another queue, each by its key."""
+    effect = f"{trn('{n} message is moved', '{n} messages are moved', len(keys))} -> {clean(to)}."
+    undo = Plan("move", to, "", tuple(Step("move", {"messageKey": key, "to": queue}) for key in keys))
+    return Plan("move", queue, effect, tuple(Step("move", {"messageKey": key, "to": to}) for key in keys), undo=undo)
 
 
 def set_policy(queue: str, changes: Mapping[str, Any], before: Mapping[str, Any]) -> Plan:

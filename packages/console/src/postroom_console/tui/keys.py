@@ -73,9 +73,11 @@ QUEUE: Final = (
     Key("queue.state", "s", "s", "state", "messages in another state", short="state"),
     Key("queue.more", "m", "m", "more", "the next page of messages", short="more"),
     Key("queue.less", "b", "b", "less", "the page before"),
-    Key("queue.hold", "h", "h", "hold", "hold back the message, or let it go", True, "hold"),
+    Key("queue.hold", "h", "h", "hold", "hold back the marked ones, or let them go", True, "hold"),
+    Key("queue.move", "t", "t", "move_messages", "move the marked ones to another queue", True, "move"),
     Key("queue.policy", "w", "w", "policy", "change the policy", True, "policy"),
-    Key("queue.export", "e", "e", "export", "save the messages that are shown to a file", short="save"),
+    Key("queue.export", "e", "e", "export", "save the messages of this state that fit to a file", short="save"),
+    Key("queue.purge", "X", "X", "purge", "remove all messages in this state", True, "purge"),
 )
 TAIL: Final = (
     Key("follow", "f", "f", "follow", "follow or hold", short="follow"),

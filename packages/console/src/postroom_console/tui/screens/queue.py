@@ -150,10 +150,30 @@ class QueueView(View):
         self.wants()
         self.tell()
 
+    def _keys(self) -> list[str]:
+        return [str(row.key) for row in self.query_one("#messages", RowList).chosen]
+
     def action_hold(self) -> None:
-        row = self.query_one("#messages", RowList).current
-        if row:
-            self.console.propose(actions.hold(self._queue, str(row.key), self._state == "held"))
+        if keys := self._keys():
+            self.console.propose(actions.hold(self._queue, keys, self._state == "held"))
+
+    def action_move_messages(self) -> None:
+        keys = self._keys()
+
+        def answered(told: dict[str, str] | None) -> None:
+            if told and told["to"]:
+                self.console.propose(actions.move_keys(self._queue, keys, told["to"]))
+
+        if keys:
+            title = f"{tr('MOVE to another queue')}: {len(keys)} {tr('of')} {clean(self._queue)}"
+            self.app.push_screen(Ask(title, [Field("to", tr("to the queue:"))]), answered)
+
+    def action_purge(self) -> None:
+        if self._state == "inflight":
+            self.console.say(tr("what is in flight is its holder's until the lease ends"))
+        else:
+            path = save_path(self.console, self._queue, self._state)
+            self.console.propose(actions.purge(self._queue, self._state, path))
 
     def action_policy(self) -> None:
         row = self.query_one("#policy", RowList).current
