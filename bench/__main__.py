@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from . import floor, machine, mailbox, questions, stages
+from . import console, floor, machine, mailbox, questions, stages
 from .figures import Report
 from .stores import contest
 
@@ -31,7 +31,9 @@ def main() -> int:
     contest_size = {"tiny": contest.TINY, "quick": contest.QUICK, "full": contest.FULL}.get(
         options.size, contest.NORMAL
     )
-    _end_in_time(contest_size.limit_s if options.what == "stores" else size.limit_s)
+    console_size = {"quick": console.QUICK, "full": console.FULL}.get(options.size, console.NORMAL)
+    limits = {"stores": contest_size.limit_s, "console": console_size.limit_s}
+    _end_in_time(limits.get(options.what, size.limit_s))
     options.dir.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="bench-", dir=options.dir))
     started = time.monotonic()
@@ -47,6 +49,8 @@ def main() -> int:
                 _report_stages(report, place)
             elif options.what == "questions":
                 _report_questions(report, place)
+            elif options.what == "console":
+                console.measure(report, console_size, place)
             elif options.what == "stores":
                 contest.measure(report, contest_size, place, with_peers=options.size != "tiny")
             else:
@@ -82,7 +86,7 @@ def _report_questions(report: Report, place: Path) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures the product; see docs/performance.md.")
-    parser.add_argument("what", choices=["mailbox", "stages", "stores", "questions"], help="what to measure")
+    parser.add_argument("what", choices=["console", "mailbox", "stages", "stores", "questions"], help="what to measure")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument(
         "--tiny", dest="size", action="store_const", const="tiny", help="stores: whether it works; no peers"
