@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from postroom_client import Client
 from postroom_console.data.action_log import ActionLog
+from postroom_console.data.config import Config
 from postroom_console.data.live import Live
 from postroom_console.data.text import width
 from postroom_console.tui.app import Console
@@ -86,6 +87,7 @@ def sit_down(
     read_only: bool = False,
     save_root: Path | None = None,
     log: ActionLog | None = None,
+    config: Config | None = None,
 ) -> None:
     """Run ``visit`` at the console of a daemon."""
 
@@ -93,7 +95,7 @@ def sit_down(
         client = Client(str(daemon.ipc), client_id="legacy-app")
         make = lambda: Client(str(daemon.ipc), client_id="console-1-1")  # noqa: E731
         source = Live(make, daemon.root / "journal", daemon.root / "traffic")
-        console = Console(source, "device", log or ActionLog(None), read_only=read_only, live=False)
+        console = Console(source, "device", log or ActionLog(None), read_only=read_only, live=False, config=config)
         if save_root:
             console.save_root = save_root
         try:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from postroom_console.data.action_log import ActionLog
+from postroom_console.data.config import Config
 from postroom_console.tui.widgets.row_list import RowList
 from tests.console.desk import Desk, sit_down
 from tests.wire.daemon import Daemon
@@ -460,3 +461,17 @@ def test_each_action_and_its_end_stand_in_a_file_of_the_user_alone(daemon: Daemo
     sit_down(daemon, visit, log=ActionLog(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [json.loads(line)["result"] for line in path.read_text().splitlines()] == ["begun", "ok"]
+
+
+def test_other_keys_work_and_are_shown_wherever_keys_are_named(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "x")
+        await desk.has("queues")
+        await desk.sees("! pause", "% filter")
+        await desk.keys("p")
+        await desk.keys("question_mark")
+        await desk.sees("!       pause or resume consuming")
+        await desk.keys("escape", "exclamation_mark")
+        await desk.sees("PAUSE alarms")
+
+    sit_down(daemon, visit, config=Config(keys={"pause": ("!",), "filter": ("%",)}))

@@ -25,6 +25,7 @@ _KNOWN: Final = str.maketrans(
         **dict.fromkeys("▲△↑", "^"),
         **dict.fromkeys("▼▽↓", "v"),
         "✓": "x",
+        "🔎": " >",  # two columns wide
     }
 )
 
