@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon import attempt, in_flight
+from postroom_daemon import decider, in_flight
 from postroom_daemon.chores import lapses
 from postroom_daemon.in_flight import InFlight
 from postroom_daemon.journal import JournalRefused
@@ -291,7 +291,7 @@ def test_where_very_many_are_over_a_request_ends_without_a_message(
     many: bool, any_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lapses, "LAPSES_LIMIT", 1)
-    monkeypatch.setattr(attempt, "LOST_LIMIT", 2)
+    monkeypatch.setattr(decider, "LOST_LIMIT", 2)
     publish(any_bench, *"abcdefg", ttlMs=1000)
     any_bench.hands.pass_ms(1000)
     options = {"max": 5} if many else {}

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 
 import pytest
 
@@ -146,16 +147,22 @@ def test_no_more_come_back_in_a_time_than_the_rate_allows(daemon: Daemon) -> Non
     assert brought[-1] - brought[0] >= 690, "35 of 40 at 50 a second"
 
 
+def assert_goes_on_to(count: int, pages: Iterable[int]) -> None:
+    """Pages tell how far they have come. On a busy machine there are more of them."""
+    told = list(pages)
+    assert told == sorted(told) and told[-1] == count and len(told) > 1
+
+
 def test_the_client_removes_all_and_counts_all_without_removing(daemon: Daemon) -> None:
     bury(daemon, "q", 1500)
     with Client(str(daemon.ipc)) as client:
-        assert list(client.drop_all("q.dlq", dry_run=True)) == [1000, 1500]
-        assert list(client.reprocess_all("q", dry_run=True, rate=1)) == [1000, 1500]
+        assert_goes_on_to(1500, client.drop_all("q.dlq", dry_run=True))
+        assert_goes_on_to(1500, client.reprocess_all("q", dry_run=True, rate=1))
         for rate in (0, -1, float("nan"), float("inf"), True, "5"):
             with pytest.raises(InvalidArgument, match="rate"):
                 client.reprocess_all("q", rate=rate)  # type: ignore[arg-type]
         assert daemon.counts("q") == {"dlq": 1500}
-        assert list(client.drop_all("q", filter={"reasonText": "bad"})) == [1000, 1500]
+        assert_goes_on_to(1500, client.drop_all("q", filter={"reasonText": "bad"}))
     assert daemon.counts("q") == {}
 
 

@@ -12,26 +12,22 @@ from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
 from postroom_common.protocol import OPERATOR_COMMANDS, Command, ErrorCode, State, resolve_command
 
-from .access import Principal, is_operator
+from .access import is_operator
 from .calls import Answer, Call
-from .chores.lapses import lapsed
 from .clock import Now
-from .context import Context, Decision, Draft, Work, no_message
-from .engine import decide, decide_lost
+from .context import Decision, Draft, Work, no_message
+from .decider import Decider
 from .group import Group
 from .housekeeping import CHORES, DUTIES, Duty
 from .parts import Parts
-from .records import FACT_DRAINING, QueueRecord
+from .records import QueueRecord
 from .replies import reply_to
-from .stores.base import BodyLost, BodyUnread, StoreError
-from .verbs.consume import TimeOver
+from .stores.base import StoreError
 
 log = logging.getLogger(__name__)
 
 #: Delayed messages that one group makes ready; the rest follows in the next.
 PROMOTE_LIMIT: Final = 500
-#: Messages without a body, or whose time is over, that one request passes over.
-LOST_LIMIT: Final = 100
 #: What brings a dead letter for those who wait by the name of dead letters.
 #: A policy may give those that there are another name.
 _TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED, EventType.POLICY_SET})
@@ -55,8 +51,8 @@ class Attempt:
         lead = parts.clock.mark(now, parts.root_id) if parts.journal.wants_roll() else None
         self._published: list[str] = []  # the queue of each message
         self._rounds: dict[str, Any] | None = None  # how far the chores had come
-        self._draining: bool | None = None  # unknown: it is asked for once, for all requests of the group
         self.group = Group(parts.store, now, parts.epoch, parts.journal.last_id, lead)
+        self._decider = Decider(parts, now, self.group)
         if parts.store.in_flight:
             parts.store.in_flight.begin()
 
@@ -83,7 +79,7 @@ class Attempt:
     def _steps(self, duty: Duty) -> Iterator[list[Draft]]:
         """What a duty or chore gives. One that fails, while it looks for its next step, is said once to have done so:
         it must not keep the others from theirs. Raises ``StoreError``."""
-        steps = duty(self._context(Principal("", self._parts.daemon_uid)))
+        steps = duty(self._decider.context())
         while True:
             try:
                 drafts = next(steps, None)
@@ -106,9 +102,7 @@ class Attempt:
 
     def bury(self, keys: Iterable[str]) -> None:
         """Let messages die whose bodies are lost."""
-        context = self._context(Principal("", self._parts.daemon_uid))
-        for key in keys:
-            self.group.record([decide_lost(context, key)])
+        self._decider.bury(keys)
 
     def take(self, call: Call) -> None:
         """Decide one call: it is answered, or parked."""
@@ -123,7 +117,7 @@ class Attempt:
             self.answers.append((call, answer))
 
     def _decide(self, call: Call) -> Answer | None:
-        request, who = call.request, call.who
+        request = call.request
         if request.problem:
             raise request.problem
         if 0 < request.deadline_ms < self.now.wall:
@@ -131,9 +125,9 @@ class Attempt:
         call.command = resolve_command(request.command)
         if call.command is None:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {request.command[:80]!r}")
-        if call.command in OPERATOR_COMMANDS and not is_operator(who.uid, self._parts.daemon_uid):
+        if call.command in OPERATOR_COMMANDS and not is_operator(call.who.uid, self._parts.daemon_uid):
             raise CommandError(ErrorCode.FORBIDDEN, f"{call.command} is for the user that the daemon runs as, and root")
-        decision = self._decide_soundly(call.command, request.payload, who)
+        decision = self._decider.decide(call.command, request.payload, call.who)
         if call.command is Command.CONSUME_NEXT:
             self._note_consumer(call)
         if decision.work is not None:
@@ -152,28 +146,6 @@ class Attempt:
             return answer
         return self._record(call, decision)
 
-    def _decide_soundly(self, command: Command, payload: dict[str, Any], who: Principal) -> Decision:
-        """Decide. A message that cannot be delivered, since its body is lost, dies of it, and the next one is looked
-        at; so does one whose body the disk has often not given. Raises ``CommandError``."""
-        context = self._context(who)
-        unread, lapses = self._parts.unread, 0
-        for _ in range(LOST_LIMIT):
-            try:
-                return decide(command, payload, context)
-            except (BodyLost, BodyUnread) as error:
-                log.error("%s", error)
-                if isinstance(error, BodyUnread) and not unread.note(error.key, self.now.engine):
-                    raise CommandError(ErrorCode.STORAGE_FAILED, f"nothing was changed: {error}") from error
-                self.group.record([decide_lost(context, error.key)])
-            except TimeOver as error:
-                entry = self._parts.store.get(error.key)
-                assert entry is not None
-                self.group.record(lapsed(self._context(Principal("", self._parts.daemon_uid)), entry))
-                lapses += 1
-        if lapses:  # there are many more, which the next groups see to
-            return Decision(data=no_message(payload))
-        raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
-
     def _record(self, call: Call, decision: Decision) -> Answer:
         by = {
             "uid": call.who.uid,
@@ -184,7 +156,7 @@ class Attempt:
         events = self.group.record(decision.drafts, by, call.key, decision.reply, decision.more)
         self._parts.addresses.note(events)
         if call.command in (Command.DRAIN, Command.IMPORT_STATE):
-            self._draining = None
+            self._decider.draining_changed()
         if call.command is not Command.IMPORT_STATE:  # what was published elsewhere is not published anew
             self._count_published(decision.drafts)
         if call.command is Command.CONSUME_NEXT:
@@ -252,7 +224,7 @@ class Attempt:
             decision = Decision()
             if answer is None:
                 try:
-                    decision = self._decide_soundly(Command.CONSUME_NEXT, call.request.payload, call.who)
+                    decision = self._decider.decide(Command.CONSUME_NEXT, call.request.payload, call.who)
                 except CommandError as error:  # who waits is told, not whoever has made the queue be looked at
                     answer = Answer(error=error)
             if not answer and not decision.drafts:
@@ -306,24 +278,6 @@ class Attempt:
         parts, consumer = self._parts, call.request.payload.get("consumerId")
         if parts.store.in_flight and parts.store.queue(call.queue):
             parts.store.in_flight.asks(call.queue, consumer or call.who.client_id, self.now.engine)
-
-    def _context(self, who: Principal) -> Context:
-        parts = self._parts
-        if self._draining is None:
-            self._draining = bool(parts.store.fact(FACT_DRAINING))
-        return Context(
-            parts.store,
-            self.now,
-            who,
-            parts.policies,
-            parts.vitals,
-            parts.ids,
-            parts.rounds,
-            draining=self._draining,
-            rates=parts.rates,
-            waiters=parts.waiters,
-            addresses=parts.addresses,
-        )
 
 
 def _queues_of(drafts: list[Draft]) -> list[str]:

@@ -32,6 +32,10 @@ READ_BYTES: Final = 8 * 1024 * 1024
 #: message: others wait meanwhile.
 LOOK_NS: Final = 15_000_000
 WAIT_NS: Final = 50_000_000
+#: Messages with short bodies that are looked at however long that takes: pages of a few are not cut when the machine
+#: is busy with other things.
+_FEW: Final = 16
+_SHORT_BYTES: Final = 65_536
 _DEAD_PAGE: Final = 100
 _SEAL_BYTES: Final = 6
 #: Three numbers of 64 bits, and what is between them.
@@ -56,6 +60,7 @@ class Look:
         self._moment = context.now.engine if moment is None else moment
         self._looks, self._bytes = LOOKS, READ_BYTES
         self._works_until, self._ends_ns = time.thread_time_ns() + LOOK_NS, time.monotonic_ns() + WAIT_NS
+        self._values = wanted.values
         self._has_looked = False  # each request comes further by one message at least
 
     @property
@@ -63,7 +68,8 @@ class Look:
         """Whether the request must end."""
         if self._looks <= 0 or self._bytes <= 0 or self._wanted.values <= 0:
             return True
-        if not self._has_looked:
+        is_short = READ_BYTES - self._bytes <= _SHORT_BYTES and self._wanted.values == self._values
+        if not self._has_looked or (is_short and LOOKS - self._looks <= _FEW):
             return False
         return time.thread_time_ns() > self._works_until or time.monotonic_ns() > self._ends_ns
 

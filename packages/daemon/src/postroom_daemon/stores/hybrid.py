@@ -205,7 +205,7 @@ class HybridStore(SqliteStore):
         return self._payloads.root / self._path_of(entry.seq, entry.queue, key) if entry else None
 
     def envelope(self, key: str) -> bytes:
-        known = self._read.get(key)
+        known = self._known.body(key)
         if known is not None:
             return known
         row = self._row_of(self._sql.get_value, key)
@@ -228,7 +228,7 @@ class HybridStore(SqliteStore):
             raise BodyLost(key, f"{self._payloads.root / path} is missing, damaged or another message's")
         if self._payloads.wants_ahead:
             self._read_ahead(entry)
-        self._keep_read(key, body)
+        self._known.note_body(key, body)
         return body
 
     def _read_ahead(self, entry: Entry) -> None:

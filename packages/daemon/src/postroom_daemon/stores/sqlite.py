@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import logging
 import sqlite3
-from collections import deque
-from collections.abc import Iterator, Sequence
 from heapq import nsmallest
-from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import orjson
 
@@ -24,35 +21,18 @@ from postroom_common.protocol import State
 from ..records import BodyReference, Entry
 from . import sqlite_order, sqlite_salvage
 from .base import LEASED, BodyLost, Cursor, StoreDamaged, StoreError
+from .sqlite_ahead import Ahead
 from .sqlite_errors import translated
 from .sqlite_groups import SqliteGroups
+from .sqlite_known import Known
 from .sqlite_room import Room
-from .sqlite_rows import Row, as_of, changes_of, entry_of, row_holds, row_of, value_crc, value_holds
+from .sqlite_rows import as_of, changes_of, row_of, value_crc, value_holds
 from .sqlite_salvage import SALVAGE_FACT, Refold
 
 log = logging.getLogger(__name__)
 
 #: The fact that bodies lie in files: whoever does not know of them must not use the database.
 PAYLOADS_FACT: Final = "payloads"
-#: Priorities and targets that ``oldest_ready`` and ``oldest`` look at before they settle for the oldest among them.
-_CLASSES_LIMIT = 256
-#: Rows that are read ahead at most, and bytes of bodies that are kept for the rest of a transaction.
-_AHEAD_LIMIT: Final = 64
-_READ_BYTES: Final = 1024 * 1024
-#: Leased messages of transactions before that are kept in memory.
-_LEASED_LIMIT: Final = 2000
-
-
-class Ahead:
-    """The ready rows of a target that come next; ``ended``: there are no more behind them. ``count`` is how many are
-    asked for the next time."""
-
-    __slots__ = ("count", "ended", "rows")
-
-    def __init__(self) -> None:
-        self.rows: deque[Row] = deque()
-        self.ended = False
-        self.count = 1
 
 
 class SqliteStore(SqliteGroups):
@@ -65,20 +45,18 @@ class SqliteStore(SqliteGroups):
     ) -> None:
         super().__init__(path, kv, msg, synchronous, busy_ms)
         self._room = Room()
-        self._group: dict[str, Entry] = {}  # entries that this transaction has seen: no second SELECT for them
-        self._leased: dict[str, Entry] = {}  # some that were leased before, as they are kept
+        self._known = Known(path)
+        self._ahead = Ahead(self._sql, self._known)
         self._due_hint: int | None = None  # no delayed message or lease is due before this
         self._refold: Refold | None = None  # while the journal is folded onto salvaged rows
         self._event = 0  # that is being folded: what the rows it changes will show
-        self._read: dict[str, bytes] = {}  # bodies that were read in this transaction
-        self._read_bytes = 0
-        self._ahead: dict[tuple[str, str], Ahead] = {}  # by queue and target
 
     # --- life -------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        self._forget_group()
-        self._leased.clear()
+        self._room.keep()
+        self._known.clear()
+        self._ahead.clear()
         super().open()
 
     def _set_up(self) -> None:
@@ -90,13 +68,16 @@ class SqliteStore(SqliteGroups):
         self._refold = Refold(salvaged["upTo"], self._tables, self._rows) if salvaged else None
 
     def commit(self) -> None:
-        self._keep_leased()
-        self._forget_group()
+        self._room.keep()
+        self._known.keep()
+        self._ahead.clear()
         super().commit()
 
     def rollback(self) -> None:
         super().rollback()
-        self._forget_group()
+        self._room.keep()
+        self._known.take_back()
+        self._ahead.clear()
         self._due_hint = 0  # unknown: whoever asks next looks
 
     def room_needed(self, events: int) -> int:
@@ -105,13 +86,6 @@ class SqliteStore(SqliteGroups):
     def flush(self) -> None:
         super().flush()
         self._room.clear()
-
-    def _forget_group(self) -> None:
-        self._room.keep()
-        self._group.clear()
-        self._ahead.clear()
-        self._read.clear()
-        self._read_bytes = 0
 
     # --- a damaged database -----------------------------------------------------------------------------------
 
@@ -154,51 +128,14 @@ class SqliteStore(SqliteGroups):
     # --- messages ---------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
-        known = self._known(key)
+        known = self._known.entry(key)
         if known is not None:
             return known
         row = self._row_of(self._sql.get, key)
-        return self._remember(row) if row else None
-
-    def _one(self, sql: str, parameters: Sequence[Any]) -> Entry | None:
-        row = self._row(sql, parameters)
-        return self._remember(row) if row else None
-
-    def _remember(self, row: Row) -> Entry:
-        known = self._known(row[0])
-        if known is None:
-            known = self._group[row[0]] = self._entry(row)
-        return known
-
-    def _known(self, key: str) -> Entry | None:
-        """The entry of a message that needs no look into the database. It may be changed in this transaction, so it is
-        none that is right whatever becomes of that."""
-        known = self._group.get(key)
-        if known is None:
-            known = self._leased.pop(key, None)
-            if known is not None:
-                self._group[key] = known
-        return known
-
-    def _keep_leased(self) -> None:
-        """A message that is leased is likely to be settled soon."""
-        leased = self._leased
-        for key, entry in self._group.items():
-            if entry.state is State.INFLIGHT:
-                leased[key] = entry
-        for key in list(islice(leased, max(0, len(leased) - _LEASED_LIMIT))):
-            del leased[key]
-
-    def _entry(self, row: Row) -> Entry:
-        try:
-            if row_holds(row):
-                return entry_of(row)
-        except (TypeError, ValueError):
-            pass
-        raise StoreDamaged(f"{self._path}: the row of {str(row[0])[:300]} has changed on the disk")
+        return self._known.entry_of(row) if row else None
 
     def envelope(self, key: str) -> bytes:
-        known = self._read.get(key)
+        known = self._known.body(key)
         if known is not None:
             return known
         row = self._row_of(self._sql.get_value, key)
@@ -209,16 +146,8 @@ class SqliteStore(SqliteGroups):
         if not value_holds(key, *row):
             raise BodyLost(key, f"it has changed in {self._path}")
         body = str(row[0]).encode()
-        self._keep_read(key, body)
+        self._known.note_body(key, body)
         return body
-
-    def _keep_read(self, key: str, body: bytes) -> None:
-        """Keep a body that was read to be checked, until it is delivered."""
-        self._read_bytes += len(body)
-        if self._read_bytes > _READ_BYTES:
-            self._read.clear()
-            self._read_bytes = len(body)
-        self._read[key] = body
 
     def check_body(self, key: str) -> None:
         self.envelope(key)
@@ -268,7 +197,7 @@ class SqliteStore(SqliteGroups):
     def _settle_in(self, entry: Entry) -> None:
         """What follows from a row that was written."""
         self._room.touch(entry.seq)
-        self._group[entry.key] = entry
+        self._known.note(entry)
         self._hint(entry)
         self._line_up(entry.queue, entry.order_key)
 
@@ -286,38 +215,18 @@ class SqliteStore(SqliteGroups):
         self._room.free(entry.seq, entry.size)
         self._count(entry.queue, before, None, entry.size)
         self._line_up(entry.queue, entry.order_key)
-        self._group.pop(entry.key, None)
-        self._read.pop(entry.key, None)
+        self._known.forget(entry.key)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         record = self.queue(queue)
         if record is None or not record.counts[State.READY]:
             return None
-        anyone = self._pick(queue, "")
-        mine = self._pick(queue, consumer) if consumer else None
+        anyone = self._ahead.first(self._rows, queue, "")
+        mine = self._ahead.first(self._rows, queue, consumer) if consumer else None
         found = [self._checked(entry, State.READY) for entry in (anyone, mine) if entry]
         if not found and not self.scan(queue, State.READY, (), 1)[0]:  # nor for anybody else, nor in turn
             raise StoreDamaged(f"{self._path}: queue {queue!r} counts ready messages, its index has none")
         return min(found, key=lambda e: (-e.priority, e.seq), default=None)
-
-    def _pick(self, queue: str, target: str) -> Entry | None:
-        """The first ready message of a target. Whoever asks again in a group is likely to ask on: rows behind the first
-        are then read ahead, which are right until anything but a lease changes."""
-        ahead = self._ahead.get((queue, target))
-        if ahead is None:
-            ahead = self._ahead[queue, target] = Ahead()
-        while True:
-            while ahead.rows:
-                row = ahead.rows[0]
-                entry = self._remember(row)
-                if entry.state is not State.INFLIGHT or row[2] != State.READY:
-                    return entry
-                ahead.rows.popleft()  # it was leased since it was read
-            if ahead.ended:
-                return None
-            ahead.rows.extend(self._rows(self._sql.pick, (queue, 0, target, ahead.count)))
-            ahead.ended = len(ahead.rows) < ahead.count
-            ahead.count = min(ahead.count * 4, _AHEAD_LIMIT)
 
     def _checked(self, entry: Entry, state: State) -> Entry:
         """An entry that an index has told to be in a state. Raises ``StoreDamaged`` if it is not: the index would give
@@ -331,7 +240,7 @@ class SqliteStore(SqliteGroups):
             return []
         rows = self._rows(self._sql.due, (now, limit))
         for row in rows:
-            entry = self._remember(row)
+            entry = self._known.entry_of(row)
             entry.state = State.READY
             self._ahead.clear()
             changes = changes_of(row_of(entry, as_of(row)))  # no event: as of the same
@@ -350,7 +259,7 @@ class SqliteStore(SqliteGroups):
         """What an index has as over by ``now``."""
         if self._due_hint is None or now < self._due_hint:
             return []
-        found = [self._remember(row) for row in self._rows(sql, (now, limit))]
+        found = [self._known.entry_of(row) for row in self._rows(sql, (now, limit))]
         return [entry if entry.state is states[1] else self._checked(entry, states[0]) for entry in found]
 
     def next_due(self) -> int | None:
@@ -375,18 +284,18 @@ class SqliteStore(SqliteGroups):
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         rows, cursor = sqlite_order.page(self._rows, self._sql, queue, state, after, limit)
-        return [self._remember(row) for row in rows], cursor
+        return [self._known.entry_of(row) for row in rows], cursor
 
     def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         rows, cursor = sqlite_order.leases(self._rows, self._sql, queue, LEASED, after, limit)
-        return [self._remember(row) for row in rows], cursor
+        return [self._known.entry_of(row) for row in rows], cursor
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
         rows = self._rows(self._sql.dead, (queue, *after, limit))
-        return [self._remember(row) for row in rows]
+        return [self._known.entry_of(row) for row in rows]
 
     def entries(self, after: str, limit: int) -> list[Entry]:
-        return [self._remember(row) for row in self._rows(self._sql.page, (after, limit))]
+        return [self._known.entry_of(row) for row in self._rows(self._sql.page, (after, limit))]
 
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
         if consumer is None:
@@ -400,18 +309,10 @@ class SqliteStore(SqliteGroups):
         for blocked in (0, 1):
             for head in self._heads(queue, blocked, "", everybody=True):
                 rows = self._rows(self._sql.ready_behind[0], (queue, blocked, head.target, head.priority, -1, limit))
-                found = nsmallest(limit, found + [self._remember(row) for row in rows], key=lambda e: e.seq)
+                found = nsmallest(limit, found + [self._known.entry_of(row) for row in rows], key=lambda e: e.seq)
         return found
 
-    def _heads(self, queue: str, blocked: int, target: str, everybody: bool) -> Iterator[Entry]:
-        """The oldest of each priority of a target, or of all targets from that one on. The pick index is grouped by
-        target and priority: one or two probes visit a group."""
-        below = 2**63 - 1
-        for _ in range(_CLASSES_LIMIT):
-            head = self._one(self._sql.next_priority, (queue, blocked, target, below))
-            if head is None and everybody:
-                head = self._one(self._sql.next_target, (queue, blocked, target))
-            if head is None:
-                return
-            yield head
-            target, below = head.target, head.priority
+    def _heads(self, queue: str, blocked: int, target: str, everybody: bool) -> list[Entry]:
+        """The oldest of each priority of a target, or of all targets from that one on."""
+        rows = sqlite_order.heads(self._row, self._sql, queue, blocked, target, everybody)
+        return [self._known.entry_of(row) for row in rows]

@@ -3,7 +3,7 @@ order in which they come."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from postroom_common.protocol import State
@@ -16,6 +16,8 @@ Rows = Callable[[str, Sequence[Any]], list[Any]]
 
 #: Rows of all queues that a page of one queue looks at, for each message that it may have.
 _LOOKS: Final = 4
+#: Priorities and targets that ``heads`` looks at before it ends.
+_CLASSES_LIMIT: Final = 256
 
 
 def turns(rows: Rows, sql: Statements, queue: str, order_key: str) -> list[tuple[int, str]]:
@@ -51,6 +53,27 @@ def leases(
 ) -> tuple[list[Row], Cursor]:
     """A page of what is leased and in one of ``states``; see ``Store.leases``."""
     return _timed(rows, sql.leased, 12, queue, states, after, limit)
+
+
+def heads(
+    row: Callable[[str, Sequence[Any]], Row | None],
+    sql: Statements,
+    queue: str,
+    blocked: int,
+    target: str,
+    everybody: bool,
+) -> Iterator[Row]:
+    """The oldest ready row of each priority of a target, or of all targets from that one on. The pick index is grouped
+    by target and priority: one or two probes visit a group. The last groups of very many are left out."""
+    below = 2**63 - 1
+    for _ in range(_CLASSES_LIMIT):
+        head = row(sql.next_priority, (queue, blocked, target, below))
+        if head is None and everybody:
+            head = row(sql.next_target, (queue, blocked, target))
+        if head is None:
+            return
+        yield head
+        target, below = head[7], head[3]
 
 
 def _timed(
