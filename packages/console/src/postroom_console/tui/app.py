@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import BindingType
 from textual.command import CommandPalette
 from textual.driver import Driver
@@ -16,15 +16,15 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from ..data.action_log import ActionLog
-from ..data.actions import Plan
 from ..data.config import Config
 from ..data.live import now_ms
 from ..data.model import Model
 from ..data.notable import Notable
 from ..data.ring import Ring
-from ..data.text import clean, figure
-from ..data.updates import Answer, Failure, Lines, Outcome, Restart, Result, Save, Source, Update
+from ..data.text import clean
+from ..data.updates import Answer, Failure, Lines, Outcome, Restart, Source, Update
 from ..i18n import tr
+from .acting import Acting
 from .ascii import AsciiOnly
 from .driver import PlainDriver
 from .headline import Part, device_of, facts, state_of_daemon
@@ -32,7 +32,6 @@ from .keymap import keymap, written
 from .keys import EVERYWHERE, VIEWS, Key
 from .picture import without_web_fonts
 from .run import is_plain_terminal
-from .screens.confirm import Confirm
 from .screens.dead import DeadLetters
 from .screens.health import Health
 from .screens.help import Help
@@ -48,7 +47,7 @@ QUEUES_EVERY_MS: Final = 2000
 HEALTH_EVERY_MS: Final = 4000
 
 
-class Console(App[None]):
+class Console(Acting):
     """``live`` without timers is for tests, which call ``drain`` themselves; ``clock`` gives monotonic
     milliseconds, ``wall_ms`` those of Unix time.
 
@@ -90,20 +89,16 @@ class Console(App[None]):
         driver_class: type[Driver] | None = None,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        super().__init__(driver_class=driver_class)
-        self.source = source
+        self.config = config or Config()
+        super().__init__(source, log, read_only or self.config.read_only, driver_class)
         self.model = Model()
         self.ring = Ring()
         self.notable = Notable()
         self.event_rate: float | None = None
-        self.log_of_actions = log
-        self.config = config or Config()
-        self.read_only = read_only or self.config.read_only or not source.is_live
         self._keys = keymap(self.config.keys, f"{self.config.path}: " if self.config.path else "")
         if self.config.ascii:
             self._filters.append(AsciiOnly())
         self.clock = clock
-        self.last_words = ""
         self.skipped_bytes = 0
         self.bad_lines = 0
         self.missing_events = 0
@@ -113,9 +108,6 @@ class Console(App[None]):
         self._live = live
         self._told_s = 0.0
         self._wall_ms = wall_ms
-        self._counting: dict[int, tuple[Plan, int | None]] = {}
-        self._plans: dict[int, Plan] = {}
-        self._undo: Plan | None = None
         self._counted_at: tuple[int, int] | None = None  # event and engine time of an answer before
 
     def on_mount(self) -> None:
@@ -163,7 +155,7 @@ class Console(App[None]):
                 self.missing_events += update.missing_events
                 self.tail_problem = update.problem
             case Outcome():
-                self._end(update)
+                self.end(update)
             case Restart():
                 self.model = Model()
                 self.ring.clear()
@@ -218,80 +210,6 @@ class Console(App[None]):
     def export_screenshot(self, *, title: str | None = None, simplify: bool = False) -> str:
         """A picture of the screen, which asks no one for a font."""
         return without_web_fonts(super().export_screenshot(title=title, simplify=simplify))
-
-    def say(self, words: str) -> None:
-        """Show words in the line at the bottom."""
-        self.last_words = words
-        self._tell()
-
-    # --- actions ----------------------------------------------------------------------------------------------
-
-    def propose(self, plan: Plan) -> None:
-        """Say what a plan will do, and do it if that is confirmed."""
-        is_saving = self.source.is_live and all(isinstance(step, Save) for step in plan.steps)
-        if self.read_only and not is_saving:
-            self.say(tr("read-only: nothing is changed from here"))
-        elif plan.counts:
-            self._counting[self.source.act(plan.counts)] = (plan, None)
-            self.say(tr("counting what fits..."))
-        else:
-            self._confirm(plan, None)
-
-    def _confirm(self, plan: Plan, count: int | None, note: str = "") -> None:
-        def answered(agreed: bool | None) -> None:
-            if not agreed:
-                self.say(tr("nothing was changed"))
-            elif plan.counts:  # what fits may have changed while the dialog was open
-                self._counting[self.source.act(plan.counts)] = (plan, count)
-            else:
-                self._carry_out(plan, count)
-
-        self.push_screen(Confirm(plan, count, note), answered)
-
-    def _carry_out(self, plan: Plan, count: int | None) -> None:
-        ticket = self.source.act(plan.steps, plan.rate)
-        self._plans[ticket] = plan
-        self.log_of_actions.begin(ticket, plan.verb, plan.queue, plan.effect)
-        self.say(f"{tr(plan.verb)} {clean(plan.queue)}...")
-
-    def _end(self, outcome: Outcome) -> None:
-        counted = self._counting.get(outcome.ticket)
-        if counted:
-            if outcome.has_ended:
-                del self._counting[outcome.ticket]
-                self._counted(*counted, outcome)
-            return
-        plan = self._plans.get(outcome.ticket)
-        if outcome.has_ended:
-            self._plans.pop(outcome.ticket, None)
-        entry = self.log_of_actions.end(outcome)
-        if plan is None or entry is None:
-            return
-        words = f"{tr(plan.verb)} {clean(plan.queue)} -> {tr(outcome.result.value)} {figure(outcome.count)}"
-        self.last_words = f"{words} {clean(entry.text)}".rstrip()
-        if outcome.result is Result.OK and plan.undo:
-            self._undo = plan.undo
-            self.last_words += f" ({tr('U takes it back')})"
-        if outcome.code == "ERR_FORBIDDEN":
-            self.read_only = True
-            self.last_words += f" ({tr('this user may only look')})"
-
-    def _counted(self, plan: Plan, expected: int | None, outcome: Outcome) -> None:
-        if outcome.result is not Result.OK:
-            self.last_words = f"{tr(plan.verb)}: {clean(f'{outcome.code} {outcome.text}'.strip())}"
-        elif not outcome.count:
-            self.last_words = tr("nothing fits: nothing is changed")
-        elif expected is None or outcome.count != expected:
-            self._confirm(plan, outcome.count, tr("the number has changed") if expected is not None else "")
-        else:
-            self._carry_out(plan, expected)
-
-    def action_undo(self) -> None:
-        if self._undo is None:
-            self.say(tr("there is nothing to take back"))
-            return
-        plan, self._undo = self._undo, None
-        self._carry_out(plan, None)
 
     # --- views ------------------------------------------------------------------------------------------------
 
