@@ -106,3 +106,12 @@ def sit_down(
             client.close()
 
     asyncio.run(sit())
+
+
+async def kill_one(desk: Desk, queue: str, reason: str = "no good", body: object = "x") -> str:
+    """A message becomes a dead letter; its key."""
+    desk.client.publish(queue, body)
+    delivery = desk.client.consume_next(queue, consumer_id="worker-1")
+    assert delivery
+    desk.client.nack(delivery, reason=reason)
+    return str(delivery.message_key)
