@@ -43,7 +43,7 @@ class FilterError(ValueError):
 
 
 class Filter:
-    """Tells whether a record is meant. An empty text means all.
+    """Tells whether a record is meant. An empty text means all, which ``is_empty`` says.
 
     Making it raises ``FilterError``. ``problem`` says that a regular expression took too long and was given up, so that
     lines are missing; it is empty while all is well.
@@ -54,6 +54,7 @@ class Filter:
         if text.count('"') % 2:
             raise FilterError(tr('a quote (") is not closed'))
         self._tests = [_test_of(word, self._patience) for word in _WORD.findall(text)]
+        self.is_empty = not self._tests
 
     def __call__(self, record: Record) -> bool:
         return all(test(record) for test in self._tests)

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from .filters import Filter, Test
@@ -47,19 +48,23 @@ class Ring:
 
     def add(self, records: Iterable[Record]) -> None:
         """Take records, which came after all others."""
-        for record in sorted(records, key=lambda record: record.engine_ms):
-            self.taken += 1
-            pair = (self.taken, record)
-            self._all.append(pair)
-            self._bytes += len(record.raw)
-            if self._means(record):
-                self.shown.append(pair)
+        means, size = self._means, 0
+        begin = self.taken + 1
+        pairs = list(enumerate(sorted(records, key=attrgetter("engine_ms")), begin))
+        for _, record in pairs:
+            size += len(record.raw)
+        self._bytes += size
+        self.taken += len(pairs)
+        self._all.extend(pairs)
+        self.shown.extend(pair for pair in pairs if means(pair[1]))
+        before = self.dropped
         while len(self._all) > self._limit or (self._bytes > self._limit_bytes and self._all):
-            number, record = self._all.popleft()
+            _, record = self._all.popleft()
             self._bytes -= len(record.raw)
             self.dropped += 1
-            if self.shown and self.shown[0][0] == number:
-                self.shown.popleft()
+        first = self._all[0][0] if self._all else self.taken + 1
+        while self.dropped > before and self.shown and self.shown[0][0] < first:
+            self.shown.popleft()
 
     def clear(self) -> None:
         """Forget all records; the filter and the numbers go on."""
@@ -73,9 +78,9 @@ class Ring:
         self.shown = deque(pair for pair in self._all if self._means(pair[1]))
 
     def _means(self, record: Record) -> bool:
-        if self._hides_own and record.client.startswith(_OWN_PREFIX) and not record.is_event:
+        if self._hides_own and not record.is_event and record.client.startswith(_OWN_PREFIX):
             return False
-        return self._test(record)
+        return self._test.is_empty or self._test(record)
 
     def window(self, end: int, rows: int) -> Sequence[tuple[int, Record]]:
         """The shown records up to the number ``end``, at most so many of the last of them."""
