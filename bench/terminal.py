@@ -17,7 +17,6 @@ from pathlib import Path
 from .daemon import die_with_parent
 
 PATIENCE_S = 60.0
-_TICKS_S = os.sysconf("SC_CLK_TCK")
 #: Bytes of the output that are kept to look for words in.
 _KEPT = 1 << 16
 
@@ -85,9 +84,9 @@ class Terminal:
         return self.waits_for(text) - begun
 
     def cpu_s(self) -> float:
-        """CPU seconds that it has used, user and system."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS_S
+        """CPU seconds of its threads. The kernel's ticks would be too coarse for an idle one."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
     def resident_mb(self) -> float:
         """Resident memory."""
