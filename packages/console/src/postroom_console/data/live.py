@@ -19,11 +19,14 @@ from postroom_client import Client
 
 from .link import Link
 from .reader import Reader
+from .tails import READ_BYTES
 from .updates import Answer, Failure, Lines, Outcome, Result, Save, Step, Update
 
 #: How often the tails are looked at, in seconds, when nothing happens and when something does.
 TAIL_EVERY_S: Final = 0.4
-TAIL_BUSY_S: Final = 0.05
+TAIL_BUSY_S: Final = 0.15
+#: The same while more stands there than what one look reads.
+TAIL_BEHIND_S: Final = 0.01
 #: Bytes of records that may wait for the screen; of more than that it is only told how much was passed over.
 _WAITING_BYTES: Final = 16 * 1024 * 1024
 #: Seconds that ``stop`` waits for the threads.
@@ -187,7 +190,8 @@ class Live:
             if lines != Lines((), problem=told):
                 told = lines.problem
                 self._put_lines(lines)
-            self._ended.wait(TAIL_BUSY_S if lines.records else TAIL_EVERY_S)
+            is_behind = sum(len(record.raw) for record in lines.records) > READ_BYTES // 2
+            self._ended.wait(TAIL_BEHIND_S if is_behind else TAIL_BUSY_S if lines.records else TAIL_EVERY_S)
         self._reader.close()
 
     def _put_lines(self, lines: Lines) -> None:
