@@ -24,7 +24,7 @@ from .updates import Answer, Failure, Lines, Outcome, Result, Save, Step, Update
 
 #: How often the tails are looked at, in seconds, when nothing happens and when something does.
 TAIL_EVERY_S: Final = 0.4
-TAIL_BUSY_S: Final = 0.15
+TAIL_BUSY_S: Final = 0.05
 #: The same while more stands there than what one look reads.
 TAIL_BEHIND_S: Final = 0.01
 #: Bytes of records that may wait for the screen; of more than that it is only told how much was passed over.
