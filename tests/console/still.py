@@ -85,5 +85,5 @@ def at_the_desk(path: Path, config: Config | None = None, is_lost: bool = False)
     log = ActionLog(None, wall_ms=source.wall_ms)
     console = Console(source, "site-a", log, config=config, clock=source.clock, live=False, wall_ms=source.wall_ms)
     console.theme = "textual-dark"
-    console.save_root = Path("/home/technician")
+    console.save_root = Path("/media/usb-stick")
     return console

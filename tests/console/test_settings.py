@@ -66,8 +66,8 @@ def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
 
 
 def test_the_file_is_looked_for_where_such_files_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/technician")
-    assert config_path({}) == Path("/home/technician/.config/postroom-console/config.toml")
+    monkeypatch.setenv("HOME", "/media/usb-stick")
+    assert config_path({}) == Path("/media/usb-stick/.config/postroom-console/config.toml")
 
 
 def test_keys_are_written_as_characters_or_by_their_names(tmp_path: Path) -> None:

@@ -27,11 +27,11 @@ from ..i18n import tr
 from .acting import Acting
 from .ascii import AsciiOnly
 from .driver import PlainDriver
+from .environment import is_plain_terminal
 from .headline import Part, device_of, facts, state_of_daemon
 from .keymap import keymap, written
 from .keys import EVERYWHERE, VIEWS, Key
 from .picture import without_web_fonts
-from .run import is_plain_terminal
 from .screens.dead import DeadLetters
 from .screens.health import Health
 from .screens.help import Help

@@ -15,7 +15,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Resize
 from textual.geometry import Size
 
-from .run import is_plain_terminal
+from .environment import is_plain_terminal
 from .thrift import thrifty
 
 #: Seconds that the process may take to end in order; after them it ends at once.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -11,12 +11,10 @@ from textual.widgets import Input
 
 from ..data.text import clean, cut, width
 from ..i18n import tr
+from .desk import Desk
 from .headline import Part, fitted
 from .keys import BACK, FILTER, HELP, QUIT, VIEWS, Key
 from .widgets.line import Line
-
-if TYPE_CHECKING:
-    from .app import Console
 
 
 class View(Screen[None]):
@@ -32,8 +30,9 @@ class View(Screen[None]):
         self.filter_text = ""
 
     @property
-    def console(self) -> Console:
-        return cast("Console", self.app)
+    def console(self) -> Desk:
+        """The application, as far as a screen is concerned."""
+        return cast(Desk, self.app)
 
     def compose(self) -> ComposeResult:
         yield Line(name="status")

@@ -20,10 +20,10 @@ from ...data.views import dead_columns, dead_rows, origin_columns, origin_row
 from ...i18n import tr
 from ..keys import BACK, DEAD, Key
 from ..paged import Pages
+from ..saving import save_path
 from ..view import View
 from ..widgets.row_list import RowList
 from .confirm import Ask, Field
-from .queues import save_path
 
 _PAGE: Final = 500
 #: Queues with dead letters of which it is asked how fast they die.

@@ -19,10 +19,10 @@ from ...data.views import short_key
 from ...i18n import mark, tr
 from ..keys import BACK, QUEUE, Key
 from ..paged import Pages
+from ..saving import save_path
 from ..view import View
 from ..widgets.row_list import RowList
 from .confirm import Ask, Field
-from .queues import save_path
 
 _STATES: Final = (
     mark("ready"),

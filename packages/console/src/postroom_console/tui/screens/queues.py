@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -18,13 +16,11 @@ from ...data.text import clean
 from ...data.views import SORTS, queue_columns, queue_rows, record_columns, tail_rows
 from ...i18n import tr
 from ..keys import BACK, QUEUES, Key
+from ..saving import save_path
 from ..view import View
 from ..widgets.line import Line
 from ..widgets.row_list import RowList
 from .confirm import Ask, Field
-
-if TYPE_CHECKING:
-    from ..app import Console
 
 #: Records that are looked at, to show the last of them.
 _LOOKED: Final = 2000
@@ -157,10 +153,3 @@ class Queues(View):
         from .queue import QueueView
 
         self.app.push_screen(QueueView(str(event.row.key)))
-
-
-def save_path(console: Console, queue: str, what: str) -> Path:
-    """A file for messages that are removed or saved; its name tells the queue, what they are, and the time."""
-    safe = "".join(character if character.isalnum() else "-" for character in queue)[:60]
-    now = datetime.fromtimestamp(console.wall_ms() / 1000, UTC)
-    return console.save_root / f"{safe}-{what}-{now:%Y%m%dT%H%M%SZ}.jsonl"
