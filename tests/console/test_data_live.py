@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from postroom_client import Client, Request, RequestTimeout
+from postroom_client import AnswerLost, Client, Request, RequestTimeout
 from postroom_console.data import link, live
 from postroom_console.data.link import Link
 from postroom_console.data.live import Live
@@ -278,6 +278,25 @@ def test_an_action_whose_answer_was_lost_is_done_once_and_known_to_be_done(daemo
     ]
     assert (outcome.result, outcome.count) == (Result.OK, 3)
     assert len(daemon.events("reprocessed")) == 3
+    assert daemon.counts("alarms") == {"ready": 3}
+
+
+class Unanswered(Client):
+    """The daemon executes what it is asked, but has lost its answers."""
+
+    def send(self, request: Request, *args: Any, **options: Any) -> Any:
+        super().send(request, *args, **options)
+        raise AnswerLost("ERR_ANSWER_LOST", "it was executed")
+
+
+def test_where_answers_are_lost_single_requests_count_as_done_and_pages_as_unknown(daemon: Daemon) -> None:
+    keys = dead_letters(daemon, "alarms", 3)
+    actor = Link(lambda: Unanswered(str(daemon.ipc)), lambda: False)
+    single = actor.act(1, tuple(Step("reprocess_dlq", {"messageKey": key}) for key in keys[:2]))
+    assert (single.result, single.count) == (Result.OK, 2)
+    pages = actor.act(2, (Step("reprocess_dlq", {"queue": "alarms", "limit": 1}),))
+    actor.close()
+    assert (pages.result, pages.code) == (Result.UNKNOWN, "ERR_ANSWER_LOST")
     assert daemon.counts("alarms") == {"ready": 3}
 
 

@@ -171,7 +171,7 @@ class _Action:
         except _Stopped:
             return self._outcome(Result.STOPPED)
         except AnswerLost as error:
-            return self._outcome(Result.OK, "", f"{error.code}: {error.message}")
+            return self._outcome(Result.UNKNOWN, error.code, error.message)
         except DeadlineExpired as error:
             return self._outcome(Result.REFUSED, error.code, tr("it was not carried out in time, and will not be"))
         except ServerError as error:
@@ -205,7 +205,12 @@ class _Action:
             payload.setdefault("upToEvent", self._up_to)  # what was published after the saving is not removed
         while True:
             self._link.go_on(self._pause_s)
-            data = self._link.execute(step.command, payload, self._unsure)
+            try:
+                data = self._link.execute(step.command, payload, self._unsure)
+            except AnswerLost:
+                if repeats:  # where to go on is lost with it
+                    raise
+                data = {}  # it was executed
             changed = _changed(data)
             self._count += changed
             self._pause_s = changed / self._rate if self._rate else 0.0
