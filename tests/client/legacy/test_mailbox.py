@@ -28,6 +28,7 @@ from postroom_client import (
     _transport,
     _watch,
 )
+from postroom_client._per_process import PerProcess
 from support import PATIENCE_S, MailboxTest, wait_until, write_response
 
 
@@ -165,7 +166,7 @@ class ACall(MailboxTest):
         for client_id in (None, "me", u"me"):
             client = self.client(client_id=client_id)
             client.health()
-            self.assertEqual([type(watch) for watch in client._mailbox._idle_watches], [_watch.InotifyWatch])
+            self.assertEqual([type(watch) for watch in client._mailbox._idle_watches.get()], [_watch.InotifyWatch])
 
     def test_works_below_a_directory_with_foreign_letters(self):
         name = u"b\xfcro \u20ac".encode("utf-8") if sys.version_info[0] == 2 else u"b\xfcro \u20ac"
@@ -184,11 +185,11 @@ class ACall(MailboxTest):
         self.answer()
         client = self.client(polling=True)
         client.health()
-        self.assertEqual([type(watch) for watch in client._mailbox._idle_watches], [_watch.SleepingWatch])
+        self.assertEqual([type(watch) for watch in client._mailbox._idle_watches.get()], [_watch.SleepingWatch])
         self.patch(_watch, InotifyWatch=self.fail_to_watch)
         client = self.client()
         client.health()
-        self.assertEqual([type(watch) for watch in client._mailbox._idle_watches], [_watch.SleepingWatch])
+        self.assertEqual([type(watch) for watch in client._mailbox._idle_watches.get()], [_watch.SleepingWatch])
 
     def fail_to_watch(self, directory, identity):
         raise OSError(errno.EMFILE, "too many instances")
@@ -544,7 +545,53 @@ class ManyThreads(MailboxTest):
         for thread in threads:
             thread.join(PATIENCE_S)
         self.assertEqual(wrong, [])
-        self.assertTrue(1 <= len(client._mailbox._idle_watches) <= 8)
+        self.assertTrue(1 <= len(client._mailbox._idle_watches.get()) <= 8)
+
+
+class ThreadsThatAskAtTheSameTime(MailboxTest):
+    """Each gets there before another is done, as they do on a loaded machine."""
+
+    def ask(self, question, threads=2):
+        answers = []
+        asking = [threading.Thread(target=lambda: answers.append(question())) for _ in range(threads)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join(PATIENCE_S)
+        self.assertEqual(len(answers), threads)
+        return answers
+
+    def together(self, make, threads=2):
+        """``make``, which returns once all the threads are in it."""
+        inside, all_inside = [], threading.Event()
+
+        def wait_and_make():
+            inside.append(None)
+            if len(inside) == threads:
+                all_inside.set()
+            all_inside.wait(PATIENCE_S)
+            return make()
+
+        return wait_and_make
+
+    def test_get_the_same_client_id(self):
+        client = self.client()
+        client._own = PerProcess(self.together(client._own._make))
+        first, second = self.ask(lambda: client.client_id)
+        self.assertEqual(first, second)
+        self.assertEqual(client.client_id, first)
+
+    def test_get_the_same_value_of_their_process(self):
+        value = PerProcess(self.together(object, 5))
+        answers = self.ask(value.get, 5)
+        self.assertEqual([one is value.get() for one in answers], [True] * 5)
+        self.assertEqual(value.take_from_parents(), [])
+
+    def test_take_what_their_parents_left_only_once(self):
+        value = PerProcess(object)
+        left = value._values[-1] = object()
+        taken = self.ask(value.take_from_parents)
+        self.assertEqual(sorted(taken, key=len), [[], [left]])
 
 
 class AForkedChild(MailboxTest):

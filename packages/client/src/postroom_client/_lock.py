@@ -5,13 +5,13 @@ import fcntl
 import os
 
 from ._compat import NO_FOLLOW, close_fd, lock_fd, open_fd, stat_fd
+from ._per_process import PerProcess
 
 DAEMON_LOCK = "daemon.lock"
 
 #: Descriptors of locked requests of this process, with the (device, inode) behind each. A forked child closes its
 #: copies: while it had them, the daemon would take its dead parent for a client that still waits.
-_held = {}  # type: dict
-_held_by = [os.getpid()]
+_held = PerProcess(dict)
 
 
 def is_daemon_running(ipc_root):
@@ -35,28 +35,26 @@ def hold(fd):
     lock_fd(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     forget_parent()
     status = stat_fd(fd)
-    _held[fd] = (status.st_dev, status.st_ino)
+    _held.get()[fd] = (status.st_dev, status.st_ino)
 
 
 def let_go(fd):
     """Close a descriptor that ``hold`` locked."""
-    if _held.pop(fd, None) is not None:
+    forget_parent()
+    if _held.get().pop(fd, None) is not None:
         close_fd(fd)
 
 
 def forget_parent():
     """In a forked child, close the copies of the parent's locked requests; elsewhere do nothing."""
-    if _held_by[0] == os.getpid():
-        return
-    _held_by[0] = os.getpid()
-    for fd, identity in list(_held.items()):
-        del _held[fd]
-        try:
-            status = stat_fd(fd)
-        except (IOError, OSError):
-            continue
-        if (status.st_dev, status.st_ino) == identity:
-            close_fd(fd)
+    for held in _held.take_from_parents():
+        for fd, identity in held.items():
+            try:
+                status = stat_fd(fd)
+            except (IOError, OSError):
+                continue
+            if (status.st_dev, status.st_ino) == identity:
+                close_fd(fd)
 
 
 if hasattr(os, "register_at_fork"):

@@ -6,6 +6,7 @@ from binascii import hexlify
 from ._compat import monotonic
 from ._delivery import Delivery
 from ._methods import check_timeout
+from ._per_process import PerProcess
 from .errors import InvalidArgument, NoReply
 
 #: A reply queue goes by itself when it was idle so much longer than the longest wait in it, in seconds.
@@ -20,23 +21,20 @@ class Replies(object):
 
     def __init__(self, client):
         self._client = client
-        self._pid = os.getpid()
-        self._idle = []
+        self._idle = PerProcess(list)  # a forked child's replies must not reach its parent
 
     def request(self, queue, body, timeout_s, options):
         """See ``Client.request``."""
         check_timeout(timeout_s)
-        if os.getpid() != self._pid:  # a forked child's replies must not reach its parent
-            self._pid = os.getpid()
-            self._idle = []
+        idle = self._idle.get()
         try:
-            mine = self._idle.pop()  # atomic, as is append
+            mine = idle.pop()  # atomic, as is append
         except IndexError:
             mine = _ReplyQueue(self._client)
         try:
             return mine.request(queue, body, timeout_s, options)
         finally:
-            self._idle.append(mine)
+            idle.append(mine)
 
 
 class _ReplyQueue(object):

@@ -8,6 +8,7 @@ from . import _lock
 from ._compat import NO_FOLLOW, close_fd, lstat, monotonic, open_fd, remove_directory, sleep, stat, stat_fd
 from ._exchange import Exchange
 from ._files import explain_missing, mailbox_error, make_box, read_to_end, unlink_if_possible
+from ._per_process import PerProcess
 from ._protocol import DEAD_DIR, REQUEST_SUFFIX, REQUESTS_DIR, RESPONSES_DIR
 from ._watch import open_watch
 from .errors import BadResponse, DaemonNotRunning, MailboxError, RequestRejected, RequestTimeout, RequestWithdrawn
@@ -27,8 +28,7 @@ class Mailbox(object):
         self._polling = polling
         self._requests = os.path.join(root, REQUESTS_DIR)
         self._responses = os.path.join(root, RESPONSES_DIR)
-        self._idle_watches = []
-        self._pid = os.getpid()
+        self._idle_watches = PerProcess(list)
         self._closed = False
 
     def exchange(self, request, timeout_s, keep, give_up=None):
@@ -38,8 +38,7 @@ class Mailbox(object):
         is asked each second at least. Raises ``RequestWithdrawn``, ``RequestTimeout``, ``DaemonNotRunning``,
         ``RequestRejected``, ``BadResponse`` or ``MailboxError``.
         """
-        if self._pid != os.getpid():
-            self._leave_parent()
+        self._leave_parent()
         deadline = monotonic() + timeout_s
         identity = self._prepare(request, deadline)
         response = os.sep.join((self._responses, request.client_id, request.request_id + REQUEST_SUFFIX))
@@ -189,7 +188,7 @@ class Mailbox(object):
     def _borrow_watch(self, request, identity):
         while True:
             try:
-                watch = self._idle_watches.pop()  # atomic: no lock that a fork could leave locked
+                watch = self._idle_watches.get().pop()  # atomic: no lock that a fork could leave locked
             except IndexError:
                 box = os.path.join(self._responses, request.client_id)
                 return open_watch(box, identity, self._polling)
@@ -213,14 +212,13 @@ class Mailbox(object):
         if self._closed:
             watch.close()
         else:
-            self._idle_watches.append(watch)
+            self._idle_watches.get().append(watch)
 
     def _leave_parent(self):
-        self._pid = os.getpid()
         _lock.forget_parent()
-        watches, self._idle_watches = self._idle_watches, []
-        for watch in watches:
-            watch.close_after_fork()
+        for watches in self._idle_watches.take_from_parents():
+            for watch in watches:
+                watch.close_after_fork()
 
     def remove_box(self, client_id):
         """Remove a client's box if it is empty and its own."""
@@ -231,9 +229,11 @@ class Mailbox(object):
 
     def close(self):
         """Give back the watches; calls that still run give back theirs at their end."""
-        if self._pid != os.getpid():
-            self._leave_parent()
+        self._leave_parent()
         self._closed = True
-        watches, self._idle_watches = self._idle_watches, []
-        for watch in watches:
-            watch.close()
+        watches = self._idle_watches.get()
+        while True:
+            try:
+                watches.pop().close()
+            except IndexError:
+                return

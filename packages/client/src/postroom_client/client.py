@@ -16,6 +16,7 @@ from ._methods_operation import OperationMethods
 from ._methods_queues import QueueMethods
 from ._methods_schedules import ScheduleMethods
 from ._methods_work import WorkMethods
+from ._per_process import PerProcess
 from ._protocol import REQUEST_BYTES_DEFAULT, REQUEST_SUFFIX
 from ._transport import Mailbox
 from .errors import InvalidArgument, NoAnswer
@@ -73,10 +74,7 @@ class Client(
         self.timeout = check_timeout(timeout)
         self.max_request_bytes = max_request_bytes
         self._given_id = _codec.check_id(client_id, "client id") if client_id is not None else None
-        self._own_id = None
-        self._own_pid = None
-        self._own_box_used = False
-        self._answer_may_come = False
+        self._own = PerProcess(_OwnBox)
         self._mailbox = Mailbox(self.ipc_root, polling)
         self._replies = None
         self._closed = False
@@ -86,11 +84,7 @@ class Client(
         """The id in the requests. One that was not given is made for each process: a forked child has its own."""
         if self._given_id is not None:
             return self._given_id
-        if self._own_pid != os.getpid():
-            self._own_pid = os.getpid()
-            self._own_id = _make_client_id()
-            self._own_box_used = self._answer_may_come = False
-        return self._own_id
+        return self._own.get().client_id
 
     def call(self, command, payload=None, timeout=None, request_id=None, keep=False):
         """Send any command with a payload of the wire's own field names. Returns the reply's data."""
@@ -128,12 +122,13 @@ class Client(
         if self._closed:
             raise InvalidArgument("this client is closed")
         timeout_s = self.timeout if timeout is None else check_timeout(timeout)
-        if request.client_id == self._own_id:
-            self._own_box_used = True
+        own = self._own.get()
+        if request.client_id == own.client_id:
+            own.used = True
         try:
             answer = self._mailbox.exchange(request, timeout_s, keep, give_up)
         except NoAnswer:
-            self._answer_may_come = True
+            own.answer_may_come = True
             raise
         return _codec.decode_response(answer, request.request_id)
 
@@ -148,8 +143,9 @@ class Client(
         self._closed = True
         self._mailbox.close()
         # A box that is gone when a late answer comes would be reported as a fault.
-        if self._own_box_used and not self._answer_may_come and self._own_pid == os.getpid():
-            self._mailbox.remove_box(self._own_id)
+        own = self._own.get()
+        if own.used and not own.answer_may_come:
+            self._mailbox.remove_box(own.client_id)
 
     def __enter__(self):
         return self
@@ -159,6 +155,15 @@ class Client(
 
     def __repr__(self):
         return "<Client %s at %s>" % (self.client_id, self.ipc_root)
+
+
+class _OwnBox(object):
+    """The box of an id that was made here, and whether it can go with the client."""
+
+    def __init__(self):
+        self.client_id = _make_client_id()
+        self.used = False
+        self.answer_may_come = False
 
 
 def _random_hex(size_bytes):
