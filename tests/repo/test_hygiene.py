@@ -74,7 +74,8 @@ def test_everything_that_is_installed_is_constrained(root, package):
 
     constrained = {plain(line) for line in (root / "constraints.txt").read_text().splitlines()}
     with (root / "pyproject.toml").open("rb") as file:
-        tools = tomllib.load(file)["dependency-groups"]["dev"]
+        groups = tomllib.load(file)["dependency-groups"]
+    tools = [requirement for group in groups.values() for requirement in group]
     for requirement in [*tools, *package.project["project"]["dependencies"]]:
         assert plain(requirement).startswith("postroom-") or plain(requirement) in constrained, requirement
 

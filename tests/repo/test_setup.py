@@ -9,15 +9,39 @@ import sys
 import pytest
 
 
-def test_a_second_setup_changes_nothing_and_needs_no_network_and_no_home(root, tmp_path):
+@pytest.mark.parametrize("arguments", [[], ["--with-spark"]], ids=["plain", "with Spark"])
+def test_a_second_setup_changes_nothing_and_needs_no_network_and_no_home(root, tmp_path, arguments):
     if not sys.executable.startswith(str(root / ".venv")):
         pytest.skip("not run from the environment that scripts/setup made")
-    before = (root / ".venv" / "postroom-setup.stamp").stat().st_mtime_ns
+    before = stamps(root)
+    assert len(before) == 2
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PIP_NO_INDEX": "1"}
-    run = subprocess.run([root / "scripts" / "setup"], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    command = [root / "scripts" / "setup", *arguments]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
-    assert (root / ".venv" / "postroom-setup.stamp").stat().st_mtime_ns == before
+    assert stamps(root) == before
     assert list(tmp_path.iterdir()) == []
+
+
+def stamps(root):
+    return {path.name: path.stat().st_mtime_ns for path in (root / ".venv").glob("postroom-setup*.stamp")}
+
+
+@pytest.mark.parametrize("arguments", [["--spark"], ["--with-spark", "more"]])
+def test_a_setup_that_is_asked_for_what_it_does_not_know_does_nothing(root, arguments):
+    run = subprocess.run([root / "scripts" / "setup", *arguments], capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == "setup: unknown argument, the only one is --with-spark\n"
+
+
+def test_the_checks_without_java_say_what_to_install(root, tmp_path):
+    environment = dict(os.environ, JAVA_HOME=str(tmp_path))
+    run = subprocess.run([root / "scripts" / "test"], env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr.startswith(
+        f"test: the pipeline's tests need Java 17, 21 or 25, and {tmp_path}/bin/java does not run"
+    )
+    assert "apt-get install openjdk-17-jre-headless" in run.stderr
 
 
 def test_an_interpreter_that_is_not_there_is_not_found(root, tmp_path):
