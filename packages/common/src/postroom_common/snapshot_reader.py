@@ -1,0 +1,190 @@
+"""Reads snapshots, single or in bundles, and judges each: whole, or why not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any, BinaryIO, Final
+from zlib import crc32
+
+from .snapshot import FORMAT_MAJOR, OLDEST_MAJOR, Kind, Line, upgrade
+
+#: A line beyond this is no line of a snapshot: a body has at most 16 MB.
+LINE_BYTES_LIMIT: Final = 64 * 1024 * 1024
+#: Clocks outside these are no clocks: 1970 to the year 9999, Unix milliseconds.
+CLOCK_RANGE_MS: Final = (0, 253_402_300_799_999)
+
+
+class Reason(StrEnum):
+    """Why a snapshot is refused. The order is that of looking: the first that holds is told."""
+
+    NOT_GZIP = "not_gzip"  # the file is no gzip file
+    NOT_JSON = "not_json"  # what it holds is not JSON lines
+    NO_HEADER = "no_header"  # lines that no header stands before
+    UNKNOWN_MAJOR = "unknown_major"  # a format that this version cannot read
+    TRUNCATED = "truncated"  # it ends before its trailer: a file that was not copied whole
+    CORRUPT_LINES = "corrupt_lines"  # lines that are not one JSON object each
+    FOREIGN_LINES = "foreign_lines"  # lines of another snapshot among its own
+    COUNTS_DIFFER = "counts_differ"  # other numbers of lines than its trailer says
+    CHECKSUM_DIFFERS = "checksum_differs"  # a line was changed
+    DIGEST_DIFFERS = "digest_differs"  # lines were changed or are in another order
+    NO_FINAL_NEWLINE = "no_final_newline"  # another snapshot behind it would be lost
+    BAD_CLOCK = "bad_clock"  # a time that no calendar has
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether another copy of the same snapshot may be whole."""
+        return self is Reason.TRUNCATED
+
+
+@dataclass(slots=True)
+class Member:
+    """A snapshot of a file, after it was read: ``reason`` is None for a whole one, ``detail`` says more for people."""
+
+    device: str = ""
+    snapshot: str = ""
+    header: Line = field(default_factory=dict)
+    trailer: Line = field(default_factory=dict)
+    lines: int = 0
+    reason: Reason | None = None
+    detail: str = ""
+
+
+def read_lines(file: BinaryIO) -> Iterator[Line]:
+    """The lines of a file of whole snapshots, as today's format has them. Nothing is checked: ``check`` does that.
+
+    Raises ``OSError``, ``EOFError``, ``zlib.error``, ``ValueError``.
+    """
+    with gzip.GzipFile(fileobj=file) as lines:
+        for line in lines:
+            yield upgrade(json.loads(line))
+
+
+def check(file: BinaryIO) -> Iterator[Member]:
+    """Each snapshot of a gzip file, judged. What stands behind a fault of compression cannot be seen.
+
+    Memory does not grow with the file. Raises ``OSError`` where the disk does not give it.
+    """
+    judge = _Judge()
+    try:
+        with gzip.GzipFile(fileobj=file) as lines:
+            while data := lines.readline(LINE_BYTES_LIMIT):
+                yield from judge.take(data)
+    except gzip.BadGzipFile as error:
+        yield judge.broken(Reason.TRUNCATED if judge.began else Reason.NOT_GZIP, str(error))
+    except (EOFError, zlib.error) as error:
+        yield judge.broken(Reason.TRUNCATED, str(error))
+    else:
+        yield from judge.end()
+
+
+class _Judge:
+    """Takes the lines of a file in order."""
+
+    def __init__(self) -> None:
+        self.began = False
+        self._reset()
+
+    def _reset(self) -> None:
+        self._now: Member | None = None
+        self._crc = 0
+        self._digest = sha256()
+        self._counts: Counter[str] = Counter()
+        self._corrupt = self._foreign = 0
+
+    def take(self, data: bytes) -> Iterator[Member]:
+        self.began = True
+        text = data.rstrip(b"\n")
+        if not text:
+            return
+        line = _object(text)
+        kind = line.get("kind") if line else None
+        if kind == Kind.BUNDLE:
+            return
+        if kind == Kind.HEADER:
+            yield from self.end()
+            self._now = Member(str(line.get("device", "")), str(line.get("snapshot", "")), line)
+        if self._now is None:
+            self._now = Member(reason=Reason.NO_HEADER if line else Reason.NOT_JSON, detail=_shown(text))
+        if kind == Kind.TRAILER:
+            self._now.trailer = line
+            yield self._judged(data.endswith(b"\n"))
+            self._reset()
+            return
+        self._now.lines += 1
+        self._crc += crc32(text)
+        self._digest.update(data)
+        self._counts[str(kind)] += 1
+        if not line:
+            self._corrupt += 1
+            self._now.detail = self._now.detail or _shown(text)
+        elif (line.get("device"), line.get("snapshot")) != (self._now.device, self._now.snapshot):
+            self._foreign += not self._now.reason
+
+    def end(self) -> Iterator[Member]:
+        """What was begun has no trailer."""
+        if self._now is not None:
+            yield self._ended(self._now.reason or Reason.TRUNCATED, self._now.detail or "it has no trailer")
+
+    def broken(self, reason: Reason, detail: str) -> Member:
+        """What was begun ends here, by a fault of the file."""
+        return self._ended((self._now and self._now.reason) or reason, detail)
+
+    def _ended(self, reason: Reason, detail: str) -> Member:
+        member = self._now or Member()
+        member.reason, member.detail = reason, detail
+        self._reset()
+        return member
+
+    def _judged(self, has_newline: bool) -> Member:
+        member = self._now
+        assert member is not None
+        if member.reason is None:
+            member.reason, member.detail = self._verdict(member, has_newline)
+        return member
+
+    def _verdict(self, member: Member, has_newline: bool) -> tuple[Reason | None, str]:
+        header, trailer = member.header, member.trailer
+        major = header.get("major")
+        if type(major) is not int or not OLDEST_MAJOR <= major <= FORMAT_MAJOR:
+            return Reason.UNKNOWN_MAJOR, f"format {major}, this version reads {OLDEST_MAJOR} to {FORMAT_MAJOR}"
+        if self._corrupt:
+            return Reason.CORRUPT_LINES, f"{self._corrupt} lines, the first: {member.detail}"
+        if self._foreign or (trailer.get("device"), trailer.get("snapshot")) != (member.device, member.snapshot):
+            return Reason.FOREIGN_LINES, f"{self._foreign} lines of another snapshot"
+        if trailer.get("lines") != member.lines or trailer.get("counts") != dict(self._counts):
+            return Reason.COUNTS_DIFFER, f"{member.lines} lines {dict(self._counts)}, trailer: {trailer.get('counts')}"
+        if trailer.get("lineCrc") not in (None, self._crc):  # version 1 has none
+            return Reason.CHECKSUM_DIFFERS, f"{self._crc}, trailer: {trailer.get('lineCrc')}"
+        if trailer.get("digest") != self._digest.hexdigest():
+            return Reason.DIGEST_DIFFERS, "the lines were changed, or are in another order"
+        for name in ("wallMs", "engineMs"):
+            value = header.get(name)
+            if type(value) is not int or not CLOCK_RANGE_MS[0] <= value <= CLOCK_RANGE_MS[1]:
+                return Reason.BAD_CLOCK, f"{name} is {value}"
+        if not has_newline:
+            return Reason.NO_FINAL_NEWLINE, "the last line has no newline"
+        return None, ""
+
+
+def _object(text: bytes) -> Line:
+    """The JSON object of a line, without NaN and infinities; empty for anything else."""
+    try:
+        value: Any = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return {}
+    return value if type(value) is dict else {}
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:80].decode("utf-8", "backslashreplace"))
