@@ -1,6 +1,7 @@
 """Lines of the journal and of the traffic log as records of one tail.
 
-A record is small: it keeps the line's bytes, and of its fields what is filtered and shown again and again.
+A record is small: it keeps the line's bytes, and of its fields what is filtered again and again. Many thousand lines
+a second may come, of which a screen shows twenty: what only a shown line needs is read from its bytes then.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TROUBLE: Final = frozenset({"retried", "died", "dropped", "quarantined", "gap", 
 
 class Record(NamedTuple):
     """One line of the tail. ``kind`` is the type of an event, or the command of a request; ``code`` is empty for an
-    event. ``detail`` is one line for people, cleaned; all other texts are as they came."""
+    event. All texts are as they came, but for ``detail``."""
 
     wall_ms: int
     engine_ms: int
@@ -37,13 +38,21 @@ class Record(NamedTuple):
     request: str
     number: int
     is_trouble: bool
-    detail: str
     raw: bytes
+
+    @property
+    def detail(self) -> str:
+        """One line for people, cleaned."""
+        return _detail(_detail_of_event if self.is_event else _detail_of_request, self.fields())
 
     def fields(self) -> dict[str, Any]:
         """The whole line."""
         fields: dict[str, Any] = orjson.loads(self.raw)
         return fields
+
+
+#: Makes a record of its fields in their order, in half the time that ``Record`` itself takes.
+_record: Final = tuple.__new__
 
 
 def from_event(line: bytes) -> Record | None:
@@ -52,23 +61,27 @@ def from_event(line: bytes) -> Record | None:
         fields = decode_event(line)
     except DamagedRecord:
         return None
-    by = fields.get("by")
-    by = by if type(by) is dict else {}
-    kind = fields["type"]
-    return Record(
-        wall_ms=fields["wallMs"],
-        engine_ms=fields["engineMs"],
-        is_event=True,
-        kind=intern(kind),
-        queue=intern(_text(fields, "queue")),
-        key=_text(fields, "key"),
-        client=intern(_text(by, "client") or _text(fields, "consumer")),
-        code="",
-        request=_text(by, "request"),
-        number=fields["id"],
-        is_trouble=kind in TROUBLE,
-        detail=_detail(_detail_of_event, fields),
-        raw=line,
+    get = fields.get
+    kind, queue, key, by = fields["type"], get("queue"), get("key"), get("by")
+    client, request = (by.get("client"), by.get("request")) if type(by) is dict else ("", "")
+    if type(client) is not str or not client:
+        client = get("consumer")
+    return _record(
+        Record,
+        (
+            fields["wallMs"],
+            fields["engineMs"],
+            True,
+            intern(kind),
+            intern(queue) if type(queue) is str else "",
+            key if type(key) is str else "",
+            intern(client) if type(client) is str else "",
+            "",
+            request if type(request) is str else "",
+            fields["id"],
+            kind in TROUBLE,
+            line,
+        ),
     )
 
 
@@ -78,31 +91,30 @@ def from_request(line: bytes) -> Record | None:
         fields = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    if type(fields) is not dict or any(type(fields.get(name)) is not int for name in ("wallMs", "engineMs")):
+    if type(fields) is not dict:
         return None
-    command, code = _text(fields, "command"), _text(fields, "code")
-    if not command or not code:
+    get = fields.get
+    wall_ms, engine_ms, command, code = get("wallMs"), get("engineMs"), get("command"), get("code")
+    if not (type(wall_ms) is int is type(engine_ms) and type(command) is str is type(code) and command and code):
         return None
-    return Record(
-        wall_ms=fields["wallMs"],
-        engine_ms=fields["engineMs"],
-        is_event=False,
-        kind=intern(command),
-        queue=intern(_text(fields, "queue")),
-        key="",
-        client=intern(_text(fields, "client")),
-        code=intern(code),
-        request=_text(fields, "request"),
-        number=0,
-        is_trouble=code != "OK",
-        detail=_detail(_detail_of_request, fields),
-        raw=line,
+    queue, client, request = get("queue"), get("client"), get("request")
+    return _record(
+        Record,
+        (
+            wall_ms,
+            engine_ms,
+            False,
+            intern(command),
+            intern(queue) if type(queue) is str else "",
+            "",
+            intern(client) if type(client) is str else "",
+            intern(code),
+            request if type(request) is str else "",
+            0,
+            code != "OK",
+            line,
+        ),
     )
-
-
-def _text(fields: dict[str, Any], name: str) -> str:
-    value = fields.get(name)
-    return value if type(value) is str else ""
 
 
 def _detail(tell: Callable[[dict[str, Any]], str], fields: dict[str, Any]) -> str:
