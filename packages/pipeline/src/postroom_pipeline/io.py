@@ -1,0 +1,162 @@
+"""Reads and writes the tables: Parquet in plain directories, which every other reader of Parquet can read too.
+
+Nobody else writes a table. A write is staged beside the tables and moved into place by renames when it is whole: what
+it replaces is a whole table or whole partitions, and a reader meets the old files or the new ones, for a moment perhaps
+none, never a part. A run that is killed leaves its staged files; the next one that writes finishes the moves if they
+had begun, and clears the rest away.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, Literal
+
+from .errors import PipelineError
+from .lock import locked
+from .storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .table import Table
+
+#: Below the place of the tables, and no table: names that begin so are no data.
+STAGING: Final = "_staging"
+#: Held by the one process that writes.
+LOCK: Final = "_lock"
+_NEW: Final = "new"
+_OLD: Final = "old"
+_PLAN: Final = "moves.json"
+
+#: A partition by the values of its columns.
+Partition = Mapping[str, str]
+
+
+class Warehouse:
+    """The place of all tables of one fleet. Whoever writes does it within ``writing``; readers need nothing."""
+
+    def __init__(self, session: SparkSession, location: str) -> None:
+        """:raises EnvironmentProblem: the location is in no file system that can be reached."""
+        self._session = session
+        self._moving = threading.Lock()
+        self.storage = Storage(session, location)
+
+    @contextmanager
+    def writing(self, who: str) -> Iterator[None]:
+        """The time in which this process alone writes here; what a killed one had begun is finished first.
+
+        :raises Occupied: another one is writing; the text says who.
+        """
+        with locked(self.storage, self.storage.join(LOCK), who):
+            self._recover()
+            yield
+
+    def path(self, table: Table) -> str:
+        """Where a table's files lie."""
+        return self.storage.join(table.name)
+
+    def exists(self, table: Table) -> bool:
+        """Whether the table was ever written."""
+        return self.storage.exists(self.path(table))
+
+    def read(self, table: Table) -> DataFrame:
+        """The table as it is now; an empty frame of its columns where it was never written.
+
+        A column that the files do not have yet is null. Keep the frame no longer than the table stays: a write replaces
+        the files under it.
+        """
+        if not self.exists(table):
+            return self._session.createDataFrame([], table.schema)
+        return self._session.read.schema(table.schema).parquet(self.path(table)).select(*table.schema.names)
+
+    def write(
+        self, table: Table, frame: DataFrame, *, replacing: Literal["all"] | Iterable[Partition] | None = None
+    ) -> None:
+        """Replace the partitions that the frame has rows of; a table without partitions as a whole.
+
+        A table may be computed from itself: it is replaced when all new files are written.
+
+        :param replacing: partitions that are replaced also where the frame has no row of them (they go then), or
+            ``all`` of the table.
+        :raises SchemaMismatch: the frame is not what the table holds.
+        """
+        name = uuid.uuid4().hex
+        fresh = self._stage(table, frame, name)
+        named = () if replacing is None or replacing == "all" else replacing
+        whole = replacing == "all" or not table.partition
+        found = [""] if whole else list(self._partitions_below(fresh, len(table.partition)))
+        gone = set() if whole else {self._named(table, values) for values in named} - {*found}
+        plan = json.dumps({"table": table.name, "replace": sorted(found), "remove": sorted(gone)})
+        with self._moving:
+            self._finish_moves()
+            self.storage.write_text(self.storage.join(STAGING, name, _PLAN), plan)
+            self._move(name)
+
+    def append(self, table: Table, frame: DataFrame) -> None:
+        """Add a few rows as one file more; nothing that is there is touched. For logs, not for what may come twice."""
+        if table.partition:
+            raise PipelineError(f"table {table.name}: only a table without partitions is appended to")
+        name = uuid.uuid4().hex
+        fresh = self._stage(table, frame.coalesce(1), name)
+        for entry in self.storage.entries(fresh):
+            if not entry.name.startswith((".", "_")):
+                self.storage.rename(entry.path, self.storage.join(table.name, entry.name))
+        self.storage.delete(self.storage.join(STAGING, name))
+
+    def _recover(self) -> None:
+        """Finish the moves that were begun, and clear away what was not even planned."""
+        self._finish_moves()
+        self.storage.delete(self.storage.join(STAGING))
+
+    def _finish_moves(self) -> None:
+        for entry in self.storage.entries(self.storage.join(STAGING)):
+            if self.storage.exists(f"{entry.path}/{_PLAN}"):
+                self._move(entry.name)
+
+    def _stage(self, table: Table, frame: DataFrame, name: str) -> str:
+        """Write the frame where no reader looks; the directory of it."""
+        target = self.storage.join(STAGING, name, _NEW)
+        # Rows of a partition come to one task, or to some more where they are many; small ones share a task.
+        ordered = table.fitted(frame).hint("rebalance", *(table.partition or table.key))
+        ordered = ordered.sortWithinPartitions(*table.partition, *table.key)
+        writer = ordered.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        if table.partition:
+            writer = writer.partitionBy(*table.partition)
+        writer.parquet(target)
+        return target
+
+    def _partitions_below(self, directory: str, depth: int, above: str = "") -> Iterator[str]:
+        """The partitions that a directory holds, as relative paths."""
+        for entry in self.storage.entries(directory):
+            if entry.is_directory and "=" in entry.name:
+                path = f"{above}/{entry.name}".lstrip("/")
+                if depth == 1:
+                    yield path
+                else:
+                    yield from self._partitions_below(entry.path, depth - 1, path)
+
+    def _named(self, table: Table, values: Partition) -> str:
+        """The relative path of a partition."""
+        return "/".join(self.storage.partition_name(column, values[column]) for column in table.partition)
+
+    def _move(self, name: str) -> None:
+        """Put staged files into place. A move may be found half done, and is then finished; done twice is done once."""
+        staged = self.storage.join(STAGING, name)
+        plan = json.loads(self.storage.read_text(f"{staged}/{_PLAN}"))
+        for part in plan["replace"]:
+            fresh = "/".join(filter(None, [staged, _NEW, part]))
+            if self.storage.exists(fresh):  # else it is in place already
+                self._put_aside(plan["table"], part, staged)
+                self.storage.rename(fresh, self.storage.join(plan["table"], part))
+        for part in plan["remove"]:
+            self._put_aside(plan["table"], part, staged)
+        self.storage.delete(staged)
+
+    def _put_aside(self, table: str, part: str, staged: str) -> None:
+        place = self.storage.join(table, part)
+        if self.storage.exists(place):
+            self.storage.rename(place, "/".join(filter(None, [staged, _OLD, part])))

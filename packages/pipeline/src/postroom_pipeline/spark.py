@@ -1,0 +1,94 @@
+"""The session of Spark: one is started here, with the settings of ``config`` where the user gave none.
+
+Nobody else knows how a session comes to be; everything else takes one, or a frame. The master, and how much memory the
+driver and the executors get, are the user's: spark-submit, ``spark-defaults.conf`` or the command line say them.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .config import SPARK_SETTINGS, START_SETTINGS
+from .errors import EnvironmentProblem, said_by
+from .java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Set by spark-submit, which has started Java before us.
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+_LOG_CONFIGURATION: Final = "log4j2.configurationFile"
+
+
+@contextmanager
+def session(application: str, given: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """A session for the time of the block; it is stopped at its end.
+
+    ``given`` are settings of the user's (``spark.master`` among them), which go before those of his files. The time
+    zone of this process becomes UTC with it, so that times that are collected do not depend on where the driver runs.
+
+    :raises EnvironmentProblem: Java or PySpark is missing, or Spark does not start.
+    """
+    started = start_session(application, given)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def start_session(application: str, given: Mapping[str, str] | None = None) -> SparkSession:
+    """Start a session; see ``session``."""
+    if _GATEWAY not in os.environ:
+        find_java()
+        _quieten()
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark import SparkConf, SparkContext
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise EnvironmentProblem(f"PySpark cannot be imported ({error}); pip install 'pyspark>=4.1,<5'") from None
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        # Java runs from here on: only it knows what spark-submit and the user's files say.
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list((given or {}).items())))
+        conf = SparkConf().setAll(list((given or {}).items())).setIfMissing("spark.app.name", application)
+        for known in START_SETTINGS:
+            conf.setIfMissing(known.name, known.value)
+        started = SparkSession.builder.config(conf=conf).getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise EnvironmentProblem(f"Spark does not start: {said_by(error)}") from error
+    apply_settings(started)
+    return started
+
+
+def apply_settings(started: SparkSession) -> None:
+    """Give a session the settings of ``config`` that nobody gave it before."""
+    given = started.conf.getAll
+    cores = cores_of(started)
+    for known in SPARK_SETTINGS:
+        if known.name not in given:
+            started.conf.set(known.name, known.value_for(cores))
+
+
+def cores_of(started: SparkSession) -> int:
+    """How many cores the session computes with: those there are, or those that are asked for and still to come."""
+    conf = started.sparkContext.getConf()
+    executors = int(conf.get("spark.executor.instances", "0") or 0) * int(conf.get("spark.executor.cores", "1") or 1)
+    return max(started.sparkContext.defaultParallelism, executors, int(conf.get("spark.cores.max", "0") or 0))
+
+
+def _quieten() -> None:
+    """Let Spark's log tell only what is wrong, where the user has no configuration of it."""
+    places = [os.environ.get("SPARK_CONF_DIR", ""), os.path.join(os.environ.get("SPARK_HOME", ""), "conf")]
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    ours = Path(__file__).with_name("log4j2.properties")
+    if _LOG_CONFIGURATION in options or not ours.is_file() or any(Path(p, ours.name).is_file() for p in places if p):
+        return
+    os.environ["SPARK_SUBMIT_OPTS"] = f"{options} -D{_LOG_CONFIGURATION}={ours.as_uri()}".strip()

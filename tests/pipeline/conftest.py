@@ -1,0 +1,48 @@
+"""One session of Spark for all tests of a worker: its start costs as much as twenty tests.
+
+Keep the tests that need it in few files: a file is run by one worker, and each worker that meets one starts Java.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from postroom_pipeline.io import Warehouse
+from postroom_pipeline.spark import session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Small, and reachable from this machine alone.
+TEST_SETTINGS = {
+    "spark.master": "local[1]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.default.parallelism": "1",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session of this worker; a test leaves no setting, view or cached frame in it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        patch.setenv("TZ", os.environ.get("TZ", ""))
+        home = tmp_path_factory.mktemp("spark")
+        places = {"spark.sql.warehouse.dir": str(home / "warehouse"), "spark.local.dir": str(home / "local")}
+        with session("postroom-tests", TEST_SETTINGS | places) as started:
+            yield started
+
+
+@pytest.fixture
+def warehouse(spark: SparkSession, tmp_path) -> Warehouse:
+    """A place for tables, in a fresh directory."""
+    return Warehouse(spark, str(tmp_path / "tables"))
