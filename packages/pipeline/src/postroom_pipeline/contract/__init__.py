@@ -1,0 +1,1 @@
+"""What the pipeline takes: the fields of ``postroom_common.snapshot`` as columns."""

@@ -1,0 +1,22 @@
+"""Which file each snapshot was taken from; ``snapshots`` does not depend on how they were carried."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from . import columns as c
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.SNAPSHOT,
+        c.column("sha256", c.TEXT, "of the file's bytes"),
+        c.column("path", c.TEXT, "where it lay"),
+        c.column("batch", c.TEXT, "id of the batch in which it came"),
+    ]
+)
+KEY: Final = ("device", "snapshot")
+PARTITION: Final = ()
+TABLE: Final = c.table("origins", SCHEMA, KEY, PARTITION)

@@ -1,0 +1,34 @@
+"""Every snapshot that was taken in, once: what its header says, and how much it told."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from postroom_common.snapshot import Kind
+
+from ..contract.schema import columns_of
+from . import columns as c
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.SNAPSHOT,
+        *columns_of(Kind.HEADER),
+        c.column("lines", c.INTEGER, "its lines, without the trailer"),
+        c.column("events", c.INTEGER, "lines of events among them"),
+        c.column("least_event", c.INTEGER, "least id among its lines of events"),
+        c.column("greatest_event", c.INTEGER, "greatest id among its lines of events"),
+        c.column("least_day", c.DATE, "least day of its events"),
+        c.column("greatest_day", c.DATE, "greatest day of its events"),
+        c.column("unknown_lines", c.INTEGER, "lines of kinds that this version does not know"),
+        c.column("unknown_fields", c.INTEGER, "fields that this version does not know, in all lines together"),
+        c.WALL_AT,
+        c.CLOCK_SUSPECT,
+        c.DAY,
+    ]
+)
+KEY: Final = ("device", "snapshot")
+PARTITION: Final = ()
+TABLE: Final = c.table("snapshots", SCHEMA, KEY, PARTITION)
