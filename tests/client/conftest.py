@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
+from tempfile import gettempdir
 
 import pytest
 
@@ -92,7 +93,7 @@ def run(interpreter: str, directory: Path, *arguments: str, **environment: str) 
     return subprocess.run(
         [interpreter, "-W", "error", *arguments],
         cwd=directory,
-        env={**inherited, "PYTHONPATH": str(directory), **environment},
+        env={**inherited, "PYTHONPATH": str(directory), "TMPDIR": gettempdir(), **environment},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -56,7 +56,7 @@ def test_a_package_installs_alone_and_everything_in_it_imports(root, package, pa
         if link_large(re.split(r"[^A-Za-z0-9_.-]", requirement)[0], home):
             outside.remove(requirement)
     if outside:
-        pip("install", "--quiet", "-c", str(root / "constraints.txt"), *sorted(outside), python=python)
+        pip("install", "--quiet", "--no-compile", "-c", str(root / "constraints.txt"), *sorted(outside), python=python)
     # From the wheels alone: the ranges that the siblings require of each other are checked by the resolver.
     pip("install", "--quiet", "--no-index", "--find-links", str(wheels), package.distribution, python=python)
     pip("check", python=python)

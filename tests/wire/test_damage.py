@@ -6,6 +6,7 @@ import random
 import re
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -18,19 +19,41 @@ from tests.wire.daemon import Daemon
 COUNT = 30
 
 
+Filled = Callable[[str, bool], Path]
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Filled:
+    """The root of a daemon on a store that was killed with 30 messages in its queue: made once, to be copied. Its store
+    may be level with its journal."""
+
+    @cache
+    def root(backend: str, level: bool) -> Path:
+        daemon = Daemon(tmp_path_factory.mktemp("filled") / "root", backend=backend)
+        try:
+            fill(daemon, level)
+        finally:
+            daemon.kill()
+        return daemon.root
+
+    return root
+
+
 @pytest.fixture
-def damaged(make_daemon: MakeDaemon) -> Daemon:
+def damaged(make_daemon: MakeDaemon, filled: Filled) -> Daemon:
     """A daemon that was killed with 30 messages in its queue, and is about to be damaged."""
-    daemon = make_daemon()
-    fill(daemon)
-    return daemon
+    return copied(filled, make_daemon(), level=False)
 
 
 @pytest.fixture
-def level(make_daemon: MakeDaemon) -> Daemon:
+def level(make_daemon: MakeDaemon, filled: Filled) -> Daemon:
     """As ``damaged``, and its store has all that its journal tells."""
-    daemon = make_daemon()
-    fill(daemon, level=True)
+    return copied(filled, make_daemon(), level=True)
+
+
+def copied(filled: Filled, daemon: Daemon, level: bool) -> Daemon:
+    shutil.copytree(filled(daemon.backend, level), daemon.root)
+    daemon.audited = False
     return daemon
 
 

@@ -24,6 +24,16 @@ from support import MailboxTest
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(_cli_options.__file__)))
 MESSAGE = {"messageKey": "msg:q:1", "queue": "q", "payload": u"a\x1b[31m\u20ac", "attempt": 1, "attributes": "{}"}
+#: One start of the interpreter for all of them.
+EACH_EXPLAINS_ITSELF = """
+import sys
+from postroom_client import cli
+for words in sys.argv[1:]:
+    try:
+        cli.main(words.split() + ["--help"])
+    except SystemExit as end:
+        print("status %s" % (end.code or 0))
+"""
 LEASED = {"message": MESSAGE, "lease": {"leaseId": "l", "leaseUntil": 1, "leaseUntilEngineMs": 5000}, "engineNowMs": 0}
 
 
@@ -340,11 +350,13 @@ class ACommand(CommandTest):
         self.assertIn("4  nothing to consume", output)
 
     def test_explains_itself_on_a_terminal_of_80_columns(self):
-        words = [word.split() for word, _, _ in _cli_options.SUBCOMMANDS]
-        for word in words + [[], ["work"]]:
-            status, output, _ = self.run_command(*(word + ["--help"]), environment={"COLUMNS": "80"})
-            self.assertEqual(status, 0)
-            self.assertEqual([line for line in output.splitlines() if len(line) > 80], [])
+        words = [word for word, _, _ in _cli_options.SUBCOMMANDS] + ["", "work"]
+        command = [sys.executable, "-W", "error", "-c", EACH_EXPLAINS_ITSELF] + words
+        environment = dict(os.environ, PYTHONPATH=PACKAGE, COLUMNS="80")
+        output = subprocess.check_output(command, env=environment).decode("utf-8")
+        self.assertEqual(output.count("usage: postroom"), len(words))
+        self.assertEqual(output.splitlines().count("status 0"), len(words))
+        self.assertEqual([line for line in output.splitlines() if len(line) > 80], [])
 
     def test_to_a_reader_that_has_gone_ends_quietly(self):
         self.serve()

@@ -467,6 +467,7 @@ class ALongPoll(MailboxTest):
         self.assertEqual(spans, [20000, 60000 + PATIENCE_S * 1000])
 
     def test_is_withdrawn_when_its_caller_asks_for_it(self):
+        self.patch(_exchange, INSPECT_EVERY_S=0.02)
         client = self.client()
         with self.assertRaises(RequestWithdrawn) as caught:
             client.send(client.prepare("health"), give_up=lambda: bool(self.requests()))
@@ -474,6 +475,7 @@ class ALongPoll(MailboxTest):
         self.assertEqual(caught.exception.request.client_id, client.client_id)
 
     def test_that_is_answered_just_when_it_is_withdrawn_has_its_answer(self):
+        self.patch(_exchange, INSPECT_EVERY_S=0.02)
         client = self.client()
 
         def answer_then_give_up():
