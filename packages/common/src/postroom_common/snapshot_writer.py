@@ -9,6 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -43,17 +44,32 @@ def file_name(device: str, root: str, last_event: int, wall_ms: int) -> str:
     return f"postroom-{safe}-{_UNFIT.sub('-', root)[-8:]}-{last_event}-{when}{SUFFIX}"
 
 
+class LineEncoder:
+    """Makes the lines of one snapshot, for a writer that may not be there yet: it needs to know the last event."""
+
+    def __init__(self, device: str, snapshot: str) -> None:
+        self._common = {"device": device, "snapshot": snapshot}
+
+    def encode(self, kind: Kind, fields: dict[str, Any]) -> bytes:
+        """A line without its newline: the common fields, then those of ``fields`` that are not None.
+
+        Raises ``TypeError`` or ``ValueError`` for what JSON does not have.
+        """
+        said = {name: value for name, value in fields.items() if value is not None}
+        return _dumps({**self._common, "kind": kind.value, **said})
+
+
 class SnapshotWriter:
     """One snapshot, written line by line: the header first. As a context manager it removes what was not finished.
 
-    ``put`` leaves out fields that are None. ``finish`` writes the trailer, syncs the file, gives it its name and syncs
-    the directory. Raises ``OSError``; ``FileExistsError`` where a file of that name is there already.
+    ``finish`` writes the trailer, syncs the file, gives it its name and syncs the directory. Raises ``OSError``;
+    ``FileExistsError`` where a file of that name is there already.
     """
 
     def __init__(self, folder: Path, name: str, device: str, snapshot: str) -> None:
         self.path = folder / name
         self._part = folder / f".{name}{PART_SUFFIX}"
-        self._common = {"device": device, "snapshot": snapshot}
+        self._encoder = LineEncoder(device, snapshot)
         self._lines = 0
         self._crc = 0
         self._digest = sha256()
@@ -68,17 +84,23 @@ class SnapshotWriter:
         return self._file.tell()
 
     def put(self, kind: Kind, fields: dict[str, Any]) -> None:
-        """Write a line: the common fields, then ``fields``."""
-        line = self._encode(kind, fields)
+        """Write a line; see ``LineEncoder``."""
+        self.put_encoded(kind, self._encoder.encode(kind, fields))
+
+    def put_encoded(self, kind: Kind, line: bytes) -> None:
+        """Write a line that a ``LineEncoder`` of the same device and snapshot has made."""
         self._crc += crc32(line)
         self._lines += 1
         self._counts[kind.value] += 1
-        line += b"\n"
-        self._digest.update(line)
-        self._gzip.write(line)
+        whole = line + b"\n"
+        self._digest.update(whole)
+        self._gzip.write(whole)
 
-    def finish(self, first_event: int | None, last_event: int | None) -> Path:
-        """End it, durably; its path."""
+    def finish(
+        self, first_event: int | None, last_event: int | None, before_naming: Callable[[], None] = lambda: None
+    ) -> Path:
+        """End it, durably; its path. ``before_naming`` is called once all of it is durable under the name that it has
+        while it is written: who dies behind that leaves a file of either name, and can tell which."""
         trailer = {
             "lines": self._lines,
             "counts": dict(sorted(self._counts.items())),
@@ -87,20 +109,18 @@ class SnapshotWriter:
             "lineCrc": self._crc,
             "digest": self._digest.hexdigest(),
         }
-        self._gzip.write(self._encode(Kind.TRAILER, trailer) + b"\n")
+        self._gzip.write(self._encoder.encode(Kind.TRAILER, trailer) + b"\n")
         self._gzip.close()
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
         if self.path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(self.path))
+        sync_folder(self.path.parent)
+        before_naming()
         self._part.rename(self.path)
         sync_folder(self.path.parent)
         return self.path
-
-    def _encode(self, kind: Kind, fields: dict[str, Any]) -> bytes:
-        said = {name: value for name, value in fields.items() if value is not None}
-        return _dumps({**self._common, "kind": kind.value, **said})
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +128,10 @@ class SnapshotWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with suppress(OSError, ValueError):  # what is in the buffers may not fit on the disk: it is not wanted
+            self._gzip.close()
+        with suppress(OSError):
+            self._file.close()
         self._part.unlink(missing_ok=True)
 
 
