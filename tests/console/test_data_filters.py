@@ -147,3 +147,10 @@ def test_a_regular_expression_that_would_never_end_is_given_up_and_that_is_told(
         assert not means(record)
     assert "takes too long" in means.problem
     assert not means(published("aaa"))
+
+
+def test_a_body_that_is_nested_too_deeply_to_be_compared_is_none_of_those_that_are_meant() -> None:
+    deep = published("[" * 900 + "]" * 900)
+    assert not Filter("[0]=1")(deep)
+    assert Filter("[0][0]")(deep)
+    assert not Filter(".a=1")(published("[" * 100_000))

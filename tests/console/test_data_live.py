@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from postroom_client import AnswerLost, Client, Request, RequestTimeout
-from postroom_console.data import link, live
+from postroom_console.data import execution, link, live
+from postroom_console.data.execution import carry_out
 from postroom_console.data.link import Link
 from postroom_console.data.live import Live
 from postroom_console.data.updates import Answer, Failure, Lines, Outcome, Result, Save, Step, Update
@@ -270,7 +271,7 @@ def test_an_action_whose_answer_was_lost_is_done_once_and_known_to_be_done(daemo
     dead_letters(daemon, "alarms", 3)
     told: list[Outcome] = []
     actor = Link(lambda: Forgetful(str(daemon.ipc)), lambda: False)
-    outcome = actor.act(7, (Step("reprocess_dlq", {"queue": "alarms", "limit": 2}),), tell=told.append)
+    outcome = carry_out(actor, 7, (Step("reprocess_dlq", {"queue": "alarms", "limit": 2}),), tell=told.append)
     actor.close()
     assert [(one.result, one.has_ended, one.count) for one in told] == [
         (Result.UNKNOWN, False, 0),
@@ -292,9 +293,9 @@ class Unanswered(Client):
 def test_where_answers_are_lost_single_requests_count_as_done_and_pages_as_unknown(daemon: Daemon) -> None:
     keys = dead_letters(daemon, "alarms", 3)
     actor = Link(lambda: Unanswered(str(daemon.ipc)), lambda: False)
-    single = actor.act(1, tuple(Step("reprocess_dlq", {"messageKey": key}) for key in keys[:2]))
+    single = carry_out(actor, 1, tuple(Step("reprocess_dlq", {"messageKey": key}) for key in keys[:2]))
     assert (single.result, single.count) == (Result.OK, 2)
-    pages = actor.act(2, (Step("reprocess_dlq", {"queue": "alarms", "limit": 1}),))
+    pages = carry_out(actor, 2, (Step("reprocess_dlq", {"queue": "alarms", "limit": 1}),))
     actor.close()
     assert (pages.result, pages.code) == (Result.UNKNOWN, "ERR_ANSWER_LOST")
     assert daemon.counts("alarms") == {"ready": 3}
@@ -331,12 +332,16 @@ def saving(path: Path) -> Save:
     return Save(path, "list_dlq", ({"queue": "alarms", "limit": 2, "fullBodies": True},), "messages")
 
 
+_RECENT_MS = execution.RECENT_MS
+PURGE = Step("purge", {"queue": "alarms", "state": "dead", "limit": 2}, only_saved=True)
+
+
 def test_what_is_removed_was_saved_before_to_a_file_for_its_owner_only(
     daemon: Daemon, source: Live, tmp_path: Path
 ) -> None:
     keys = dead_letters(daemon, "alarms", 3)
     path = tmp_path / "saved.jsonl"
-    ticket = source.act((saving(path), Step("purge", {"queue": "alarms", "state": "dead", "limit": 2})))
+    ticket = source.act((saving(path), PURGE))
     outcome = Watch(source).outcome(ticket)
     assert (outcome.result, outcome.count) == (Result.OK, 3)
     assert outcome.text == f"3 were saved to {path}"
@@ -350,11 +355,10 @@ def test_what_is_removed_was_saved_before_to_a_file_for_its_owner_only(
 def test_nothing_is_removed_when_it_cannot_be_saved(daemon: Daemon, source: Live, tmp_path: Path) -> None:
     dead_letters(daemon, "alarms", 1)
     watch = Watch(source)
-    purge = Step("purge", {"queue": "alarms", "state": "dead"})
     path = tmp_path / "saved.jsonl"
     path.write_text("an earlier one")
     for wrong, reason in ((path, "File exists"), (tmp_path / "missing" / "x", "No such file or directory")):
-        outcome = watch.outcome(source.act((saving(wrong), purge)))
+        outcome = watch.outcome(source.act((saving(wrong), PURGE)))
         assert (outcome.result, outcome.text) == (Result.REFUSED, f"{wrong}: {reason}")
     assert path.read_text() == "an earlier one"
     assert daemon.counts("alarms") == {"dlq": 1}
@@ -373,7 +377,7 @@ def test_a_file_that_is_not_whole_is_told_and_nothing_is_removed(daemon: Daemon,
     dead_letters(daemon, "alarms", 3)
     path = tmp_path / "saved.jsonl"
     actor = Link(lambda: BrokenOff(str(daemon.ipc)), lambda: False)
-    outcome = actor.act(1, (saving(path), Step("purge", {"queue": "alarms", "state": "dead"})))
+    outcome = carry_out(actor, 1, (saving(path), PURGE))
     actor.close()
     assert outcome.result is Result.REFUSED
     assert f"not all were saved, only 2, to {path}" in outcome.text
@@ -394,8 +398,57 @@ def test_what_was_published_after_the_saving_is_not_removed(daemon: Daemon, tmp_
 
     actor = Link(lambda: Meanwhile(str(daemon.ipc)), lambda: False)
     browse = Save(tmp_path / "x", "browse", ({"queue": "alarms", "state": "ready", "fullBodies": True},), "messages")
-    outcome = actor.act(1, (browse, Step("purge", {"queue": "alarms", "state": "ready"})))
+    outcome = carry_out(actor, 1, (browse, Step("purge", {"queue": "alarms", "state": "ready"})))
     actor.close()
     assert (outcome.result, outcome.count) == (Result.OK, 1)
     assert daemon.counts("alarms") == {"ready": 1}
     assert daemon.consume("alarms")["message"]["payload"] == "late"
+
+
+@pytest.mark.parametrize("recent_ms", [_RECENT_MS, 1000], ids=["by-keys", "by-pages"])
+def test_what_died_after_the_saving_is_not_removed_though_it_is_older(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recent_ms: int
+) -> None:
+    daemon.publish("alarms", "older", priority=9)
+    late = daemon.consume("alarms")
+    dead_letters(daemon, "alarms", 5)
+    apart, brought_back = [one["messageKey"] for one in daemon.ask("list_dlq", queue="alarms")["messages"]][:2]
+    daemon.ask("quarantine_dlq", messageKey=apart, quarantined=True)
+    if recent_ms < _RECENT_MS:
+        wait_until(lambda: _youngest_dead_ms(daemon) > recent_ms, "they are old enough")
+    commands: list[str] = []
+
+    class Meanwhile(Client):
+        """A message dies between saving and removing, and somebody brings one back."""
+
+        def prepare(self, command: str, *args: Any, **options: Any) -> Request:
+            if command == "purge" and "purge" not in commands:
+                daemon.settle("nack", late, requeue=False)
+                daemon.ask("reprocess_dlq", messageKey=brought_back)
+            commands.append(command)
+            return super().prepare(command, *args, **options)
+
+    monkeypatch.setattr(execution, "RECENT_MS", recent_ms)
+    actor = Link(lambda: Meanwhile(str(daemon.ipc)), lambda: False)
+    outcome = carry_out(actor, 1, (saving(tmp_path / "x"), PURGE))
+    actor.close()
+    assert (outcome.result, outcome.count) == (Result.OK, 3)
+    assert ("drop_dlq" in commands) == (recent_ms == _RECENT_MS)
+    left = [one["messageKey"] for one in daemon.ask("list_dlq", queue="alarms")["messages"]]
+    assert left == [apart, receipt(late)["messageKey"]]
+    assert daemon.counts("alarms") == {"ready": 1, "dlq": 2}
+
+
+def _youngest_dead_ms(daemon: Daemon) -> int:
+    told = daemon.ask("browse", queue="alarms", state="dead")
+    return int(min(told["engineNowMs"] - one["diedAtEngineMs"] for one in told["messages"]))
+
+
+def test_an_answer_to_another_question_of_the_same_name_is_not_given_out(daemon: Daemon, source: Live) -> None:
+    daemon.publish("alarms", "x")
+    daemon.publish("office", "x")
+    source.want("status", "status", {"queue": "alarms"}, 600_000)
+    wait_until(lambda: "status" in [line["command"] for line in _traffic(daemon)], "the first question is answered")
+    source.want("status", "status", {"queue": "office"}, 600_000)
+    answer = Watch(source).until(lambda one: isinstance(one, Answer), "the other one is answered")
+    assert isinstance(answer, Answer) and answer.data["queue"] == "office"

@@ -78,7 +78,7 @@ def test_a_daemon_that_is_silent_or_gone_makes_all_stale_until_it_answers() -> N
     model.take("health", {}, 1000)
     assert not model.is_stale(1000 + STALE_MS)
     assert model.is_stale(1001 + STALE_MS)
-    model.fail("", "no answer", 2000)
+    model.fail("queues", "", "no answer", 2000)
     assert model.is_stale(2000)
     assert model.age_ms(3000) == 2000
     model.take("health", {}, 4000)
@@ -89,14 +89,14 @@ def test_a_daemon_that_is_silent_or_gone_makes_all_stale_until_it_answers() -> N
 def test_what_was_known_stays_while_nobody_answers() -> None:
     model = Model()
     model.take("queues", told(1, 1000, queue(ready=3)), 0)
-    model.fail("", "no answer", 10)
+    model.fail("queues", "", "no answer", 10)
     assert model.queues["alarms"].ready == 3
 
 
 def test_a_daemon_that_refuses_is_not_gone() -> None:
     model = Model()
     model.take("health", {}, 0)
-    model.fail("ERR_FORBIDDEN", "not you", STALE_MS)
+    model.fail("queues", "ERR_FORBIDDEN", "not you", STALE_MS)
     assert not model.is_stale(STALE_MS + 1)
     assert model.age_ms(STALE_MS + 1) == 1
     model.take("health", {}, STALE_MS + 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom_console.data.config import Config
+from postroom_console.tui.screens.message import MessageView
 from postroom_console.tui.widgets.row_list import RowList
 from tests.console.desk import Desk, kill_one, sit_down
 from tests.wire.daemon import Daemon
@@ -238,3 +239,48 @@ def test_other_keys_work_and_are_shown_wherever_keys_are_named(daemon: Daemon) -
         await desk.sees("PAUSE alarms")
 
     sit_down(daemon, visit, config=Config(keys={"pause": ("!",), "filter": ("%",)}))
+
+
+def test_a_filter_that_the_daemon_refuses_is_told_in_place_of_what_was_shown_before(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        await kill_one(desk, "alarms", "odd")
+        await desk.keys("4")
+        await desk.sees("odd")
+        await desk.keys("slash", *"path", "colon", "dollar_sign", "left_square_bracket", "enter")
+        await desk.sees("ERR_INVALID_REQUEST")
+        assert "odd" not in desk.text()
+        await desk.keys("escape")
+        await desk.sees("odd")
+
+    sit_down(daemon, visit)
+
+
+def test_what_was_listed_for_another_filter_is_not_shown_while_the_daemon_hangs(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        await kill_one(desk, "alarms", "odd")
+        await desk.keys("4")
+        await desk.sees("odd")
+        await desk.keys("tab", "space")
+        await desk.sees("marked 1")
+        daemon.freeze()
+        await desk.keys("slash", *"even", "enter")
+        await desk.sees("asking...")
+        assert "odd" not in desk.text() and "marked" not in desk.text()
+        daemon.thaw()
+        await desk.sees("no dead letters that fit")
+
+    sit_down(daemon, visit)
+
+
+def test_a_message_that_is_gone_is_told_to_be_gone_and_one_of_many_brackets_is_shown(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "[" * 90_000)
+        await desk.has("queues")
+        await desk.keys("enter")
+        await desk.has("messages")
+        await desk.keys("enter")
+        await desk.sees("[[[[[[[[", "BODY")
+        desk.console.push_screen(MessageView("msg:alarms:00000000-0000-7000-8000-000000000000"))
+        await desk.sees("ERR_MESSAGE_NOT_FOUND")
+
+    sit_down(daemon, visit)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
+from unicodedata import normalize
 
 from postroom_console.data.action_log import ActionLog
+from postroom_console.data.config import Config
+from postroom_console.data.text import clean
 from tests.console.desk import Desk, kill_one, sit_down
 from tests.wire.daemon import Daemon
 
@@ -25,6 +28,8 @@ def test_a_queue_is_paused_when_that_is_confirmed_and_the_last_action_is_taken_b
         await desk.sees("pause alarms -> ok", "U takes it back", "1 PAUSED")
         assert desk.client.status("alarms")["paused"]["consume"]
         await desk.keys("U")
+        await desk.sees("y yes")
+        await desk.keys("y")
         await desk.sees("resume alarms -> ok")
         assert not desk.client.status("alarms")["paused"]["consume"]
 
@@ -88,12 +93,13 @@ def test_what_is_removed_for_ever_is_saved_first_and_wants_the_queue_s_name(daem
         await desk.sees("removed for ever", "saved first", "Type the name")
         await desk.types("alarm")
         await desk.keys("enter")
+        await desk.sees("this is not the name of the queue")
         await desk.types("y")
         await desk.keys("escape")
         await desk.sees("nothing was changed")
         assert list(tmp_path.glob("*.jsonl")) == []
         await desk.keys("X")
-        await desk.sees("Type the name")
+        await desk.sees("Type the name", "1 message is meant")
         await desk.types("alarms")
         await desk.keys("enter")
         await desk.sees("purge alarms -> ok 1")
@@ -141,6 +147,8 @@ def test_dead_letters_of_one_reason_are_chosen_above_and_set_apart(daemon: Daemo
         await desk.sees("quarantine alarms -> ok 1")
         assert desk.client.list_dlq("alarms")["messages"][3]["quarantined"]
         await desk.keys("U")
+        await desk.sees("y yes")
+        await desk.keys("y")
         await desk.waits(lambda: "quarantined" not in desk.client.list_dlq("alarms")["messages"][3], "it is taken back")
 
     sit_down(daemon, visit)
@@ -179,6 +187,8 @@ def test_marked_messages_of_a_queue_are_held_back_moved_and_brought_back(daemon:
         await desk.keys("y")
         await desk.sees("hold alarms -> ok 2", "held 2")
         await desk.keys("U")
+        await desk.sees("y yes")
+        await desk.keys("y")
         await desk.sees("held 0")
         await desk.has("messages", 3)
         await desk.keys("space", "t")
@@ -190,6 +200,8 @@ def test_marked_messages_of_a_queue_are_held_back_moved_and_brought_back(daemon:
         await desk.sees("move alarms -> ok 1")
         assert desk.client.status("office")["metrics"]["ready"] == 1
         await desk.keys("U")
+        await desk.sees("y yes")
+        await desk.keys("y")
         await desk.waits(lambda: desk.client.status("alarms")["metrics"]["ready"] == 3, "it is back")
 
     sit_down(daemon, visit, size=(120, 40))
@@ -211,6 +223,8 @@ def test_a_policy_is_changed_and_taken_back_to_what_it_was(daemon: Daemon) -> No
         await desk.sees("policy alarms -> ok")
         assert desk.client.get_policy("alarms")["override"] == {"ttlSec": 60, "retry": {"limit": 9}}
         await desk.keys("U")
+        await desk.sees("y yes")
+        await desk.keys("y")
         await desk.waits(lambda: desk.client.get_policy("alarms")["override"] == {"ttlSec": 60}, "it is as it was")
 
     sit_down(daemon, visit, size=(120, 40))
@@ -232,3 +246,97 @@ def test_each_action_and_its_end_stand_in_a_file_of_the_user_alone(daemon: Daemo
     sit_down(daemon, visit, log=ActionLog(path))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert [json.loads(line)["result"] for line in path.read_text().splitlines()] == ["begun", "ok"]
+
+
+def test_the_dialog_is_there_while_it_is_counted_and_takes_the_keys(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        await kill_one(desk, "alarms")
+        await desk.sees("dead 1!")
+        await desk.keys("4")
+        await desk.sees("1 REJECTED")
+        daemon.freeze()
+        await desk.keys("a", "enter", "enter", "enter")
+        await desk.sees("counting what fits...", "All dead letters of alarms")
+        await desk.keys("y")  # to a number that nobody has seen
+        daemon.thaw()
+        await desk.sees("1 message is meant")
+        assert daemon.counts("alarms") == {"dlq": 1}
+        await kill_one(desk, "alarms")
+        await desk.keys("y")
+        await desk.sees("2 messages are meant", "the number has changed")
+        assert daemon.counts("alarms") == {"dlq": 2}
+        await desk.keys("y")
+        await desk.sees("reprocess alarms -> ok 2")
+
+    sit_down(daemon, visit)
+
+
+def test_a_dialog_that_is_left_while_it_is_counted_never_comes_back(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        await kill_one(desk, "alarms")
+        await desk.keys("4")
+        await desk.sees("1 REJECTED")
+        daemon.freeze()
+        await desk.keys("X")
+        await desk.sees("counting what fits...")
+        await desk.keys("escape")
+        await desk.sees("nothing was changed")
+        daemon.thaw()
+        await desk.keys("1")
+        await desk.sees("[1 Queues]", "RUN")
+        assert "PURGE" not in desk.text() and daemon.counts("alarms") == {"dlq": 1}
+
+    sit_down(daemon, visit)
+
+
+def test_what_cannot_be_taken_back_does_not_let_an_earlier_action_be_taken_back_in_its_place(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        await kill_one(desk, "alarms")
+        await desk.sees("dead 1!")
+        await desk.keys("p")
+        await desk.sees("U takes it back")
+        await desk.keys("y")
+        await desk.sees("pause alarms -> ok", "U takes it back")
+        await desk.keys("4")
+        await desk.sees("1 REJECTED")
+        await desk.has("letters")
+        await desk.keys("tab", "r")
+        await desk.sees("y yes")
+        await desk.keys("y")
+        await desk.sees("reprocess alarms -> ok 1")
+        await desk.keys("U")
+        await desk.sees("the last action cannot be taken back")
+        assert desk.client.status("alarms")["paused"]["consume"]
+
+    sit_down(daemon, visit)
+
+
+def test_the_key_that_takes_back_is_named_as_it_was_set(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "x")
+        await desk.has("queues")
+        await desk.keys("p")
+        await desk.sees("u takes it back", "y yes")
+        await desk.keys("y")
+        await desk.sees("pause alarms -> ok", "(u takes it back)")
+        await desk.keys("u")
+        await desk.sees("alarms goes on", "y yes")
+        await desk.keys("y")
+        await desk.sees("resume alarms -> ok")
+
+    sit_down(daemon, visit, config=Config(keys={"undo": ("u",)}))
+
+
+def test_a_name_is_typed_as_it_is_shown_and_however_its_letters_are_put_together(daemon: Daemon) -> None:
+    strange = normalize("NFD", "수집") + "\u202e"
+    assert clean(strange) == normalize("NFD", "수집") + "\\u202e"
+
+    async def visit(desk: Desk) -> None:
+        desk.client.publish(strange, "x")
+        await desk.has("queues")
+        await desk.keys("X")
+        await desk.sees("1 message is meant", "Type the name")
+        await desk.keys("수", "집", "backslash", *"u202e", "enter")
+        await desk.waits(lambda: daemon.counts(strange) == {}, "the queue is empty")
+
+    sit_down(daemon, visit)

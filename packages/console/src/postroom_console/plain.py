@@ -84,7 +84,7 @@ def read_last(replay: Replay) -> Reading:
         if isinstance(update, Answer):
             model.take(update.name, update.data, at_ms)
         elif isinstance(update, Failure):
-            model.fail(update.code, update.text, at_ms)
+            model.fail(update.name, update.code, update.text, at_ms)
     return Reading(model, replay.now_ms(), replay.wall_ms + replay.now_ms())
 
 

@@ -5,10 +5,12 @@ A plan is made of keys and names, never of rows: what moves on the screen while 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from ..i18n import mark, tr, trn
 from .text import age, clean
@@ -30,9 +32,11 @@ class Plan:
     undo: Plan | None = None
     rate: float | None = None
 
-    @property
-    def is_dangerous(self) -> bool:
-        return bool(self.typed)
+    def is_typed(self, text: str) -> bool:
+        """Whether a text is what must be typed: as it is, or as it is shown, and whatever way its letters are put
+        together."""
+        wanted = {normalize("NFC", name) for name in (self.typed, clean(self.typed))}
+        return normalize("NFC", text) in wanted
 
 
 def pause(queue: str, operation: str) -> Plan:
@@ -85,10 +89,10 @@ def reprocess_all(
 
 def quarantine(queue: str, keys: Sequence[str], is_apart: bool) -> Plan:
     """Set dead letters apart, or take that back."""
+    return replace(_quarantine(queue, keys, is_apart), undo=_quarantine(queue, keys, not is_apart))
 
-    def steps(apart: bool) -> tuple[Step, ...]:
-        return tuple(Step("quarantine_dlq", {"messageKey": key, "quarantined": apart}) for key in keys)
 
+def _quarantine(queue: str, keys: Sequence[str], is_apart: bool) -> Plan:
     effect = (
         trn(
             "{n} dead letter is set apart: no filter brings it back or removes it, and it does not age out.",
@@ -98,8 +102,8 @@ def quarantine(queue: str, keys: Sequence[str], is_apart: bool) -> Plan:
         if is_apart
         else trn("{n} dead letter is one like all others.", "{n} dead letters are ones like all others.", len(keys))
     )
-    undo = Plan("quarantine", queue, "", steps(not is_apart))
-    return Plan("quarantine", queue, effect, steps(is_apart), undo=undo)
+    steps = tuple(Step("quarantine_dlq", {"messageKey": key, "quarantined": is_apart}) for key in keys)
+    return Plan("quarantine", queue, effect, steps)
 
 
 def _reprocessed(count: int, to: str) -> str:
@@ -130,7 +134,7 @@ def purge(queue: str, state: str, save: Path) -> Plan:
         "purge",
         queue,
         f"{effect} {_saved(save)}",
-        (saving, Step("purge", payload)),
+        (saving, Step("purge", payload, only_saved=state == "dead")),
         counts=(Step("purge", {**payload, "dryRun": True}),),
         typed=queue,
     )
@@ -168,8 +172,12 @@ def settle(verb: str, queue: str, leases: Sequence[Mapping[str, Any]], reason: s
 
 
 def hold(queue: str, keys: Sequence[str], is_held: bool) -> Plan:
-    """Keep messages back, or let them go."""
-    verb, back = (mark("unhold"), mark("hold")) if is_held else (mark("hold"), mark("unhold"))
+    """Keep messages back, or let them go that are held."""
+    return replace(_hold(queue, keys, is_held), undo=_hold(queue, keys, not is_held))
+
+
+def _hold(queue: str, keys: Sequence[str], is_held: bool) -> Plan:
+    verb = mark("unhold") if is_held else mark("hold")
     effect = (
         trn("{n} message may be delivered.", "{n} messages may be delivered.", len(keys))
         if is_held
@@ -179,26 +187,37 @@ def hold(queue: str, keys: Sequence[str], is_held: bool) -> Plan:
             len(keys),
         )
     )
-    undo = Plan(back, queue, "", tuple(Step(back, {"messageKey": key}) for key in keys))
-    return Plan(verb, queue, effect, tuple(Step(verb, {"messageKey": key}) for key in keys), undo=undo)
+    return Plan(verb, queue, effect, tuple(Step(verb, {"messageKey": key}) for key in keys))
 
 
 def move_keys(queue: str, keys: Sequence[str], to: str) -> Plan:
     """Bring messages to another queue, each by its key."""
+    return replace(_move_keys(queue, keys, to), undo=_move_keys(to, keys, queue))
+
+
+def _move_keys(queue: str, keys: Sequence[str], to: str) -> Plan:
     effect = f"{trn('{n} message is moved', '{n} messages are moved', len(keys))} -> {clean(to)}."
-    undo = Plan("move", to, "", tuple(Step("move", {"messageKey": key, "to": queue}) for key in keys))
-    return Plan("move", queue, effect, tuple(Step("move", {"messageKey": key, "to": to}) for key in keys), undo=undo)
+    return Plan("move", queue, effect, tuple(Step("move", {"messageKey": key, "to": to}) for key in keys))
+
+
+def export(queue: str, save: Save) -> Plan:
+    """Save messages to a file; nothing is changed."""
+    effect = tr("Messages with their bodies are written to {file}.").format(file=clean(str(save.path)))
+    return Plan("export", queue, effect, (save,))
 
 
 def set_policy(queue: str, changes: Mapping[str, Any], before: Mapping[str, Any]) -> Plan:
     """Change keys of a queue's own policy. ``before`` is its own policy as it was: the undoing."""
     effect = tr("The policy of {queue} is changed: {changes}.").format(
-        queue=clean(queue), changes=clean(", ".join(f"{name} = {value}" for name, value in changes.items()))
+        queue=clean(queue), changes=clean(json.dumps(dict(changes), ensure_ascii=False))
     )
     back: tuple[Step, ...] = (Step("set_policy", {"queue": queue, "policy": {}}),)  # keys that are not named would stay
     if before:
         back += (Step("set_policy", {"queue": queue, "policy": dict(before)}),)
-    undo = Plan("policy", queue, "", back)
+    words = tr("{queue} has the policy of its own again that it had before: {policy}.").format(
+        queue=clean(queue), policy=clean(json.dumps(dict(before), ensure_ascii=False)) if before else tr("none")
+    )
+    undo = Plan("policy", queue, words, back)
     return Plan("policy", queue, effect, (Step("set_policy", {"queue": queue, "policy": dict(changes)}),), undo=undo)
 
 

@@ -192,6 +192,9 @@ def _values(value: Any, steps: list[str | int]) -> Iterator[Any]:
 
 
 def _shown(value: Any) -> tuple[str, ...]:
-    """How a value may be written in a filter."""
-    text = orjson.dumps(value).decode()
+    """How a value may be written in a filter; not at all, where it is nested too deeply to be written."""
+    try:
+        text = orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:
+        return ()
     return (text, value) if type(value) is str else (text,)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from postroom_client import Client
 
+from .execution import carry_out
 from .link import Link
 from .reader import Reader
 from .tails import READ_BYTES
@@ -29,6 +30,10 @@ TAIL_BUSY_S: Final = 0.05
 TAIL_BEHIND_S: Final = 0.01
 #: Bytes of records that may wait for the screen; of more than that it is only told how much was passed over.
 _WAITING_BYTES: Final = 16 * 1024 * 1024
+#: A question whose answer takes long is asked seldomer: it rests for so many times as long, but not so long that what
+#: is known would be taken for old.
+_REST: Final = 10
+_REST_MS: Final = 3000
 #: Seconds that ``stop`` waits for the threads.
 _STOP_S: Final = 0.9
 
@@ -98,7 +103,8 @@ class Live:
         return taken
 
     def want(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
-        with self._lock:
+        with self._lock:  # an answer to the question that had this name is none to this one
+            self._updates = [one for one in self._updates if not _is_answer(one[1], name)]
             self._questions[name] = _Question(name, command, payload, every_ms)
         self._woken.set()
 
@@ -143,7 +149,8 @@ class Live:
         link = Link(self._make, self._ended.is_set)
         while not self._ended.is_set():
             for question in self._due():
-                question.due_ms = now_ms() + question.every_ms  # before it is asked: a refresh meanwhile asks again
+                begun_ms = now_ms()
+                question.due_ms = begun_ms + question.every_ms  # before it is asked: a refresh meanwhile asks again
                 try:
                     answer = link.ask(question.name, question.command, question.payload)
                 except Exception as error:  # an answer of another shape than this version knows
@@ -154,6 +161,9 @@ class Live:
                     break
                 if is_wanted:
                     self._put(answer)
+                if question.due_ms and isinstance(answer, Answer):
+                    rest_ms = min((now_ms() - begun_ms) * _REST, _REST_MS)
+                    question.due_ms = max(question.due_ms, now_ms() + rest_ms)
                 if isinstance(answer, Failure) and not answer.code:
                     break  # nobody is there: the others would wait in vain, too
             with self._lock:
@@ -174,7 +184,7 @@ class Live:
     def _carry_out(self, job: _Job) -> None:
         link = Link(self._make, job.is_cancelled.is_set, job.is_cancelled.wait)
         try:
-            outcome = link.act(job.ticket, job.steps, job.rate, self._put)
+            outcome = carry_out(link, job.ticket, job.steps, job.rate, self._put)
         except Exception as error:  # whatever it is, the technician is told how it ended
             outcome = Outcome(job.ticket, Result.UNKNOWN, text=repr(error))
         with self._lock:

@@ -81,6 +81,8 @@ class Model:
         self.slices: dict[str, Slice] = {}
         self.problem = ""
         self.problem_code = ""
+        #: Questions that the daemon refused last, and what it said.
+        self.refusals: dict[str, str] = {}
         self.heard_ms = -1
         self.reconnects = 0
 
@@ -89,6 +91,7 @@ class Model:
         if self.problem and not self.problem_code:
             self.reconnects += 1
         self.problem = self.problem_code = ""
+        self.refusals.pop(name, None)
         self.heard_ms = at_ms
         before = self.slices.get(name)
         now = Slice(dict(data), int(data.get("asOfEvent") or 0), int(data.get("engineNowMs") or 0), at_ms)
@@ -96,12 +99,18 @@ class Model:
         if name == "queues":
             self._take_queues(before, now)
 
-    def fail(self, code: str, problem: str, at_ms: int) -> None:
-        """A question had no answer, or was refused with a ``code``: then the daemon was heard all the same. What was
-        known stays, and grows old."""
+    def fail(self, name: str, code: str, problem: str, at_ms: int) -> None:
+        """The question ``name`` had no answer, or was refused with a ``code``: then the daemon was heard all the same.
+        What was known stays, and grows old."""
         if code:
             self.heard_ms = at_ms
+            self.refusals[name] = f"{code}: {problem}"
         self.problem_code, self.problem = code, problem
+
+    def forget(self, name: str) -> None:
+        """Another question is asked by this name from now on: the answer to the one before is none to it."""
+        self.slices.pop(name, None)
+        self.refusals.pop(name, None)
 
     def age_ms(self, now_ms: int) -> int | None:
         """How long ago the daemon was last heard; None: never."""

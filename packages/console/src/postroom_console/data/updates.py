@@ -75,10 +75,12 @@ Update = Answer | Failure | Lines | Outcome | Restart
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A request, repeated by pages where its command has them."""
+    """A request, repeated by pages where its command has them. ``only_saved``, of a removal of dead letters: of those
+    only what a ``Save`` in front of it has written."""
 
     command: str
     payload: Mapping[str, Any]
+    only_saved: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from ..data.actions import Plan
 from ..data.text import clean, figure
 from ..data.updates import Outcome, Result, Save, Source
 from ..i18n import tr
+from .keys import UNDO, Key
 from .screens.confirm import Confirm
 
 
@@ -22,7 +23,7 @@ class Acting(App[None]):
         self.log_of_actions = log
         self.read_only = read_only or not source.is_live
         self.last_words = ""
-        self._counting: dict[int, tuple[Plan, int | None]] = {}
+        self._counting: dict[int, Confirm] = {}
         self._plans: dict[int, Plan] = {}
         self._undo: Plan | None = None
 
@@ -35,29 +36,42 @@ class Acting(App[None]):
         """Bring the screen up to date."""
         raise NotImplementedError
 
+    def shown(self, key: Key) -> str:
+        """How a key is written for people."""
+        raise NotImplementedError
+
     def propose(self, plan: Plan) -> None:
-        """Say what a plan will do, and do it if that is confirmed."""
+        """Say what a plan will do, and do it if that is confirmed.
+
+        The dialog opens at once, also where it must be counted first what is meant: keys that are pressed meanwhile are
+        meant for what can be seen.
+        """
         is_saving = self.source.is_live and all(isinstance(step, Save) for step in plan.steps)
         if self.read_only and not is_saving:
             self.say(tr("read-only: nothing is changed from here"))
-        elif plan.counts:
-            self._counting[self.source.act(plan.counts)] = (plan, None)
-            self.say(tr("counting what fits..."))
-        else:
-            self._confirm(plan, None)
+            return
 
-    def _confirm(self, plan: Plan, count: int | None, note: str = "") -> None:
         def answered(agreed: bool | None) -> None:
-            if not agreed:
+            self._forget_counting(dialog)
+            if agreed:
+                self._carry_out(plan)
+            elif agreed is False:
                 self.say(tr("nothing was changed"))
-            elif plan.counts:  # what fits may have changed while the dialog was open
-                self._counting[self.source.act(plan.counts)] = (plan, count)
-            else:
-                self._carry_out(plan, count)
 
-        self.push_screen(Confirm(plan, count, note), answered)
+        dialog = Confirm(plan, self.shown(UNDO), (lambda: self._count(dialog)) if plan.counts else None)
+        self.push_screen(dialog, answered)
+        if plan.counts:
+            self._count(dialog)
 
-    def _carry_out(self, plan: Plan, count: int | None) -> None:
+    def _count(self, dialog: Confirm) -> None:
+        self._counting[self.source.act(dialog.plan.counts)] = dialog
+
+    def _forget_counting(self, dialog: Confirm) -> None:
+        for ticket in [ticket for ticket, one in self._counting.items() if one is dialog]:
+            del self._counting[ticket]
+            self.source.cancel(ticket)
+
+    def _carry_out(self, plan: Plan) -> None:
         ticket = self.source.act(plan.steps, plan.rate)
         self._plans[ticket] = plan
         self.log_of_actions.begin(ticket, plan.verb, plan.queue, plan.effect)
@@ -65,11 +79,11 @@ class Acting(App[None]):
 
     def end(self, outcome: Outcome) -> None:
         """Take what became of an action, or of counting for one."""
-        counted = self._counting.get(outcome.ticket)
-        if counted:
+        dialog = self._counting.get(outcome.ticket)
+        if dialog:
             if outcome.has_ended:
                 del self._counting[outcome.ticket]
-                self._counted(*counted, outcome)
+                self._counted(dialog, outcome)
             return
         plan = self._plans.get(outcome.ticket)
         if outcome.has_ended:
@@ -79,26 +93,28 @@ class Acting(App[None]):
             return
         words = f"{tr(plan.verb)} {clean(plan.queue)} -> {tr(outcome.result.value)} {figure(outcome.count)}"
         self.last_words = f"{words} {clean(entry.text)}".rstrip()
-        if outcome.result is Result.OK and plan.undo:
-            self._undo = plan.undo
-            self.last_words += f" ({tr('U takes it back')})"
+        if outcome.has_ended:
+            self._undo = plan.undo if outcome.result is Result.OK else None
+        if self._undo:
+            self.last_words += f" ({tr('{key} takes it back').format(key=self.shown(UNDO))})"
+        if self.log_of_actions.problem:
+            self.last_words += f" ({tr('not logged')}: {clean(self.log_of_actions.problem)})"
         if outcome.code == "ERR_FORBIDDEN":
             self.read_only = True
             self.last_words += f" ({tr('this user may only look')})"
 
-    def _counted(self, plan: Plan, expected: int | None, outcome: Outcome) -> None:
-        if outcome.result is not Result.OK:
-            self.last_words = f"{tr(plan.verb)}: {clean(f'{outcome.code} {outcome.text}'.strip())}"
-        elif not outcome.count:
-            self.last_words = tr("nothing fits: nothing is changed")
-        elif expected is None or outcome.count != expected:
-            self._confirm(plan, outcome.count, tr("the number has changed") if expected is not None else "")
+    def _counted(self, dialog: Confirm, outcome: Outcome) -> None:
+        if outcome.result is Result.OK and outcome.count:
+            dialog.counted(outcome.count)
+            return
+        dialog.dismiss(None)
+        if outcome.result is Result.OK:
+            self.say(tr("nothing fits: nothing is changed"))
         else:
-            self._carry_out(plan, expected)
+            self.say(f"{tr(dialog.plan.verb)}: {clean(f'{outcome.code} {outcome.text}'.strip())}")
 
     def action_undo(self) -> None:
         if self._undo is None:
-            self.say(tr("there is nothing to take back"))
-            return
-        plan, self._undo = self._undo, None
-        self._carry_out(plan, None)
+            self.say(tr("the last action cannot be taken back"))
+        else:
+            self.propose(self._undo)

@@ -146,7 +146,7 @@ class Console(Acting):
                 if name == "queues":
                     self._count_events(data)
             case Failure(name, code, text):
-                self.model.fail(code, text, at_ms)
+                self.model.fail(name, code, text, at_ms)
             case Lines():
                 self.ring.add(update.records)
                 self.notable.add(update.records)

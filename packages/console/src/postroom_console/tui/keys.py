@@ -41,14 +41,16 @@ VIEWS: Final = (
 )
 FILTER: Final = Key("filter", "slash", "/", "filter", "filter", short="filter")
 HELP: Final = Key("help", "question_mark", "?", "help", "help", short="help")
+UNDO: Final = Key("undo", "U", "U", "undo", "take the last action back", changes=True)
+PALETTE: Final = Key("palette", "colon", ":", "command_palette", "commands by their names")
 QUIT: Final = Key("quit", "q", "q", "quit", "quit", short="quit")
 EVERYWHERE: Final = (
     *VIEWS,
     FILTER,
     Key("copy", "y", "y", "copy", "copy the key under the cursor to the terminal's clipboard"),
-    Key("undo", "U", "U", "undo", "take the last action back", changes=True),
+    UNDO,
     HELP,
-    Key("palette", "colon", ":", "command_palette", "commands by their names"),
+    PALETTE,
     QUIT,
 )
 LIST: Final = (
@@ -105,7 +107,10 @@ DEAD: Final = (
     Key("dead.purge", "X", "X", "purge", "remove all of the queue", True),
 )
 LOG: Final = (Key("log.stop", "c", "c", "stop", "stop the action that is not done yet", True, "stop"),)
-MESSAGE: Final = (Key("top", "g", "g", "top", "to the top"),)
+MESSAGE: Final = (
+    Key("top", "g", "g", "top", "to the top"),
+    Key("message.export", "e", "e", "export", "save the message with its whole body to a file", short="save"),
+)
 REPLAY: Final = (
     Key("replay.pause", "v", "v", "replay_pause", "hold the recording or go on", short="hold"),
     Key("replay.step", "full_stop", ".", "replay_step", "to the next change", short="step"),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, cast
+from typing import Any, ClassVar, cast
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from ..data.text import clean, cut, width
@@ -14,7 +15,9 @@ from ..i18n import tr
 from .desk import Desk
 from .headline import Part, fitted
 from .keys import BACK, FILTER, HELP, QUIT, VIEWS, Key
+from .widgets.entry import Entry, entry
 from .widgets.line import Line
+from .widgets.small import Small
 
 
 class View(Screen[None]):
@@ -28,6 +31,7 @@ class View(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self.filter_text = ""
+        self._asked: dict[str, dict[str, Any]] = {}
 
     @property
     def console(self) -> Desk:
@@ -38,19 +42,17 @@ class View(Screen[None]):
         yield Line(name="status")
         yield from self.compose_body()
         yield Line(name="last")
-        prompt = Input(id="prompt", select_on_focus=False)
-        prompt.cursor_blink = False
-        yield prompt
+        yield entry("prompt", front=tr("filter"))
         yield Line(name="views")
         yield Line(name="keys")
-        yield Line(name="small")
+        yield Small()
 
     def compose_body(self) -> ComposeResult:
         """The widgets between the lines."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
-        self.query_one("#prompt", Input).display = False
+        self.prompt_line.display = False
         self.tell()
 
     def on_screen_resume(self) -> None:
@@ -86,13 +88,20 @@ class View(Screen[None]):
         """The key or the name under the cursor."""
         return ""
 
+    def ask(self, name: str, command: str, payload: dict[str, Any], every_ms: int) -> None:
+        """Ask a question again and again, until ``forgets``. The answer to another one of that name is forgotten."""
+        if self._asked.get(name) != payload:
+            self._asked[name] = payload
+            self.console.model.forget(name)
+        self.console.source.want(name, command, payload, every_ms)
+
     # --- all the same -----------------------------------------------------------------------------------------
 
     def tell(self) -> None:
         """Bring all of the screen up to date with what is known."""
         if not self.is_mounted or not self.query("#status"):
             return
-        cells, lines = self.size
+        cells = self.size.width
         console = self.console
         summary, wanted = self.summary(), clean(self.filter_text)
         filtered = f"{tr('filter')} {wanted}" if wanted else ""
@@ -103,8 +112,7 @@ class View(Screen[None]):
         self.query_one("#last", Line).tell(cut(" " + console.last_words, cells))
         self.query_one("#views", Line).tell(cut(self._views_line(), cells))
         self.query_one("#keys", Line).tell(self._keys_line(cells))
-        small = tr("need 40x10, have {size}").format(size=f"{cells}x{lines}")
-        self.query_one("#small", Line).tell(cut(small, cells))
+        self.query_one(Small).tell_size(self.size)
         self.tell_body()
 
     def _views_line(self) -> str:
@@ -135,17 +143,16 @@ class View(Screen[None]):
 
     def action_back(self) -> None:
         """Away from the filter's line, then from the filter."""
-        prompt = self.query_one("#prompt", Input)
-        if prompt.display:
+        if self.prompt_line.display:
             self._close_prompt()
         elif self.filter_text:
             self._use_filter("")
 
     def action_filter(self) -> None:
         if self.FILTERS:
-            prompt = self.query_one("#prompt", Input)
+            prompt = self.query_one("#prompt", Entry)
             prompt.value = self.filter_text
-            prompt.display = True
+            self.prompt_line.display = True
             self.set_focus(prompt)  # at once: keys that came together with this one are meant for it
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
@@ -163,8 +170,13 @@ class View(Screen[None]):
         self.tell()
 
     def _close_prompt(self) -> None:
-        self.query_one("#prompt", Input).display = False
+        self.prompt_line.display = False
         self.focus_body()
+
+    @property
+    def prompt_line(self) -> Widget:
+        """The line in which a filter is typed, with the word in front of it."""
+        return self.query_one("#prompt-line")
 
     def focus_body(self) -> None:
         """Give the keys back to the list."""

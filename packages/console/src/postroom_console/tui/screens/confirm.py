@@ -2,68 +2,151 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import ClassVar, Final, NamedTuple, TypeVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Vertical
+from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
+from textual.widget import Widget
 from textual.widgets import Input
 
 from ...data.actions import Plan, lasting
 from ...data.text import clean
 from ...i18n import tr, trn
 from ..hangul import with_hangul
-from ..widgets.line import Line
+from ..widgets.entry import Entry, entry
+from ..widgets.line import Line, told
+from ..widgets.small import Small, is_too_small
+
+_Result = TypeVar("_Result")
+#: Up and down, where a dialog has more lines than the screen.
+_SCROLLING: Final[list[BindingType]] = [
+    Binding("up", "scroll(-1)", "up"),
+    Binding("down", "scroll(1)", "down"),
+    Binding("pageup", "scroll(-8)", "a page up"),
+    Binding("pagedown", "scroll(8)", "a page down"),
+]
 
 
-class Confirm(ModalScreen[bool]):
+class Dialog(ModalScreen[_Result]):
+    """Texts that can be scrolled, and below them what is asked, which is always shown."""
+
+    BINDINGS: ClassVar[list[BindingType]] = _SCROLLING
+
+    def texts(self) -> Iterable[Line]:
+        """What is told."""
+        raise NotImplementedError
+
+    def asked(self) -> Iterable[Widget]:
+        """What is asked."""
+        raise NotImplementedError
+
+    def compose(self) -> ComposeResult:
+        with Widget(id="dialog"):
+            with VerticalScroll(id="texts", can_focus=False):
+                yield from self.texts()
+            yield from self.asked()
+        yield Small()
+
+    def action_scroll(self, lines: int) -> None:
+        self.query_one("#texts").scroll_relative(y=lines, animate=False)
+
+
+class Confirm(Dialog[bool]):
     """Whether a plan shall be carried out. ``y`` agrees, or the queue's name where that must be typed; anything else
-    does not."""
+    does not.
+
+    With ``count_again`` it waits until ``counted`` tells how many messages are meant, and counts once more when
+    somebody has agreed: it ends when the number is still the same, and else asks again. ``undo_key`` is how the key
+    is written that takes an action back.
+    """
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(with_hangul("y"), "agree", "yes"),
         Binding(with_hangul("n,escape,enter"), "refuse", "no"),
     ]
 
-    def __init__(self, plan: Plan, count: int | None, note: str = "") -> None:
+    def __init__(self, plan: Plan, undo_key: str, count_again: Callable[[], None] | None = None) -> None:
         super().__init__()
-        self._plan = plan
-        self._count = count
-        self._note = note
+        self.plan = plan
+        self.count: int | None = None
+        self._undo_key = undo_key
+        self._count_again = count_again
+        self._is_counting = count_again is not None
+        self._has_agreed = False
 
-    def compose(self) -> ComposeResult:
-        plan = self._plan
-        with Vertical(id="dialog"):
-            yield _told(f"{tr(plan.verb).upper()} {clean(plan.queue)}", "title")
-            if self._note:
-                yield _told(self._note, "warning")
-            yield _told(plan.effect)
-            if self._count is not None:
-                yield _told(trn("{n} message is meant.", "{n} messages are meant.", self._count), "count")
-            if lasting(plan, self._count):
-                yield _told(lasting(plan, self._count))
-            if plan.undo:
-                yield _told(tr("U takes it back."))
-            if plan.typed:
-                yield _told(tr("Type the name of the queue to go on, esc to leave:"))
-                field = Input(id="typed", select_on_focus=False)
-                field.cursor_blink = False
-                yield field
-            else:
-                yield _told(tr("y yes    n no"))
+    def texts(self) -> Iterable[Line]:
+        plan = self.plan
+        yield told(f"{tr(plan.verb).upper()} {clean(plan.queue)}", "title")
+        yield Line(name="note", classes="warning")
+        yield told(plan.effect)
+        yield Line(name="count", classes="count")
+        yield Line(name="lasting")
+        if plan.undo:
+            yield told(tr("{key} takes it back.").format(key=self._undo_key))
+
+    def asked(self) -> Iterable[Widget]:
+        if self.plan.typed:
+            yield told(tr("Type the name of the queue to go on, esc to leave:"))
+            yield entry("typed")
+        else:
+            yield told(tr("y yes    n no"))
+
+    def on_mount(self) -> None:
+        self._tell()
+
+    def _tell(self, note: str = "") -> None:
+        if not self.query("#note"):  # it is just being opened
+            return
+        counted = "" if self.count is None else trn("{n} message is meant.", "{n} messages are meant.", self.count)
+        lines = {
+            "note": note,
+            "count": tr("counting what fits...") if self._is_counting else counted,
+            "lasting": lasting(self.plan, self.count),
+        }
+        for name, text in lines.items():
+            line = self.query_one(f"#{name}", Line)
+            line.tell(text)
+            line.display = bool(text)
+
+    def counted(self, count: int) -> None:
+        """So many messages are meant now."""
+        self._is_counting = False
+        if self._has_agreed and count == self.count:
+            self.dismiss(True)
+            return
+        has_changed = self.count is not None and count != self.count
+        self._has_agreed = False
+        self.count = count
+        if has_changed:
+            for box in self.query(Entry):
+                box.value = ""
+        self._tell(tr("the number has changed") if has_changed else "")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        if event.value == self._plan.typed:
-            self.dismiss(True)
+        if self.plan.is_typed(event.value):
+            self._agree()
         else:
-            self.query_one("#typed", Input).value = ""
+            event.input.value = ""
+            self._tell(tr("this is not the name of the queue"))
 
     def action_agree(self) -> None:
-        if not self._plan.typed:
+        if not self.plan.typed:
+            self._agree()
+
+    def _agree(self) -> None:
+        """Nobody agrees to what he cannot see, or to a number that is not known yet."""
+        if self._is_counting or is_too_small(self.size):
+            return
+        if self._count_again is None:
             self.dismiss(True)
+            return
+        self._has_agreed = self._is_counting = True
+        self._tell()
+        self._count_again()
 
     def action_refuse(self) -> None:
         self.dismiss(False)
@@ -77,7 +160,7 @@ class Field(NamedTuple):
     value: str = ""
 
 
-class Ask(ModalScreen[dict[str, str] | None]):
+class Ask(Dialog[dict[str, str] | None]):
     """A few words for each field; None when it was left. Enter goes on to the next field, then ends."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "leave")]
@@ -87,19 +170,18 @@ class Ask(ModalScreen[dict[str, str] | None]):
         self._title = title
         self._fields = fields
 
-    def compose(self) -> ComposeResult:
-        with Vertical(id="dialog"):
-            yield _told(self._title, "title")
-            for field in self._fields:
-                yield _told(field.label)
-                box = Input(field.value, id=f"field-{field.name}", select_on_focus=False)
-                box.cursor_blink = False
-                yield box
-            yield _told(tr("enter goes on    esc leaves"))
+    def texts(self) -> Iterable[Line]:
+        yield told(self._title, "title")
+
+    def asked(self) -> Iterable[Widget]:
+        for field in self._fields:
+            yield told(field.label)
+            yield entry(f"field-{field.name}", field.value)
+        yield told(tr("enter goes on    esc leaves"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
-        boxes = list(self.query(Input))
+        boxes: list[Input] = list(self.query(Entry))
         at = boxes.index(event.input)
         if at + 1 < len(boxes):
             boxes[at + 1].focus()
@@ -109,9 +191,3 @@ class Ask(ModalScreen[dict[str, str] | None]):
 
     def action_leave(self) -> None:
         self.dismiss(None)
-
-
-def _told(text: str, classes: str | None = None) -> Line:
-    line = Line(classes=classes)
-    line.tell(text)
-    return line

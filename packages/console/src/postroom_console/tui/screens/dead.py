@@ -10,18 +10,16 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ...data import actions
-from ...data.filters import FilterError
 from ...data.message_filter import message_filter
 from ...data.model import Queue
 from ...data.rows import Row
 from ...data.text import clean
-from ...data.updates import Save
 from ...data.views import dead_columns, dead_rows, origin_columns, origin_row
 from ...i18n import tr
+from ..hangul import with_hangul
 from ..keys import BACK, DEAD, Key
-from ..paged import Pages
+from ..paged import PagedView
 from ..saving import save_path
-from ..view import View
 from ..widgets.row_list import RowList
 from .confirm import Ask, Field
 
@@ -30,17 +28,18 @@ _PAGE: Final = 500
 _COUNTED: Final = 20
 
 
-class DeadLetters(View):
+class DeadLetters(PagedView):
     """Above the queues that have dead letters, with their reasons; below the letters of what the cursor is on."""
 
     KEYS: ClassVar[tuple[Key, ...]] = DEAD
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*DEAD, *BACK)]
+    QUESTION: ClassVar[str] = "dead"
+    LISTED: ClassVar[str] = "letters"
 
     def __init__(self) -> None:
         super().__init__()
         self._queue = ""
         self._reason = ""  # empty: all reasons
-        self._pages = Pages()
         self._counted: dict[str, str] = {}  # question -> queue
         self._seen: dict[tuple[str, str], int] = {}  # letters when they were seen first
 
@@ -55,7 +54,7 @@ class DeadLetters(View):
 
     def wants(self) -> None:
         if self._queue:
-            self.console.source.want("dead", "list_dlq", self._question(), 3000)
+            self.ask_page("list_dlq", _PAGE, 0)
 
     def forgets(self) -> None:
         for name in ("dead", *self._counted):
@@ -70,25 +69,11 @@ class DeadLetters(View):
             self.console.source.want(name, "count_dlq", {"queue": wanted[name]}, 10_000)
         self._counted = wanted
 
-    def _question(self) -> dict[str, Any]:
-        page = {"after": self._pages.after} if self._pages.after else {}
-        return {"queue": self._queue, "limit": _PAGE, "previewBytes": 0, **self._filter(), **page}
-
-    def _filter(self) -> dict[str, Any]:
+    def meant(self) -> dict[str, Any]:
         wanted = message_filter(self.filter_text)
         if self._reason:
             wanted = {"reasonCode": self._reason, **wanted}
-        return {"filter": wanted} if wanted else {}
-
-    def filtered(self, text: str) -> str:
-        try:
-            message_filter(text)
-        except FilterError as error:
-            return str(error)
-        self.filter_text = text
-        self._pages.begin()
-        self.wants()
-        return ""
+        return {"queue": self._queue, **({"filter": wanted} if wanted else {})}
 
     # --- what is shown ----------------------------------------------------------------------------------------
 
@@ -97,10 +82,15 @@ class DeadLetters(View):
         queues.sort(key=lambda queue: (-queue.dead, queue.name))
         self._want_counts(queues)
         origins = self.query_one("#origins", RowList)
-        origins.show([row for queue in queues for row in self._origins(queue)])
-        if origins.current and not self._queue:
+        rows = [row for queue in queues for row in self._origins(queue)]
+        origins.show(rows)
+        is_gone = (self._queue, self._reason) not in {row.key for row in rows}
+        if is_gone and origins.current and not self.told().get("messages"):
             self._choose(*_origin(origins.current))
-        self.query_one("#letters", RowList).show(dead_rows(self._told().get("messages", [])))
+        self.listed().show(dead_rows(self.told().get("messages", [])), self._empty_words())
+
+    def _empty_words(self) -> str:
+        return self.none_words(tr("no dead letters that fit")) if self._queue else tr("no dead letters")
 
     def _origins(self, queue: Queue) -> Iterator[Row]:
         """A row for the queue, and one for each of its reasons where there are several."""
@@ -118,25 +108,13 @@ class DeadLetters(View):
         """How many more there are than when the console saw them first."""
         return number - self._seen.setdefault((queue, reason), number)
 
-    def _told(self) -> Mapping[str, Any]:
-        told = self.console.model.slices.get("dead")
-        return told.data if told and told.data.get("queue") == self._queue else {}
-
     def summary(self) -> str:
-        marked = len(self.query_one("#letters", RowList).marks)
-        words = [clean(self._queue), clean(self._reason), self._pages.words(self._told())]
-        words.append(f"{tr('marked')} {marked}" if marked else "")
+        words = [clean(self._queue), clean(self._reason), self.pages.words(self.told()), self.marked_words()]
         return " ".join(filter(None, words))
-
-    def copyable(self) -> str:
-        row = self.query_one("#letters", RowList).current
-        return str(row.key) if row else ""
 
     def _choose(self, queue: str, reason: str) -> None:
         self._queue, self._reason = queue, reason
-        self._pages.begin()
-        self.query_one("#letters", RowList).show([])
-        self.wants()
+        self.begin()
 
     def on_row_list_moved(self, event: RowList.Moved) -> None:
         event.stop()
@@ -156,25 +134,12 @@ class DeadLetters(View):
 
     # --- keys -------------------------------------------------------------------------------------------------
 
-    def action_more(self) -> None:
-        if self._pages.more(self._told()):
-            self.wants()
-        else:
-            self.console.say(tr("there are no more"))
-
-    def action_less(self) -> None:
-        if self._pages.less():
-            self.wants()
-
-    def _keys(self) -> list[str]:
-        return [str(row.key) for row in self.query_one("#letters", RowList).chosen]
-
     def action_reprocess(self) -> None:
-        if keys := self._keys():
+        if keys := self.chosen_keys():
             self.console.propose(actions.reprocess(self._queue, keys))
 
     def action_reprocess_to(self) -> None:
-        keys, queue = self._keys(), self._queue
+        keys, queue = self.chosen_keys(), self._queue
 
         def answered(told: dict[str, str] | None) -> None:
             if told and told["to"]:
@@ -187,7 +152,7 @@ class DeadLetters(View):
     def action_reprocess_all(self) -> None:
         if not self._queue:
             return
-        wanted: Mapping[str, Any] = self._filter().get("filter", {})
+        wanted: Mapping[str, Any] = self.meant().get("filter", {})
         queue = self._queue
 
         def answered(told: dict[str, str] | None) -> None:
@@ -200,7 +165,7 @@ class DeadLetters(View):
             except ValueError:
                 self.console.say(tr("the rate is a number above 0, or nothing"))
                 return
-            is_dry = told["dry"].casefold().startswith("y")
+            is_dry = told["dry"][:1].casefold() in with_hangul("y").split(",")
             self.console.propose(actions.reprocess_all(queue, wanted, told["to"], rate, is_dry))
 
         fields = [
@@ -211,12 +176,12 @@ class DeadLetters(View):
         self.app.push_screen(Ask(f"{tr('REPROCESS all that fit of')} {clean(queue)}", fields), answered)
 
     def action_quarantine(self) -> None:
-        if keys := self._keys():
-            apart = {one["messageKey"] for one in self._told().get("messages", []) if one.get("quarantined")}
+        if keys := self.chosen_keys():
+            apart = {one["messageKey"] for one in self.told().get("messages", []) if one.get("quarantined")}
             self.console.propose(actions.quarantine(self._queue, keys, not apart.issuperset(keys)))
 
     def action_drop(self) -> None:
-        if keys := self._keys():
+        if keys := self.chosen_keys():
             path = save_path(self.console, self._queue, "dead")
             self.console.propose(actions.drop(self._queue, keys, path))
 
@@ -227,11 +192,7 @@ class DeadLetters(View):
 
     def action_export(self) -> None:
         if self._queue:
-            path = save_path(self.console, self._queue, "dead")
-            asked = ({"queue": self._queue, "limit": 100, "fullBodies": True, **self._filter()},)
-            effect = tr("Dead letters with their bodies are written to {file}.").format(file=clean(str(path)))
-            save = (Save(path, "list_dlq", asked, "messages"),)
-            self.console.propose(actions.Plan("export", self._queue, effect, save))
+            self.save_all("list_dlq", self._queue, "dead")
 
 
 def count_name(queue: str) -> str:

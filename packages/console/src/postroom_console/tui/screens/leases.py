@@ -32,7 +32,7 @@ class Leases(View):
         yield RowList(lease_columns(), tr("nothing is in flight"), name="leases")
 
     def wants(self) -> None:
-        self.console.source.want("leases", "list_inflight", {"limit": 500}, 2000)
+        self.ask("leases", "list_inflight", {"limit": 500}, 2000)
 
     def forgets(self) -> None:
         self.console.source.forget("leases")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Final
@@ -12,17 +10,18 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 
+from ...data import actions
+from ...data.bodies import body_lines, json_lines
 from ...data.records import Record
 from ...data.text import age, clean
-from ...data.views import date_and_time, moment
+from ...data.updates import Save
+from ...data.views import date_and_time
 from ...i18n import tr
 from ..keys import BACK, MESSAGE, Key
+from ..saving import save_path
 from ..view import View
 from ..widgets.line import Line
 
-#: Characters of a body that are shown.
-_BODY: Final = 65_536
-_HEX: Final = 16
 #: Headers that are Unix milliseconds.
 _TIMES: Final = frozenset({"createdAt", "dlqAt", "deliverAt", "leaseUntil", "timestamp"})
 
@@ -45,7 +44,7 @@ class MessageView(View):
 
     def wants(self) -> None:
         if self._key:
-            self.console.source.want("message", "get_message", {"messageKey": self._key, "events": 200}, 5000)
+            self.ask("message", "get_message", {"messageKey": self._key, "events": 200}, 5000)
 
     def forgets(self) -> None:
         self.console.source.forget("message")
@@ -54,12 +53,16 @@ class MessageView(View):
         self.query_one("#message").focus()
 
     def tell_body(self) -> None:
-        told = self.console.model.slices.get("message")
-        is_told = bool(told and told.data.get("messageKey") == self._key)
-        lines = list(_report(told.data) if told and is_told else [tr("asking...") if self._key else ""])
+        told = self._told()
+        waits = clean(self.console.model.refusals.get("message", "")) or tr("asking...")
+        lines = list(_report(told)) if told else [waits] if self._key else []
         if self._record:
-            lines += ["", tr("THE LINE"), *_pretty(self._record.fields())]
+            lines += [*[""] * bool(lines), tr("THE LINE"), *json_lines(self._record.fields())]
         self.query_one("#report", Line).tell("\n".join(lines))
+
+    def _told(self) -> Mapping[str, Any]:
+        told = self.console.model.slices.get("message")
+        return told.data if told and told.data.get("messageKey") == self._key else {}
 
     def summary(self) -> str:
         return clean(self._key)
@@ -69,6 +72,13 @@ class MessageView(View):
 
     def action_back(self) -> None:
         self.app.pop_screen()
+
+    def action_export(self) -> None:
+        """Save the message, with the whole of its body."""
+        queue = str((self._told().get("message") or {}).get("queue") or "")
+        if queue:
+            path = save_path(self.console, queue, "message")
+            self.console.propose(actions.export(queue, Save(path, "get_message", ({"messageKey": self._key},), "")))
 
     def action_top(self) -> None:
         self.query_one("#message", VerticalScroll).scroll_home(animate=False)
@@ -91,7 +101,7 @@ def _report(data: Mapping[str, Any]) -> Iterator[str]:
         yield ""
         yield tr("FAILURES")
         for failure in failures:
-            yield "  " + clean(json.dumps(failure, ensure_ascii=False))
+            yield "  " + _failure_line(failure)
     yield ""
     yield tr("HISTORY") + (f" ({tr('older events were not looked for')})" if data.get("cut") else "")
     for event in data.get("events") or []:
@@ -105,6 +115,13 @@ def _header(name: str, value: Any) -> str:
     if name == "ageMs" and type(value) is int:
         return f"{value} ({age(value)})"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _failure_line(failure: Mapping[str, Any]) -> str:
+    more = dict(failure)
+    at = more.pop("failedAtMs", None)
+    words = [date_and_time(at) if type(at) is int else "", json.dumps(more, ensure_ascii=False)]
+    return clean(" ".join(filter(None, words)))
 
 
 def _event_line(event: Mapping[str, Any]) -> str:
@@ -127,37 +144,4 @@ def _event_line(event: Mapping[str, Any]) -> str:
     more = {name: value for name, value in event.items() if name not in common}
     by = (event.get("by") or {}).get("client", "")
     text = json.dumps(more, ensure_ascii=False) if more else ""
-    return clean(f"{moment(int(event['wallMs']))} {event['type']:14} {event['id']} {by} {text}".rstrip())
-
-
-def body_lines(body: Any, is_binary: bool = False) -> Iterator[str]:
-    """A body for people: JSON indented, bytes in hex beside their characters, text by its lines."""
-    if is_binary and isinstance(body, str):
-        try:
-            yield from _hex_lines(base64.b64decode(body, validate=True)[: _BODY // 4])
-            return
-        except (binascii.Error, ValueError):
-            pass
-    if isinstance(body, str):
-        try:
-            value = json.loads(body)
-        except ValueError:
-            yield from (f"  {clean(line)}" for line in body[:_BODY].split("\n"))
-            return
-        yield from _pretty(value)
-    else:
-        yield from _pretty(body)
-    if isinstance(body, str) and len(body) > _BODY:
-        yield "  ..."
-
-
-def _pretty(value: Any) -> Iterator[str]:
-    for line in json.dumps(value, ensure_ascii=False, indent=2)[:_BODY].split("\n"):
-        yield "  " + clean(line)
-
-
-def _hex_lines(data: bytes) -> Iterator[str]:
-    for at in range(0, len(data), _HEX):
-        part = data[at : at + _HEX]
-        shown = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
-        yield f"  {at:06x}  {part.hex(' '):{_HEX * 3}} {shown}"
+    return clean(f"{date_and_time(int(event['wallMs']))} {event['type']:14} {event['id']} {by} {text}".rstrip())

@@ -10,17 +10,14 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from ...data import actions
-from ...data.filters import FilterError
 from ...data.message_filter import message_filter
 from ...data.rows import Cell, Column, Row
 from ...data.text import age, clean, figure, size
-from ...data.updates import Save
 from ...data.views import short_key
 from ...i18n import mark, tr
 from ..keys import BACK, QUEUE, Key
-from ..paged import Pages
+from ..paged import PagedView
 from ..saving import save_path
-from ..view import View
 from ..widgets.row_list import RowList
 from .confirm import Ask, Field
 
@@ -34,17 +31,18 @@ _STATES: Final = (
 _PAGE: Final = 200
 
 
-class QueueView(View):
+class QueueView(PagedView):
     """Opened from the queues; ``esc`` goes back."""
 
     KEYS: ClassVar[tuple[Key, ...]] = QUEUE
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*QUEUE, *BACK)]
+    QUESTION: ClassVar[str] = "messages"
+    LISTED: ClassVar[str] = "messages"
 
     def __init__(self, queue: str) -> None:
         super().__init__()
         self._queue = queue
         self._state = _STATES[0]
-        self._pages = Pages()
 
     def compose_body(self) -> ComposeResult:
         messages = [
@@ -67,44 +65,30 @@ class QueueView(View):
         yield RowList(policy, "", name="policy")
 
     def wants(self) -> None:
-        source = self.console.source
-        after = {"after": self._pages.after} if self._pages.after else {}
-        page = {**self._asked(), "limit": _PAGE, "previewBytes": 200, **after}
-        source.want("messages", "browse", page, 3000)
-        source.want("consumers", "list_consumers", {"queue": self._queue}, 3000)
-        source.want("policy", "get_policy", {"queue": self._queue, "explain": True}, 5000)
+        self.ask_page("browse", _PAGE, 200)
+        self.ask("consumers", "list_consumers", {"queue": self._queue}, 3000)
+        self.ask("policy", "get_policy", {"queue": self._queue, "explain": True}, 5000)
 
-    def _asked(self) -> dict[str, Any]:
+    def meant(self) -> dict[str, Any]:
         wanted = message_filter(self.filter_text)
         return {"queue": self._queue, "state": self._state, **({"filter": wanted} if wanted else {})}
-
-    def filtered(self, text: str) -> str:
-        try:
-            message_filter(text)
-        except FilterError as error:
-            return str(error)
-        self.filter_text = text
-        self._pages.begin()
-        self.wants()
-        return ""
 
     def forgets(self) -> None:
         for name in ("messages", "consumers", "policy"):
             self.console.source.forget(name)
 
-    def _told(self, name: str) -> Mapping[str, Any]:
+    def _about(self, name: str) -> Mapping[str, Any]:
         told = self.console.model.slices.get(name)
         return told.data if told and told.data.get("queue", self._queue) == self._queue else {}
 
     def tell_body(self) -> None:
         now = self.console.clock()
-        messages = self._told("messages")
-        shown = messages.get("messages", []) if messages.get("state") == self._state else []
-        self.query_one("#messages", RowList).show([_message_row(message) for message in shown])
+        rows = [_message_row(message) for message in self.told().get("messages", [])]
+        self.listed().show(rows, self.none_words(tr("none in this state")))
         engine_now = self.console.model.engine_now("consumers", now)
-        consumers = [one for one in self._told("consumers").get("consumers", []) if one["queue"] == self._queue]
+        consumers = [one for one in self._about("consumers").get("consumers", []) if one["queue"] == self._queue]
         self.query_one("#consumers", RowList).show([_consumer_row(one, engine_now) for one in consumers])
-        explained = self._told("policy").get("explanation") or {}
+        explained = self._about("policy").get("explanation") or {}
         self.query_one("#policy", RowList).show(
             [_policy_row(name, told) for name, told in sorted(explained.items(), key=_own_first)]
         )
@@ -115,50 +99,29 @@ class QueueView(View):
         for state in _STATES:
             number = figure(getattr(queue, state)) if queue else "-"
             words.append(f"[{tr(state)} {number}]" if state == self._state else f"{tr(state)} {number}")
-        words.append(self._pages.words(self._told("messages")))
+        words += [self.pages.words(self.told()), self.marked_words()]
         return " ".join(filter(None, words))
 
-    def copyable(self) -> str:
-        row = self.query_one("#messages", RowList).current
-        return str(row.key) if row else ""
-
-    def action_more(self) -> None:
-        if self._pages.more(self._told("messages")):
-            self.wants()
-        else:
-            self.console.say(tr("there are no more"))
-
-    def action_less(self) -> None:
-        if self._pages.less():
-            self.wants()
-
     def action_export(self) -> None:
-        path = save_path(self.console, self._queue, self._state)
-        asked = ({**self._asked(), "limit": 100, "fullBodies": True},)
-        effect = tr("Messages with their bodies are written to {file}.").format(file=clean(str(path)))
-        self.console.propose(actions.Plan("export", self._queue, effect, (Save(path, "browse", asked, "messages"),)))
+        self.save_all("browse", self._queue, self._state)
 
     def action_back(self) -> None:
-        if self.filter_text or self.query_one("#prompt").display:
+        if self.filter_text or self.prompt_line.display:
             super().action_back()
         else:
             self.app.pop_screen()
 
     def action_state(self) -> None:
         self._state = _STATES[(_STATES.index(self._state) + 1) % len(_STATES)]
-        self._pages.begin()
-        self.wants()
+        self.begin()
         self.tell()
 
-    def _keys(self) -> list[str]:
-        return [str(row.key) for row in self.query_one("#messages", RowList).chosen]
-
     def action_hold(self) -> None:
-        if keys := self._keys():
+        if keys := self.chosen_keys():
             self.console.propose(actions.hold(self._queue, keys, self._state == "held"))
 
     def action_move_messages(self) -> None:
-        keys = self._keys()
+        keys = self.chosen_keys()
 
         def answered(told: dict[str, str] | None) -> None:
             if told and told["to"]:
@@ -177,7 +140,7 @@ class QueueView(View):
 
     def action_policy(self) -> None:
         row = self.query_one("#policy", RowList).current
-        own = self._told("policy").get("override") or {}
+        own = self._about("policy").get("override") or {}
         name = str(row.key) if row else ""
 
         def answered(told: dict[str, str] | None) -> None:

@@ -17,3 +17,10 @@ class Line(Static):
         if text != self._told:
             self._told = text
             self.update(text)
+
+
+def told(text: str, classes: str | None = None) -> Line:
+    """A line that shows a text from the beginning."""
+    line = Line(classes=classes)
+    line.tell(text)
+    return line
