@@ -1,20 +1,130 @@
-"""The command ``postroom-pipeline``."""
+"""The command ``postroom-pipeline``. Spark is imported only by the commands that run it, and only when they do."""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
 
 import click
 
-PLAN = (
-    "postroom-pipeline will turn snapshots of many devices into tables and reports with Spark;"
-    " this version has no commands yet."
+from .doctor import CHECKS, Wanted, examine
+from .errors import (
+    EXIT_ENVIRONMENT,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    PipelineError,
+    UsageError,
+    said_by,
 )
+from .findings import Verdict
+from .package import write_package
+
+EPILOG: Final = (
+    "Exit status: 0 done, 1 failed, 2 usage, 3 something that it needs is missing or occupied (see doctor),"
+    " 130 interrupted."
+)
+#: Modules whose errors are told in one line: what Spark says goes on for pages.
+_SPARK_MODULES: Final = ("py4j", "pyspark")
+_DEBUG: Final = "POSTROOM_DEBUG"
+
+_Command = Callable[..., Any]
 
 
-@click.command(help=PLAN)
+class Commands(click.Group):
+    """A group whose commands end with one line and an exit status, whatever goes wrong in them."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if os.environ.get(_DEBUG):
+            return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except PipelineError as error:
+            self._end(ctx, str(error), error.exit_status)
+        except KeyboardInterrupt:
+            self._end(ctx, "interrupted", EXIT_INTERRUPTED)
+        except BrokenPipeError:  # nobody reads the output any more: click ends for that without a word
+            raise
+        except OSError as error:
+            told = ": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error))))
+            self._end(ctx, told, EXIT_FAILED)
+        except Exception as error:
+            if type(error).__module__.partition(".")[0] not in _SPARK_MODULES:
+                raise
+            self._end(ctx, f"Spark: {said_by(error)} ({_DEBUG}=1 shows all of it)", EXIT_FAILED)
+
+    def _end(self, ctx: click.Context, text: str, status: int) -> None:
+        click.echo(f"postroom-pipeline: {text}", err=True)
+        ctx.exit(status)
+
+
+def spark_options(command: _Command) -> _Command:
+    """The options of every command that starts Spark; it gets them as ``given``."""
+
+    def gather(context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
+        given = {}
+        for pair in pairs:
+            name, equals, value = pair.partition("=")
+            if not equals or not name.startswith("spark."):
+                raise click.BadParameter(f"{pair!r} is not spark.NAME=VALUE")
+            given[name] = value
+        return given
+
+    return click.option(
+        "--conf",
+        "given",
+        multiple=True,
+        metavar="NAME=VALUE",
+        callback=gather,
+        help="A setting of Spark's, as spark-submit takes it: spark.master=local[4], spark.driver.memory=2g.",
+    )(command)
+
+
+@click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="postroom-pipeline", prog_name="postroom-pipeline")
 def main() -> None:
-    """Say what this will be; status 2, since nothing that was asked for could be done."""
-    click.echo(PLAN, err=True)
-    sys.exit(2)
+    """Turn the snapshots of many devices into tables and reports, with Spark: here, or on a cluster by spark-submit."""
+
+
+@main.command()
+@click.option("--in", "landing", default="", metavar="DIR", help="The directory of the snapshots, to be looked at too.")
+@click.option("--out", "tables", default="", metavar="DIR", help="The place of the tables, to be tried too.")
+@click.option("--only", multiple=True, type=click.Choice(CHECKS), help="Look at this alone; can be given again.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each finding.")
+@spark_options
+def doctor(landing: str, tables: str, only: tuple[str, ...], as_json: bool, given: dict[str, str]) -> None:
+    """Look at everything that a run needs, and say what to mend.
+
+    Ends with 3 where something is missing; a warning alone is no failure.
+    """
+    for name, value in (("in", landing), ("out", tables)):
+        if name in only and not value:
+            raise UsageError(f"--only {name} needs --{name} DIR")
+    is_fit = True
+    for finding in examine(Wanted(landing, tables, given), only):
+        is_fit = is_fit and finding.verdict is not Verdict.BAD
+        if as_json:
+            click.echo(json.dumps(asdict(finding)))
+        else:
+            click.echo(f"{finding.verdict:<4}  {finding.check:<9}  {finding.seen}")
+            if finding.mend:
+                click.echo(f"      {'':<9}  -> {finding.mend}")
+    sys.exit(0 if is_fit else EXIT_ENVIRONMENT)
+
+
+@main.command()
+@click.option(
+    "--out",
+    "directory",
+    required=True,
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to write the two files.",
+)
+def package(directory: Path) -> None:
+    """Write postroom_pipeline.zip and run.py, for spark-submit."""
+    archive, entry = write_package(directory)
+    click.echo(f"spark-submit --master MASTER --py-files {archive} {entry} COMMAND ...")

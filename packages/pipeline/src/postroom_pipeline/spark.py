@@ -7,6 +7,7 @@ driver and the executors get, are the user's: spark-submit, ``spark-defaults.con
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 #: Set by spark-submit, which has started Java before us.
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+#: What Spark calls an application that nobody gave a name.
+_NOT_NAMED: Final = ("", "pyspark-shell", "run.py")
+_CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
 _LOG_CONFIGURATION: Final = "log4j2.configurationFile"
 
 
@@ -43,9 +47,11 @@ def session(application: str, given: Mapping[str, str] | None = None) -> Iterato
 
 def start_session(application: str, given: Mapping[str, str] | None = None) -> SparkSession:
     """Start a session; see ``session``."""
+    chosen = dict(given or {})
     if _GATEWAY not in os.environ:
         find_java()
         _quieten()
+        chosen.setdefault(_CONSOLE_PROGRESS, "false")  # else Spark turns it on for who is started so
     try:
         from py4j.protocol import Py4JError
         from pyspark import SparkConf, SparkContext
@@ -57,8 +63,12 @@ def start_session(application: str, given: Mapping[str, str] | None = None) -> S
     time.tzset()
     try:
         # Java runs from here on: only it knows what spark-submit and the user's files say.
-        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list((given or {}).items())))
-        conf = SparkConf().setAll(list((given or {}).items())).setIfMissing("spark.app.name", application)
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(chosen.items())))
+        conf = SparkConf().setAll(list(chosen.items()))
+        if conf.get("spark.app.name", "") in _NOT_NAMED:
+            conf.setAppName(application)
+        if _GATEWAY not in os.environ and conf.get("spark.master", "local").startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run whatever python3 is here
         for known in START_SETTINGS:
             conf.setIfMissing(known.name, known.value)
         started = SparkSession.builder.config(conf=conf).getOrCreate()

@@ -1,0 +1,159 @@
+"""Looks at everything that a run needs, and says what to mend."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from .errors import PipelineError, said_by
+from .findings import Finding, Verdict, bad, doubtful, good
+from .surroundings import (
+    look_at_java,
+    look_at_landing,
+    look_at_memory,
+    look_at_python,
+    look_at_scratch,
+    look_at_tables,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: What can be asked for by name, in the order in which it is looked at.
+CHECKS: Final = ("java", "python", "memory", "scratch", "in", "out", "spark")
+_ROWS: Final = 1000
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a look is about."""
+
+    landing: str = ""
+    tables: str = ""
+    #: Settings of Spark's that the user gave.
+    given: Mapping[str, str] | None = None
+
+
+def examine(wanted: Wanted, only: tuple[str, ...] = ()) -> Iterator[Finding]:
+    """The findings, each as soon as it is known. Spark is started only if nothing that it needs is missing."""
+    heap = (wanted.given or {}).get("spark.driver.memory", "1g")
+    landing, tables = _local(wanted.landing), _local(wanted.tables)
+    looks: dict[str, Callable[[], Iterator[Finding]]] = {
+        "java": look_at_java,
+        "python": look_at_python,
+        "memory": lambda: look_at_memory(heap),
+        "scratch": look_at_scratch,
+    }
+    if landing:
+        looks["in"] = lambda: look_at_landing(landing)
+    if tables:
+        looks["out"] = lambda: look_at_tables(tables)
+    is_fit = True
+    for name, look in looks.items():
+        if not only or name in only:
+            for finding in look():
+                is_fit = is_fit and finding.verdict is not Verdict.BAD
+                yield finding
+    if only and "spark" not in only:
+        return
+    if is_fit:
+        yield from _look_at_spark(wanted)
+    else:
+        yield bad("spark", "not tried", "mend the others first")
+
+
+def _local(location: str) -> Path | None:
+    """The path of a location without a scheme, or with that of local files."""
+    if location.startswith("file:"):
+        return Path("/" + location.removeprefix("file:").lstrip("/"))
+    return Path(location) if location and "://" not in location else None
+
+
+def _look_at_spark(wanted: Wanted) -> Iterator[Finding]:
+    """A tiny run from one end to the other: a table is written, read, and computed with by Python workers."""
+    from .spark import cores_of, session
+
+    begun = time.monotonic()
+    try:
+        with session("postroom-pipeline doctor", wanted.given) as started:
+            context = started.sparkContext
+            seen = f"{started.version} on {context.master}, {cores_of(started)} cores"
+            yield good("spark", f"{seen}, started in {time.monotonic() - begun:.1f} s")
+            yield from _look_at_storage(started, wanted)
+            yield from _look_at_executors(started)
+    except PipelineError as error:
+        yield bad("spark", str(error), "see the message; the checks above tell what Spark was started with")
+
+
+def _look_at_storage(session: SparkSession, wanted: Wanted) -> Iterator[Finding]:
+    """Parquet there and back, where the tables shall be."""
+    from pyspark.sql.types import LongType, StructField, StructType
+
+    from .io import Warehouse
+    from .storage import Storage
+    from .table import Table
+
+    if wanted.landing and not _local(wanted.landing):
+        landing = Storage(session, wanted.landing)
+        yield good("in", f"{landing.location} by {landing.kind}: {len(landing.entries(landing.location)):,} entries")
+    if not wanted.tables and not str(session.sparkContext.master).startswith("local"):
+        yield doubtful("tables", "not tried: executors do not share this machine's files", "name a place by --out")
+        return
+    place = wanted.tables or Path(_scratch(session)).as_uri()
+    table = Table("_doctor", StructType([StructField("number", LongType())]), key=("number",))
+    begun = time.monotonic()
+    warehouse = Warehouse(session, place)
+    try:
+        with warehouse.writing("doctor"):
+            warehouse.write(table, session.range(_ROWS).withColumnRenamed("id", "number"))
+            total = warehouse.read(table).groupBy().sum("number").first()
+            warehouse.storage.delete(warehouse.path(table))
+    except PipelineError:
+        raise
+    except Exception as error:
+        yield bad("tables", f"{place}: {said_by(error)}", "see whether every executor can write there")
+        return
+    if total is None or total[0] != _ROWS * (_ROWS - 1) // 2:
+        yield bad("tables", f"{place}: what was read is not what was written", "do not trust this file system")
+    else:
+        yield good("tables", f"written and read at {place} in {time.monotonic() - begun:.1f} s")
+
+
+def _scratch(session: SparkSession) -> str:
+    """A directory of Spark's own, which it deletes when it ends."""
+    return str(session.sparkContext._temp_dir)
+
+
+def _look_at_executors(session: SparkSession) -> Iterator[Finding]:
+    """Python workers, on every executor that takes part."""
+    context = session.sparkContext
+    ours = "{}.{}".format(*sys.version_info[:2])
+    mend = "ship it: spark-submit --py-files postroom_pipeline.zip (postroom-pipeline package makes it)"
+    try:
+        found = (
+            context.parallelize(range(context.defaultParallelism), context.defaultParallelism).map(_worker).collect()
+        )
+    except Exception as error:
+        told = said_by(error)
+        if "PYTHON_VERSION_MISMATCH" in str(error):
+            told = f"Python workers are not Python {ours}"
+        yield bad("executors", told, "let PYSPARK_PYTHON name the same Python on every machine")
+        return
+    without = sorted({host for host, _, has_it in found if not has_it})
+    versions = ", ".join(sorted({version for _, version, _ in found}))
+    hosts = len({host for host, _, _ in found})
+    if without:
+        yield bad("executors", f"postroom_pipeline cannot be imported on {', '.join(without)}", mend)
+    else:
+        yield good("executors", f"Python {versions} on {hosts} {'machine' if hosts == 1 else 'machines'}")
+
+
+def _worker(number: int) -> tuple[str, str, bool]:
+    import importlib.util
+    import platform
+
+    return platform.node(), platform.python_version(), importlib.util.find_spec("postroom_pipeline") is not None
