@@ -1,0 +1,66 @@
+"""A session has the settings that the pipeline needs, where the user gave no others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from postroom_pipeline.config import SPARK_SETTINGS
+from tests.pipeline.conftest import TEST_SETTINGS
+
+PROGRAM = """
+import datetime, json, sys
+from pyspark.sql.functions import timestamp_millis, lit
+from postroom_pipeline.spark import session
+with session("postroom-pipeline try", dict(pair.split("=", 1) for pair in sys.argv[2:])) as spark:
+    found = {name: spark.conf.get(name) for name in sys.argv[1].split(",")}
+    (row,) = spark.range(1).select(timestamp_millis(lit(0)).alias("time")).collect()
+    worker = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("sys").executable).collect()
+    print(json.dumps(found | {"name": spark.sparkContext.appName, "epoch": str(row.time), "worker": worker[0]}))
+"""
+
+
+def test_a_session_has_every_setting_that_nobody_gave(spark):
+    given = {name: TEST_SETTINGS.get(name) for name in (known.name for known in SPARK_SETTINGS)}
+    for known in SPARK_SETTINGS:
+        assert spark.conf.get(known.name) == (given[known.name] or known.value_for(1)), known.name
+
+
+def test_settings_by_cores_grow_with_them():
+    by_name = {known.name: known for known in SPARK_SETTINGS}
+    shuffle = by_name["spark.sql.shuffle.partitions"]
+    assert [shuffle.value_for(cores) for cores in (1, 4, 5, 100)] == ["8", "8", "10", "200"]
+    assert by_name["spark.sql.session.timeZone"].value_for(100) == "UTC"
+
+
+def test_what_the_user_s_file_and_command_line_say_is_left_and_times_are_those_of_utc(tmp_path):
+    """Also: nothing but the answer on the output, and of Spark's log nothing where nothing is wrong."""
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.sql.shuffle.partitions 3\nspark.sql.parquet.compression.codec gzip\nspark.ui.enabled false\n"
+    )
+    names = "spark.sql.shuffle.partitions,spark.sql.parquet.compression.codec,spark.sql.files.openCostInBytes"
+    names += ",spark.sql.sources.partitionOverwriteMode"
+    environment = {
+        "HOME": str(tmp_path),
+        "PATH": os.environ["PATH"],
+        "JAVA_HOME": os.environ.get("JAVA_HOME", ""),
+        "SPARK_CONF_DIR": str(tmp_path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "TZ": "Asia/Tokyo",
+    }
+    given = [f"{name}={value}" for name, value in TEST_SETTINGS.items() if name != "spark.sql.shuffle.partitions"]
+    command = [sys.executable, "-W", "error", "-c", PROGRAM, names, *given, "spark.sql.files.openCostInBytes=77"]
+    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == {
+        "spark.sql.shuffle.partitions": "3",
+        "spark.sql.parquet.compression.codec": "gzip",
+        "spark.sql.files.openCostInBytes": "77",
+        "spark.sql.sources.partitionOverwriteMode": "dynamic",
+        "name": "postroom-pipeline try",
+        "epoch": "1970-01-01 00:00:00",
+        "worker": sys.executable,
+    }
+    assert [line for line in run.stderr.splitlines() if "incubator" not in line] == []
