@@ -112,7 +112,7 @@ class Server:
         assert self.mailbox
         try:
             self.mailbox.check()
-            self.mailbox.care(live.clock.now())
+            self.mailbox.care(live.clock.now(), live.clock.now().wall)
         except OSError:
             pass
         live.reserve.care()

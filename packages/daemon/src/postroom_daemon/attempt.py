@@ -45,6 +45,7 @@ class Attempt:
         self.answers: list[tuple[Call, Answer]] = []
         self.working: list[tuple[Call, Work]] = []
         self._parts = parts
+        self._clients_wall = parts.clock.clients_wall_ms(now)
         self._parked: list[Call] = []
         self._served: list[Call] = []
         self._told: dict[bytes, Answer] = {}  # answers to requests that made no event
@@ -120,7 +121,7 @@ class Attempt:
         request = call.request
         if request.problem:
             raise request.problem
-        if 0 < request.deadline_ms < self.now.wall:
+        if 0 < request.deadline_ms < self._clients_wall:
             raise CommandError(ErrorCode.TIMEOUT, "the request's deadline had passed when it was looked at")
         call.command = resolve_command(request.command)
         if call.command is None:
@@ -206,10 +207,10 @@ class Attempt:
 
     def _park(self, call: Call, wait_until: int) -> None:
         # The wait began when the request was made: a restart does not renew it.
-        waited = max(0, self.now.wall - call.arrived_wall)
+        waited = max(0, self._clients_wall - call.arrived_wall)
         until = max(self.now.engine, wait_until - waited)
         if call.request.deadline_ms:
-            until = min(until, self.now.engine + call.request.deadline_ms - self.now.wall)
+            until = min(until, self.now.engine + call.request.deadline_ms - self._clients_wall)
         call.wait_until = until
         self._parts.waiters.park(call)
         self._parked.append(call)

@@ -181,7 +181,7 @@ class Broker:
             self._isolate(calls, housekeeping, error)
         else:
             attempt.remember(places)
-            self._vitals.count_group(len(calls), attempt.group)
+            self._vitals.count_group(len(calls), attempt.group, attempt.now)
             for call, answer in attempt.answers:
                 self._answer(call, answer)
             self._working.extend(attempt.working)

@@ -99,8 +99,15 @@ def main() -> None:
 
 
 @main.command()
+@click.option(
+    "--test-clock",
+    "driver_fd",
+    type=click.IntRange(3),
+    metavar="FD",
+    help="For tests and simulations only: time passes as the program at the other end of this socket says.",
+)
 @configured
-def run(source: Source) -> None:
+def run(source: Source, driver_fd: int | None) -> None:
     """Serve the mailbox of DIR until SIGTERM or SIGINT.
 
     DIR is made if it does not exist. Every setting of the configuration has a flag: see --help-settings.
@@ -113,7 +120,13 @@ def run(source: Source) -> None:
         _log.warning("%s", warning)
     from .service import serve
 
-    raise SystemExit(serve(config))
+    if driver_fd is None:
+        raise SystemExit(serve(config))
+    from .driven import Driver
+
+    driver = Driver(driver_fd)
+    _log.warning("a test clock: time passes as a program says, which is for tests and simulations only")
+    raise SystemExit(serve(config, driver.clock))
 
 
 @main.command()

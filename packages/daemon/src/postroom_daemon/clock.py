@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from selectors import BaseSelector, SelectorKey
 from typing import Any, NamedTuple
 
 from postroom_common.events import JOURNAL_FORMAT, EventType
@@ -49,13 +50,21 @@ def read_boot_id() -> str:
 
 
 class Clock:
-    """Engine time for one run of the daemon. ``boot_ms`` and ``wall_ms`` are the sources; tests pass their own."""
+    """Engine time for one run of the daemon, and all else that the daemon does by a clock or waits for.
+
+    ``boot_ms`` and ``wall_ms`` are the sources; tests pass their own. ``wall_ms`` reads the wall clock alone.
+    """
+
+    #: Whether a program drives the time (see ``driven``).
+    is_driven = False
+    #: What the daemon does each second, it does so often (s).
+    tick_s = 1.0
 
     def __init__(
         self, boot_ms: Callable[[], int] = _boot_ms, wall_ms: Callable[[], int] = _wall_ms, boot_id: str | None = None
     ) -> None:
         self._boot_ms = boot_ms
-        self._wall_ms = wall_ms
+        self.wall_ms = wall_ms
         self.boot_id = read_boot_id() if boot_id is None else boot_id
         self._offset = -boot_ms()  # a fresh root starts at engine time 0
 
@@ -67,7 +76,7 @@ class Clock:
 
     def resume(self, mark: Mark | None, last: Now) -> None:
         """Continue from the journal: ``mark`` is its last clock mark, ``last`` the time of its last event."""
-        boot, wall = self._boot_ms(), self._wall_ms()
+        boot, wall = self._boot_ms(), self.wall_ms()
         if mark and mark.boot_id and mark.boot_id == self.boot_id and boot >= mark.boot_ms:
             engine = mark.engine + boot - mark.boot_ms
         else:
@@ -77,7 +86,19 @@ class Clock:
 
     def now(self) -> Now:
         """Read both clocks."""
-        return Now(self._boot_ms() + self._offset, self._wall_ms())
+        return Now(self._boot_ms() + self._offset, self.wall_ms())
+
+    def elapsed_s(self) -> float:
+        """Seconds since some moment, for the daemon's own timers."""
+        return time.monotonic()
+
+    def clients_wall_ms(self, now: Now) -> int:
+        """What the wall clock showed at ``now`` by which clients reckon deadlines and file systems stamp files."""
+        return now.wall
+
+    def wait(self, selector: BaseSelector, timeout_s: float) -> list[tuple[SelectorKey, int]]:
+        """Wait until a descriptor is ready or so long has passed; which are."""
+        return selector.select(timeout_s)
 
     def mark(self, now: Now, root_id: str) -> dict[str, Any]:
         """A clock_marked event taken at ``now``. It also says whose journal this is, and in which format: every segment

@@ -141,7 +141,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         policies = Policies(config.defaults, config.queues, config.patterns)
         store.in_flight = _in_flight(store)
         traffic = _traffic(settings, files)
-        vitals = DaemonVitals(journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
+        vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         parts = Parts(
             store,
             journal,

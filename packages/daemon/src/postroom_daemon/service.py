@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from .broker import MustRecover
+from .clock import Clock
 from .config import Config
 from .files import FULL_ERRNOS
 from .journal import JournalUnknown
@@ -30,8 +31,6 @@ __all__ = ["StartError", "serve"]
 
 log = logging.getLogger(__name__)
 
-#: The mailbox is scanned at least this often (s), which also finds files that fired no watch.
-RESCAN_S: Final = 1.0
 #: The store is made durable, and old segments go, at least this often (s).
 CHECKPOINT_S: Final = 600.0
 #: SIGHUP is a closed terminal.
@@ -44,8 +43,10 @@ LASTING_S: Final = 60.0
 RESTART_PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
 
 
-def serve(config: Config) -> int:
+def serve(config: Config, clock: Callable[[], Clock] = Clock) -> int:
     """Serve the mailbox until SIGTERM, SIGINT or SIGHUP. The exit code.
+
+    ``clock`` makes the clock of each run between opening the root and closing it.
 
     Raises ``StartError`` when the root cannot be opened.
     """
@@ -53,7 +54,7 @@ def serve(config: Config) -> int:
     gc.freeze()  # what was imported stays
     gc.set_threshold(*GC_THRESHOLD)
     stop = _StopSignal()
-    sources = Sources()
+    sources = Sources(clock=clock)
     doubt = _Doubt()
     try:
         while True:
@@ -137,6 +138,7 @@ class _Loop:
     def __init__(self, config: Config, root: OpenRoot, mailbox: Mailbox, stop: _StopSignal) -> None:
         self._settings = config.settings
         self._root = root
+        self._clock = root.clock
         self._broker = root.broker
         self._mailbox = mailbox
         self._stop = stop
@@ -147,7 +149,7 @@ class _Loop:
             self._selector.register(self._watched, selectors.EVENT_READ)
         self._next_scan = 0.0
         self._stalled = False
-        self._next_checkpoint = time.monotonic() + CHECKPOINT_S
+        self._next_checkpoint = self._clock.elapsed_s() + CHECKPOINT_S
         self._checkpointing = False
         self._next_sync = 0.0
         self._segment = root.journal.segment
@@ -187,25 +189,27 @@ class _Loop:
             self._sync_in_time()
         if self._root.traffic:
             self._root.traffic.flush()
-        if time.monotonic() >= self._next_scan:
+        if self._clock.elapsed_s() >= self._next_scan:
             self._each_second()
 
     def _each_second(self) -> None:
-        self._next_scan = time.monotonic() + RESCAN_S
+        # The mailbox is scanned then, too, which finds files that fired no watch.
+        self._next_scan = self._clock.elapsed_s() + self._clock.tick_s
         try:
             self._mailbox.check()
             for call in self._mailbox.abandoned():
                 self._broker.cancel(call)
-            self._mailbox.care(self._root.clock.now())
+            now = self._clock.now()
+            self._mailbox.care(now, self._clock.clients_wall_ms(now))
         except OSError as error:
             log.error("mailbox: %s", error)
         self._root.reserve.care()
         self._root.store.tidy()
         rolled = self._root.journal.segment != self._segment
         # On a full disk the store's own log must not grow as well.
-        if rolled or not self._root.vitals.room_to_publish() or time.monotonic() >= self._next_checkpoint:
+        if rolled or not self._root.vitals.room_to_publish() or self._clock.elapsed_s() >= self._next_checkpoint:
             self._segment = self._root.journal.segment
-            self._next_checkpoint = time.monotonic() + CHECKPOINT_S
+            self._next_checkpoint = self._clock.elapsed_s() + CHECKPOINT_S
             self._checkpointing = True
         if self._checkpointing:
             self._checkpoint(self._root.store.checkpoint_step)
@@ -220,8 +224,8 @@ class _Loop:
             if folded is None:
                 self._checkpointing = True
                 return
-            old = self._root.clock.now().engine - settings.journal_retention_hours * 3600 * 1000
-            recent = self._root.clock.now().engine - REPEATS_MS
+            old = self._clock.now().engine - settings.journal_retention_hours * 3600 * 1000
+            recent = self._clock.now().engine - REPEATS_MS
             removed = journal.drop_segments(folded, old, settings.journal_max_bytes, recent)
         except (OSError, StoreError) as error:
             log.error("checkpoint: %s", error)
@@ -238,27 +242,27 @@ class _Loop:
             self._watched = None
         if self._mailbox.has_backlog and not self._stalled:
             return True
-        ready = self._selector.select(self._timeout_s())
+        ready = self._clock.wait(self._selector, self._timeout_s())
         polled = not self._watched
-        return polled or time.monotonic() >= self._next_scan or any(k.fileobj is self._watched for k, _ in ready)
+        return polled or self._clock.elapsed_s() >= self._next_scan or any(k.fileobj is self._watched for k, _ in ready)
 
     def _timeout_s(self) -> float:
-        now = time.monotonic()
+        now = self._clock.elapsed_s()
         waits = [self._next_scan - now]
         if not self._watched:
             waits.append(self._settings.ipc_poll_interval_ms / 1000)
         due = self._broker.next_due()
         if due is not None:
-            waits.append((due - self._root.clock.now().engine) / 1000)
+            waits.append((due - self._clock.now().engine) / 1000)
         if self._settings.journal_durability == "interval" and self._root.journal.unsynced:
             waits.append(self._next_sync - now)
         return max(0.0, min(waits))
 
     def _sync_in_time(self) -> None:
-        if self._root.journal.unsynced and time.monotonic() >= self._next_sync:
+        if self._root.journal.unsynced and self._clock.elapsed_s() >= self._next_sync:
             try:
                 self._root.store.sync_bodies()
             except StoreError as error:  # what is lost of them will be noticed, and is promised by no answer
                 log.error("store: %s", error)
             self._root.journal.sync()
-            self._next_sync = time.monotonic() + self._settings.journal_interval_ms / 1000
+            self._next_sync = self._clock.elapsed_s() + self._settings.journal_interval_ms / 1000

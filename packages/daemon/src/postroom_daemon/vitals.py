@@ -14,7 +14,7 @@ from postroom_common.events import EventType
 from postroom_common.protocol import PROTOCOL_VERSION, Command, ErrorCode
 
 from .calls import Answer, Call
-from .clock import Now
+from .clock import Clock, Now
 from .config import Settings
 from .group import Group
 from .histogram import Histogram
@@ -56,6 +56,7 @@ class DaemonVitals:
 
     def __init__(
         self,
+        clock: Clock,
         journal: Journal,
         traffic: TrafficLog | None,
         reserve: Reserve,
@@ -64,6 +65,7 @@ class DaemonVitals:
         quarantine: Quarantine,
     ) -> None:
         self.mailbox_figures: Callable[[], dict[str, int]] = dict
+        self._clock = clock
         self._journal = journal
         self._traffic = traffic
         self._reserve = reserve
@@ -71,7 +73,7 @@ class DaemonVitals:
         self._min_free_bytes = settings.storage_min_free_bytes
         self._missing = missing
         self._quarantine = quarantine
-        self._started_ns = time.monotonic_ns()
+        self._started = clock.now().engine
         self._requests: Counter[str] = Counter()
         self._commands: Counter[str] = Counter()
         self._codes: Counter[str] = Counter()
@@ -98,7 +100,7 @@ class DaemonVitals:
         if call.command is not None:
             self._commands[_COMMAND_NAMES[call.command]] += 1
         if self._traffic:
-            self._traffic.add(_traffic_line(call, code, took_ns), failed=bool(code))
+            self._traffic.add(_traffic_line(call, code, took_ns, self._clock.wall_ms()), failed=bool(code))
 
     def count_unanswered(self, reason: str) -> None:
         """Count a request file that was set aside without an answer."""
@@ -106,7 +108,7 @@ class DaemonVitals:
         self._requests["error"] += 1
         self._codes[ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST] += 1
 
-    def count_group(self, requests: int, group: Group) -> None:
+    def count_group(self, requests: int, group: Group, now: Now) -> None:
         """Count a group and its events."""
         if not requests and not group.events:
             return
@@ -114,7 +116,7 @@ class DaemonVitals:
         self._groups["requests"] += requests
         self._groups["events"] += len(group.events)
         self._groups["maxRequests"] = max(self._groups["maxRequests"], requests)
-        second = time.monotonic_ns() // 1_000_000_000
+        second = now.engine // 1000
         if not self._seconds or self._seconds[-1][0] != second:
             self._seconds.append((second, Counter()))
             if len(self._seconds) > RATE_SECONDS:
@@ -157,7 +159,7 @@ class DaemonVitals:
         if checks["store"]["ok"] and store.applied < self._journal.last_id:
             checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self._journal.last_id}"}
         self._add_losses(checks["journal"], store.fact(FACT_LOSSES) or [] if checks["store"]["ok"] else [])
-        return {
+        reply = {
             "status": "ok" if all(check["ok"] for check in checks.values()) else "degraded",
             "timestamp": now.wall,
             "checks": checks,
@@ -167,6 +169,7 @@ class DaemonVitals:
             "version": _VERSION,
             "protocolVersion": PROTOCOL_VERSION,
         }
+        return reply | {"testClock": True} if self._clock.is_driven else reply
 
     def _add_losses(self, check: dict[str, Any], losses: list[list[int]]) -> None:
         """What the last start has found missing is told until the next; what the store has never seen, until an
@@ -202,7 +205,7 @@ class DaemonVitals:
         commands = {"publish": 0, "consume": 0, "ack": 0, "nack": 0, "status": 0, "health": 0, "dlq": 0}
         return {
             "timestamp": now.wall,
-            "uptimeMs": (time.monotonic_ns() - self._started_ns) // 1_000_000,
+            "uptimeMs": now.engine - self._started,
             "requests": {
                 "total": total,
                 "success": total - self._requests["error"],
@@ -217,17 +220,16 @@ class DaemonVitals:
                 "lastRequestMs": round(self._last_ns / 1e6, 3),
             },
             "leaseToAckMs": self._lease_to_ack.to_wire(),
-            "rates": self._rates(),
+            "rates": self._rates(now),
             "groups": dict(self._groups),
             "mailbox": self.mailbox_figures(),
             "trafficLinesLost": self._traffic.lost if self._traffic else 0,
         }
 
-    def _rates(self) -> dict[str, float]:
+    def _rates(self, now: Now) -> dict[str, float]:
         """Events a second over the last minute, or since the start if that is shorter."""
-        now_ns = time.monotonic_ns()
-        oldest = now_ns // 1_000_000_000 - RATE_SECONDS
-        span_s = max(1.0, min(RATE_SECONDS, (now_ns - self._started_ns) / 1e9))
+        oldest = now.engine // 1000 - RATE_SECONDS
+        span_s = max(1.0, min(RATE_SECONDS, (now.engine - self._started) / 1000))
         sums: Counter[str] = Counter()
         for second, counter in self._seconds:
             if second > oldest:
@@ -243,10 +245,10 @@ def _check(probe: Callable[[], None]) -> dict[str, Any]:
     return {"ok": True}
 
 
-def _traffic_line(call: Call, code: str, took_ns: int) -> dict[str, Any]:
+def _traffic_line(call: Call, code: str, took_ns: int, wall_ms: int) -> dict[str, Any]:
     request: Request = call.request
     return {
-        "wallMs": time.time_ns() // 1_000_000,
+        "wallMs": wall_ms,
         "engineMs": call.engine,
         "client": call.who.client_id,
         "uid": call.who.uid,

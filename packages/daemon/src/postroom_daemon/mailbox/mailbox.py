@@ -220,8 +220,9 @@ class Mailbox:
         """Parked calls whose request file was taken back or replaced; they are to be cancelled."""
         return [self._calls.pop(name) for name in self._intake.gone() if name in self._calls]
 
-    def care(self, now: Now) -> None:
-        """Once in a while: remove old responses, temporary files and dead requests. Raises ``OSError``."""
+    def care(self, now: Now, files_wall: int) -> None:
+        """Once in a while: remove old responses, temporary files and dead requests. ``files_wall`` is what the clock
+        shows by which files are stamped. Raises ``OSError``."""
         if self._swept and now.engine - self._swept.engine < SWEEP_EVERY_MS:
             return
         settings = self._settings
@@ -231,17 +232,17 @@ class Mailbox:
         self._swept = now
         by_age = now.engine >= self._age_from
         if by_age:
-            self._boxes.sweep(now.wall, settings.ipc_response_max_age_ms, EMPTY_BOX_MS)
-            self._sweep_temporary(now)
-        self._dead.sweep(now.wall, by_age)
+            self._boxes.sweep(files_wall, settings.ipc_response_max_age_ms, EMPTY_BOX_MS)
+            self._sweep_temporary(files_wall)
+        self._dead.sweep(files_wall, by_age)
 
-    def _sweep_temporary(self, now: Now) -> None:
+    def _sweep_temporary(self, files_wall: int) -> None:
         for name in self._files.listdir(self._intake.fd):
             if not name.endswith(REQUEST_SUFFIX + TEMP_SUFFIX):
                 continue
             try:
                 found = self._files.stat(name, dir_fd=self._intake.fd, follow_symlinks=False)
-                if now.wall - found.st_ctime_ns // 1_000_000 > self._settings.ipc_temp_max_age_ms:
+                if files_wall - found.st_ctime_ns // 1_000_000 > self._settings.ipc_temp_max_age_ms:
                     self._files.unlink(name, dir_fd=self._intake.fd)
             except FileNotFoundError:
                 continue  # RACE: its writer renamed it
