@@ -74,7 +74,8 @@ class SnapshotWriter:
         self._crc = 0
         self._digest = sha256()
         self._counts: Counter[str] = Counter()
-        self._file = open(self._part, "xb")  # noqa: SIM115  # closed by ``finish`` or ``__exit__``
+        fd = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)  # bodies may be in it
+        self._file = os.fdopen(fd, "wb")
         # Without a name and a time in it: the same lines are the same bytes.
         self._gzip = gzip.GzipFile("", "wb", _GZIP_LEVEL, self._file, mtime=0)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import click
 
+from .export.command import export
 from .i18n import LANGUAGES, tr, use_language
 from .places import Places, find_places
 
@@ -72,15 +73,15 @@ def main(context: click.Context, /, **options: Any) -> None:
             raise click.UsageError("--replay goes with the screen, --once or --json")
         return
     if is_once:
-        sys.exit(_guarded(lambda: _print_once(places, options)))
+        sys.exit(guarded(lambda: _print_once(places, options)))
     problem = _problem_of_terminal()
     if not problem:
-        sys.exit(_guarded(lambda: _show(places, options)))
+        sys.exit(guarded(lambda: _show(places, options)))
     if options["record"]:
         click.echo(f"postroom-console: {problem}: {tr('it records until it is interrupted')}", err=True)
-        sys.exit(_guarded(lambda: _record(places, options)))
+        sys.exit(guarded(lambda: _record(places, options)))
     click.echo(f"postroom-console: {problem}: {tr('--once, --json and watch do without a screen')}", err=True)
-    sys.exit(_guarded(lambda: _print_once(places, options)))
+    sys.exit(guarded(lambda: _print_once(places, options)))
 
 
 @main.command()
@@ -106,7 +107,10 @@ def watch(context: click.Context, queue: str, wanted: str, raw: bool, follow: bo
         finally:
             reader.close()
 
-    sys.exit(_guarded(run))
+    sys.exit(guarded(run))
+
+
+main.add_command(export)
 
 
 def _write_line(text: str) -> None:
@@ -171,7 +175,7 @@ def _record(places: Places, options: dict[str, Any]) -> None:
 
     recorder = _source(places, options)
     recorder.want("health", "health", {}, 4000)
-    recorder.want("queues", "list_queues", {"limit": 500}, 2000)
+    recorder.want("queues", "list_queues", {"limit": 1000}, 2000)
     recorder.start()
     try:
         while not recorder.problem:
@@ -186,7 +190,7 @@ def _width(options: dict[str, Any]) -> int:
     return int(options["width"] or shutil.get_terminal_size((80, 24)).columns)
 
 
-def _guarded(work: Callable[[], None]) -> int:
+def guarded(work: Callable[[], None]) -> int:
     """Run what writes to the standard output; the exit status."""
     from .data.record import RecordingError
     from .plain import Refused, Unreachable

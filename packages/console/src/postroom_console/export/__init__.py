@@ -1,0 +1,1 @@
+"""Export: the snapshot of a device, from the daemon's answers and its journal. ``docs/snapshot.md`` has the format."""

@@ -1,0 +1,62 @@
+"""The command ``export`` of ``postroom-console``."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command(epilog="Exit status: 0 done, 1 refused or failed, 2 usage, 3 no daemon answers, 130 interrupted.")
+@click.option(
+    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("."), show_default="here",
+    help="Folder for the file; it is made where it is missing. What --since last means is remembered in it.",
+)  # fmt: skip
+@click.option("--device", default="", help="Name of the device in the file; by default the daemon's nodeId.")
+@click.option(
+    "--since", default="last", show_default=True, metavar="EVENT|TIME|last",
+    help="Where the events begin: behind the last export into this folder (the first one takes all there are), at an "
+    "event's number, or at a time: 2026-11-28T10:15 or 2h for two hours ago. Only last is remembered.",
+)  # fmt: skip
+@click.option(
+    "--redact", type=click.Choice(["payload", "attributes", "none"]), default="payload", show_default=True,
+    help="What is left out. payload: bodies, of which length, digest and shape are told. attributes: their values as "
+    "well. none: nothing.",
+)  # fmt: skip
+@click.option(
+    "--hide-attribute", "hidden", multiple=True, metavar="PATTERN",
+    help="Leave out the values of attributes whose name fits, such as 'customer*'. Can be given more than once.",
+)  # fmt: skip
+@click.option("--max-size", metavar="SIZE", help="Let the events end where the file has so much: 500k, 64M. The next "
+              "export goes on there.")  # fmt: skip
+@click.option("--every", metavar="SPAN", help="Go on until it is ended, with a file each 30m, 1h or 1d. A daemon that "
+              "is away is waited for.")  # fmt: skip
+@click.pass_context
+def export(context: click.Context, /, **options: Any) -> None:
+    """Write a snapshot of the device to a file: its queues, leases, dead letters, consumers and figures as they were at
+    one moment, and what happened since the last export.
+
+    The file postroom-DEVICE-….jsonl.gz is JSON lines; it is there under its name only once it is whole.
+    postroom-pipeline reads many of them. The daemon goes on working meanwhile. This user must be able to read the
+    journal: without it the file has the state alone, and says so.
+    """
+    from ..cli import guarded
+    from .redaction import Redaction
+    from .request import Request, read_since, read_size, read_span
+    from .running import Runner
+
+    try:
+        since = read_since(options["since"])
+        every_s = read_span(options["every"]) if options["every"] else 0
+        max_bytes = read_size(options["max_size"]) if options["max_size"] else None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    if every_s and not since.is_last:
+        raise click.UsageError("--every goes with --since last: each file goes on where the one before ended")
+    request = Request(
+        options["out"], options["device"], since, Redaction(options["redact"]), options["hidden"], max_bytes
+    )
+    runner = Runner(context.obj[0], request)
+    sys.exit(guarded(lambda: runner.run_every(every_s) if every_s else runner.run_once()))

@@ -1,0 +1,175 @@
+"""Queues in the order of their names, of several pages, brought to the event of the last page by the journal.
+
+One page is as it is: most devices have no more queues than fit.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from postroom_common.events import Event, EventType
+
+from .lines import Fields, of_queue
+
+_COUNTS: Final = ("ready", "inflight", "delayed", "held", "dead")
+#: Types that are counted in the totals of their queue, under their own names.
+_TOTALS: Final = frozenset(
+    {
+        EventType.PUBLISHED,
+        EventType.LEASED,
+        EventType.ACKED,
+        EventType.RELEASED,
+        EventType.RETRIED,
+        EventType.DIED,
+        EventType.DROPPED,
+        EventType.REPROCESSED,
+        EventType.HELD,
+        EventType.UNHELD,
+        EventType.MOVED,
+    }
+)
+#: Types about a message that do not change what is counted.
+_STAYS: Final = frozenset(
+    {EventType.LEASE_EXTENDED, EventType.QUARANTINED, EventType.RETARGETED, EventType.RESCHEDULED}
+)
+
+
+class Queues:
+    """The queues by name. ``was_dead`` says whether a message was a dead letter just before an event."""
+
+    def __init__(self, was_dead: Callable[[str, int], bool]) -> None:
+        self.rows: dict[str, Fields] = {}
+        self._was_dead = was_dead
+        self._ends: list[str] = []  # the last name of each page but the last
+        self._as_of: list[int] = []
+        self._engine_ms: list[int] = []
+        self._known: dict[str, tuple[str, int]] = {}  # state of a message, and when it is due
+
+    def put_page(self, answer: Mapping[str, Any]) -> None:
+        """A page, in order."""
+        self._as_of.append(answer["asOfEvent"])
+        self._engine_ms.append(answer["engineNowMs"])
+        for told in answer["queues"]:
+            self.rows[told["queue"]] = of_queue(told)
+        if answer.get("next"):
+            self._ends.append(answer["next"])
+
+    @property
+    def is_one_page(self) -> bool:
+        """Whether nothing is to be folded."""
+        return len(self._as_of) == 1
+
+    def _page_of(self, queue: str) -> int:
+        return min(bisect_left(self._ends, queue), len(self._as_of) - 1)
+
+    def take(self, event: Event) -> None:
+        """An event, in order; also those in front of the pages, which tell in which state a message is."""
+        kind, queue = event["type"], event.get("queue")
+        if type(queue) is not str:
+            return
+        if "key" in event and kind in _TOTALS:
+            self._take_message(event, kind, queue)
+        elif kind == EventType.QUEUE_DELETED:
+            if self._counts(event, queue):
+                self.rows.pop(queue, None)
+        elif kind in (EventType.PAUSED, EventType.RESUMED):
+            row = self._row(event, queue)
+            if row:
+                row["publishPaused" if event["operation"] == "publish" else "consumePaused"] = kind == EventType.PAUSED
+        elif kind not in _STAYS:
+            self._row(event, queue)
+
+    def _take_message(self, event: Event, kind: str, queue: str) -> None:
+        key = event["key"]
+        before = self._before(event, kind)
+        after, due = _after(event, kind, before)
+        target = event.get("to", queue)
+        if before:
+            self._count(event, queue, before, -1)
+        if after:
+            self._count(event, target, after, 1)
+            self._known[key] = (after, due)
+        else:
+            self._known.pop(key, None)
+        row = self._row(event, queue)
+        if row and not event.get("ofDead"):
+            totals = row["totals"]
+            totals[kind] = totals.get(kind, 0) + 1
+            if (event.get("failure") or {}).get("reasonCode") == "MESSAGE_EXPIRED":
+                totals["expired"] = totals.get("expired", 0) + 1
+
+    def _before(self, event: Event, kind: str) -> str | None:
+        if kind == EventType.PUBLISHED:
+            return None
+        known = self._known.get(event["key"])
+        if known:
+            return "ready" if known[0] == "delayed" and known[1] <= event["engineMs"] else known[0]
+        if kind == EventType.LEASED and event.get("ofDead"):
+            return "dead"
+        if kind in (EventType.LEASED, EventType.HELD, EventType.MOVED):
+            return "ready"
+        if kind == EventType.UNHELD:
+            return "held"
+        if kind == EventType.REPROCESSED or event.get("state") == "dead":
+            return "dead"
+        if kind in (EventType.ACKED, EventType.DROPPED) and self._was_dead(event["key"], event["id"]):
+            return "dead"
+        return "inflight" if event.get("lease") else "ready"
+
+    def _counts(self, event: Event, queue: str) -> bool:
+        return bool(event["id"] > self._as_of[self._page_of(queue)])
+
+    def _row(self, event: Event, queue: str) -> Fields | None:
+        """The row of a queue, to be changed by an event; None where its page says it already."""
+        if not self._counts(event, queue):
+            return None
+        row = self.rows.get(queue)
+        if row is None:
+            nothing = dict.fromkeys(("ready", "inflight", "delayed", "dlq"), 0)
+            row = self.rows[queue] = of_queue({"queue": queue, **nothing})
+        for name in ("oldestReadyAgeMs", "oldestLeaseAgeMs", "oldestDeadAgeMs", "queueBytes", "reasons"):
+            row[name] = None
+        return row
+
+    def _count(self, event: Event, queue: str, state: str, by: int) -> None:
+        row = self._row(event, queue)
+        if row:
+            row[state] += by
+
+    def settled(self) -> Iterator[Fields]:
+        """The lines of all queues. What an event has changed behind its page has no ages, bytes and reasons."""
+        now = self._engine_ms[-1]
+        for name in sorted(self.rows):
+            row = self.rows[name]
+            later_ms = now - self._engine_ms[self._page_of(name)]
+            for age in ("oldestReadyAgeMs", "oldestLeaseAgeMs", "oldestDeadAgeMs"):
+                if row[age] is not None:
+                    row[age] += later_ms
+            for other in ("delayed", "held"):  # it was not known in which of these states one was that is gone
+                if row["ready"] < 0:
+                    moved = min(-row["ready"], row[other])
+                    row[other] -= moved
+                    row["ready"] += moved
+            yield row
+
+
+def _after(event: Event, kind: str, before: str | None) -> tuple[str | None, int]:
+    """The state behind an event, and when the message is due."""
+    due = event.get("dueEngineMs", 0)
+    if kind in (EventType.ACKED, EventType.DROPPED):
+        return None, 0
+    if kind == EventType.PUBLISHED:
+        return ("delayed" if due > event["engineMs"] else "ready"), due
+    if kind == EventType.LEASED:
+        return ("dead" if event.get("ofDead") else "inflight"), 0
+    if kind == EventType.RELEASED:
+        return ("dead" if event.get("state") == "dead" else "ready"), 0
+    if kind == EventType.RETRIED:
+        return "delayed", due
+    if kind == EventType.UNHELD:
+        return ("delayed" if "dueEngineMs" in event else "ready"), due
+    if kind == EventType.MOVED:
+        return before, due
+    return {EventType.DIED: "dead", EventType.REPROCESSED: "ready", EventType.HELD: "held"}[EventType(kind)], 0

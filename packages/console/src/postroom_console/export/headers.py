@@ -1,0 +1,98 @@
+"""The header of a snapshot: whose it is, what its slice covers, and how that is known."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any, NamedTuple
+
+from postroom_common.snapshot import FORMAT_MAJOR, FORMAT_MINOR
+
+from .folder import Last
+from .journal import Place
+from .lines import Fields
+from .reading import State
+from .request import Request, Since
+from .slices import EventSlice
+from .traffic import Mark
+
+
+class Source(NamedTuple):
+    """Whose snapshot it is, and where its slice begins: ``last`` is up to where the one before went, None without one.
+    Where the journal is not ``is_readable``, nothing is known of events."""
+
+    device: str
+    snapshot: str
+    root: str
+    epoch: int
+    since: Since
+    is_readable: bool
+    last: Last | None = None
+    behind: Place = Place(None, 0)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the next snapshot is to go on behind this one."""
+        return self.is_readable and self.since.is_last
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it is the first of its folder."""
+        return self.is_kept and self.last is None
+
+    def reached(self, piece: EventSlice, as_of: int, traffic: Mark) -> Last:
+        """Up to where it goes."""
+        if piece.is_cut and piece.last:
+            return Last(piece.last["epoch"], piece.last["id"], self.snapshot, traffic)
+        return Last(self.epoch, as_of, self.snapshot, traffic)
+
+
+def header_of(source: Source, state: State, piece: EventSlice, request: Request) -> Fields:
+    """The fields of the header."""
+    last, health = source.last, state.health
+    from_ms = last.traffic.wall_ms if last else source.since.wall_ms
+    return {
+        "major": FORMAT_MAJOR,
+        "minor": FORMAT_MINOR,
+        "root": source.root,
+        "epoch": source.epoch,
+        "daemonVersion": health.get("version"),
+        "consoleVersion": version("postroom-console"),
+        "backend": health.get("backend"),
+        "durability": health.get("durability"),
+        "status": health.get("status"),
+        "draining": state.draining,
+        "wallMs": state.wall_ms,
+        "engineMs": state.engine_ms,
+        "asOfEvent": state.as_of,
+        "consistent": source.is_readable,
+        "firstEvent": piece.first["id"] if piece.first else None,
+        "lastEvent": piece.last["id"] if piece.last else None,
+        "previousEvent": last.event if last else None,
+        "since": source.since.text,
+        **(_of_slice(source, state, piece) if source.is_readable else {}),
+        "holes": _holes(health, piece) or None,
+        "redaction": request.redaction.value,
+        "hiddenAttributes": list(request.hidden) or None,
+        "trafficFromMs": from_ms or None,
+    }
+
+
+def _of_slice(source: Source, state: State, piece: EventSlice) -> Fields:
+    available, last = piece.available_from, source.last
+    is_continuous = last is not None and available <= last.event + 1 and last.event <= state.as_of
+    if is_continuous and last and piece.first and piece.first["id"] <= last.event:  # numbered anew since a restore
+        is_continuous = False
+    return {"availableFrom": available, "continuous": is_continuous, "cut": piece.is_cut}
+
+
+def _holes(health: Any, piece: EventSlice) -> list[list[int]]:
+    """What the daemon knows to be missing or lost, and what the slice found to be."""
+    check = (health.get("checks") or {}).get("journal") or {}
+    told = [pair for pair in check.get("missingEvents") or [] if len(pair) == 2]
+    merged: list[list[int]] = []
+    for first, last in sorted([*told, *piece.holes]):
+        if merged and first <= merged[-1][1] + 1:
+            merged[-1][1] = max(merged[-1][1], last)
+        else:
+            merged.append([first, last])
+    return merged

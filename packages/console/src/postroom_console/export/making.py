@@ -1,0 +1,195 @@
+"""One export, from the first question to the file's name."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import uuid
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import orjson
+
+from postroom_common.snapshot import Kind
+from postroom_common.snapshot_writer import LineEncoder, SnapshotWriter, file_name
+
+from ..places import Places
+from ..plain import Refused
+from .folder import Folder
+from .headers import Source, header_of
+from .journal import Journal, JournalUnreadable, Place
+from .lines import Fields, of_traffic
+from .questions import Questions
+from .reading import PAGE, State
+from .redaction import Redactor
+from .request import Request
+from .slices import EventSlice
+from .spool import Drafts, Spool
+from .traffic import Traffic
+
+#: Seconds that the journal has to show what an answer has named.
+_JOURNAL_S: Final = 10.0
+#: Bytes of a file beside its lines of state, events and traffic; and which part of the rest the traffic may have.
+_FRAME_BYTES: Final = 4096
+_TRAFFIC_PART: Final = 3
+#: Lines between two looks at whether the export is to end.
+_LOOK_LINES: Final = 500
+_NICE: Final = 19
+
+
+class Made(NamedTuple):
+    """A snapshot that was made: its file, its bytes, the events in it, and up to which event they go; the event that
+    its state is as of. ``warnings`` are sentences for people."""
+
+    path: Path
+    file_bytes: int
+    events: int
+    last_event: int
+    as_of: int
+    warnings: tuple[str, ...]
+
+
+class Export:
+    """Makes one snapshot. ``pause`` waits for so many seconds or until ``is_ended``; ``progress`` is told what is being
+    done, and how many of it are. ``page`` is as of ``State``."""
+
+    def __init__(
+        self,
+        places: Places,
+        request: Request,
+        is_ended: Callable[[], bool],
+        pause: Callable[[float], object],
+        progress: Callable[[str, int], None] = lambda what, count: None,
+        page: int = PAGE,
+    ) -> None:
+        self._places = places
+        self._request = request
+        self._is_ended = is_ended
+        self._pause = pause
+        self._progress = progress
+        self._page = page
+        self._warnings: list[str] = []
+        self._journal = Journal(places.journal or places.ipc.parent / "journal")
+
+    def run(self) -> Made:
+        """Make it. Raises ``Unreachable``, ``Refused``, ``Stopped`` and ``OSError``; then nothing of it is left."""
+        be_nice()
+        folder = self._request.folder
+        try:
+            with ExitStack() as stack:
+                kept = stack.enter_context(Folder(folder))
+                client = self._places.make_client()
+                stack.callback(client.close)
+                questions = Questions(client, self._is_ended, self._pause)
+                spools = [stack.enter_context(Spool(folder)) for _ in range(5)]
+                return self._make(kept, questions, *spools)
+        except JournalUnreadable as error:
+            raise Refused(str(error)) from error
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                text = f"{folder}: no space is left, so there is no new snapshot: make room, or use another --out"
+                raise Refused(text) from error
+            raise
+
+    def _make(
+        self, kept: Folder, questions: Questions, leases: Spool, letters: Spool, told: Spool, events: Spool, log: Spool
+    ) -> Made:
+        request, journal = self._request, self._journal
+        if kept.problem:
+            self._warnings.append(kept.problem)
+        redactor = Redactor(request.redaction, request.hidden)
+        state = State(questions, redactor, leases, letters, self._page)
+        self._progress("state", 0)
+        state.ask(self._progress)
+        source = self._source(questions, state, kept)
+        encoder = LineEncoder(source.device, source.snapshot)
+        state_lines, event_lines, traffic_lines = (Drafts(spool, encoder) for spool in (told, events, log))
+        if source.is_readable:
+            state.fold(journal)
+        state.put(state_lines)
+        rows = state.queues(journal)
+        left = (
+            None if request.max_bytes is None else request.max_bytes - _FRAME_BYTES - _packed(rows) - told.bytes_taken
+        )
+        traffic = self._read_traffic(source, traffic_lines, state, left)
+        piece = EventSlice(event_lines, redactor, source.root)
+        if source.is_readable:
+            self._progress("events", 0)
+            limit = None if left is None else left - log.bytes_taken
+            piece.read(journal, source.behind, state.as_of, request.since, limit, source.is_first, questions.go_on)
+        for row in rows:
+            held = sum(row[name] for name in ("ready", "inflight", "delayed", "held", "dead"))
+            state_lines.put(Kind.QUEUE, {**row, "opening": held - piece.net[row["queue"]]} if source.is_first else row)
+        self._progress("file", 0)
+        last = source.reached(piece, state.as_of, traffic.mark)
+        name = file_name(source.device, source.root or "unknown", last.event, state.wall_ms)
+        ends = (piece.first["id"], piece.last["id"]) if piece.first and piece.last else (None, None)
+        with SnapshotWriter(kept.path, name, source.device, source.snapshot) as writer:
+            writer.put(Kind.HEADER, header_of(source, state, piece, request))
+            lines = (state_lines.lines(), event_lines.lines(piece.count), traffic_lines.lines())
+            for number, (kind, line) in enumerate(pair for part in lines for pair in part):
+                writer.put_encoded(kind, line)
+                if number % _LOOK_LINES == 0:
+                    questions.go_on()
+            path = writer.finish(*ends, lambda: kept.note(source.root, last, name) if source.is_kept else None)
+        if source.is_kept:
+            kept.keep(source.root, last)
+        return Made(path, path.stat().st_size, piece.count, last.event, state.as_of, tuple(self._warnings))
+
+    def _source(self, questions: Questions, state: State, kept: Folder) -> Source:
+        """Whose snapshot it is, and where its slice begins."""
+        since = self._request.since
+        device = self._request.device or str(state.health.get("nodeId") or "") or self._places.name
+        snapshot = uuid.uuid4().hex
+        try:
+            epoch = self._journal.wait_for(state.as_of, questions.pause, _JOURNAL_S)
+            root = self._journal.owner()
+        except JournalUnreadable as error:
+            self._warnings.append(f"{error}: no events, and the state is not of one event")
+            head = {}
+            with suppress(Refused):  # only the daemon's user may ask
+                head = questions.ask("read_state", {"part": "head"})
+            return Source(device, snapshot, str(head.get("root", "")), int(head.get("epoch", 0)), since, False)
+        last = kept.last(root) if since.is_last else None
+        behind = Place(None, 0)
+        if last:
+            behind = Place(last.epoch, last.event)
+        elif since.event is not None:
+            behind = Place(None, max(since.event - 1, 0))
+        elif since.wall_ms is not None:
+            behind = self._journal.place_of_time(since.wall_ms)
+        return Source(device, snapshot, root, epoch, since, True, last, behind)
+
+    def _read_traffic(self, source: Source, drafts: Drafts, state: State, left: int | None) -> Traffic:
+        """The slice of the traffic log; at most a part of the bytes that are ``left``."""
+        root = self._places.traffic or self._places.ipc.parent / "traffic"
+        from_ms = source.since.wall_ms
+        if source.since.event is not None and source.is_readable:
+            first = next(self._journal.events(source.behind, state.as_of), None)
+            from_ms = first["wallMs"] if first else state.wall_ms
+        traffic = Traffic(root, source.last.traffic if source.last else None, from_ms)
+        limit = None if left is None else left // _TRAFFIC_PART
+        for told in traffic.lines():
+            line = of_traffic(told, source.root)
+            if line:
+                drafts.put(Kind.TRAFFIC, line)
+                if limit is not None and not drafts.spool.fits(limit):
+                    break
+        if traffic.problem:
+            self._warnings.append(f"{traffic.problem}: no lines of the traffic log")
+        return traffic
+
+
+def _packed(rows: list[Fields]) -> int:
+    """Bytes that lines will take, at most."""
+    return sum(len(zlib.compress(orjson.dumps(row), 1)) for row in rows)
+
+
+def be_nice() -> None:
+    """Let everything else on the device go first: of the calling thread alone."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)

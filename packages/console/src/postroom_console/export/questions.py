@@ -1,0 +1,84 @@
+"""Questions to the daemon, with rests between them: it is to have nearly all of its time for its work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from postroom_client import Client, NoAnswer, PostroomError, ServerError
+
+from ..plain import Refused, Unreachable
+
+#: Seconds until a question counts as unanswered.
+QUESTION_S: Final = 20.0
+#: A question is followed by a rest of so many times as long as its answer took, which is at most this long.
+REST: Final = 4
+REST_S: Final = 2.0
+
+Answer = dict[str, Any]
+
+
+class Stopped(Exception):
+    """Somebody has ended the export; nothing of it is left."""
+
+
+class Questions:
+    """``pause`` waits for so many seconds or until the export is to end, which ``is_ended`` tells.
+
+    Every method raises ``Unreachable``, ``Refused`` and ``Stopped``.
+    """
+
+    def __init__(
+        self, client: Client, is_ended: Callable[[], bool], pause: Callable[[float], object], rest: float = REST
+    ) -> None:
+        self._client = client
+        self._is_ended = is_ended
+        self._pause = pause
+        self._rest = rest
+
+    def ask(self, command: str, payload: Mapping[str, Any], rests: bool = True) -> Answer:
+        """One question."""
+        begun = time.monotonic()
+        try:
+            request = self._client.prepare(command, dict(payload), QUESTION_S)
+            answer: Answer = self._client.send(request, QUESTION_S, give_up=self._is_ended)
+        except ServerError as error:
+            raise Refused(f"{command}: {error.code}: {error.message}") from error
+        except PostroomError as error:
+            self.go_on()
+            raise (Unreachable if isinstance(error, NoAnswer) else Refused)(str(error)) from error
+        if rests:
+            self._pause(min((time.monotonic() - begun) * self._rest, REST_S))
+        self.go_on()
+        return answer
+
+    def find(self, command: str, payload: Mapping[str, Any]) -> Answer | None:
+        """As ``ask``; None where what is asked for is not there any more."""
+        try:
+            return self.ask(command, payload)
+        except Refused as error:
+            cause = error.__cause__
+            if isinstance(cause, ServerError) and cause.code.endswith("_NOT_FOUND"):
+                return None
+            raise
+
+    def pages(self, command: str, payload: Mapping[str, Any], rests: bool = True) -> Iterator[Answer]:
+        """All answers to a question that is answered by pages; it rests between them, and not behind the last."""
+        asked = dict(payload)
+        while True:
+            answer = self.ask(command, asked, rests=rests)
+            yield answer
+            if not answer.get("next"):
+                return
+            asked["after"] = answer["next"]
+
+    def go_on(self) -> None:
+        """Raise ``Stopped`` when it was ended."""
+        if self._is_ended():
+            raise Stopped
+
+    def pause(self, seconds: float) -> None:
+        """Wait so long. Raises ``Stopped``."""
+        self._pause(seconds)
+        self.go_on()

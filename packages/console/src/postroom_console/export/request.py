@@ -1,0 +1,82 @@
+"""What an export is to come to: the options, read."""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from .redaction import Redaction
+
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_SPAN: Final = re.compile(r"(\d{1,9})([smhd])")
+_SIZE: Final = re.compile(r"(\d{1,12})([kMG]?)B?")
+_SIZES: Final = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3}
+#: A snapshot always has its state and some events.
+SIZE_LEAST: Final = 10_000
+
+
+class Since(NamedTuple):
+    """Where the slice is to begin: behind the last snapshot of the folder, at an event, or at a time of day (Unix
+    milliseconds). ``text`` is how it was asked for."""
+
+    text: str
+    event: int | None = None
+    wall_ms: int | None = None
+
+    @property
+    def is_last(self) -> bool:
+        """Whether it goes on behind the last snapshot."""
+        return self.event is None and self.wall_ms is None
+
+
+LAST: Final = Since("last")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One export. ``device`` is empty for the name that the daemon has; ``max_bytes`` None for no limit."""
+
+    folder: Path
+    device: str = ""
+    since: Since = LAST
+    redaction: Redaction = Redaction.PAYLOAD
+    hidden: tuple[str, ...] = ()
+    max_bytes: int | None = None
+
+
+def read_since(text: str) -> Since:
+    """``last``, an event's number, a time of day in ISO 8601, or a span such as ``2h`` before now. Raises
+    ``ValueError``."""
+    if text == LAST.text:
+        return LAST
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return Since(text, event=int(text))
+    if _SPAN.fullmatch(text):
+        return Since(text, wall_ms=time.time_ns() // 1_000_000 - read_span(text) * 1000)
+    try:
+        return Since(text, wall_ms=int(datetime.fromisoformat(text).timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise ValueError(
+            f"{text!r} is no event, no time such as 2026-11-28T10:15, no span such as 2h, not last"
+        ) from None
+
+
+def read_span(text: str) -> int:
+    """Seconds: ``90s``, ``30m``, ``1h``, ``7d``. Raises ``ValueError``."""
+    match = _SPAN.fullmatch(text)
+    if not match or not int(match[1]):
+        raise ValueError(f"{text!r} is no span such as 90s, 30m, 1h or 7d")
+    return int(match[1]) * _UNITS_S[match[2]]
+
+
+def read_size(text: str) -> int:
+    """Bytes: ``500k``, ``64M``, ``2G``, by units of 1,000. Raises ``ValueError``."""
+    match = _SIZE.fullmatch(text)
+    size = int(match[1]) * _SIZES[match[2]] if match else 0
+    if size < SIZE_LEAST:
+        raise ValueError(f"{text!r} is no size such as 500k, 64M or 2G; at least 10k")
+    return size
