@@ -10,11 +10,13 @@ from postroom_console.data.actions import set_policy
 from postroom_console.data.bursts import collapsed
 from postroom_console.data.filters import FilterError
 from postroom_console.data.message_filter import message_filter
-from postroom_console.data.model import Queue
+from postroom_console.data.model import Model, Queue
 from postroom_console.data.notable import Notable
+from postroom_console.data.rows import WIDE, head, layout
 from postroom_console.data.side import side_lines
 from postroom_console.data.updates import Step
-from postroom_console.tui.headline import Part, fitted
+from postroom_console.data.views import dead_columns, queues_words
+from postroom_console.tui.headline import Part, facts, fitted
 from postroom_console.tui.paged import Pages
 from tests.console.lines import event, request
 
@@ -125,3 +127,20 @@ def test_the_line_at_the_top_leaves_out_what_matters_least() -> None:
     assert fitted(parts, 22) == " site-a RUN | dead 9!"
     assert fitted(parts, 12) == " site-a RUN"
     assert fitted(parts, 6) == " site~"
+
+
+def test_more_queues_than_are_shown_are_said() -> None:
+    model = Model()
+    told = {"queue": "alarms", "ready": 0, "inflight": 0, "delayed": 0, "dlq": 0}
+    model.take("queues", {"queues": [told], "next": ""}, 1)
+    assert queues_words(model) == "1 queue"
+    model.take("queues", {"queues": [told], "next": "alarms"}, 2)
+    assert queues_words(model) == "more than 1 queues"
+    assert Part(2, queues_words(model)) in facts(model, None)
+
+
+def test_where_a_list_is_wider_than_the_screen_its_columns_have_room_for_what_is_long() -> None:
+    columns = dead_columns()
+    narrow, wide = layout(columns, 80), layout(columns, WIDE)
+    assert len(wide) == len(columns) and len(head(columns, wide)) == WIDE
+    assert wide[0].cells > narrow[0].cells and wide[4].cells >= len("MESSAGE_EXPIRED")

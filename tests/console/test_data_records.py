@@ -114,7 +114,7 @@ def test_whatever_stands_in_its_fields_a_line_is_drawn_and_steers_nothing(kind: 
     assert record
     for one in (record, from_request(request_line(**{**fields, "wallMs": wall_ms}).rstrip())):
         if one:
-            row = record_row(1, one)
+            row = record_row(1, one, one.wall_ms)
             assert len(row.cells) == len(record_columns())
             assert all(clean(cell.text) == cell.text for cell in row.cells)
 

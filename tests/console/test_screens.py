@@ -284,3 +284,63 @@ def test_a_message_that_is_gone_is_told_to_be_gone_and_one_of_many_brackets_is_s
         await desk.sees("ERR_MESSAGE_NOT_FOUND")
 
     sit_down(daemon, visit)
+
+
+def test_what_is_cut_is_read_by_going_sideways_and_back(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        await kill_one(desk, "alarms", f"begin {'연결 거부 ' * 12} finish")
+        await desk.sees("dead 1!")
+        await desk.keys("4")
+        await desk.sees("begin")
+        before = desk.lines()[8:10]
+        await desk.keys("tab", "right")
+        desk.is_in_shape()
+        assert "finish" not in desk.text()
+        for _ in range(12):
+            if "finish" not in desk.text():
+                await desk.keys("right")
+                desk.is_in_shape()
+        await desk.sees("finish")
+        await desk.keys(*["left"] * 12)
+        await desk.sees("begin")
+        assert [line for line in before if line not in desk.lines()] == []
+
+    sit_down(daemon, visit)
+
+
+def test_a_list_alone_has_the_room_of_all_also_one_that_a_low_screen_does_not_show(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "x")
+        await desk.has("queues")
+        await desk.keys("enter")
+        await desk.has("messages")
+        assert "POLICY" not in desk.text()
+        await desk.keys("Z", "Z", "Z")
+        await desk.sees("POLICY", "dlq.retentionDays")
+        assert "MESSAGE" not in desk.text()
+        await desk.keys("G")
+        await desk.sees(">", "visibilityTimeoutSec")
+        await desk.keys("Z")
+        await desk.sees("MESSAGE")
+        assert "POLICY" not in desk.text()
+
+    sit_down(daemon, visit, size=(60, 16))
+
+
+def test_the_palette_names_every_key_and_does_what_it_does(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "x")
+        await desk.has("queues")
+        await desk.keys("colon", *"the last")
+        await desk.sees("to the last", "key G")
+        assert desk.text().isascii()
+        await desk.keys("escape", "escape")
+        await desk.sees("[1 Queues]")
+        for words, seen in (("filter", "filter"), ("take the last", "cannot be taken back"), ("help", "EVERYWHERE")):
+            await desk.keys("colon", *("space" if one == " " else one for one in words))
+            await desk.sees(words)
+            await desk.keys("enter")
+            await desk.sees(seen)
+            await desk.keys("escape")
+
+    sit_down(daemon, visit)

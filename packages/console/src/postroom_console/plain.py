@@ -17,6 +17,7 @@ from .data.records import Record
 from .data.replay import Replay
 from .data.rows import Placed, layout, line, plain
 from .data.text import age, clean, cut, figure, size
+from .data.times import date_and_time, unix_ms
 from .data.updates import Answer, Failure, Lines
 from .data.views import (
     dead_columns,
@@ -25,6 +26,7 @@ from .data.views import (
     lease_rows,
     queue_columns,
     queue_rows,
+    queues_words,
     record_columns,
     record_row,
 )
@@ -58,7 +60,7 @@ def read_once(places: Places) -> Reading:
     link = Link(places.make_client, lambda: False)
     model = Model()
     try:
-        for name, command, payload in (("health", "health", {}), ("queues", "list_queues", {"limit": 500})):
+        for name, command, payload in (("health", "health", {}), ("queues", "list_queues", {"limit": 1000})):
             _take(model, link.ask(name, command, payload))
         _take(model, link.ask("leases", "list_inflight", {"limit": 500}))
         for queue in model.queues.values():
@@ -92,8 +94,7 @@ def as_table(reading: Reading, width: int) -> Iterator[str]:
     """A reading for people."""
     model = reading.model
     if reading.wall_ms is not None:
-        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(reading.wall_ms / 1000))
-        yield cut(f"{tr('REPLAY')} {moment}", width)
+        yield cut(f"{tr('REPLAY')} {date_and_time(reading.wall_ms)}", width)
     if model.problem:
         yield cut(clean(model.problem), width)
     yield cut(headline(model), width)
@@ -109,7 +110,8 @@ def as_table(reading: Reading, width: int) -> Iterator[str]:
         yield ""
         dead = sum(queue.dead for queue in model.queues.values())
         yield trn("{n} DEAD LETTER", "{n} DEAD LETTERS", dead)
-        yield from plain(dead_columns(), dead_rows(letters), width)
+        now_ms = unix_ms() if reading.wall_ms is None else reading.wall_ms
+        yield from plain(dead_columns(), dead_rows(letters, now_ms), width)
 
 
 def letters_of(model: Model) -> list[dict[str, Any]]:
@@ -129,8 +131,7 @@ def headline(model: Model) -> str:
     state = tr("DRAINING") if health.get("draining") else tr("RUN") if health.get("status") == "ok" else tr("DEGRADED")
     parts = [
         f"{clean(str(health.get('nodeId') or ''))} {state}",
-        trn("{n} queue", "{n} queues", len(queues))
-        + (f", {trn('{n} paused', '{n} paused', paused)}" if paused else ""),
+        queues_words(model) + (f", {trn('{n} paused', '{n} paused', paused)}" if paused else ""),
         f"{tr('dead')} {figure(dead)}{'!' if dead else ''}",
         f"{tr('oldest')} {age(oldest)}",
     ]
@@ -144,7 +145,7 @@ def as_json(reading: Reading) -> bytes:
 
     - ``format``: 1; rises when a field changes its meaning,
     - ``health``: the answer to ``health``,
-    - ``queues``: the entries of ``list_queues``, at most 2,000,
+    - ``queues``: the entries of ``list_queues``, at most 10,000,
     - ``inflight``: the entries of ``list_inflight``, at most 2,000,
     - ``deadLetters``: of each queue the first 20 of ``list_dlq``, without their bodies,
     - ``more``: which of the lists are not whole,
@@ -229,5 +230,5 @@ def _left_out(lines: Lines) -> Iterator[str]:
 
 def record_line(record: Record, shown: Sequence[Placed]) -> str:
     """A record on one line."""
-    row = record_row(0, record)
+    row = record_row(0, record, unix_ms())
     return (row.flag + "".join(cell.text for cell in line(row, shown))).rstrip()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from .times import unix_ms
 from .updates import Outcome, Result
 
 #: Entries that the screen keeps.
@@ -33,7 +33,7 @@ class ActionLog:
     """Appends to a file at ``path``, made with mode 0600, if there is one. A file that takes no line is told once, in
     ``problem``; the action goes on."""
 
-    def __init__(self, path: Path | None, wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
+    def __init__(self, path: Path | None, wall_ms: Callable[[], int] = unix_ms) -> None:
         self.path = path
         self.problem = ""
         self._wall_ms = wall_ms

@@ -14,7 +14,7 @@ from typing import Any, Final
 #: Answers that a trend shows.
 TREND_POINTS: Final = 60
 #: Queues that are kept; a device with more is looked at by a filter of names.
-QUEUES_LIMIT: Final = 2000
+QUEUES_LIMIT: Final = 10_000
 #: An answer so old is no longer taken for the present.
 STALE_MS: Final = 5000
 #: Age of a ready message that is trouble.
@@ -106,6 +106,12 @@ class Model:
             self.heard_ms = at_ms
             self.refusals[name] = f"{code}: {problem}"
         self.problem_code, self.problem = code, problem
+
+    @property
+    def has_more_queues(self) -> bool:
+        """Whether the device has more queues than were told of."""
+        told = self.slices.get("queues")
+        return bool(told and told.data.get("next"))
 
     def forget(self, name: str) -> None:
         """Another question is asked by this name from now on: the answer to the one before is none to it."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -22,6 +21,7 @@ from postroom_common.events import decode_line, encode_line
 from ..i18n import tr
 from .records import from_event, from_request
 from .text import clean, size
+from .times import unix_ms
 from .updates import Answer, Failure, Lines, Save, Source, Step, Update
 
 FORMAT: Final = "postroom-console-recording"
@@ -31,6 +31,8 @@ VERSION: Final = 1
 RECORDING_BYTES: Final = 1_000_000_000
 #: The longest line that is read.
 LINE_BYTES: Final = 64 * 1024 * 1024
+#: The year 10000: no recording began after it.
+_WALL_MS_LIMIT: Final = 253_402_300_800_000
 #: What stands at the beginning of an update's line.
 PREFIX: Final = re.compile(rb'\{"ms":(\d{1,15}),"kind":"(answer|failure|lines)"(?:,"name":"([^"\\]{0,300})")?[,}]')
 #: Questions that are asked for the recording's sake, whatever the screen shows.
@@ -58,7 +60,8 @@ def decode_header(line: bytes) -> dict[str, Any]:
         raise RecordingError(tr("this is no recording of a console"))
     if fields["version"] > VERSION:
         raise RecordingError(tr("a newer console has made this recording"))
-    if type(fields.get("wallMs")) is not int or type(fields.get("device")) is not str:
+    wall_ms = fields.get("wallMs")
+    if type(wall_ms) is not int or not 0 <= wall_ms < _WALL_MS_LIMIT or type(fields.get("device")) is not str:
         raise RecordingError(tr("this is no recording of a console"))
     return fields
 
@@ -127,7 +130,7 @@ class Recorder:
         path: Path,
         device: str,
         limit_bytes: int = RECORDING_BYTES,
-        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        wall_ms: Callable[[], int] = unix_ms,
     ) -> None:
         self._source = source
         self._limit_bytes = limit_bytes

@@ -14,6 +14,7 @@ from ..i18n import tr, trn
 from .model import TREND_POINTS
 from .record import LINE_BYTES, PREFIX, RecordingError, decode_header, decode_update, open_recording
 from .text import age
+from .times import date_and_time
 from .updates import Restart, Save, Step, Update
 
 SPEEDS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
@@ -167,8 +168,8 @@ class Replay:
         """Nothing."""
 
     def note(self) -> str:
-        moment = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime((self.wall_ms + self.now_ms()) / 1000))
-        words = [tr("REPLAY"), moment, f"{age(self.now_ms())}/{age(self.length_ms)}"]
+        now_ms = self.now_ms()
+        words = [tr("REPLAY"), date_and_time(self.wall_ms + now_ms), f"{age(now_ms)}/{age(self.length_ms)}"]
         if self.speed != 1.0:
             words.append(f"x{self.speed:g}")
         if self._next >= len(self._index):

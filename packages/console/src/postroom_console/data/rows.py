@@ -12,6 +12,8 @@ from typing import NamedTuple
 from .text import fit
 
 GAP = 1
+#: Cells of a list that is looked at sideways: columns have room for what is long.
+WIDE = 320
 
 
 class Tone(Enum):
@@ -33,13 +35,15 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """``cells`` wide; ``grows`` takes what is left. Shown on screens of at least ``from_width`` cells."""
+    """``cells`` wide, or ``wide`` where lists are wider than the screen; ``grows`` takes what is left. Shown on screens
+    of at least ``from_width`` cells."""
 
     title: str
     cells: int
     right: bool = False
     from_width: int = 0
     grows: bool = False
+    wide: int = 0
 
 
 class Row(NamedTuple):
@@ -60,6 +64,8 @@ class Placed(NamedTuple):
 
 def layout(columns: Sequence[Column], width: int) -> list[Placed]:
     """The columns that a screen of ``width`` cells shows. What is left goes to the one that grows."""
+    if width >= WIDE:
+        columns = [column._replace(cells=max(column.cells, column.wide)) for column in columns]
     shown = [(index, column) for index, column in enumerate(columns) if width >= column.from_width]
     used = sum(column.cells + GAP for _, column in shown) - GAP
     placed = []

@@ -10,7 +10,8 @@ from .action_log import Entry
 from .model import Queue
 from .notable import Notable
 from .text import age, clean, cut, figure, fit
-from .views import ENDING_MS, moment, short_key
+from .times import moment
+from .views import ENDING_MS, short_key
 
 #: Leases and reasons that are listed.
 _LISTED = 6
@@ -35,9 +36,9 @@ def side_lines(
         "",
         *_leases(queue, told.get("list_inflight", {}), engine_now),
         "",
-        *_dead(queue, told.get("count_dlq", {})),
+        *_dead(queue, told.get("count_dlq", {}), wall_ms),
         "",
-        *_deeds(queue.name, notable, entries),
+        *_deeds(queue.name, notable, entries, wall_ms),
     ]
     return [cut(line, cells) for line in lines]
 
@@ -50,7 +51,7 @@ def _paused(queue: Queue, notable: Notable, wall_ms: int) -> Iterator[str]:
     event = notable.pause_of(queue.name)
     if event:
         since = age(max(wall_ms - event.wall_ms, 0))
-        yield f"  {tr('since')} {moment(event.wall_ms)} ({since}) {tr('by')} {clean(event.client or '-')}"
+        yield f"  {tr('since')} {moment(event.wall_ms, wall_ms)} ({since}) {tr('by')} {clean(event.client or '-')}"
     else:
         yield f"  {tr('since before the tail begins')}"
 
@@ -77,16 +78,17 @@ def _leases(queue: Queue, told: Mapping[str, Any], engine_now: int) -> Iterator[
         yield f" {tr('and {n} more').format(n=figure(queue.inflight - _LISTED))}"
 
 
-def _dead(queue: Queue, told: Mapping[str, Any]) -> Iterator[str]:
+def _dead(queue: Queue, told: Mapping[str, Any], wall_ms: int) -> Iterator[str]:
     yield _title(tr("DEAD"), queue.dead)
     for reason, number in sorted(queue.reasons.items(), key=lambda pair: (-pair[1], pair[0]))[:_LISTED]:
         yield f" {fit(clean(reason), 18)} {figure(number)}"
     if told.get("newestAt") is not None:
         hour, day = int(told.get("diedLastHour") or 0), int(told.get("diedLastDay") or 0)
-        yield f" +{figure(hour)} {tr('in 1h')}  +{figure(day)} {tr('in 24h')}  {tr('last')} {moment(told['newestAt'])}"
+        newest = f"{tr('last')} {moment(int(told['newestAt']), wall_ms)}"
+        yield f" +{figure(hour)} {tr('in 1h')}  +{figure(day)} {tr('in 24h')}  {newest}"
 
 
-def _deeds(queue: str, notable: Notable, entries: Iterable[Entry]) -> Iterator[str]:
+def _deeds(queue: str, notable: Notable, entries: Iterable[Entry], now_ms: int) -> Iterator[str]:
     """What was done to it, from here and from elsewhere, the latest in front."""
     found = [(event.wall_ms, f"{event.kind} {clean(event.client)} {event.detail}") for event in notable.of(queue)]
     found += [
@@ -96,7 +98,7 @@ def _deeds(queue: str, notable: Notable, entries: Iterable[Entry]) -> Iterator[s
     ]
     yield _title(tr("DONE"), None)
     for wall_ms, words in sorted(found, reverse=True)[:_LISTED]:
-        yield f" {moment(wall_ms)} {words.rstrip()}"
+        yield f" {moment(wall_ms, now_ms)} {words.rstrip()}"
 
 
 def _title(text: str, number: int | None) -> str:

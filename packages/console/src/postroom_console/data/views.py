@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from ..i18n import mark, tr
+from ..i18n import mark, tr, trn
 from .bursts import Shown
 from .model import Model, Queue
 from .records import Record
 from .rows import Cell, Column, Row, Tone
 from .text import age, clean, figure, size
+from .times import moment
 
 #: Milliseconds before a lease's end that it is marked.
 ENDING_MS: Final = 5000
@@ -59,6 +59,14 @@ def queue_rows(model: Model, sort: str = "trouble", part: str = "") -> list[Row]
     wanted = part.casefold()
     queues = [queue for queue in model.queues.values() if wanted in queue.name.casefold()]
     return [_queue_row(queue) for queue in sorted(queues, key=lambda queue: _order(queue, sort))]
+
+
+def queues_words(model: Model) -> str:
+    """How many queues there are, or that there are more than are shown."""
+    number = len(model.queues)
+    if model.has_more_queues:
+        return tr("more than {n} queues").format(n=f"{number:,}")
+    return trn("{n} queue", "{n} queues", number)
 
 
 def _order(queue: Queue, sort: str) -> tuple[Any, ...]:
@@ -111,7 +119,7 @@ def lease_columns() -> list[Column]:
     return [
         Column(tr("QUEUE"), 10, grows=True),
         Column(tr("MESSAGE"), 8, from_width=42),
-        Column(tr("HOLDER"), 12, grows=False),
+        Column(tr("HOLDER"), 12, wide=40),
         Column(tr("UID"), 5, right=True, from_width=64),
         Column(tr("TRY"), 3, right=True, from_width=46),
         Column(tr("HELD", "lease"), 6, right=True, from_width=70),
@@ -177,26 +185,26 @@ def short_key(key: str) -> str:
 
 def dead_columns() -> list[Column]:
     return [
-        Column(tr("QUEUE"), 10, from_width=50),
+        Column(tr("QUEUE"), 10, from_width=50, wide=30),
         Column(tr("MESSAGE"), 8),
         Column(tr("DIED"), 8, from_width=56),
         Column(tr("TRY"), 3, right=True, from_width=44),
-        Column(tr("CODE"), 11),
+        Column(tr("CODE"), 11, wide=16),
         Column(tr("REASON"), 14, grows=True),
         Column(tr("SIZE"), 6, right=True, from_width=64),
-        Column(tr("BY"), 12, from_width=76),
+        Column(tr("BY"), 12, from_width=76, wide=40),
     ]
 
 
-def dead_rows(letters: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Dead letters as ``list_dlq`` tells them."""
+def dead_rows(letters: Sequence[Mapping[str, Any]], wall_ms: int) -> list[Row]:
+    """Dead letters as ``list_dlq`` tells them; ``wall_ms`` is the time of day."""
     return [
         Row(
             letter["messageKey"],
             (
                 Cell(clean(str(letter["queue"]))),
                 Cell(short_key(letter["messageKey"])),
-                Cell(moment(int(letter["dlqAt"]))),
+                Cell(moment(int(letter["dlqAt"]), wall_ms)),
                 Cell(str(letter.get("attempt", ""))),
                 Cell(clean(str(letter.get("reasonCode") or "")), Tone.BAD),
                 Cell(clean(str(letter.get("reason") or ""))),
@@ -221,9 +229,11 @@ def origin_columns() -> list[Column]:
     ]
 
 
-def origin_row(queue: str, part: str, number: int, reason: str, growth: int, counts: Mapping[str, Any]) -> Row:
+def origin_row(
+    queue: str, part: str, number: int, reason: str, growth: int, counts: Mapping[str, Any], wall_ms: int
+) -> Row:
     """The dead letters of a queue, or with ``part`` those of one of its reasons. ``growth`` is what has been added
-    since they were seen first, ``counts`` what ``count_dlq`` tells."""
+    since they were seen first, ``counts`` what ``count_dlq`` tells, ``wall_ms`` the time of day."""
     newest = counts.get("newestAt")
     return Row(
         (queue, part),
@@ -234,7 +244,7 @@ def origin_row(queue: str, part: str, number: int, reason: str, growth: int, cou
             Cell(f"{growth:+d}" if growth else "0", Tone.BAD if growth > 0 else Tone.DIM),
             Cell(_growth(counts, "diedLastHour"), Tone.DIM),
             Cell(_growth(counts, "diedLastDay"), Tone.DIM),
-            Cell("" if newest is None else moment(int(newest)), Tone.DIM),
+            Cell("" if newest is None else moment(int(newest), wall_ms), Tone.DIM),
         ),
     )
 
@@ -246,22 +256,22 @@ def _growth(counts: Mapping[str, Any], name: str) -> str:
 def record_columns() -> list[Column]:
     return [
         Column(tr("TIME"), 8, from_width=42),
-        Column(tr("WHAT"), 12),
-        Column(tr("QUEUE"), 10),
+        Column(tr("WHAT"), 12, wide=18),
+        Column(tr("QUEUE"), 10, wide=30),
         Column(tr("MESSAGE"), 8, from_width=56),
-        Column(tr("CLIENT"), 14, from_width=96),
+        Column(tr("CLIENT"), 14, from_width=96, wide=30),
         Column(tr("DETAIL"), 14, grows=True),
     ]
 
 
-def record_row(number: int, record: Record, count: int = 1) -> Row:
-    """A line of the tail; one that stands for ``count`` lines alike says so."""
+def record_row(number: int, record: Record, wall_ms: int, count: int = 1) -> Row:
+    """A line of the tail; one that stands for ``count`` lines alike says so. ``wall_ms`` is the time of day."""
     tone = Tone.BAD if record.is_trouble else Tone.PLAIN if record.is_event else Tone.DIM
     detail = f"x{figure(count)}  {record.detail}" if count > 1 else record.detail
     return Row(
         number,
         (
-            Cell(moment(record.wall_ms), Tone.DIM),
+            Cell(moment(record.wall_ms, wall_ms), Tone.DIM),
             Cell(("" if record.is_event else ">") + clean(record.kind), tone),
             Cell(clean(record.queue)),
             Cell("..." if count > 1 else short_key(record.key or record.request)),
@@ -272,16 +282,6 @@ def record_row(number: int, record: Record, count: int = 1) -> Row:
     )
 
 
-def tail_rows(shown: Sequence[Shown]) -> list[Row]:
+def tail_rows(shown: Sequence[Shown], wall_ms: int) -> list[Row]:
     """Lines of the tail, many alike as one."""
-    return [record_row(one.number, one.record, one.times) for one in shown]
-
-
-def moment(wall_ms: int) -> str:
-    """A time of day, in the zone of the technician."""
-    return time.strftime("%H:%M:%S", time.localtime(wall_ms / 1000))
-
-
-def date_and_time(wall_ms: int) -> str:
-    """A moment, in the zone of the technician."""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall_ms / 1000))
+    return [record_row(one.number, one.record, wall_ms, one.times) for one in shown]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -10,7 +11,6 @@ from typing import Any, ClassVar, Final
 
 from textual.app import SystemCommand
 from textual.binding import BindingType
-from textual.command import CommandPalette
 from textual.driver import Driver
 from textual.screen import Screen
 from textual.widgets import Input
@@ -22,6 +22,7 @@ from ..data.model import Model
 from ..data.notable import Notable
 from ..data.ring import Ring
 from ..data.text import clean
+from ..data.times import unix_ms
 from ..data.updates import Answer, Failure, Lines, Outcome, Restart, Source, Update
 from ..i18n import tr
 from .acting import Acting
@@ -30,7 +31,8 @@ from .driver import PlainDriver
 from .environment import is_plain_terminal
 from .headline import Part, device_of, facts, state_of_daemon
 from .keymap import keymap, written
-from .keys import EVERYWHERE, VIEWS, Key
+from .keys import BACK, EVERYWHERE, LIST, PALETTE, VIEWS, Key
+from .palette import Palette
 from .picture import without_web_fonts
 from .screens.dead import DeadLetters
 from .screens.health import Health
@@ -41,8 +43,11 @@ from .screens.queues import Queues
 from .screens.tail import Tail
 from .view import View
 
+#: How often it is looked whether anything has come, and after what time the screen is told without: ages grow.
 DRAIN_S: Final = 0.25
 TICK_S: Final = 1.0
+#: How long nothing is drawn after the way to another screen, so that it comes as a whole.
+SETTLE_S: Final = 0.01
 QUEUES_EVERY_MS: Final = 2000
 HEALTH_EVERY_MS: Final = 4000
 
@@ -87,7 +92,7 @@ class Console(Acting):
         clock: Callable[[], int] = now_ms,
         live: bool = True,
         driver_class: type[Driver] | None = None,
-        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        wall_ms: Callable[[], int] = unix_ms,
     ) -> None:
         self.config = config or Config()
         super().__init__(source, log, read_only or self.config.read_only, driver_class)
@@ -114,24 +119,40 @@ class Console(Acting):
         self.set_keymap(self._keys)
         self.source.want("health", "health", {}, HEALTH_EVERY_MS)
         self.source.want("metrics", "metrics", {}, HEALTH_EVERY_MS)
-        self.source.want("queues", "list_queues", {"limit": 500}, QUEUES_EVERY_MS)
+        self.source.want("queues", "list_queues", {"limit": 1000}, QUEUES_EVERY_MS)
         self.source.start()
         if self._live:
-            self.set_interval(DRAIN_S, self.drain)
-            self.set_interval(TICK_S, self._tick)
+            self._look()
 
     # --- updates ----------------------------------------------------------------------------------------------
 
+    def _look(self) -> None:
+        """Look by a timer of the loop whether anything has come: one of Textual takes many times what that takes, and
+        mostly nothing has."""
+        asyncio.get_running_loop().call_later(DRAIN_S, self._look)
+        updates = self._drained()
+        if updates:
+            self.call_later(self._take_all, updates)
+        elif time.monotonic() - self._told_s > TICK_S - DRAIN_S / 2 and not self._is_behind:
+            self.call_later(self._tell)
+
     def drain(self) -> None:
         """Take what has come; nothing while the terminal has not yet shown what was drawn before."""
+        self._take_all(self._drained())
+
+    def _drained(self) -> list[tuple[int, Update]]:
+        return [] if self._is_behind else self.source.drain()
+
+    @property
+    def _is_behind(self) -> bool:
         driver = self._driver
-        if isinstance(driver, PlainDriver) and driver.frames_behind:
-            return
-        updates = self.source.drain()
+        return isinstance(driver, PlainDriver) and driver.frames_behind > 0
+
+    def _take_all(self, updates: list[tuple[int, Update]]) -> None:
         before = self._newest_shown
         for at_ms, update in updates:
             self._take(update, at_ms)
-        # Of the traffic of this console itself nothing is seen: the tick is soon enough for it.
+        # Of the traffic of this console itself nothing is seen: the next second is soon enough for it.
         if any(type(update) is not Lines for _, update in updates) or self._newest_shown != before:
             self._tell()
 
@@ -170,12 +191,6 @@ class Console(Acting):
         self._counted_at = (event, engine_ms)
         if before and event >= before[0] and engine_ms > before[1]:
             self.event_rate = (event - before[0]) * 1000 / (engine_ms - before[1])
-
-    def _tick(self) -> None:
-        driver = self._driver
-        is_new = time.monotonic() - self._told_s < TICK_S / 2
-        if not is_new and not (isinstance(driver, PlainDriver) and driver.frames_behind):
-            self._tell()
 
     def _tell(self) -> None:
         self._told_s = time.monotonic()
@@ -225,6 +240,10 @@ class Console(Acting):
                 self.pop_screen()
             self.switch_mode(name)
 
+    def delay_update(self, delay: float = 0.0) -> None:
+        """Draw nothing for a while. Textual's own while would be most of the time from a key to its screen."""
+        super().delay_update(delay or SETTLE_S)
+
     def action_help(self) -> None:
         if isinstance(self.screen, View):
             self.push_screen(Help(self.screen.KEYS, self.KEYS, self.shown))
@@ -243,23 +262,27 @@ class Console(Acting):
 
     def action_command_palette(self) -> None:
         if isinstance(self.screen, View):
-            self.push_screen(CommandPalette(placeholder=tr("a command's name"), id="--command-palette"))
+            self.push_screen(Palette())
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """What the palette offers: the views, and the keys of the one that is shown."""
         for key in VIEWS:
             name = key.id.removeprefix("view.")
             yield SystemCommand(tr(key.words), tr("go to this view"), lambda name=name: self.action_view(name))
-        if isinstance(screen, View):
-            for key in screen.KEYS:
-                if not (key.changes and self.read_only):
-                    yield SystemCommand(
-                        f"{tr(key.words)}",
-                        f"{tr('key')} {self.shown(key)}",
-                        lambda key=key: self._run_later(screen, key.action),
-                    )
-        yield SystemCommand(tr("help"), f"{tr('key')} ?", self.action_help)
-        yield SystemCommand(tr("quit"), f"{tr('key')} q", self.exit)
+        everywhere = [key for key in (*self.KEYS, *BACK) if key not in (*VIEWS, PALETTE)]
+        lists = LIST if screen.query("RowList") else ()
+        for key in (*(screen.KEYS if isinstance(screen, View) else ()), *everywhere, *lists):
+            if not (key.changes and self.read_only):
+                shown = f"{tr('key')} {self.shown(key)}"
+                yield SystemCommand(tr(key.words), shown, lambda key=key: self._run_later(screen, key.action))
 
     def _run_later(self, screen: Screen[Any], action: str) -> None:
-        self.call_later(screen.run_action, action)
+        """Do what a key does, where the keys go: to the list that has them, the screen, or all of the application."""
+        self.call_later(self._run, screen, action)
+
+    async def _run(self, screen: Screen[Any], action: str) -> None:
+        name = f"action_{action.partition('(')[0]}"
+        for place in (screen.focused, screen, self):
+            if place is not None and hasattr(place, name):
+                await self.run_action(action, place)
+                return

@@ -7,7 +7,8 @@ from typing import Any, Final, NamedTuple
 
 from ..data.model import Model
 from ..data.text import age, clean, cut, figure, size, width
-from ..i18n import tr, trn
+from ..data.views import queues_words
+from ..i18n import tr
 
 _BETWEEN: Final = " | "
 #: Free bytes below which the disk is named in front of quieter things: ten times what the daemon keeps back.
@@ -57,7 +58,7 @@ def facts(model: Model, event_rate: float | None) -> list[Part]:
     oldest = max((queue.oldest_ready_ms or 0 for queue in old), default=0)
     alarm = "!" if any(queue.is_old for queue in old) else ""
     parts = [
-        Part(8, trn("{n} queue", "{n} queues", len(queues))),
+        Part(2 if model.has_more_queues else 8, queues_words(model)),
         Part(2, f"{figure(paused)} {tr('PAUSED')}" if paused else ""),
         Part(2 if dead else 7, f"{tr('dead')} {figure(dead)}{'!' if dead else ''}"),
         Part(3 if alarm else 6, f"{tr('oldest')} {age(oldest)}{alarm}" if old else ""),

@@ -17,6 +17,7 @@ from .headline import Part, fitted
 from .keys import BACK, FILTER, HELP, QUIT, VIEWS, Key
 from .widgets.entry import Entry, entry
 from .widgets.line import Line
+from .widgets.row_list import RowList
 from .widgets.small import Small
 
 
@@ -31,6 +32,7 @@ class View(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self.filter_text = ""
+        self._zoomed_first: RowList | None = None  # the list that was shown alone first
         self._asked: dict[str, dict[str, Any]] = {}
 
     @property
@@ -177,6 +179,21 @@ class View(Screen[None]):
     def prompt_line(self) -> Widget:
         """The line in which a filter is typed, with the word in front of it."""
         return self.query_one("#prompt-line")
+
+    def action_zoom(self) -> None:
+        """One of the lists alone, the one with the keys first; then the next one, and after the last all of them. A low
+        screen shows some lists only so."""
+        lists = [one for one in self.query(RowList) if one.can_focus]
+        alone = [one for one in lists if one.has_class("alone")]
+        if alone:
+            shown = lists[(lists.index(alone[0]) + 1) % len(lists)]
+            wanted = None if shown is self._zoomed_first else shown
+        else:
+            wanted = self._zoomed_first = next((one for one in lists if one.has_focus), lists[0]) if lists else None
+        for one in self.query(RowList):
+            one.set_class(one is wanted, "alone")
+            one.set_class(wanted is not None and one is not wanted, "away")
+        (wanted or self._zoomed_first or self).focus()
 
     def focus_body(self) -> None:
         """Give the keys back to the list."""

@@ -3,55 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import ClassVar, Final, NamedTuple, TypeVar
+from typing import ClassVar, NamedTuple
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
 from textual.widget import Widget
 from textual.widgets import Input
 
 from ...data.actions import Plan, lasting
 from ...data.text import clean
 from ...i18n import tr, trn
+from ..dialog import Dialog
 from ..hangul import with_hangul
 from ..widgets.entry import Entry, entry
 from ..widgets.line import Line, told
-from ..widgets.small import Small, is_too_small
-
-_Result = TypeVar("_Result")
-#: Up and down, where a dialog has more lines than the screen.
-_SCROLLING: Final[list[BindingType]] = [
-    Binding("up", "scroll(-1)", "up"),
-    Binding("down", "scroll(1)", "down"),
-    Binding("pageup", "scroll(-8)", "a page up"),
-    Binding("pagedown", "scroll(8)", "a page down"),
-]
-
-
-class Dialog(ModalScreen[_Result]):
-    """Texts that can be scrolled, and below them what is asked, which is always shown."""
-
-    BINDINGS: ClassVar[list[BindingType]] = _SCROLLING
-
-    def texts(self) -> Iterable[Line]:
-        """What is told."""
-        raise NotImplementedError
-
-    def asked(self) -> Iterable[Widget]:
-        """What is asked."""
-        raise NotImplementedError
-
-    def compose(self) -> ComposeResult:
-        with Widget(id="dialog"):
-            with VerticalScroll(id="texts", can_focus=False):
-                yield from self.texts()
-            yield from self.asked()
-        yield Small()
-
-    def action_scroll(self, lines: int) -> None:
-        self.query_one("#texts").scroll_relative(y=lines, animate=False)
+from ..widgets.small import is_too_small
 
 
 class Confirm(Dialog[bool]):

@@ -87,7 +87,7 @@ class DeadLetters(PagedView):
         is_gone = (self._queue, self._reason) not in {row.key for row in rows}
         if is_gone and origins.current and not self.told().get("messages"):
             self._choose(*_origin(origins.current))
-        self.listed().show(dead_rows(self.told().get("messages", [])), self._empty_words())
+        self.listed().show(dead_rows(self.told().get("messages", []), self.console.wall_ms()), self._empty_words())
 
     def _empty_words(self) -> str:
         return self.none_words(tr("no dead letters that fit")) if self._queue else tr("no dead letters")
@@ -99,10 +99,13 @@ class DeadLetters(PagedView):
         counts: Mapping[str, Any] = slices[name].data if name else {}
         several = len(queue.reasons) > 1
         only = "" if several else next(iter(queue.reasons), "")
-        yield origin_row(queue.name, "", queue.dead, only, self._growth(queue.name, "", queue.dead), counts)
+        now_ms = self.console.wall_ms()
+        yield origin_row(queue.name, "", queue.dead, only, self._growth(queue.name, "", queue.dead), counts, now_ms)
         if several:
             for reason, number in sorted(queue.reasons.items(), key=lambda pair: (-pair[1], pair[0])):
-                yield origin_row(queue.name, reason, number, reason, self._growth(queue.name, reason, number), {})
+                yield origin_row(
+                    queue.name, reason, number, reason, self._growth(queue.name, reason, number), {}, now_ms
+                )
 
     def _growth(self, queue: str, reason: str, number: int) -> int:
         """How many more there are than when the console saw them first."""

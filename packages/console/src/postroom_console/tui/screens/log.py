@@ -10,8 +10,8 @@ from textual.binding import BindingType
 from ...data.action_log import Entry
 from ...data.rows import Cell, Column, Row, Tone
 from ...data.text import clean, figure
+from ...data.times import moment
 from ...data.updates import Result
-from ...data.views import moment
 from ...i18n import tr
 from ..keys import BACK, LOG, Key
 from ..view import View
@@ -31,7 +31,7 @@ class Log(View):
         columns = [
             Column(tr("TIME"), 8),
             Column(tr("ACTION"), 9),
-            Column(tr("QUEUE"), 10),
+            Column(tr("QUEUE"), 10, wide=30),
             Column(tr("RESULT"), 7),
             Column(tr("NUMBER"), 6, right=True),
             Column(tr("WHAT"), 16, grows=True),
@@ -41,7 +41,8 @@ class Log(View):
     def tell_body(self) -> None:
         log = self.console.log_of_actions
         entries = [*reversed(log.running), *reversed(log.entries)]
-        rows = [_row(len(entries) - at, entry) for at, entry in enumerate(entries)]
+        now_ms = self.console.wall_ms()
+        rows = [_row(len(entries) - at, entry, now_ms) for at, entry in enumerate(entries)]
         self.query_one("#log", RowList).show(rows)
 
     def action_stop(self) -> None:
@@ -61,12 +62,12 @@ class Log(View):
         return clean(log.problem or (str(log.path) if log.path else ""))
 
 
-def _row(number: int, entry: Entry) -> Row:
+def _row(number: int, entry: Entry, now_ms: int) -> Row:
     result = entry.result
     return Row(
         number,
         (
-            Cell(moment(entry.wall_ms), Tone.DIM),
+            Cell(moment(entry.wall_ms, now_ms), Tone.DIM),
             Cell(tr(entry.verb)),
             Cell(clean(entry.queue)),
             Cell(tr(result.value) if result else tr("runs"), _TONES[result] if result else Tone.DIM),

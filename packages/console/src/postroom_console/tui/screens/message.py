@@ -14,8 +14,8 @@ from ...data import actions
 from ...data.bodies import body_lines, json_lines
 from ...data.records import Record
 from ...data.text import age, clean
+from ...data.times import date_and_time
 from ...data.updates import Save
-from ...data.views import date_and_time
 from ...i18n import tr
 from ..keys import BACK, MESSAGE, Key
 from ..saving import save_path

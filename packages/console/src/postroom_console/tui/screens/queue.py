@@ -61,7 +61,11 @@ class QueueView(PagedView):
             Column(tr("LAST ASKED"), 10, right=True),
         ]
         yield RowList(consumers, tr("nobody has consumed since the daemon started"), name="consumers")
-        policy = [Column(tr("POLICY"), 30), Column(tr("VALUE"), 14), Column(tr("FROM"), 14, grows=True)]
+        policy = [
+            Column(tr("POLICY"), 28),
+            Column(tr("VALUE"), 10, grows=True),
+            Column(tr("FROM"), 16, from_width=56, wide=40),
+        ]
         yield RowList(policy, "", name="policy")
 
     def wants(self) -> None:

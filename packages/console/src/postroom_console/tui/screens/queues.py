@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from textual.app import ComposeResult
@@ -11,6 +12,7 @@ from textual.containers import Horizontal, Vertical
 from ...data import actions
 from ...data.bursts import collapsed
 from ...data.model import Queue
+from ...data.rows import Row
 from ...data.side import side_lines
 from ...data.text import clean
 from ...data.views import SORTS, queue_columns, queue_rows, record_columns, tail_rows
@@ -37,6 +39,8 @@ class Queues(View):
     def __init__(self) -> None:
         super().__init__()
         self._sort = SORTS[0]
+        self._made: Sequence[Row] = ()
+        self._made_of: tuple[object, ...] = ()
         self._beside = ""  # the queue that is told of at the side
 
     def compose_body(self) -> ComposeResult:
@@ -92,13 +96,22 @@ class Queues(View):
         side.tell("\n".join(lines))
 
     def tell_body(self) -> None:
-        self.query_one("#queues", RowList).show(queue_rows(self.console.model, self._sort, self.filter_text))
+        self.query_one("#queues", RowList).show(self._rows())
         self.wants()
         self._tell_side()
         recent = self.query_one("#recent", RowList)
         rows = max(1, recent.size.height - 1)
         shown = collapsed(self.console.ring.window(self.console.ring.taken, _LOOKED), rows=rows)
-        recent.show(tail_rows(shown), self.console.tail_problem or None)
+        recent.show(tail_rows(shown, self.console.wall_ms()), self.console.tail_problem or None)
+
+    def _rows(self) -> Sequence[Row]:
+        """The queues' rows, made once of each answer: there may be thousands."""
+        told = self.console.model.slices.get("queues")
+        made_of = (self.console.model, told and told.at_ms, self._sort, self.filter_text)
+        if made_of != self._made_of:
+            self._made_of = made_of
+            self._made = queue_rows(self.console.model, self._sort, self.filter_text)
+        return self._made
 
     def filtered(self, text: str) -> str:
         return ""

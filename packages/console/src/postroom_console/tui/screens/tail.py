@@ -56,7 +56,8 @@ class Tail(View):
             room = max(1, listed.size.height - 1)
             looked = _LOOKED if self._collapses or not self._follows else room
             pairs = ring.window(self._end, looked)
-            listed.show(tail_rows(collapsed(pairs, self._opened, least, room if self._follows else 0)), problem)
+            shown = collapsed(pairs, self._opened, least, room if self._follows else 0)
+            listed.show(tail_rows(shown, self.console.wall_ms()), problem)
         self._told = told
         if self._follows:
             listed.action_last()

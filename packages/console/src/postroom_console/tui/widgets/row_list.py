@@ -14,12 +14,14 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from ...data.rows import Cell, Column, Placed, Row, Tone, head, layout, line
+from ...data.rows import WIDE, Cell, Column, Placed, Row, Tone, head, layout, line
 from ...data.text import cut
 from ..keys import LIST
 
 #: Cells in front of a row: cursor, and mark or flag.
 _FRONT = 2
+#: Cells that a key goes sideways.
+_STEP = 40
 
 
 class RowList(Widget, can_focus=True):
@@ -54,6 +56,7 @@ class RowList(Widget, can_focus=True):
         self._top = 0
         self._places: list[Placed] = []
         self._width = -1
+        self._steps = 0  # sideways; at the first one the list becomes as wide as it can
 
     # --- what is shown ----------------------------------------------------------------------------------------
 
@@ -111,8 +114,20 @@ class RowList(Widget, can_focus=True):
 
     # --- drawing ----------------------------------------------------------------------------------------------
 
+    @property
+    def _left(self) -> int:
+        """Cells in front of what is shown, behind those that always are."""
+        return max(0, self._steps - 1) * _STEP
+
     def render_line(self, y: int) -> Strip:
-        width = self.size.width
+        width = max(self.size.width, WIDE + _FRONT) if self._steps else self.size.width
+        strip = self._line(y, width)
+        if not self._steps:
+            return strip
+        begin = _FRONT + self._left
+        return Strip.join([strip.crop(0, _FRONT), strip.crop(begin, begin + self.size.width - _FRONT)])
+
+    def _line(self, y: int, width: int) -> Strip:
         if width != self._width:
             self._width = width
             self._places = layout(self.columns, width - _FRONT)
@@ -157,6 +172,11 @@ class RowList(Widget, can_focus=True):
 
     def action_last(self) -> None:
         self._go(len(self.rows) - 1)
+
+    def action_sideways(self, step: int) -> None:
+        most = 1 + max(0, -((self.size.width - WIDE - _FRONT) // _STEP))
+        self._steps = max(0, min(self._steps + step, most))
+        self.refresh()
 
     def action_mark(self) -> None:
         if self.current:
