@@ -127,7 +127,8 @@ class Export:
         self._progress("file", 0)
         last = source.reached(piece, state.as_of, traffic.mark)
         name = file_name(source.device, source.root or "unknown", last.event, state.wall_ms)
-        ends = (piece.first["id"], piece.last["id"]) if piece.first and piece.last else (None, None)
+        first_id = piece.first["id"] if piece.first else None
+        last_id = piece.last["id"] if piece.last else None
         with SnapshotWriter(kept.path, name, source.device, source.snapshot) as writer:
             writer.put(Kind.HEADER, header_of(source, state, piece, request))
             lines = (state_lines.lines(), event_lines.lines(piece.count), traffic_lines.lines())
@@ -135,7 +136,8 @@ class Export:
                 writer.put_encoded(kind, line)
                 if number % _LOOK_LINES == 0:
                     questions.go_on()
-            path = writer.finish(*ends, lambda: kept.note(source.root, last, name) if source.is_kept else None)
+            note = (lambda: kept.note(source.root, last, name)) if source.is_kept else (lambda: None)
+            path = writer.finish(first_id, last_id, note)
         if source.is_kept:
             kept.keep(source.root, last)
         return Made(path, path.stat().st_size, piece.count, last.event, state.as_of, tuple(self._warnings))

@@ -1,0 +1,141 @@
+"""The state in a snapshot is that of one event, however busy the daemon is: what the journal comes to up to there."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+from tests.console.exports import Snapshot, busy, export
+from tests.wire.daemon import Daemon, wait_until
+
+EXPORTS = 8
+TOTALS = ("published", "leased", "acked", "released", "retried", "died", "dropped", "reprocessed", "held", "moved")
+
+
+class Book:
+    """The journal read as a bookkeeper would: each message with its state, nothing of the product's own folding."""
+
+    def __init__(self) -> None:
+        self.messages: dict[str, dict[str, Any]] = {}
+        self.totals: dict[str, Counter[str]] = defaultdict(Counter)
+        self.paused: dict[str, dict[str, bool]] = {}
+        self.policies: dict[str, Any] = {}
+        self.queues: set[str] = set()
+        self.event = 0
+
+    def read(self, daemon: Daemon, last: int) -> None:
+        for event in daemon.events():
+            if self.event < event["id"] <= last:
+                self._enter(event)
+                self.event = event["id"]
+
+    def _enter(self, event: dict[str, Any]) -> None:
+        kind, queue, key = event["type"], event.get("queue", ""), event.get("key", "")
+        if kind in TOTALS and not event.get("ofDead"):
+            self.totals[queue][kind] += 1
+        if kind == "queue_created":
+            self.queues.add(queue)
+        elif kind == "queue_deleted":
+            self.queues.discard(queue)
+            for book in (self.totals, self.paused, self.policies):
+                book.pop(queue, None)
+        elif kind in ("paused", "resumed"):
+            self.paused[queue] = event["paused"]
+        elif kind == "policy_set":
+            self.policies[queue] = event["policy"]
+        elif kind == "published":
+            self.messages[key] = {"queue": queue, "state": "ready", "due": event.get("dueEngineMs", 0)}
+        elif kind in ("acked", "dropped"):
+            del self.messages[key]
+        elif key:
+            self._change(event, kind, self.messages[key])
+
+    def _change(self, event: dict[str, Any], kind: str, message: dict[str, Any]) -> None:
+        names = {"retried": "delayed", "died": "dead", "reprocessed": "ready", "held": "held", "unheld": "ready"}
+        if kind in names:
+            message |= {"state": names[kind], "due": event.get("dueEngineMs", 0), "lease": None}
+        if kind == "died":
+            failure = event["failure"]
+            message |= {"reason": failure["reasonCode"], "apart": False, "diedMs": event["wallMs"]}
+            message["who"] = failure["consumerId"]
+        elif kind == "leased":
+            message["lease"] = (event["consumer"], event["untilEngineMs"], event["attempt"], event["engineMs"])
+            message["state"] = message["state"] if event.get("ofDead") else "inflight"
+        elif kind == "lease_extended":
+            who, _, attempt, since = message["lease"]
+            message["lease"] = (who, event["untilEngineMs"], attempt, since)
+        elif kind == "released":
+            message |= {"state": event.get("state", "ready"), "lease": None}
+        elif kind == "quarantined":
+            message["apart"] = bool(event["phase"])
+        message["queue"] = event.get("to", message["queue"])
+
+    def state_of(self, message: dict[str, Any], now: int) -> str:
+        if message["state"] in ("ready", "delayed"):
+            return "delayed" if message["due"] > now else "ready"
+        return str(message["state"])
+
+    def counts(self, now: int) -> dict[str, Counter[str]]:
+        counts: dict[str, Counter[str]] = {queue: Counter() for queue in self.queues}
+        for message in self.messages.values():
+            counts[message["queue"]][self.state_of(message, now)] += 1
+        return counts
+
+
+def compare(snapshot: Snapshot, book: Book, has_one_page: bool) -> None:
+    header = snapshot.header
+    counts = book.counts(header["engineMs"])
+    rows = {line["queue"]: line for line in snapshot.of("queue")}
+    assert set(rows) == set(counts)
+    for queue, row in rows.items():
+        told = {state: row[state] for state in ("ready", "delayed", "held", "inflight", "dead")}
+        true = {state: counts[queue][state] for state in told}
+        if not has_one_page:  # which of those that wait were due is not known of all
+            for one in (told, true):
+                one["ready"] += one.pop("delayed") + one.pop("held")
+        assert told == true, (queue, header["asOfEvent"])
+        totals = {name: count for name, count in row["totals"].items() if name in TOTALS}
+        assert totals == dict(book.totals[queue]), queue
+        paused = book.paused.get(queue, {"publish": False, "consume": False})
+        assert (row["publishPaused"], row["consumePaused"]) == (paused["publish"], paused["consume"])
+        if queue in book.policies and "policy" in row:
+            assert row["policy"] == book.policies[queue]
+    leases = {
+        line["message"]: (line["consumer"], line["untilEngineMs"], line["attempt"], line["leasedEngineMs"])
+        for line in snapshot.of("lease")
+    }
+    assert leases == {key: one["lease"] for key, one in book.messages.items() if one.get("lease")}
+    compare_letters(snapshot, book)
+    held = Counter((one["queue"], one["lease"][0]) for one in book.messages.values() if one["state"] == "inflight")
+    told_held = {(one["queue"], one["consumer"]): one["inflight"] for one in snapshot.of("consumer") if one["inflight"]}
+    assert told_held == dict(held)
+
+
+def compare_letters(snapshot: Snapshot, book: Book) -> None:
+    letters = snapshot.of("dead")
+    told = {
+        one["message"]: (one["queue"], one["reasonCode"], one["diedMs"], one.get("consumer", ""))
+        + (one.get("quarantined", False), one.get("leased", False))
+        for one in letters
+    }
+    assert len(told) == len(letters), "a letter is told twice"
+    assert told == {
+        key: (one["queue"], one["reason"], one["diedMs"], one["who"], one["apart"], bool(one.get("lease")))
+        for key, one in book.messages.items()
+        if one["state"] == "dead"
+    }
+    without = [one for one in letters if "payloadBytes" not in one]
+    assert len(without) <= len(letters) // 4, "bodies of letters that were there are told"
+    assert {one["payloadShape"] for one in letters if "payloadBytes" in one} <= {'{"n":"number"}'}
+
+
+def test_the_state_of_a_busy_daemon_is_that_of_one_event(daemon: Daemon, tmp_path: Path) -> None:
+    book = Book()
+    with busy(daemon) as answered:
+        wait_until(lambda: answered() > 200, "there is something to tell")
+        for number in range(EXPORTS):
+            snapshot = export(daemon.root, tmp_path / "out", page=1000 if number % 2 else 3)
+            book.read(daemon, snapshot.header["asOfEvent"])
+            assert snapshot.header["consistent"]
+            compare(snapshot, book, has_one_page=number % 2 == 1)
