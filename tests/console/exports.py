@@ -98,7 +98,7 @@ def _wish(chance: random.Random, number: int) -> tuple[str, dict[str, Any]]:
         (
             1,
             "set_policy",
-            {"queue": queue, "policy": {"retry": {"limit": chance.randrange(1, 5), "initialDelaySec": 0}}},
+            {"queue": queue, "policy": {"retry": {"limit": limit, "initialDelaySec": 0}}},
         ),
         (1, "delete_queue", {"queue": queue}),
     ]
