@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterator
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,18 +55,19 @@ def modules(source: Path) -> list[Path]:
     return found
 
 
-def imports(path: Path, source: Path) -> Iterator[tuple[str, int]]:
+@cache
+def imports(path: Path, source: Path) -> list[tuple[str, int]]:
     """Every import of a file as an absolute dotted name, with its line; ``from x import y`` gives ``x.y``."""
+    found = []
     package = [source.name, *path.relative_to(source).with_suffix("").parts][:-1]
     for node in ast.walk(ast.parse(path.read_text(), str(path))):
         if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield alias.name, node.lineno
+            found += [(alias.name, node.lineno) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
-            for alias in node.names:
-                yield f"{origin}.{alias.name}", node.lineno
+            found += [(f"{origin}.{alias.name}", node.lineno) for alias in node.names]
+    return found
 
 
 def room_of(path: Path, source: Path) -> str:
