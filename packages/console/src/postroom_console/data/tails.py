@@ -163,7 +163,10 @@ class Tail:
             return 0
 
     def _more(self) -> list[bytes]:
-        data = os.pread(self._fd, self._pending + READ_BYTES, self._at)
+        left = os.fstat(self._fd).st_size - self._at  # room for more than there is would be taken and given back
+        if left <= 0:
+            return []
+        data = os.pread(self._fd, min(left, self._pending + READ_BYTES), self._at)
         if self._drops_line:
             begin = data.find(b"\n") + 1
             self._at += begin or len(data)

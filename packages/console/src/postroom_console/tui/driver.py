@@ -9,8 +9,11 @@ import sys
 import termios
 import threading
 import tty
+from codecs import getincrementaldecoder
 from typing import Any, Final, cast
 
+from textual._xterm_parser import XTermParser
+from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Resize
 from textual.geometry import Size
@@ -22,6 +25,8 @@ from .thrift import thrifty
 END_S: Final = 1.3
 #: How often the thread that waits for a hang-up looks whether it is still needed.
 _LOOK_EVERY_S: Final = 1.0
+#: Bytes of keys that are read at a time.
+_KEYS_BYTES: Final = 4096
 _GONE: Final = select.POLLHUP | select.POLLERR | select.POLLNVAL
 _ENDING_SIGNALS: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 #: What a terminal that does not know it may show as letters, and what nothing here needs: reports of the focus, the
@@ -77,11 +82,15 @@ class PlainDriver(LinuxDriver):
         self._is_plain = is_plain_terminal()
         self._is_suspended = False
         self._is_left = threading.Event()
+        self._no_keys: tuple[int, int] | None = None  # a pipe, in which something stands when no keys are wanted
 
     # --- beginning and end ------------------------------------------------------------------------------------
 
     def start_application_mode(self) -> None:
         self._is_suspended = False
+        for fd in self._no_keys or ():
+            os.close(fd)
+        self._no_keys = os.pipe()
         super().start_application_mode()  # type: ignore[no-untyped-call]
         self._is_left = threading.Event()
         threading.Thread(target=self._watch, args=(self._is_left,), name="terminal", daemon=True).start()
@@ -127,6 +136,40 @@ class PlainDriver(LinuxDriver):
         timer = threading.Timer(END_S, end)
         timer.daemon = True
         timer.start()
+
+    # --- keys -------------------------------------------------------------------------------------------------
+
+    def disable_input(self) -> None:
+        if self._no_keys:
+            os.write(self._no_keys[1], b"\0")
+        super().disable_input()
+
+    def run_input_thread(self) -> None:
+        """Wait for keys, and look at the clock only where it tells the key ESC from the beginning of a sequence.
+
+        To look ten times a second, as Textual does, takes a fifth of the CPU of an idle console.
+        """
+        assert self._no_keys is not None
+        no_keys = self._no_keys[0]
+        parser = XTermParser(self._debug)
+        decode = getincrementaldecoder("utf-8")("replace").decode
+        poll = select.poll()
+        poll.register(self.fileno, select.POLLIN)
+        poll.register(no_keys, select.POLLIN)
+        patience_ms = None
+        while no_keys not in (ready := [fd for fd, _ in poll.poll(patience_ms)]):
+            if ready:
+                try:
+                    data = os.read(self.fileno, _KEYS_BYTES)
+                except OSError:
+                    data = b""
+                if not data:
+                    return  # the terminal is gone, which the other thread sees to
+                for event in parser.feed(decode(data)):
+                    self.process_message(event)
+            for event in parser.tick():
+                self.process_message(event)
+            patience_ms = ESCAPE_DELAY * 1000 if ready else None
 
     # --- stopped and continued --------------------------------------------------------------------------------
 
