@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,11 +91,14 @@ def test_every_field_is_an_option_of_its_method(command: Command, field: Field) 
 def test_every_field_is_an_option_of_the_command_line(command: Command, field: Field) -> None:
     names = _cli_words.option_names(field.name)
     (word,) = (word for word, name, _ in _cli_words.SUBCOMMANDS if name == command)
-    done = subprocess.run(
-        [sys.executable, "-I", "-m", "postroom_client", *word.split(), "--help"], stdout=subprocess.PIPE, text=True
-    )
     for name in names:
-        assert name in done.stdout
+        assert name in help_of(word)
+
+
+@cache
+def help_of(word: str) -> str:
+    line = [sys.executable, "-I", "-m", "postroom_client", *word.split(), "--help"]
+    return subprocess.run(line, stdout=subprocess.PIPE, text=True).stdout
 
 
 def test_no_method_has_an_option_that_its_command_does_not_know() -> None:
