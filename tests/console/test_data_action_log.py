@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import resource
 from pathlib import Path
+
+import pytest
 
 from postroom_console.data.action_log import LOG_ENTRIES, ActionLog
 from postroom_console.data.updates import Outcome, Result
@@ -66,3 +69,34 @@ def test_the_screen_keeps_the_last_ones() -> None:
         log.begin(ticket, "pause", str(ticket), "")
         log.end(Outcome(ticket, Result.OK))
     assert (len(log.entries), log.entries[0].queue) == (LOG_ENTRIES, "10")
+
+
+def test_half_a_line_that_a_full_disk_took_spoils_no_other_and_is_told(tmp_path: Path) -> None:
+    log = ActionLog(tmp_path / "log")
+    log.begin(1, "pause", "alarms", "")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "log").stat().st_size + 20, before[1]))
+    try:
+        log.begin(2, "pause", "office", "")
+        assert log.problem == f"{tmp_path / 'log'}: No space left on device"
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    log.begin(3, "pause", "site", "")
+    first, half, last = (tmp_path / "log").read_text().splitlines()
+    assert [json.loads(line)["queue"] for line in (first, last)] == ["alarms", "site"]
+    assert len(half) == 20
+
+
+def test_a_name_of_strange_bytes_is_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_USER", "andr\udce9")
+    log = ActionLog(tmp_path / "log")
+    log.begin(1, "pause", "alarms", "")
+    assert not log.problem and lines(tmp_path / "log") == [("pause", "begun", 0)]
+
+
+def test_how_far_an_action_has_come_is_shown_and_not_written(tmp_path: Path) -> None:
+    log = ActionLog(tmp_path / "log")
+    log.begin(1, "purge", "alarms", "")
+    log.end(Outcome(1, Result.RUNNING, 7, has_ended=False))
+    assert [(entry.result, entry.changed) for entry in log.running] == [(Result.RUNNING, 7)]
+    assert lines(tmp_path / "log") == [("purge", "begun", 0)]

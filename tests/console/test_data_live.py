@@ -439,6 +439,21 @@ def test_what_died_after_the_saving_is_not_removed_though_it_is_older(
     assert daemon.counts("alarms") == {"ready": 1, "dlq": 2}
 
 
+def test_what_takes_long_tells_how_far_it_has_come(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execution, "TELL_EVERY_S", -1.0)
+    dead_letters(daemon, "alarms", 3)
+    told: list[Outcome] = []
+    actor = Link(lambda: Client(str(daemon.ipc)), lambda: False)
+    outcome = carry_out(actor, 1, (saving(tmp_path / "x"), PURGE), tell=told.append)
+    actor.close()
+    assert outcome.count == 3
+    assert [(one.count, one.text) for one in told if one.text] == [(2, "saved so far"), (3, "saved so far")]
+    assert [one.count for one in told if not one.text][-1] == 3
+    assert {(one.result, one.has_ended) for one in told} == {(Result.RUNNING, False)}
+
+
 def _youngest_dead_ms(daemon: Daemon) -> int:
     told = daemon.ask("browse", queue="alarms", state="dead")
     return int(min(told["engineNowMs"] - one["diedAtEngineMs"] for one in told["messages"]))

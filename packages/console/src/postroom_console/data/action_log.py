@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import deque
 from collections.abc import Callable
@@ -39,6 +40,7 @@ class ActionLog:
         self._wall_ms = wall_ms
         self.entries: deque[Entry] = deque(maxlen=LOG_ENTRIES)
         self._running: dict[int, Entry] = {}
+        self._is_broken = False  # whether the file ends with half a line
 
     def begin(self, ticket: int, verb: str, queue: str, what: str) -> None:
         """An action is sent."""
@@ -58,7 +60,8 @@ class ActionLog:
             self.entries.append(entry)
         else:
             self._running[outcome.ticket] = entry
-        self._write(entry)
+        if outcome.result is not Result.RUNNING:
+            self._write(entry)
         return entry
 
     @property
@@ -77,8 +80,8 @@ class ActionLog:
         line = {
             "wallMs": entry.wall_ms,
             "uid": os.geteuid(),
-            "user": os.environ.get("SUDO_USER") or os.environ.get("USER") or "",
-            "ssh": os.environ.get("SSH_CLIENT", ""),
+            "user": _told("SUDO_USER") or _told("USER"),
+            "ssh": _told("SSH_CLIENT"),
             "verb": entry.verb,
             "queue": entry.queue,
             "what": entry.what,
@@ -90,8 +93,21 @@ class ActionLog:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             try:
-                os.write(fd, orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+                self._append(fd, orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
             finally:
                 os.close(fd)
         except OSError as error:
             self.problem = f"{self.path}: {error.strerror}"
+
+    def _append(self, fd: int, line: bytes) -> None:
+        """Write a line, behind half of another one as a line of its own. Raises ``OSError``, also for half of it."""
+        data = b"\n" + line if self._is_broken else line
+        written = os.write(fd, data)
+        self._is_broken = written < len(data)
+        if self._is_broken:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _told(name: str) -> str:
+    """A variable of the environment, whatever bytes it has."""
+    return os.environ.get(name, "").encode("utf-8", "replace").decode()

@@ -123,11 +123,11 @@ def purge(queue: str, state: str, save: Path) -> Plan:
     """Remove all messages of a queue in a state (``dead``, ``ready``, ``delayed``, ``held``) for ever; they are saved
     to a file before."""
     payload = {"queue": queue, "state": state, "limit": 1000}
-    asked = ({"queue": queue, "limit": 100, "fullBodies": True},)
+    asked = ({"queue": queue, "limit": 1000, "fullBodies": True},)
     saving = (
         Save(save, "list_dlq", asked, "messages")
         if state == "dead"
-        else Save(save, "browse", ({"queue": queue, "state": state, "limit": 100, "fullBodies": True},), "messages")
+        else Save(save, "browse", ({"queue": queue, "state": state, "limit": 1000, "fullBodies": True},), "messages")
     )
     effect = tr("All {state} messages of {queue} are removed for ever.").format(state=tr(state), queue=clean(queue))
     return Plan(

@@ -30,6 +30,8 @@ from .updates import Outcome, Result, Save, Step
 _COUNTED: Final = ("reprocessed", "dropped", "purged", "moved")
 #: Commands that are repeated until nothing is left.
 _REPEATED: Final = frozenset({"reprocess_dlq", "drop_dlq", "purge", "move"})
+#: How often an action that takes long tells how far it has come.
+TELL_EVERY_S: Final = 1.0
 #: Letters that had died so long before they were saved are removed by pages, later ones each by its key. More than a
 #: request may wait for its execution: an age is taken when it is executed.
 RECENT_MS: Final = 10_000
@@ -45,7 +47,7 @@ def carry_out(
     """Carry out all steps; the first that is refused ends it. What was done until then is counted.
 
     A request without an answer is sent again, the same one, until it is known what became of it; ``tell`` is called
-    with an unknown outcome before.
+    with an unknown outcome before, and with a running one while it takes long.
     """
     return _Action(link, ticket, rate, tell).run(steps)
 
@@ -64,6 +66,7 @@ class _Action:
         self._saved_at = 0.0  # when that began, of a clock that only goes forward
         self._saved: set[str] | None = None  # the keys of what may be removed, where that depends on it
         self._texts: list[str] = []
+        self._told_s = time.monotonic()
 
     def run(self, steps: tuple[Step | Save, ...]) -> Outcome:
         data: Mapping[str, Any] = {}
@@ -122,6 +125,7 @@ class _Action:
                 data = {}  # it was executed
             changed = _changed(data)
             self._count += changed
+            self._come_on(self._count)
             self._pause_s = changed / self._rate if self._rate else 0.0
             after = data.get("next")
             if not repeats or not after:
@@ -151,6 +155,12 @@ class _Action:
             if error.code != "ERR_DLQ_NOT_FOUND":  # else somebody has brought it back meanwhile
                 raise
 
+    def _come_on(self, count: int, words: str = "") -> None:
+        """Tell now and then how far it has come."""
+        if time.monotonic() - self._told_s > TELL_EVERY_S:
+            self._told_s = time.monotonic()
+            self._tell(Outcome(self._ticket, Result.RUNNING, count, "", words, has_ended=False))
+
     def _unsure(self) -> None:
         words = tr("no answer yet: it is asked what became of it")
         self._tell(Outcome(self._ticket, Result.UNKNOWN, self._count, "", words, has_ended=False))
@@ -172,6 +182,7 @@ class _Action:
                                 self._saved.add(str(entry["messageKey"]))
                             file.write(orjson.dumps(entry, option=orjson.OPT_APPEND_NEWLINE))
                             saved += 1
+                        self._come_on(saved, tr("saved so far"))
                 file.flush()
                 os.fsync(file.fileno())
             _sync_directory(save.path.parent)

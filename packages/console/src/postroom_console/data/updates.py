@@ -14,12 +14,13 @@ from .records import Record
 
 class Result(Enum):
     """How an action ended. Unknown: no answer came yet; it may have been carried out. Stopped: somebody ended it before
-    all was done."""
+    all was done. Running: it has not ended, and comes on."""
 
     OK = mark("ok")
     REFUSED = mark("refused")
     UNKNOWN = mark("unknown")
     STOPPED = mark("stopped")
+    RUNNING = mark("runs")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +54,9 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an action stands: ``count`` messages were changed. One that has not ended is unknown yet: its request is sent
-    again, the same one, until it is known what became of it, and another outcome follows."""
+    """How an action stands: ``count`` messages were changed, or while it is running saved. One that is unknown and has
+    not ended sends its request again, the same one, until it is known what became of it, and another outcome follows.
+    """
 
     ticket: int
     result: Result

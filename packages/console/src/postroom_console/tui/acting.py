@@ -91,6 +91,8 @@ class Acting(App[None]):
         entry = self.log_of_actions.end(outcome)
         if plan is None or entry is None:
             return
+        if outcome.result is Result.RUNNING and not self.last_words.startswith(f"{tr(plan.verb)} {clean(plan.queue)}"):
+            return  # other words stand there meanwhile
         words = f"{tr(plan.verb)} {clean(plan.queue)} -> {tr(outcome.result.value)} {figure(outcome.count)}"
         self.last_words = f"{words} {clean(entry.text)}".rstrip()
         if outcome.has_ended:

@@ -127,5 +127,5 @@ class PagedView(View):
     def save_all(self, command: str, queue: str, what: str) -> None:
         """Save all messages that are meant to a file, with their bodies."""
         path = save_path(self.console, queue, what)
-        asked = ({**self.meant(), "limit": 100, "fullBodies": True},)
+        asked = ({**self.meant(), "limit": 1000, "fullBodies": True},)
         self.console.propose(actions.export(queue, Save(path, command, asked, "messages")))

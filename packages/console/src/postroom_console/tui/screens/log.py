@@ -17,7 +17,13 @@ from ..keys import BACK, LOG, Key
 from ..view import View
 from ..widgets.row_list import RowList
 
-_TONES = {Result.OK: Tone.GOOD, Result.REFUSED: Tone.BAD, Result.UNKNOWN: Tone.WARN, Result.STOPPED: Tone.WARN}
+_TONES = {
+    Result.OK: Tone.GOOD,
+    Result.REFUSED: Tone.BAD,
+    Result.UNKNOWN: Tone.WARN,
+    Result.STOPPED: Tone.WARN,
+    Result.RUNNING: Tone.DIM,
+}
 
 
 class Log(View):
