@@ -1,0 +1,142 @@
+"""On a cluster of this machine: what is shipped by spark-submit runs where nothing of ours is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pyspark
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SPARK = Path(pyspark.__file__).parent
+#: Has neither the pipeline nor PySpark nor click: only what Spark and the archive bring.
+BARE_PYTHON = getattr(sys, "_base_executable", sys.executable)
+#: Generous: it fails only where something hangs.
+DEADLINE_S = 300
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory):
+    """The archive and the entry, made by the package as its wheel installs it."""
+    home = tmp_path_factory.mktemp("shipped")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    projects = [str(ROOT / "packages" / name) for name in ("common", "pipeline")]
+    build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(home / "wheels"), *projects]
+    subprocess.run([*pip, *build], check=True)
+    wheels = map(str, (home / "wheels").iterdir())
+    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--target", str(home / "site"), *wheels], check=True)
+    command = [sys.executable, "-m", "postroom_pipeline", "package", "--out", str(home / "ship")]
+    subprocess.run(command, check=True, env=dict(os.environ, PYTHONPATH=str(home / "site")), stdout=subprocess.DEVNULL)
+    return home / "ship" / "postroom_pipeline.zip", home / "ship" / "run.py"
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """What everything of Spark's is started with."""
+    chosen = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
+    return chosen | {
+        "HOME": str(tmp_path_factory.mktemp("home")),
+        "PYSPARK_PYTHON": BARE_PYTHON,
+        "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",  # it has a port of its own, always the same
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory, environment):
+    """The addresses of a master (for jobs, and of its pages) with two workers."""
+    home = tmp_path_factory.mktemp("cluster")
+    with ExitStack() as stack:
+
+        def start(name, *arguments):
+            return stack.enter_context(started(name, arguments, home / f"{name}.log", environment))
+
+        log = start("Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+        url = told(log, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
+        pages = f"http://127.0.0.1:{told(log, r'MasterWebUI.* started at http://[a-z0-9.]+:([0-9]+)')}"
+        for number in (1, 2):
+            place = ["--host", "127.0.0.1", "--webui-port", "0", "--work-dir", str(home / str(number))]
+            log = start("Worker", *place, "--cores", "1", "--memory", "1g", url)
+            told(log, r"Successfully registered with master")
+        yield url, pages
+
+
+@contextmanager
+def started(name, arguments, log, environment):
+    """A process of the cluster; it is ended with the block."""
+    command = [SPARK / "bin" / "spark-class", f"org.apache.spark.deploy.{name.lower()}.{name}", *arguments]
+    log = log.with_stem(f"{log.stem}-{time.monotonic_ns()}")
+    with log.open("w") as file:
+        process = subprocess.Popen(command, env=environment, stdout=file, stderr=subprocess.STDOUT)
+    try:
+        yield log
+    finally:
+        process.terminate()
+        process.wait(DEADLINE_S)
+
+
+def told(log, pattern):
+    """What a log says, as soon as it does."""
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        found = re.search(pattern, log.read_text())
+        if found:
+            return found[found.re.groups]
+        time.sleep(0.05)
+    raise AssertionError(f"{pattern} is not in:\n{log.read_text()}")
+
+
+def state_at_rest(pages):
+    """What the master knows when it has heard that no application runs any more."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        with urllib.request.urlopen(f"{pages}/json/", timeout=DEADLINE_S) as answer:
+            state = json.load(answer)
+        if not state["activeapps"] or time.monotonic() > deadline:
+            return state
+        time.sleep(0.05)
+
+
+def submit(cluster, shipped, environment, *arguments):
+    archive, entry = shipped
+    settings = {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.executor.memory": "512m",
+    }
+    command = [SPARK / "bin" / "spark-submit", "--master", cluster[0], "--py-files", archive]
+    for name, value in settings.items():
+        command += ["--conf", f"{name}={value}"]
+    return subprocess.run(
+        [*command, entry, *arguments], env=environment, capture_output=True, text=True, timeout=DEADLINE_S
+    )
+
+
+def test_a_cluster_runs_what_was_shipped_and_says_that_it_finished(cluster, shipped, environment, tmp_path):
+    tables = tmp_path / "tables"
+    run = submit(cluster, shipped, environment, "doctor", "--only", "spark", "--out", str(tables), "--json")
+    assert run.returncode == 0, run.stdout + run.stderr
+    found = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [(one["check"], one["verdict"]) for one in found] == [("spark", "ok"), ("tables", "ok"), ("executors", "ok")]
+    assert f" on {cluster[0]}, 2 cores" in found[0]["seen"]
+    state = state_at_rest(cluster[1])
+    assert [worker["state"] for worker in state["workers"]] == ["ALIVE", "ALIVE"]
+    assert [(app["name"], app["state"]) for app in state["completedapps"]] == [("postroom-pipeline doctor", "FINISHED")]
+    assert state["activeapps"] == []
+
+
+def test_a_failure_on_a_cluster_is_the_status_of_spark_submit(cluster, shipped, environment):
+    run = submit(cluster, shipped, environment, "doctor", "--only", "in")
+    assert run.returncode == 2
+    assert run.stdout == "postroom-pipeline: --only in needs --in DIR\n"  # spark-submit puts both outputs into one
