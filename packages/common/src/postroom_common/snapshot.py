@@ -247,13 +247,14 @@ def upgrade(line: Line) -> Line:
     one by one, in any order.
     """
     kind = line.get("kind")
-    renamed = _RENAMED.get(kind) if isinstance(kind, str) else None
+    renamed = RENAMED.get(kind) if isinstance(kind, str) else None
     if renamed is None or not any(name in line for name in renamed):
         return line
     return {renamed.get(name, name): value for name, value in line.items()}
 
 
-_RENAMED: Final[dict[str, dict[str, str]]] = {
+#: Names of version 1 that are others now, by kind.
+RENAMED: Final[dict[str, dict[str, str]]] = {
     Kind.QUEUE: {"pausedPublish": "publishPaused", "pausedConsume": "consumePaused"},
     Kind.LEASE: {"deadlineEngineMs": "untilEngineMs"},
     Kind.DEAD: {"reason": "reasonCode", "size": "payloadBytes", "digest": "payloadDigest"},

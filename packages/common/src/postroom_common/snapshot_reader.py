@@ -7,13 +7,15 @@ import json
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import sha256
+from math import isfinite
 from typing import Any, BinaryIO, Final
 from zlib import crc32
 
-from .snapshot import FORMAT_MAJOR, OLDEST_MAJOR, Kind, Line, upgrade
+from .snapshot import COMMON, FIELDS, FORMAT_MAJOR, OLDEST_MAJOR, Kind, Line, Type, upgrade
 
 #: A line beyond this is no line of a snapshot: a body has at most 16 MB.
 LINE_BYTES_LIMIT: Final = 64 * 1024 * 1024
@@ -29,7 +31,7 @@ class Reason(StrEnum):
     NO_HEADER = "no_header"  # lines that no header stands before
     UNKNOWN_MAJOR = "unknown_major"  # a format that this version cannot read
     TRUNCATED = "truncated"  # it ends before its trailer: a file that was not copied whole
-    CORRUPT_LINES = "corrupt_lines"  # lines that are not one JSON object each
+    CORRUPT_LINES = "corrupt_lines"  # lines that are not one JSON object each, or fields that are of another type
     FOREIGN_LINES = "foreign_lines"  # lines of another snapshot among its own
     COUNTS_DIFFER = "counts_differ"  # other numbers of lines than its trailer says
     CHECKSUM_DIFFERS = "checksum_differs"  # a line was changed
@@ -66,14 +68,16 @@ def read_lines(file: BinaryIO) -> Iterator[Line]:
             yield upgrade(json.loads(line))
 
 
-def check(file: BinaryIO) -> Iterator[Member]:
+def check(file: BinaryIO, *, compressed: bool = True) -> Iterator[Member]:
     """Each snapshot of a gzip file, judged. What stands behind a fault of compression cannot be seen.
 
     Memory does not grow with the file. Raises ``OSError`` where the disk does not give it.
+
+    :param compressed: false for a file of bare lines.
     """
     judge = _Judge()
     try:
-        with gzip.GzipFile(fileobj=file) as lines:
+        with gzip.GzipFile(fileobj=file) if compressed else nullcontext(file) as lines:
             while data := lines.readline(LINE_BYTES_LIMIT):
                 yield from judge.take(data)
     except gzip.BadGzipFile as error:
@@ -82,6 +86,8 @@ def check(file: BinaryIO) -> Iterator[Member]:
         yield judge.broken(Reason.TRUNCATED, str(error))
     else:
         yield from judge.end()
+        if not judge.began:
+            yield judge.broken(Reason.TRUNCATED, "it is empty")
 
 
 class _Judge:
@@ -117,13 +123,14 @@ class _Judge:
             yield self._judged(data.endswith(b"\n"))
             self._reset()
             return
+        fault = _fault(upgrade(line))
         self._now.lines += 1
         self._crc += crc32(text)
         self._digest.update(data)
         self._counts[str(kind)] += 1
-        if not line:
+        if not line or fault:
             self._corrupt += 1
-            self._now.detail = self._now.detail or _shown(text)
+            self._now.detail = self._now.detail or fault or _shown(text)
         elif (line.get("device"), line.get("snapshot")) != (self._now.device, self._now.snapshot):
             self._foreign += not self._now.reason
 
@@ -176,7 +183,7 @@ class _Judge:
 def _object(text: bytes) -> Line:
     """The JSON object of a line, without NaN and infinities; empty for anything else."""
     try:
-        value: Any = json.loads(text, parse_constant=_refuse)
+        value: Any = json.loads(text, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return {}
     return value if type(value) is dict else {}
@@ -184,6 +191,40 @@ def _object(text: bytes) -> Line:
 
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not isfinite(value):
+        raise ValueError(f"{text} is more than a number can be")
+    return value
+
+
+def _fault(line: Line) -> str:
+    """What keeps a line from being columns: the first field that has not the type of its name; empty for none."""
+    for name, value in line.items():
+        wanted = _TYPES.get(name)
+        if wanted is not None and value is not None and not _fits(value, wanted):
+            return f"{name} is {_shown(repr(value).encode())}, not {wanted.value}"
+    return ""
+
+
+def _fits(value: Any, wanted: Type) -> bool:
+    match wanted:
+        case Type.INTEGER:
+            return type(value) is int and -(2**63) <= value < 2**63
+        case Type.NUMBER:
+            return type(value) in (int, float)
+        case Type.BOOLEAN:
+            return type(value) is bool
+        case Type.COUNTS:
+            return type(value) is dict and all(v is None or _fits(v, Type.INTEGER) for v in value.values())
+        case _:  # a text takes anything: what is no text is its JSON
+            return True
+
+
+#: By name, since one name has one type in all kinds.
+_TYPES: Final = {field.name: field.type for fields in (COMMON, *FIELDS.values()) for field in fields}
 
 
 def _shown(text: bytes) -> str:
