@@ -32,6 +32,7 @@ except ImportError:  # twelve times slower, and enough for a snapshot
 
 #: A better one costs three times the CPU for a twentieth less.
 _GZIP_LEVEL: Final = 6
+_BLOCK_BYTES: Final = 65_536
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _YEAR_9999_MS: Final = 253_402_300_799_000
 
@@ -48,15 +49,17 @@ class LineEncoder:
     """Makes the lines of one snapshot, for a writer that may not be there yet: it needs to know the last event."""
 
     def __init__(self, device: str, snapshot: str) -> None:
-        self._common = {"device": device, "snapshot": snapshot}
+        common = {"device": device, "snapshot": snapshot}
+        self._begins = {kind: _dumps({**common, "kind": kind.value})[:-1] + b"," for kind in Kind}
 
     def encode(self, kind: Kind, fields: dict[str, Any]) -> bytes:
         """A line without its newline: the common fields, then those of ``fields`` that are not None.
 
-        Raises ``TypeError`` or ``ValueError`` for what JSON does not have.
+        There is at least one. Raises ``TypeError`` or ``ValueError`` for what JSON does not have.
         """
-        said = {name: value for name, value in fields.items() if value is not None}
-        return _dumps({**self._common, "kind": kind.value, **said})
+        if None in fields.values():
+            fields = {name: value for name, value in fields.items() if value is not None}
+        return self._begins[kind] + _dumps(fields)[1:]
 
 
 class SnapshotWriter:
@@ -70,19 +73,15 @@ class SnapshotWriter:
         self.path = folder / name
         self._part = folder / f".{name}{PART_SUFFIX}"
         self._encoder = LineEncoder(device, snapshot)
-        self._lines = 0
+        self._waiting: list[bytes] = []
+        self._waiting_bytes = 0
         self._crc = 0
         self._digest = sha256()
-        self._counts: Counter[str] = Counter()
+        self._counts: Counter[Kind] = Counter()
         fd = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)  # bodies may be in it
         self._file = os.fdopen(fd, "wb")
         # Without a name and a time in it: the same lines are the same bytes.
         self._gzip = gzip.GzipFile("", "wb", _GZIP_LEVEL, self._file, mtime=0)
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of the file so far, without those that the compressor holds back (about 100 kB at most)."""
-        return self._file.tell()
 
     def put(self, kind: Kind, fields: dict[str, Any]) -> None:
         """Write a line; see ``LineEncoder``."""
@@ -91,20 +90,29 @@ class SnapshotWriter:
     def put_encoded(self, kind: Kind, line: bytes) -> None:
         """Write a line that a ``LineEncoder`` of the same device and snapshot has made."""
         self._crc += crc32(line)
-        self._lines += 1
-        self._counts[kind.value] += 1
-        whole = line + b"\n"
-        self._digest.update(whole)
-        self._gzip.write(whole)
+        self._counts[kind] += 1
+        self._waiting.append(line)
+        self._waiting_bytes += len(line)
+        if self._waiting_bytes >= _BLOCK_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Compress the lines that wait: one by one it would take twice as long."""
+        block = b"\n".join([*self._waiting, b""])
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._digest.update(block)
+        self._gzip.write(block)
 
     def finish(
         self, first_event: int | None, last_event: int | None, before_naming: Callable[[], None] = lambda: None
     ) -> Path:
         """End it, durably; its path. ``before_naming`` is called once all of it is durable under the name that it has
         while it is written: who dies behind that leaves a file of either name, and can tell which."""
+        self._flush()
         trailer = {
-            "lines": self._lines,
-            "counts": dict(sorted(self._counts.items())),
+            "lines": self._counts.total(),
+            "counts": {kind.value: count for kind, count in sorted(self._counts.items())},
             "firstEvent": first_event,
             "lastEvent": last_event,
             "lineCrc": self._crc,

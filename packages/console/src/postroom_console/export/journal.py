@@ -132,20 +132,30 @@ class Journal:
                 continue
             with file:
                 file.seek(_offset(file, behind))
+                is_behind = False  # once it is true, so it is of all that follows
                 for line in _lines(file):
                     event = _decoded(line)
-                    if event is None or behind.is_behind(event["epoch"], event["id"]):
+                    if event is None:
                         continue
-                    if event["id"] > last:
+                    number = event["id"]
+                    if not is_behind:
+                        is_behind = not behind.is_behind(event["epoch"], number)
+                        if not is_behind:
+                            continue
+                    if number > last:
                         return
-                    if request and (event["req"] != request[-1]["req"] or event["id"] != request[-1]["id"] + 1):
+                    if request and (event["req"] != request[-1]["req"] or number != request[-1]["id"] + 1):
                         request = []
-                    request.append(event)
-                    if event["id"] == event["req"]:
-                        behind = Place(event["epoch"], event["id"])
-                        if _is_whole(request, asked):
-                            yield from request
-                        request = []
+                    if number != event["req"]:
+                        request.append(event)
+                        continue
+                    behind = Place(event["epoch"], number)
+                    if not request and "n" not in event:
+                        yield event
+                    elif _is_whole([*request, event], asked):
+                        yield from request
+                        yield event
+                    request = []
 
     def _from(self, behind: Place) -> list[Path]:
         """The segments that may have events behind a place."""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from hashlib import blake2b
+from itertools import islice
 from typing import Any, Final
 
 import orjson
@@ -108,34 +109,27 @@ class Redactor:
 
 def shape_of(value: Any) -> str:
     """The structure of a JSON value without its values, bounded. Where it would be too long it goes less deep."""
-    for levels in range(SHAPE_LEVELS, 0, -1):
-        text = json.dumps(_shape(value, levels), ensure_ascii=False, separators=(",", ":")) if _is_deep(value) else ""
-        if text and len(text) <= SHAPE_CHARACTERS:
-            return text.encode("utf-8", "replace").decode()
-    return _name(value)
-
-
-def _is_deep(value: Any) -> bool:
-    return type(value) in (dict, list)
+    if type(value) in (dict, list):
+        for levels in range(SHAPE_LEVELS, 0, -1):
+            text = _json(_shape(value, levels)).decode()
+            if len(text) <= SHAPE_CHARACTERS:
+                return text
+    return _NAMES.get(type(value), "object")
 
 
 def _shape(value: Any, levels: int) -> Any:
-    if not _is_deep(value):
-        return _name(value)
-    if not levels:
-        return _name(value)
-    if type(value) is dict:
-        return {name: _shape(value[name], levels - 1) for name, _ in zip(value, range(SHAPE_MEMBERS), strict=False)}
+    name = _NAMES.get(type(value), "object")
+    if not levels or name not in ("object", "array"):
+        return name
+    if name == "object":
+        members = value.items() if len(value) <= SHAPE_MEMBERS else islice(value.items(), SHAPE_MEMBERS)
+        return {member: _shape(one, levels - 1) for member, one in members}
     told: list[Any] = []
     for one in value[:SHAPE_MEMBERS]:
         shape = _shape(one, levels - 1)
         if shape not in told:
             told.append(shape)
     return told
-
-
-def _name(value: Any) -> str:
-    return _NAMES.get(type(value), "object")
 
 
 _NAMES: Final[dict[type, str]] = {

@@ -13,59 +13,62 @@ from typing import Any, Final, Self
 from postroom_common.snapshot import Kind
 from postroom_common.snapshot_writer import LineEncoder
 
-_READ_BYTES: Final = 65_536
-_PART_BYTES: Final = 1024 * 1024
+#: What is kept in memory: most snapshots need no more.
+_MEMORY_BYTES: Final = 1024 * 1024
 _LEVEL: Final = 1
+_LENGTH_BYTES: Final = 8
 
 
 class Spool:
-    """A file without a name in a folder: it goes with the process. Lines are compressed, with less care than in the
-    snapshot. As a context manager it lets go of it. Raises ``OSError``."""
+    """Lines in blocks: the last one is in memory, those before it, compressed with less care than in the snapshot, in a
+    file without a name in a folder, which goes with the process. As a context manager it lets go of it. Raises
+    ``OSError``."""
 
     def __init__(self, folder: Path) -> None:
         self.count = 0
         self._file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # closed by ``__exit__``
-        self._compressor = zlib.compressobj(_LEVEL)
+        self._lines: list[bytes] = []
+        self._raw = 0
         self._written = 0
-        self._raw = 0  # bytes that may not have been compressed yet
 
     def put(self, line: bytes) -> None:
         """Take a line, without its newline."""
         self.count += 1
+        self._lines.append(line)
         self._raw += len(line) + 1
-        self._write(self._compressor.compress(line + b"\n"))
+        if self._raw >= _MEMORY_BYTES:
+            self._flush()
 
     def fits(self, limit: int) -> bool:
-        """Whether what was put takes no more than so many bytes."""
+        """Whether what was put takes no more than so many bytes of a snapshot."""
         if self._written + self._raw <= limit:
             return True
-        self._write(self._compressor.flush(zlib.Z_SYNC_FLUSH))
-        self._raw = 0
+        self._flush()
         return self._written <= limit
 
     @property
     def bytes_taken(self) -> int:
-        """What it takes, at most."""
-        self._write(self._compressor.flush(zlib.Z_SYNC_FLUSH))
-        self._raw = 0
+        """What it takes of a snapshot, at most."""
+        self._flush()
         return self._written
 
     def lines(self, count: int | None = None) -> Iterator[bytes]:
         """The first ``count`` lines, or all, once everything was put."""
         left = self.count if count is None else count
-        self._write(self._compressor.flush(zlib.Z_SYNC_FLUSH))
         self._file.seek(0)
-        decompressor = zlib.decompressobj()
-        begun = b""
-        while left and (data := decompressor.unconsumed_tail or self._file.read(_READ_BYTES)):
-            *lines, begun = (begun + decompressor.decompress(data, _PART_BYTES)).split(b"\n")
-            yield from lines[:left]
-            left -= min(left, len(lines))
+        while left and (length := self._file.read(_LENGTH_BYTES)):
+            block = zlib.decompress(self._file.read(int.from_bytes(length))).split(b"\n")
+            yield from block[:left]
+            left -= min(left, len(block))
+        yield from self._lines[:left]
 
-    def _write(self, data: bytes) -> None:
-        if data:
+    def _flush(self) -> None:
+        if self._lines:
+            data = zlib.compress(b"\n".join(self._lines), _LEVEL)
+            self._file.write(len(data).to_bytes(_LENGTH_BYTES))
             self._file.write(data)
-            self._written += len(data)
+            self._written += _LENGTH_BYTES + len(data)
+            self._lines, self._raw = [], 0
 
     def __enter__(self) -> Self:
         return self
@@ -83,13 +86,16 @@ class Drafts:
     def __init__(self, spool: Spool, encoder: LineEncoder) -> None:
         self.spool = spool
         self._encoder = encoder
+        self._marks = {kind: kind.value.encode() + b" " for kind in Kind}
+        self._kinds = {mark: kind for kind, mark in self._marks.items()}
 
     def put(self, kind: Kind, fields: dict[str, Any]) -> None:
         """Take a line."""
-        self.spool.put(kind.value.encode() + b" " + self._encoder.encode(kind, fields))
+        self.spool.put(self._marks[kind] + self._encoder.encode(kind, fields))
 
     def lines(self, count: int | None = None) -> Iterator[tuple[Kind, bytes]]:
         """As ``Spool.lines``."""
+        kinds = self._kinds
         for line in self.spool.lines(count):
-            kind, _, encoded = line.partition(b" ")
-            yield Kind(kind.decode()), encoded
+            begin = line.index(b" ") + 1
+            yield kinds[line[:begin]], line[begin:]
