@@ -171,7 +171,7 @@ class _Judge:
             return Reason.CHECKSUM_DIFFERS, f"{self._crc}, trailer: {trailer.get('lineCrc')}"
         if trailer.get("digest") != self._digest.hexdigest():
             return Reason.DIGEST_DIFFERS, "the lines were changed, or are in another order"
-        for name in ("wallMs", "engineMs"):
+        for name in _CLOCKS:
             value = header.get(name)
             if type(value) is not int or not CLOCK_RANGE_MS[0] <= value <= CLOCK_RANGE_MS[1]:
                 return Reason.BAD_CLOCK, f"{name} is {value}"
@@ -202,8 +202,9 @@ def _finite(text: str) -> float:
 
 def _fault(line: Line) -> str:
     """What keeps a line from being columns: the first field that has not the type of its name; empty for none."""
+    clocks = _CLOCKS if line.get("kind") == Kind.HEADER else ()  # these have a reason of their own
     for name, value in line.items():
-        wanted = _TYPES.get(name)
+        wanted = None if name in clocks else _TYPES.get(name)
         if wanted is not None and value is not None and not _fits(value, wanted):
             return f"{name} is {_shown(repr(value).encode())}, not {wanted.value}"
     return ""
@@ -223,6 +224,7 @@ def _fits(value: Any, wanted: Type) -> bool:
             return True
 
 
+_CLOCKS: Final = ("wallMs", "engineMs")
 #: By name, since one name has one type in all kinds.
 _TYPES: Final = {field.name: field.type for fields in (COMMON, *FIELDS.values()) for field in fields}
 
