@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from threading import Event, Thread
+from threading import Semaphore, Thread
 from typing import Any
 
 from tests.wire.conftest import MakeDaemon, on_every_store
 from tests.wire.daemon import Daemon
+
+LOOKS = 10
+#: Of each thread of the load, for each look.
+ROUNDS = 40
 
 
 def postroomd(daemon: Daemon, *words: str) -> tuple[int, dict[str, Any]]:
@@ -20,11 +24,10 @@ def postroomd(daemon: Daemon, *words: str) -> tuple[int, dict[str, Any]]:
     return done.returncode, json.loads(done.stdout) if done.stdout else {"error": done.stderr}
 
 
-def load(daemon: Daemon, over: Event, number: int) -> None:
-    """Publish, consume, and settle in all ways, until told to stop."""
-    count = 0
-    while not over.is_set():
-        count += 1
+def load(daemon: Daemon, rounds: Semaphore, number: int) -> None:
+    """Publish, consume, and settle in all ways, for each round that is given, to the end of all."""
+    for count in range(1, 1 + LOOKS * ROUNDS):
+        rounds.acquire()
         queue = f"load-{(number + count) % 3}"
         daemon.publish(queue, f"{number}-{count}", delayMs=20 * (count % 2))
         delivery = daemon.ask("consume_next", queue=queue, visibilityTimeoutSec=0.2 if count % 7 == 0 else 30)
@@ -38,17 +41,22 @@ def load(daemon: Daemon, over: Event, number: int) -> None:
 def test_a_daemon_under_load_is_sound_ten_times(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon().start()
     daemon.ask("set_policy", queue="load-0", policy={"retry": {"initialDelaySec": 1}})
-    over = Event()
-    workers = [Thread(target=load, args=(daemon, over, number)) for number in range(3)]
+    given = [Semaphore(0) for _ in range(3)]
+    workers = [Thread(target=load, args=(daemon, rounds, number)) for number, rounds in enumerate(given)]
     for worker in workers:
         worker.start()
+    seen = []
     try:
-        seen = [postroomd(daemon, "verify") for _ in range(10)]
+        for _ in range(LOOKS):  # so much load for each: it would grow with the time of a look, which grows with it
+            for rounds in given:
+                rounds.release(ROUNDS)
+            seen.append(postroomd(daemon, "verify"))
     finally:
-        over.set()
-        for worker in workers:
+        for rounds, worker in zip(given, workers, strict=True):
+            rounds.release(LOOKS * ROUNDS)
             worker.join()
-    assert all(code == 0 and report["running"] for code, report in seen), seen
+    assert [code for code, _ in seen] == [0] * LOOKS, [report.get("error", report) for code, report in seen if code]
+    assert all(report["running"] for _, report in seen)
     assert not [report["findings"] for _, report in seen if report["findings"]]
     events = [report["asOfEvent"] for _, report in seen]
     assert events == sorted(set(events)) and seen[-1][1]["messages"] > 0

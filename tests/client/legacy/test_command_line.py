@@ -4,6 +4,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import unittest
@@ -24,15 +25,18 @@ from support import MailboxTest
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(_cli_options.__file__)))
 MESSAGE = {"messageKey": "msg:q:1", "queue": "q", "payload": u"a\x1b[31m\u20ac", "attempt": 1, "attributes": "{}"}
-#: One start of the interpreter for all of them.
-EACH_EXPLAINS_ITSELF = """
-import sys
+#: Commands that follow one another in one interpreter, whose start is most of the time of each.
+EACH = """
+import json, sys
 from postroom_client import cli
-for words in sys.argv[1:]:
+for arguments in json.loads(sys.argv[1]):
+    if sys.version_info[0] == 2:
+        arguments = [text.encode("utf-8") for text in arguments]
     try:
-        cli.main(words.split() + ["--help"])
+        status = cli.main(arguments)
     except SystemExit as end:
-        print("status %s" % (end.code or 0))
+        status = end.code
+    print("status %s" % (status or 0))
 """
 LEASED = {"message": MESSAGE, "lease": {"leaseId": "l", "leaseUntil": 1, "leaseUntilEngineMs": 5000}, "engineNowMs": 0}
 
@@ -40,11 +44,14 @@ LEASED = {"message": MESSAGE, "lease": {"leaseId": "l", "leaseUntil": 1, "leaseU
 class CommandTest(MailboxTest):
     def run_command(self, *arguments, **options):
         """Run ``postroom``; returns its exit status, standard output and standard error as text."""
+        return self.run_python(["-m", "postroom_client"] + list(arguments), options)
+
+    def run_python(self, arguments, options):
         environment = dict(os.environ, PYTHONPATH=PACKAGE, **options.get("environment", {}))
         if "--ipc-root" not in arguments and "POSTROOM_IPC_ROOT" not in environment:
             environment["POSTROOM_IPC_ROOT"] = self.root
         process = subprocess.Popen(
-            [sys.executable, "-W", "error", "-m", "postroom_client"] + list(arguments),
+            [sys.executable, "-W", "error"] + arguments,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -59,6 +66,21 @@ class CommandTest(MailboxTest):
         status, output, errors = self.run_command("--json", *arguments, **options)
         self.assertEqual((output.count("\n"), output[-1:], errors), (1, "\n", ""))
         return status, json.loads(output)
+
+    def run_each(self, many, **options):
+        """Run ``postroom`` with each of these arguments; the exit status and the standard output of each."""
+        status, output, errors = self.run_python(["-c", EACH, json.dumps([list(one) for one in many])], options)
+        self.assertEqual(status, 0, errors)
+        parts = re.split(r"^status (\d+)\n", output, flags=re.MULTILINE)
+        self.assertEqual((len(parts), parts[-1]), (2 * len(many) + 1, ""))
+        return [(int(status), output) for output, status in zip(parts[:-1:2], parts[1::2])], errors
+
+    def run_each_json(self, many):
+        """Run ``postroom --json`` with each of these arguments; the exit status and the one object of each."""
+        results, errors = self.run_each([["--json"] + list(one) for one in many])
+        for _, output in results:
+            self.assertEqual((output.count("\n"), output[-1:], errors), (1, "\n", ""))
+        return [(status, json.loads(output)) for status, output in results]
 
     def serve(self, reply=None):
         self.hold_daemon_lock()
@@ -125,21 +147,22 @@ class AMessage(CommandTest):
         )
 
     def test_that_cannot_be_sent_is_wrong_usage(self):
-        for arguments, stdin, words in (
-            ((), b"", "--message is missing and standard input is empty"),
-            ((), b"\xff", "is not UTF-8 (byte 0)"),
-            (("--message", "@nowhere"), b"", "cannot read nowhere: No such file or directory"),
-            (("--message", "{", "--json-body"), b"", "--message is not JSON"),
-            (("--message", "hello", "--json-body"), b"", """(text needs quotes: '"hello"', or leave out"""),
-            (("--message", "m", "--attributes", "a=b"), b"", "--attributes is not JSON"),
-            (("--message", "m", "--attributes", "[1]"), b"", "--attributes is no JSON object (headers are written so"),
-            (("--message", "[NaN]", "--json-body"), b"", "has no JSON form"),
-            (("--message", '{"a": 1, "a": 2}', "--json-body"), b"", "stands twice"),
-            (("--message", "m", "--priority", "high"), b"", "--priority"),
-            (("--message", "m", "--client-id", "../x"), b"", "client id"),
-            (("--message", "m", "--timeout", "0"), b"", "--timeout must be at least 1 ms"),
-        ):
-            status, result = self.run_json("publish", "--queue", "q", *arguments, stdin=stdin)
+        wrong = (
+            ((), "--message is missing and standard input is empty"),
+            (("--message", "@nowhere"), "cannot read nowhere: No such file or directory"),
+            (("--message", "{", "--json-body"), "--message is not JSON"),
+            (("--message", "hello", "--json-body"), """(text needs quotes: '"hello"', or leave out"""),
+            (("--message", "m", "--attributes", "a=b"), "--attributes is not JSON"),
+            (("--message", "m", "--attributes", "[1]"), "--attributes is no JSON object (headers are written so"),
+            (("--message", "[NaN]", "--json-body"), "has no JSON form"),
+            (("--message", '{"a": 1, "a": 2}', "--json-body"), "stands twice"),
+            (("--message", "m", "--priority", "high"), "--priority"),
+            (("--message", "m", "--client-id", "../x"), "client id"),
+            (("--message", "m", "--timeout", "0"), "--timeout must be at least 1 ms"),
+        )
+        results = self.run_each_json([("publish", "--queue", "q") + arguments for arguments, _ in wrong])
+        results.append(self.run_json("publish", "--queue", "q", stdin=b"\xff"))
+        for (status, result), words in zip(results, [words for _, words in wrong] + ["is not UTF-8 (byte 0)"]):
             self.assertEqual((status, result["ok"], result["error"]["code"]), (2, False, "USAGE"))
             self.assertIn(words, result["error"]["message"])
 
@@ -183,32 +206,36 @@ class ExitStatus(CommandTest):
         self.assertIn("/responses/me: Permission denied; ask the device's owner to make it for this user", text)
 
     def test_2_is_wrong_usage(self):
-        for arguments in ([], ["policy"], ["publish"], ["nonsense"], ["health", "--limit", "3"], ["ack"]):
-            status, result = self.run_json(*arguments)
+        wrong = [[], ["policy"], ["publish"], ["nonsense"], ["health", "--limit", "3"], ["ack"]]
+        for status, result in self.run_each_json(wrong):
             self.assertEqual((status, result["error"]["code"]), (2, "USAGE"))
-            status, output, errors = self.run_command(*arguments)
-            self.assertEqual((status, output), (2, ""))
-            self.assertTrue(errors.startswith("postroom: "), errors)
+        results, errors = self.run_each(wrong)
+        self.assertEqual(results, [(2, "")] * len(wrong))
+        told = [line for line in errors.splitlines() if not line.startswith("  ")]
+        self.assertEqual([line[:10] for line in told], ["postroom: "] * len(wrong), errors)
 
     def test_2_names_an_unknown_option_before_a_missing_one(self):
-        for arguments, text in (
+        self.assert_told(
             (["publish", "--queue", "q", "--prio-x", "1"], "unrecognized arguments: --prio-x 1 (postroom publish --h"),
             (["publish", "--topic", "q"], "unrecognized arguments: --topic q (postroom publish --help"),
             (["status", "--limit", "1"], "unrecognized arguments: --limit 1 (postroom status --help"),
             (["policy", "get", "--key", "k"], "unrecognized arguments: --key k (postroom policy get --help"),
             (["publish"], "--queue"),
-        ):
-            self.assertIn(text, self.run_json(*arguments)[1]["error"]["message"])
+        )
 
     def test_2_names_the_command_that_may_have_been_meant(self):
-        for arguments, text in (
+        self.assert_told(
             (["publsh", "--queue", "q"], "there is no command 'publsh': did you mean publish? (postroom --help"),
             (["wrok"], "there is no command 'wrok': did you mean work? (postroom --help"),
             (["42"], "there is no command '42' (postroom --help"),
             (["schedule"], "schedule needs list, set or delete (postroom --help"),
             (["policy"], "policy needs get or set (postroom --help"),
-        ):
-            self.assertIn(text, self.run_json(*arguments)[1]["error"]["message"])
+        )
+
+    def assert_told(self, *wrong):
+        results = self.run_each_json([arguments for arguments, _ in wrong])
+        for (_, result), (_, text) in zip(results, wrong):
+            self.assertIn(text, result["error"]["message"])
 
     def test_2_is_an_item_of_a_batch_without_a_message(self):
         items = '[{"message": 1}, {"mesage": 2}]'
@@ -276,7 +303,7 @@ class ACommand(CommandTest):
     def test_speaks_the_protocol(self):
         answerer = self.serve()
         key = ["--message-key", "k", "--lease-id", "l"]
-        for arguments, command, payload in (
+        spoken = (
             (["ack"] + key, "ack", {"messageKey": "k", "leaseId": "l"}),
             (
                 ["nack", "--reason", "r", "--requeue"] + key,
@@ -312,10 +339,13 @@ class ACommand(CommandTest):
             ),
             (["health"], "health", {}),
             (["metrics"], "metrics", {}),
-        ):
-            self.run_command(*arguments)
-            request = json.loads(answerer.seen[-1][1].decode("utf-8"))
-            self.assertEqual((request["command"], request["payload"]), (command, payload))
+        )
+        self.run_each([arguments for arguments, _, _ in spoken])
+        requests = [json.loads(data.decode("utf-8")) for _, data in answerer.seen]
+        self.assertEqual(
+            [(request["command"], request["payload"]) for request in requests],
+            [(command, payload) for _, command, payload in spoken],
+        )
 
     def test_consume_acknowledges_what_it_printed(self):
         answerer = self.serve(lambda request, name: LEASED if request["command"] == "consume_next" else {})
@@ -350,13 +380,11 @@ class ACommand(CommandTest):
         self.assertIn("4  nothing to consume", output)
 
     def test_explains_itself_on_a_terminal_of_80_columns(self):
-        words = [word for word, _, _ in _cli_options.SUBCOMMANDS] + ["", "work"]
-        command = [sys.executable, "-W", "error", "-c", EACH_EXPLAINS_ITSELF] + words
-        environment = dict(os.environ, PYTHONPATH=PACKAGE, COLUMNS="80")
-        output = subprocess.check_output(command, env=environment).decode("utf-8")
-        self.assertEqual(output.count("usage: postroom"), len(words))
-        self.assertEqual(output.splitlines().count("status 0"), len(words))
-        self.assertEqual([line for line in output.splitlines() if len(line) > 80], [])
+        words = [word.split() for word, _, _ in _cli_options.SUBCOMMANDS] + [[], ["work"]]
+        results, _ = self.run_each([word + ["--help"] for word in words], environment={"COLUMNS": "80"})
+        for status, output in results:
+            self.assertEqual((status, output[:15]), (0, "usage: postroom"))
+            self.assertEqual([line for line in output.splitlines() if len(line) > 80], [])
 
     def test_to_a_reader_that_has_gone_ends_quietly(self):
         self.serve()
