@@ -11,6 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -21,6 +22,8 @@ from tests.conformance.history_expect import expect
 from tests.conformance.history_messages import WAITS
 from tests.conformance.history_model import CHORES_EVERY_MS, Model
 from tests.conformance.history_policies import POLICIES
+
+pytestmark = pytest.mark.slow
 
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"

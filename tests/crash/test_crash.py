@@ -13,6 +13,8 @@ from tests.crash.campaign import working_folder
 from tests.crash.lives import LIVES
 from tests.crash.sweep import BACKENDS, Case, Sweep, in_process, in_processes
 
+pytestmark = pytest.mark.slow
+
 #: Every so many series has a run here.
 SERIES_STEP = 3
 PROCESSES_STEP = 29

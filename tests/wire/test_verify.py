@@ -8,6 +8,8 @@ import sys
 from threading import Semaphore, Thread
 from typing import Any
 
+import pytest
+
 from tests.wire.conftest import MakeDaemon, on_every_store
 from tests.wire.daemon import Daemon
 
@@ -37,6 +39,7 @@ def load(daemon: Daemon, rounds: Semaphore, number: int) -> None:
             daemon.settle(command, delivery, **extra)
 
 
+@pytest.mark.slow
 @on_every_store
 def test_a_daemon_under_load_is_sound_ten_times(make_daemon: MakeDaemon) -> None:
     daemon = make_daemon().start()
