@@ -1,0 +1,291 @@
+"""Consecutive exports leave no gap and no overlap, and say what is missing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from postroom_console.export.folder import MEMORY_NAME, Folder
+from postroom_console.export.making import Export
+from postroom_console.export.request import Request, Since, read_since
+from postroom_console.places import find_places
+from tests.console.exports import Snapshot, busy, export, make
+from tests.console.lines import event_line, request_line
+from tests.wire.conftest import MakeDaemon, on_stores
+from tests.wire.daemon import Daemon, wait_until
+
+
+def snapshots(folder: Path) -> list[Snapshot]:
+    """The snapshots of a folder, oldest first."""
+    return sorted(map(Snapshot, folder.glob("*.gz")), key=lambda one: one.header["wallMs"])
+
+
+def all_events(folder: Path) -> list[int]:
+    return [event for snapshot in snapshots(folder) for event in snapshot.events]
+
+
+def requests_of(snapshot: Snapshot) -> list[str]:
+    return [line["request"] for line in snapshot.of("traffic")]
+
+
+def test_consecutive_exports_have_each_event_once(make_daemon: MakeDaemon, tmp_path: Path) -> None:
+    """Over many files of the journal."""
+    daemon = make_daemon(config={"journal": {"segmentBytes": 65536}}).start()
+    folder = tmp_path / "out"
+    with busy(daemon, seed=1) as answered:
+        for number in range(5):
+            wait_until(lambda least=100 * (number + 1): answered() > least, "more has happened")  # type: ignore[misc]
+            export(daemon.root, folder)
+    last = export(daemon.root, folder).header["asOfEvent"]
+    assert len(daemon.segments()) > 2
+    assert all_events(folder) == list(range(1, last + 1))
+    first, *later = [one.header for one in snapshots(folder)]
+    assert "previousEvent" not in first
+    assert not first["continuous"]
+    for before, after in pairwise([first, *later]):
+        assert after["previousEvent"] == before["asOfEvent"]
+        assert after["continuous"]
+        assert not after["cut"]
+    told = [request for snapshot in snapshots(folder) for request in requests_of(snapshot)]
+    assert len(told) == len(set(told)), "each request is told once"
+
+
+def test_the_lines_of_events_say_what_the_journal_says(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.publish("q", {"a": [1]}, priority=4, attributes={"kind": "x"})
+    daemon.settle("nack", daemon.consume("q", consumerId="w"), reason="no", requeue=False)
+    told = {line["event"]: line for line in export(daemon.root, tmp_path / "out").of("event")}
+    for event in daemon.events():
+        line = told[event["id"]]
+        names = {"id": "event", "key": "message", "req": "requestEnd"}
+        common = ("id", "epoch", "req", "engineMs", "wallMs", "type", "queue", "key", "priority", "lease")
+        for name in common:
+            if name in event:
+                assert line[names.get(name, name)] == event[name]
+        if "by" in event:
+            assert (line["client"], line["request"]) == (event["by"]["client"], event["by"]["request"])
+        if "failure" in event:
+            assert (line["reasonCode"], line["reasonMessage"]) == ("REJECTED", "no")
+    shapes = [line["payloadShape"] for line in told.values() if line["type"] == "published"]
+    assert shapes == ['{"a":["integer"]}']
+
+
+def test_the_first_snapshot_says_what_was_there_before_its_events(daemon: Daemon, tmp_path: Path) -> None:
+    for number in range(5):
+        daemon.publish("q", number)
+    daemon.settle("ack", daemon.consume("q"))
+    daemon.ask("move", queue="q", to="other", state="ready", limit=2)
+    first_here = daemon.events()[-1]["id"] + 1
+    known_bytes = sum(path.stat().st_size for path in daemon.segments())
+    daemon.publish("q", "late")
+    daemon.settle("ack", daemon.consume("q"))
+    known = tmp_path / "journal"  # as if older files of the journal had gone by age
+    known.mkdir()
+    rest = b"".join(path.read_bytes() for path in daemon.segments())[known_bytes:]
+    (known / f"{first_here:020d}.jsonl").write_bytes(event_line(first_here - 1, "clock_marked", root="r") + rest)
+    places = find_places(daemon.root, journal=known)
+    made = Export(places, Request(tmp_path / "out"), lambda: False, lambda seconds: None).run()
+    queues = {line["queue"]: line for line in Snapshot(made.path).of("queue")}
+    assert (queues["q"]["opening"], queues["other"]["opening"]) == (2, 2)
+    assert queues["q"]["ready"] == 2
+
+
+def test_only_the_first_snapshot_of_a_folder_has_an_opening(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.publish("q")
+    assert export(daemon.root, tmp_path / "out").of("queue")[0]["opening"] == 0
+    assert "opening" not in export(daemon.root, tmp_path / "out").of("queue")[0]
+    assert export(daemon.root, tmp_path / "other").of("queue")[0]["opening"] == 0
+
+
+def test_nothing_new_is_an_empty_slice(daemon: Daemon, tmp_path: Path) -> None:
+    export(daemon.root, tmp_path / "out")
+    second = export(daemon.root, tmp_path / "out")
+    assert second.events == []
+    assert second.header["continuous"]
+    assert "firstEvent" not in second.header
+
+
+@pytest.mark.parametrize("moment", ["note", "keep"])
+def test_who_is_killed_between_the_file_and_the_memory_leaves_no_gap_and_no_overlap(
+    daemon: Daemon, tmp_path: Path, moment: str
+) -> None:
+    """``note``: behind the note, before the snapshot has its name. ``keep``: once it has it, before that is kept."""
+    folder = tmp_path / "out"
+    export(daemon.root, folder)
+    daemon.publish("q")
+    pid = os.fork()
+    if not pid:
+        done = getattr(Folder, moment)
+
+        def die(*arguments: object) -> None:
+            if moment == "note":
+                done(*arguments)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        setattr(Folder, moment, die)
+        try:
+            make(daemon.root, folder)
+        finally:
+            os._exit(1)
+    assert os.waitpid(pid, 0)[1] == signal.SIGKILL
+    files, parts = len(list(folder.glob("*.gz"))), len(list(folder.glob(".*.part")))
+    assert (files, parts) == {"note": (1, 1), "keep": (2, 0)}[moment]
+    daemon.publish("q")
+    last = export(daemon.root, folder).header["asOfEvent"]
+    assert all_events(folder) == list(range(1, last + 1))
+    assert list(folder.glob(".*.part")) == []
+
+
+def test_a_snapshot_that_was_taken_away_counts_all_the_same(daemon: Daemon, tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    first = make(daemon.root, folder)
+    first.path.rename(tmp_path / "elsewhere.gz")
+    daemon.publish("q")
+    assert min(export(daemon.root, folder).events) == first.last_event + 1
+
+
+def test_a_memory_that_cannot_be_read_is_told_and_begins_anew(daemon: Daemon, tmp_path: Path) -> None:
+    make(daemon.root, tmp_path / "out")
+    (tmp_path / "out" / MEMORY_NAME).write_text('{"format":1,"roots":{"x":3}')
+    made = make(daemon.root, tmp_path / "out")
+    assert any("cannot be read" in warning for warning in made.warnings)
+    assert Snapshot(made.path).events[0] == 1
+
+
+def test_a_slice_that_is_too_large_ends_at_a_group_and_goes_on_there(daemon: Daemon, tmp_path: Path) -> None:
+    for number in range(300):
+        daemon.publish("q", os.urandom(150).hex() + str(number))
+    folder, limit = tmp_path / "out", 20_000
+    while (snapshot := export(daemon.root, folder, max_bytes=limit)).header["cut"]:
+        assert snapshot.events
+    found = snapshots(folder)
+    assert len(found) > 2
+    ends = {event["grp"] for event in daemon.events()}
+    for one in found[:-1]:
+        assert one.header["lastEvent"] in ends
+    assert all(path.stat().st_size <= limit for path in folder.glob("*.gz"))
+    assert all_events(folder) == list(range(1, snapshot.header["asOfEvent"] + 1))
+    assert [one.of("queue")[0].get("opening") for one in found] == [0] + [None] * (len(found) - 1)
+    told = [request for one in found for request in requests_of(one)]
+    assert len(told) == len(set(told))
+
+
+def test_a_limit_that_nothing_fits_into_still_goes_on(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.publish("q", "x" * 100)
+    daemon.publish("q", "x" * 100)
+    while export(daemon.root, tmp_path / "out", max_bytes=10).header["cut"]:
+        pass
+    assert len(snapshots(tmp_path / "out")) > 2
+    last = snapshots(tmp_path / "out")[-1].header["asOfEvent"]
+    assert all_events(tmp_path / "out") == list(range(1, last + 1))
+
+
+def test_events_from_a_number_on_are_no_part_of_the_chain(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.ask("publish_batch", queue="q", messages=[{"message": number} for number in range(5)])
+    third = daemon.events("published")[2]["id"]
+    folder = tmp_path / "out"
+    first = export(daemon.root, folder)
+    asked = export(daemon.root, folder, since=Since(str(third), event=third))
+    assert asked.events == list(range(third, asked.header["asOfEvent"] + 1)), "from the middle of a request, too"
+    assert asked.header["since"] == str(third)
+    daemon.publish("q")
+    again = export(daemon.root, folder)
+    assert again.header["previousEvent"] == first.header["asOfEvent"]
+
+
+def test_events_from_a_time_on(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.publish("q", "before")
+    now_ms = time.time_ns() // 1_000_000 + 1
+    wait_until(lambda: time.time_ns() // 1_000_000 > now_ms, "the clock goes on")
+    daemon.publish("q", "behind")
+    snapshot = export(daemon.root, tmp_path / "out", since=Since("then", wall_ms=now_ms))
+    assert [line["type"] for line in snapshot.of("event")] == ["published"]
+    assert min(line["wallMs"] for line in snapshot.of("traffic")) >= now_ms
+    assert snapshot.header["trafficFromMs"] == now_ms
+
+
+def test_times_are_read_as_people_write_them() -> None:
+    assert read_since("last").is_last
+    assert read_since("1207").event == 1207
+    assert read_since("2026-11-28T10:15:00+00:00").wall_ms == 1795860900000
+    ago = read_since("2h").wall_ms
+    assert ago is not None
+    assert 0 <= time.time_ns() // 1_000_000 - 7_200_000 - ago < 60_000
+    for text in ("", "yesterday", "-5", "2 h", "²", "9" * 30, "1e3"):
+        with pytest.raises(ValueError, match="is no event"):
+            read_since(text)
+
+
+def test_a_damaged_line_is_a_hole_with_the_rest_of_its_request(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.audited = False
+    export(daemon.root, tmp_path / "out")
+    daemon.ask("publish_batch", queue="q", messages=[{"message": f"nr-{number}"} for number in range(3)])
+    daemon.publish("q", "sound")
+    hurt = next(event for event in daemon.events("published") if "nr-1" in str(event))
+    path = daemon.segments()[-1]
+    path.write_bytes(path.read_bytes().replace(b"nr-1", b"nr-7"))
+    second = export(daemon.root, tmp_path / "out")
+    batch = [event["id"] for event in _intact(path) if event["req"] == hurt["req"]]
+    first_lost, last_lost = min(*batch, hurt["id"]), hurt["req"]
+    assert second.header["holes"] == [[first_lost, last_lost]]
+    assert second.events == list(range(last_lost + 1, second.header["asOfEvent"] + 1))
+    assert second.header["continuous"]
+
+
+def _intact(path: Path) -> list[dict[str, int]]:
+    from postroom_console.data.records import from_event
+
+    return [record.fields() for line in path.read_bytes().splitlines() if (record := from_event(line))]
+
+
+def test_a_journal_that_cannot_be_read_is_told_and_the_state_is_there(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.publish("q")
+    places = find_places(daemon.root, journal=tmp_path / "none")
+    made = Export(places, Request(tmp_path / "out"), lambda: False, lambda seconds: None).run()
+    assert "no events, and the state is not of one event" in made.warnings[0]
+    snapshot = Snapshot(made.path)
+    assert not snapshot.header["consistent"]
+    assert snapshot.of("event") == []
+    assert [(line["queue"], line["ready"]) for line in snapshot.of("queue")] == [("q", 1)]
+    assert export(daemon.root, tmp_path / "out").events[0] == 1, "nothing was remembered"
+
+
+def test_a_traffic_log_that_cannot_be_read_is_told(daemon: Daemon, tmp_path: Path) -> None:
+    places = find_places(daemon.root, traffic=tmp_path / "none")
+    made = Export(places, Request(tmp_path / "out"), lambda: False, lambda seconds: None).run()
+    assert any("no lines of the traffic log" in warning for warning in made.warnings)
+    assert Snapshot(made.path).of("traffic") == []
+
+
+@on_stores("hybrid")
+def test_of_a_body_that_the_journal_does_not_hold_the_length_is_told(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.publish("q", "x" * 100_000)
+    (event,) = daemon.events("published")
+    (line,) = [one for one in export(daemon.root, tmp_path / "out").of("event") if one["type"] == "published"]
+    assert "message" not in event
+    assert line["payloadBytes"] == event["body"]["bytes"]
+    assert "payloadDigest" not in line
+    assert "payloadShape" not in line
+
+
+def test_a_traffic_log_that_is_begun_anew_is_read_from_its_beginning(daemon: Daemon, tmp_path: Path) -> None:
+    traffic = tmp_path / "traffic"
+    traffic.mkdir()
+    (traffic / f"{7:020d}.jsonl").write_bytes(request_line(request="old") * 3)
+    places = find_places(daemon.root, traffic=traffic)
+
+    def told() -> list[str]:
+        made = Export(places, Request(tmp_path / "out"), lambda: False, lambda seconds: None).run()
+        return requests_of(Snapshot(made.path))
+
+    assert told() == ["old"] * 3
+    with (traffic / f"{7:020d}.jsonl").open("ab") as file:
+        file.write(request_line(request="new") + b'{"wallMs":1,' + request_line(request="torn")[:20])
+    assert told() == ["new"]
+    (traffic / f"{7:020d}.jsonl").unlink()
+    (traffic / f"{1:020d}.jsonl").write_bytes(b"nonsense\n" + request_line(request="anew"))
+    assert told() == ["anew"]
