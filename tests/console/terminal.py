@@ -76,11 +76,22 @@ class Terminal:
             start_new_session=True,
             preexec_fn=prepare,  # noqa: PLW1509 - no thread is running here
         )
+        self._end = os.pidfd_open(self.process.pid)  # can be read from when the process has ended
 
     # --- in ---------------------------------------------------------------------------------------------------
 
     def keys(self, text: str) -> None:
-        os.write(self._master, text.encode())
+        self.sends(text.encode())
+
+    def sends(self, data: bytes) -> None:
+        """Bytes by themselves: they are taken before others are sent."""
+        os.write(self._master, data)
+        self.waits(lambda: not self._untaken(), "the process has taken what was typed")
+
+    def _untaken(self) -> int:
+        """Bytes that were typed, and not read yet."""
+        told = fcntl.ioctl(self._slave, termios.FIONREAD, struct.pack("i", 0))
+        return int(struct.unpack("i", told)[0])
 
     def resize(self, columns: int, lines: int) -> None:
         """Another size, of which the process is told as by a terminal."""
@@ -113,11 +124,10 @@ class Terminal:
     # --- out --------------------------------------------------------------------------------------------------
 
     def pump(self, seconds: float = 0.02) -> None:
-        """Take what the process sends within so many seconds."""
-        if self._master < 0 or self._stands_still:
-            time.sleep(seconds)
-            return
-        if not select.select([self._master], [], [], seconds)[0]:
+        """Take what the process sends within so many seconds; less, when it ends."""
+        is_read = self._master >= 0 and not self._stands_still
+        places = [self._master] * is_read + [self._end] * (self.process.returncode is None)
+        if self._master not in select.select(places, [], [], seconds)[0]:
             return
         try:
             data = os.read(self._master, 1 << 16)
@@ -214,7 +224,7 @@ class Terminal:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
-        for fd in (self._master, self._slave):
+        for fd in (self._master, self._slave, self._end):
             if fd >= 0:
                 os.close(fd)
 

@@ -41,7 +41,7 @@ from .screens.leases import Leases
 from .screens.log import Log
 from .screens.queues import Queues
 from .screens.tail import Tail
-from .view import View
+from .view import TALL, View
 
 #: How often it is looked whether anything has come, and after what time the screen is told without: ages grow.
 DRAIN_S: Final = 0.25
@@ -63,7 +63,7 @@ class Console(Acting):
     ENABLE_COMMAND_PALETTE = True
     COMMAND_PALETTE_BINDING = "colon"
     HORIZONTAL_BREAKPOINTS = [(0, "-tiny"), (40, "-narrow"), (60, "-normal"), (110, "-wide")]  # noqa: RUF012
-    VERTICAL_BREAKPOINTS = [(0, "-flat"), (10, "-short"), (20, "-tall")]  # noqa: RUF012
+    VERTICAL_BREAKPOINTS = [(0, "-flat"), (10, "-short"), (TALL, "-tall")]  # noqa: RUF012
     #: What works on every screen, and what of it the line at the bottom names first.
     KEYS: ClassVar[tuple[Key, ...]] = EVERYWHERE
     FIRST_KEYS: ClassVar[tuple[Key, ...]] = ()

@@ -12,17 +12,19 @@ import tty
 from codecs import getincrementaldecoder
 from typing import Any, Final, cast
 
-from textual._xterm_parser import XTermParser
 from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Resize
+from textual.events import Key, Resize
 from textual.geometry import Size
 
 from .environment import is_plain_terminal
+from .escape import Keys
 from .thrift import thrifty
 
 #: Seconds that the process may take to end in order; after them it ends at once.
 END_S: Final = 1.3
+#: Seconds in which what ESC leaves is left: a key that came with it is meant for what is shown then.
+_LEFT_S: Final = 0.05
 #: How often the thread that waits for a hang-up looks whether it is still needed.
 _LOOK_EVERY_S: Final = 1.0
 #: Bytes of keys that are read at a time.
@@ -151,7 +153,7 @@ class PlainDriver(LinuxDriver):
         """
         assert self._no_keys is not None
         no_keys = self._no_keys[0]
-        parser = XTermParser(self._debug)
+        parser = Keys(self._debug)
         decode = getincrementaldecoder("utf-8")("replace").decode
         poll = select.poll()
         poll.register(self.fileno, select.POLLIN)
@@ -167,6 +169,8 @@ class PlainDriver(LinuxDriver):
                     return  # the terminal is gone, which the other thread sees to
                 for event in parser.feed(decode(data)):
                     self.process_message(event)
+                    if isinstance(event, Key) and event.key == "escape":
+                        self._is_left.wait(_LEFT_S)
             for event in parser.tick():
                 self.process_message(event)
             patience_ms = ESCAPE_DELAY * 1000 if ready else None

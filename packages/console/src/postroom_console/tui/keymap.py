@@ -14,7 +14,8 @@ from .hangul import with_hangul
 from .keys import BACK, EVERYWHERE, LIST, REPLAY, SCREENS, Key
 
 _NAMED: Final = frozenset(key.value for key in Keys)
-_MODIFIERS: Final = ("ctrl+", "shift+", "alt+")
+#: Alt is none of them: a terminal sends the same for ESC and the key behind it.
+_MODIFIERS: Final = ("ctrl+", "shift+")
 #: Letters that end the sequence of an arrow key or of a function key: a slow line may split one, and what is left
 #: would be taken for a key that was pressed.
 SPLIT: Final = frozenset("ABCDFHPQRSO[")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Final, cast
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -19,6 +19,9 @@ from .widgets.entry import Entry, entry
 from .widgets.line import Line
 from .widgets.row_list import RowList
 from .widgets.small import Small
+
+#: Lines of a screen that has room for all.
+TALL: Final = 20
 
 
 class View(Screen[None]):
@@ -44,7 +47,7 @@ class View(Screen[None]):
         yield Line(name="status")
         yield from self.compose_body()
         yield Line(name="last")
-        yield entry("prompt", front=tr("filter"))
+        yield entry("prompt", front=f"{tr('filter')} >")
         yield Line(name="views")
         yield Line(name="keys")
         yield Small()
@@ -103,6 +106,7 @@ class View(Screen[None]):
         """Bring all of the screen up to date with what is known."""
         if not self.is_mounted or not self.query("#status"):
             return
+        self.tell_body()  # first: the words about it tell what is shown
         cells = self.size.width
         console = self.console
         summary, wanted = self.summary(), clean(self.filter_text)
@@ -115,7 +119,6 @@ class View(Screen[None]):
         self.query_one("#views", Line).tell(cut(self._views_line(), cells))
         self.query_one("#keys", Line).tell(self._keys_line(cells))
         self.query_one(Small).tell_size(self.size)
-        self.tell_body()
 
     def _views_line(self) -> str:
         """The screens, the one that is shown in brackets."""
@@ -128,7 +131,7 @@ class View(Screen[None]):
         shown = self.console.shown
         around = [*([FILTER] if self.FILTERS else []), HELP, QUIT]
         last = [f"{shown(key)} {tr(key.short)}" for key in around]
-        if not self.has_class("-tall"):
+        if self.size.height < TALL:
             last.insert(0, f"{shown(VIEWS[0])}-{shown(VIEWS[-1])}")
         text = " "
         room = cells - 1 - width("  ".join(last))
@@ -199,4 +202,4 @@ class View(Screen[None]):
         """Give the keys back to the list."""
         lists = self.query("RowList")
         if lists:
-            lists.first().focus()
+            self.set_focus(lists.first())  # at once, as above

@@ -48,7 +48,7 @@ class DeadLetters(PagedView):
         yield RowList(dead_columns(), tr("no dead letters that fit"), name="letters")
 
     def focus_body(self) -> None:
-        self.query_one("#letters", RowList).focus()
+        self.set_focus(self.listed())
 
     # --- what is asked ----------------------------------------------------------------------------------------
 
