@@ -19,6 +19,8 @@ SHAPE_CHARACTERS: Final = 1000
 SHAPE_MEMBERS: Final = 100
 #: Values beside bodies that go deeper are not told.
 _VALUE_LEVELS: Final = 100
+#: What answers call a binary body whose publisher did not say what it is.
+_BINARY_TYPE: Final = "application/octet-stream"
 _INTEGERS: Final = (-(2**63), 2**63 - 1)
 #: Names under which the journal keeps bodies and attributes inside of other things, such as schedules.
 _BODIES: Final = frozenset({"message", "messages", "parts", "payload", "body"})
@@ -52,6 +54,7 @@ class Redactor:
             except ValueError:
                 return fields
             shape, text = "binary", part["base64"]
+            fields.setdefault("contentType", _BINARY_TYPE)
         else:
             data = part["text"].encode("utf-8", "replace") if "text" in part else _json(part.get("json"))
             value = _parsed(data) if "text" in part else part.get("json")
