@@ -44,6 +44,8 @@ class Driver:
     """
 
     def __init__(self, fd: int) -> None:
+        self.boot_ms = self.wall_ms = 0
+        self.tick_ms = 1000
         self._buffer = b""
         self._orders: deque[dict[str, Any]] = deque()
         self._asked = False
@@ -60,7 +62,7 @@ class Driver:
                 self._receive()
                 if self.gone:
                     raise DriverError("the driver is gone")
-            hello = self._orders.popleft()
+            hello: dict[str, Any] = self._orders.popleft()
             self.boot_id = hello.pop("bootId", "")
             self.boot_ms, self.wall_ms, self.tick_ms = hello["bootMs"], hello["wallMs"], hello.get("tickMs", 1000)
             if type(self.boot_id) is not str or not self.boot_id.startswith(BOOT_ID_PREFIX):
