@@ -340,3 +340,42 @@ def test_a_name_is_typed_as_it_is_shown_and_however_its_letters_are_put_together
         await desk.waits(lambda: daemon.counts(strange) == {}, "the queue is empty")
 
     sit_down(daemon, visit)
+
+
+def test_what_is_asked_is_shown_on_the_smallest_screen_and_the_rest_can_be_scrolled(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "x")
+        await desk.has("queues")
+        await desk.keys("X")
+        await desk.sees("PURGE alarms", "1 message is meant", "Type the name", "| >")
+        desk.is_in_shape()
+        assert "jsonl" not in desk.text()
+        await desk.keys(*["down"] * 8)
+        await desk.sees("jsonl", "Type the name", "| >")
+        await desk.types("alarms")
+        await desk.keys("enter")
+        await desk.sees("purge alarms -> ok 1")
+
+    deep = tmp_path / "a-long-name-of-a-directory" / "and-another-one-below-it"
+    deep.mkdir(parents=True)
+    sit_down(daemon, visit, size=(40, 10), save_root=deep)
+
+
+def test_nobody_agrees_to_what_is_not_shown(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "x")
+        await desk.has("queues")
+        await desk.keys("p")
+        await desk.sees("y yes")
+        await desk.pilot.resize_terminal(39, 9)
+        await desk.sees("need 40x10, have 39x9")
+        await desk.keys("y")
+        await desk.pilot.resize_terminal(80, 24)
+        await desk.sees("y yes", "Consumers of alarms")
+        assert not desk.client.status("alarms")["paused"]["consume"]
+        await desk.keys("y")
+        await desk.sees("pause alarms -> ok")
+
+    sit_down(daemon, visit)

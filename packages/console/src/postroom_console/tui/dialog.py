@@ -7,7 +7,7 @@ from typing import ClassVar, Final, TypeVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widget import Widget
 
@@ -42,8 +42,17 @@ class Dialog(ModalScreen[_Result]):
         with Widget(id="dialog"):
             with VerticalScroll(id="texts", can_focus=False):
                 yield from self.texts()
-            yield from self.asked()
+            with Vertical(id="asked"):
+                yield from self.asked()
         yield Small()
+
+    def on_resize(self) -> None:
+        self.call_after_refresh(self._make_room)
+
+    def _make_room(self) -> None:
+        """Leave to the texts what is not needed for what is asked."""
+        asked, frame = self.query_one("#asked"), self.query_one("#dialog").gutter.height
+        self.query_one("#texts").styles.max_height = max(1, self.size.height - frame - asked.outer_size.height)
 
     def action_scroll(self, lines: int) -> None:
         self.query_one("#texts").scroll_relative(y=lines, animate=False)

@@ -46,8 +46,8 @@ class Confirm(Dialog[bool]):
         plan = self.plan
         yield told(f"{tr(plan.verb).upper()} {clean(plan.queue)}", "title")
         yield Line(name="note", classes="warning")
-        yield told(plan.effect)
         yield Line(name="count", classes="count")
+        yield told(plan.effect)
         yield Line(name="lasting")
         if plan.undo:
             yield told(tr("{key} takes it back.").format(key=self._undo_key))
