@@ -29,10 +29,15 @@ import click
     "--hide-attribute", "hidden", multiple=True, metavar="PATTERN",
     help="Leave out the values of attributes whose name fits, such as 'customer*'. Can be given more than once.",
 )  # fmt: skip
-@click.option("--max-size", metavar="SIZE", help="Let the events end where the file has so much: 500k, 64M. The next "
-              "export goes on there.")  # fmt: skip
-@click.option("--every", metavar="SPAN", help="Go on until it is ended, with a file each 30m, 1h or 1d. A daemon that "
-              "is away is waited for.")  # fmt: skip
+@click.option(
+    "--max-size", metavar="SIZE",
+    help="Let the events end where the file has so much: 500k, 64M. The next export goes on there.",
+)  # fmt: skip
+@click.option(
+    "--every", metavar="SPAN",
+    help="Go on until SIGTERM or SIGINT, with a file each 30m, 1h or 1d, the first at once, also when nothing has "
+    "happened. What fails is told and tried again; a daemon that is away is asked each 30 s.",
+)  # fmt: skip
 @click.pass_context
 def export(context: click.Context, /, **options: Any) -> None:
     """Write a snapshot of the device to a file: its queues, leases, dead letters, consumers and figures as they were at
@@ -41,6 +46,15 @@ def export(context: click.Context, /, **options: Any) -> None:
     The file postroom-DEVICE-….jsonl.gz is JSON lines; it is there under its name only once it is whole.
     postroom-pipeline reads many of them. The daemon goes on working meanwhile. This user must be able to read the
     journal: without it the file has the state alone, and says so.
+
+    \b
+      postroom-console --root /var/lib/postroom export --out /media/usb
+      postroom-console export --out /srv/snapshots --every 1h --hide-attribute 'customer*'
+      postroom-console export --since 2h --redact none --out incident
+
+    A line on the standard output names each file, the events in it and its size. What went wrong, and what the file
+    cannot tell, goes to the standard error. If the disk is full nothing is left of the new file, and the older ones
+    stay. One export at a time writes into a folder.
     """
     from ..cli import guarded
     from .redaction import Redaction

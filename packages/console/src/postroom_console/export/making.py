@@ -90,7 +90,7 @@ class Export:
         except JournalUnreadable as error:
             raise Refused(str(error)) from error
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
                 text = f"{folder}: no space is left, so there is no new snapshot: make room, or use another --out"
                 raise Refused(text) from error
             raise

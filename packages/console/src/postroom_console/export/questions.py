@@ -53,6 +53,12 @@ class Questions:
         self.go_on()
         return answer
 
+    def meet(self) -> Answer:
+        """The answer to ``health``, the first question: it is not waited for where nobody is there."""
+        if self._client.is_daemon_running() is False:
+            raise Unreachable(f"no daemon serves {self._client.ipc_root}")
+        return self.ask("health", {})
+
     def find(self, command: str, payload: Mapping[str, Any]) -> Answer | None:
         """As ``ask``; None where what is asked for is not there any more."""
         try:

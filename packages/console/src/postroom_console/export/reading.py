@@ -54,7 +54,7 @@ class State:
     def ask(self, progress: Callable[[str, int], None]) -> None:
         """Ask for everything, what may take long first; the queues come last, and their event is the snapshot's."""
         questions = self._questions
-        self.health = questions.ask("health", {})
+        self.health = questions.meet()
         self._begun = self.health["asOfEvent"]
         queues = [one for page in questions.pages("list_queues", {"limit": PAGE}) for one in page["queues"]]
         self._ask_policies([one["queue"] for one in queues])
