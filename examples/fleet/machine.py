@@ -38,6 +38,17 @@ class Machine:
         """Whether the daemon runs."""
         return self._process is not None
 
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """The daemon, which runs."""
+        assert self._process
+        return self._process
+
+    def hang_up(self) -> None:
+        """Leave the daemon without a driver."""
+        assert self._socket
+        self._socket.shutdown(socket.SHUT_RDWR)
+
     def boot(self, wall_ms: int) -> None:
         """Switch it on: a new boot, with the clock at ``wall_ms``."""
         self.boots += 1

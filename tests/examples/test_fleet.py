@@ -135,6 +135,17 @@ def test_a_healthy_device_has_nothing_to_be_found(lived: Lived) -> None:
         assert len(counts["publishToAckMs"]) == counts["acked"]
 
 
+def test_latencies_are_those_between_the_events(lived: Lived) -> None:
+    life = lived("")
+    for queue, counts in life.truth["queues"].items():
+        at = {
+            (one["type"], one["key"]): one["engineMs"] for one in life.of("published", "leased", "acked", queue=queue)
+        }
+        acked = [key for type_, key in at if type_ == "acked"]
+        assert counts["publishToAckMs"] == [at["acked", key] - at["published", key] for key in acked]
+        assert counts["leaseToAckMs"] == [at["acked", key] - at["leased", key] for key in acked]
+
+
 def test_the_same_seed_is_the_same_life(lived: Lived, tmp_path: Path) -> None:
     first = lived("poison").truth
     names = [one["name"] for one in first["faults"]]
