@@ -27,7 +27,7 @@ _ENDS: Final = frozenset(
         EventType.REPROCESSED,
     }
 )
-#: Fields of a letter that never change.
+#: Fields of a letter that never change while it is there.
 OF_BODY: Final = ("payloadBytes", "payloadDigest", "payloadShape", "payload", "contentType", "attributes")
 
 _Change = tuple[int, Fields | None, bool]

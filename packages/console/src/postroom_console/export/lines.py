@@ -169,6 +169,7 @@ def of_letter(told: Mapping[str, Any], redactor: Redactor) -> Fields:
         "consumer": _text(told.get("consumerId")),
         "quarantined": told.get("quarantined"),
         "leased": told.get("leased"),
+        "history": fit(told.get("failures")) or None,
     }
     original = told.get("originalMessage")
     if original:

@@ -110,7 +110,7 @@ class State:
             else:
                 drafts.put(Kind.DEAD, letter)
         for letter in late:
-            drafts.put(Kind.DEAD, {**letter, **self._body_of(letter["message"])})
+            drafts.put(Kind.DEAD, {**letter, **self._rest_of(letter)})
         for row in self._consumers.settled(self._is_folded):
             drafts.put(Kind.CONSUMER, row)
         for figure in of_metrics(self._metrics, self.health):
@@ -123,8 +123,11 @@ class State:
                 self._queues.take(event)
         return [{**row, "policy": fit(self._policies.of(row["queue"]))} for row in self._queues.settled()]
 
-    def _body_of(self, key: str) -> Fields:
-        """What is told of the body of a letter that no page had; nothing where it is gone again."""
-        told = self._questions.find("get_message", {"messageKey": key, "payloadAs": "value"})
-        message = (told or {}).get("message") or {}
-        return of_body(message, message.get("bytes"), self._redactor) if "payload" in message else {}
+    def _rest_of(self, letter: Fields) -> Fields:
+        """What is told of the body and the attempts of a letter that no page had; nothing where it is gone again."""
+        told = self._questions.find("get_message", {"messageKey": letter["message"], "payloadAs": "value"}) or {}
+        message, attempts = told.get("message") or {}, told.get("failures") or []
+        if "payload" not in message:
+            return {}
+        history = [fit(one) for one in attempts if one.get("failedAtMs", 0) <= letter["diedMs"]]  # not what came later
+        return {**of_body(message, message.get("bytes"), self._redactor), "history": history or None}

@@ -56,7 +56,8 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
 def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
     envelope = envelope_of(context, entry)
     part: Part | None = envelope["parts"][0] if envelope else None
-    failure = last_failure(context.store.fact(history_fact(entry.key)))
+    failures = context.store.fact(history_fact(entry.key)) or []
+    failure = last_failure(failures)
     letter = {
         "messageKey": entry.key,
         "queue": entry.queue,
@@ -75,7 +76,7 @@ def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
     if part is None:
         letter["bodyLost"] = True
     elif envelope and fields["fullBodies"]:
-        letter |= _whole(context, entry, envelope, failure)
+        letter |= _whole(context, entry, envelope, failure) | {"failures": failures}
     return letter
 
 
