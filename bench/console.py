@@ -11,7 +11,7 @@ from typing import Final
 from .daemon import Daemon, running
 from .figures import Report, percentile
 from .terminal import Terminal, on_terminal
-from .traffic import STAMP, Writer, flowing
+from .traffic import STAMP, STAMP_BYTES, Writer, flowing
 
 COMMAND: Final = Path(sys.executable).with_name("postroom-console")
 #: Words by which a screen is known to be drawn: of all screens, of the queues, and of the tail.
@@ -20,6 +20,9 @@ FRAME, QUEUES, TAIL = b" Queues", b"[1 Queues]", b"[2 Tail]"
 EACH: Final = (b"b", b'"stamp"')
 #: Events of one part of the long run: fewer bytes than what a console passes over when it is behind.
 PART: Final = 8_000
+#: Bytes a second of slow lines, and events a second that are shown over them.
+SLOW: Final = (5_000, 15_000)
+SLOW_EVENTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ def measure(report: Report, size: Size, place: Path) -> None:
         _idle(report, size, daemon)
         for rate in (1_000, 5_000):
             _busy(report, size, daemon, place / f"rate-{rate}", rate)
+        for bytes_per_s in SLOW:
+            _slow(report, size, daemon, place / f"slow-{bytes_per_s}", bytes_per_s)
         _long(report, size, daemon, place / "long")
 
 
@@ -123,6 +128,27 @@ def _busy(report: Report, size: Size, daemon: Daemon, place: Path, rate: int) ->
         report.add("key to screen, p95", percentile(_keys(screen, size.keys), 95), "ms", budget=80)
 
 
+def _slow(report: Report, size: Size, daemon: Daemon, place: Path, bytes_per_s: int) -> None:
+    report.section(f"A line that takes {bytes_per_s:,} bytes a second, at {SLOW_EVENTS:,} events a second")
+    place.mkdir()
+    with flowing(place, SLOW_EVENTS), on_terminal(_console(daemon, place), bytes_per_s) as screen:
+        screen.waits_for(b"queue-6")
+        screen.asks(b"2", TAIL)
+        screen.asks(*EACH)
+        time.sleep(2)
+        screen.clear()
+        used, sent = _over(screen, size.busy_s)
+        ages = _ages(screen)
+        keys = _keys(screen, size.keys)
+        note = f"over {size.busy_s:g} s"
+        report.add("CPU of the tail, each line", used * 100, "% of core", note=note)
+        report.add("taken by the terminal", sent, "bytes/s", note=note)
+        report.add("age of the newest line on the screen, p50", percentile(ages, 50), "ms", note="before each new one")
+        report.add("age of the newest line on the screen, most", max(ages), "ms", note=note)
+        report.add("key to screen, p50", percentile(keys, 50), "ms")
+        report.add("key to screen, p95", percentile(keys, 95), "ms")
+
+
 def _long(report: Report, size: Size, daemon: Daemon, place: Path) -> None:
     report.section(f"{size.events:,} events, as fast as they are taken")
     place.mkdir()
@@ -172,8 +198,10 @@ def _ages(screen: Terminal) -> list[float]:
     """How old the newest line was, in milliseconds, each time before a newer one came."""
     ages: list[float] = []
     newest = 0
+    before = b""
     for came, data in list(screen.chunks):
-        stamps = [int(stamp) for stamp in STAMP.findall(data)]
+        before = before[-STAMP_BYTES:] + data  # a stamp may come in two parts
+        stamps = [int(stamp) for stamp in STAMP.findall(before)]
         if stamps and max(stamps) > newest:
             if newest:
                 ages.append(came * 1000 - newest)

@@ -19,13 +19,19 @@ from .daemon import die_with_parent
 PATIENCE_S = 60.0
 #: Bytes of the output that are kept to look for words in.
 _KEPT = 1 << 16
+#: For how long a slow line brings bytes that come to the screen together.
+_SLOW_S = 0.02
 
 
 class Terminal:
-    """Runs a command on a pty of 80x24 and takes its output as it comes, in a thread."""
+    """Runs a command on a pty of 80x24 and takes its output as it comes, in a thread; ``bytes_per_s`` at most, where
+    such a line is wanted."""
 
-    def __init__(self, command: Sequence[str | Path], columns: int = 80, lines: int = 24) -> None:
+    def __init__(
+        self, command: Sequence[str | Path], columns: int = 80, lines: int = 24, bytes_per_s: int | None = None
+    ) -> None:
         self.bytes = 0
+        self._rate = bytes_per_s
         #: Each chunk of the output since ``clear``, with the time of its coming (monotonic seconds).
         self.chunks: list[tuple[float, bytes]] = []
         self._tail = bytearray()
@@ -44,14 +50,19 @@ class Terminal:
             preexec_fn=die_with_parent,  # noqa: PLW1509 - what it calls is safe beside threads
         )
         os.close(slave)
-        threading.Thread(target=self._read_on, daemon=True).start()
+        self._is_closed = threading.Event()
+        self._reader = threading.Thread(target=self._read_on, daemon=True)
+        self._reader.start()
 
     def _read_on(self) -> None:
-        while True:
+        room = max(1, int(self._rate * _SLOW_S)) if self._rate else 1 << 16
+        while not self._is_closed.is_set():
             try:
-                data = os.read(self._master, 1 << 16)
+                data = os.read(self._master, room)
             except OSError:
                 return
+            if self._rate:
+                self._is_closed.wait(len(data) / self._rate)
             now = time.monotonic()
             with self._came:
                 self.bytes += len(data)
@@ -97,15 +108,17 @@ class Terminal:
 
     def close(self) -> None:
         """End it."""
+        self._is_closed.set()
         self.process.kill()
         self.process.wait()
+        self._reader.join()  # the number of its descriptor may soon be another terminal's
         os.close(self._master)
 
 
 @contextlib.contextmanager
-def on_terminal(command: Sequence[str | Path]) -> Iterator[Terminal]:
+def on_terminal(command: Sequence[str | Path], bytes_per_s: int | None = None) -> Iterator[Terminal]:
     """A program for the length of a block."""
-    terminal = Terminal(command)
+    terminal = Terminal(command, bytes_per_s=bytes_per_s)
     try:
         yield terminal
     finally:

@@ -19,6 +19,7 @@ from .daemon import die_with_parent
 
 #: Stands in the body of each message that is published, with the time of its writing in monotonic milliseconds.
 STAMP: Final = re.compile(rb"T(\d{12})E")
+STAMP_BYTES: Final = 14
 #: Bytes of a file at which the next one is begun, and files that are kept of each kind.
 _FILE_BYTES: Final = 32 * 1024 * 1024
 _KEPT: Final = 2
