@@ -1,0 +1,169 @@
+"""Figures that stand out: against the device's own past, and against the same queue on the other devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .steps import hour
+from .thresholds import Given, Threshold, chosen
+
+
+class Metric(NamedTuple):
+    """A figure that is judged. Differences below ``floor`` are noise, whatever the spread says."""
+
+    name: str
+    period: str
+    floor: float
+    #: Whether too little of it is a trouble as well; then only days that are known from end to end are judged.
+    both_ways: bool = False
+
+
+METRICS: Final = (
+    Metric("retried", "hour", 5),
+    Metric("died", "hour", 3),
+    Metric("dropped", "hour", 5),
+    Metric("published", "day", 50, both_ways=True),
+    Metric("acked", "day", 50, both_ways=True),
+    Metric("retried", "day", 10),
+    Metric("died", "day", 5),
+    Metric("dropped", "day", 10),
+    Metric("publish_to_lease_p90_ms", "day", 5_000),
+    Metric("lease_to_ack_p90_ms", "day", 5_000),
+)
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.column("queue", c.TEXT, "the queue"),
+        c.column("period", c.TEXT, "`hour` or `day`: what the figure is of"),
+        c.column("at", c.MOMENT, "beginning of that hour or day"),
+        c.column("metric", c.TEXT, "the figure: a column of `throughput`, or a measure of `latency_daily`"),
+        c.column(
+            "against", c.TEXT, "`own`: the device's own past; `fleet`: the same queue on other devices at that time"
+        ),
+        c.column("value", c.NUMBER, "the figure"),
+        c.column("median", c.NUMBER, "median of what it is held against"),
+        c.column("mad", c.NUMBER, "median of their distances from it"),
+        c.column("n", c.INTEGER, "how many figures these are"),
+        c.column("z", c.NUMBER, "how many times the usual spread the figure is away; below 0: less than usual"),
+        c.DAY,
+    ]
+)
+KEY: Final = ("device", "queue", "period", "at", "metric", "against", "day")
+PARTITION: Final = ("day",)
+TABLE: Final = c.table("anomalies", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events", "throughput", "latency_daily")
+THRESHOLDS: Final = (
+    Threshold("z_min", 6, "the figure is so many times the usual spread away"),
+    Threshold(
+        "relative_floor", 0.25, "the usual spread is at least this part of the median, so that a MAD of 0 alarms nobody"
+    ),
+    Threshold("own_hours_min", 24, "hours of the device's past that are known"),
+    Threshold("own_hours", 168, "hours of its past that are looked at"),
+    Threshold("own_days_min", 7, "days of the device's past that are known"),
+    Threshold("own_days", 28, "days of its past that are looked at"),
+    Threshold("peers_min", 5, "devices that have the queue, the device itself among them"),
+)
+TROUBLE: Final = "true"
+
+#: Makes a median distance comparable with a standard deviation.
+_SCALE: Final = 1.4826
+_SERIES: Final = ("device", "queue", "period", "metric")
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """z = (value - median) / max(1.4826 MAD, ``relative_floor`` of the median, the figure's own floor)."""
+    limits = chosen(THRESHOLDS, given)
+    figures = _figures(frames)
+    judged = _against_own(figures, limits).unionByName(_against_fleet(figures, limits))
+    spread = F.greatest(
+        F.col("mad") * _SCALE,
+        F.abs("median") * limits["relative_floor"],
+        _of_metric(lambda metric: F.lit(metric.floor)),
+    )
+    scored = judged.withColumn("z", (F.col("value") - F.col("median")) / spread)
+    too_little = (F.col("z") <= -limits["z_min"]) & _of_metric(lambda metric: F.lit(metric.both_ways))
+    return scored.where((F.col("z") >= limits["z_min"]) | too_little).select(*SCHEMA.names)
+
+
+def _figures(frames: c.Frames) -> DataFrame:
+    """All figures, in long form, with ``is_whole``: whether the device is known before and after the period."""
+    latency = frames["latency_daily"].select(
+        "device",
+        "queue",
+        F.lit("day").alias("period"),
+        F.col("day").cast("timestamp").alias("at"),
+        "day",
+        F.concat("measure", F.lit("_p90_ms")).alias("metric"),
+        F.col("p90_ms").cast("double").alias("value"),
+        F.lit(False).alias("is_whole"),
+    )
+    wanted = [metric.name for metric in METRICS if metric.name.endswith("_ms")]
+    counts = _counts(frames, "hour", hour()).unionByName(_counts(frames, "day", F.col("day").cast("timestamp")))
+    return counts.unionByName(latency.where(F.col("metric").isin(*wanted)))
+
+
+def _counts(frames: c.Frames, period: str, at: Column) -> DataFrame:
+    """Counts of events by queue. Where a device is known and a queue that it has shows nothing, that is 0."""
+    names = [metric.name for metric in METRICS if metric.period == period and not metric.name.endswith("_ms")]
+    whole = Window.partitionBy("device")
+    known = frames["events"].select("device", at.alias("at"), "day").distinct()
+    inner = (F.col("at") > F.min("at").over(whole)) & (F.col("at") < F.max("at").over(whole))
+    known = known.withColumn("is_whole", inner)
+    begin = F.col("hour") if period == "hour" else F.col("day").cast("timestamp")
+    counted = (
+        frames["throughput"]
+        .groupBy("device", "queue", begin.alias("at"), "day")
+        .agg(*(F.sum(name).alias(name) for name in names))
+    )
+    begun = counted.groupBy("device", "queue").agg(F.min("at").alias("_begun"))
+    filled = known.join(begun, ["device"]).where("at >= _begun").join(counted, ["device", "queue", "at", "day"], "left")
+    values = (
+        F.struct(F.lit(name).alias("metric"), F.coalesce(name, F.lit(0)).cast("double").alias("value"))
+        for name in names
+    )
+    return filled.select(
+        "device", "queue", F.lit(period).alias("period"), "at", "day", F.inline(F.array(*values)), "is_whole"
+    )
+
+
+def _against_own(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
+    found = []
+    for period in ("hour", "day"):
+        order = Window.partitionBy(*_SERIES).orderBy("at", "day")
+        past = F.sort_array(F.collect_list("value").over(order.rowsBetween(-int(limits[f"own_{period}s"]), -1)))
+        own = figures.where(F.col("period") == period).withColumn("_past", past)
+        own = own.withColumns({"n": F.size("_past").cast("bigint"), "median": _middle(F.col("_past"))})
+        own = own.where(F.col("n") >= limits[f"own_{period}s_min"])
+        apart = F.sort_array(F.transform("_past", lambda one: F.abs(one - F.col("median"))))
+        found.append(own.withColumns({"mad": _middle(apart), "against": F.lit("own")}).drop("_past"))
+    return found[0].unionByName(found[1])
+
+
+def _against_fleet(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
+    peers = Window.partitionBy("queue", "period", "metric", "at", "day")
+    told = figures.withColumns({"n": F.count(F.lit(1)).over(peers), "median": F.median("value").over(peers)})
+    told = told.where(F.col("n") >= limits["peers_min"])
+    return told.withColumns(
+        {"mad": F.median(F.abs(F.col("value") - F.col("median"))).over(peers), "against": F.lit("fleet")}
+    )
+
+
+def _middle(ordered: Column) -> Column:
+    """The median of an ordered array that is not empty; null of an empty one."""
+    size = F.size(ordered)
+    low, high = ((size + 1) / 2).cast("int"), (size / 2).cast("int") + 1
+    return (F.try_element_at(ordered, low) + F.try_element_at(ordered, high)) / 2
+
+
+def _of_metric(said: Callable[[Metric], Column]) -> Column:
+    """What is said of a row's own figure."""
+    return F.coalesce(
+        *(F.when((F.col("metric") == one.name) & (F.col("period") == one.period), said(one)) for one in METRICS)
+    )

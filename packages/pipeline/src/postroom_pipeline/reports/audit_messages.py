@@ -1,0 +1,181 @@
+"""Each message that the audit cannot account for: lost, there twice, or unexplained, with what says so."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .balance import anchors
+from .fates import fates, shown, untold
+from .lineage import ROOT
+from .thresholds import Given, Threshold, chosen
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.ROOT,
+        c.column("message", c.TEXT, "key of the message"),
+        c.column("finding", c.TEXT, "what does not fit: see the table of findings"),
+        c.column("kind", c.TEXT, "`lost`, `duplicated` or `unexplained`"),
+        c.column("queue", c.TEXT, "queue in which it was last"),
+        c.column("published_event", c.INTEGER, "event that published it, the last one; null where none is known"),
+        c.column("ended_event", c.INTEGER, "event that ended it, the first one; null where none is known"),
+        c.column("last_event", c.INTEGER, "the last event about it"),
+        c.column("last_type", c.TEXT, "what happened then"),
+        c.column("last_at", c.MOMENT, "wall clock of it; null where it is suspect"),
+        c.column("snapshot", c.TEXT, "snapshot that it is held against: the last consistent one of the root"),
+        c.column("missing_events", c.INTEGER, "events of the root up to there that no snapshot has told"),
+        c.column("evidence", c.TEXT, "the same for people"),
+    ]
+)
+KEY: Final = ("device", "root", "message", "finding")
+PARTITION: Final = ()
+TABLE: Final = c.table("audit_messages", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events", "snapshots", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps")
+THRESHOLDS: Final[tuple[Threshold, ...]] = ()
+TROUBLE: Final = "true"
+
+#: What does not fit, and what that makes of the message.
+FINDINGS: Final = {
+    "published_twice": ("duplicated", "two events published it"),
+    "ended_twice": ("duplicated", "two events ended it"),
+    "back_after_end": ("duplicated", "it was done or removed, and was worked on afterwards"),
+    "state_after_end": ("duplicated", "it was done or removed, and the snapshot still has it"),
+    "state_differs": ("unexplained", "the snapshot shows it in another state than its events"),
+    "leased_but_gone": ("lost", "by its events somebody has it, and the snapshot does not know of it"),
+    "dead_but_gone": ("lost", "by its events it is a dead letter, and the snapshot does not know of it"),
+    "waiting_but_gone": (
+        "lost",
+        "its queue holds fewer messages than its events leave in it; this is one of the oldest of them",
+    ),
+    "no_publication": ("unexplained", "no event published it, and it was not there before the first snapshot either"),
+}
+_MESSAGE: Final = (*ROOT, "message")
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """Events are held against the last consistent snapshot of each root, those that a restore undid left out.
+
+    Where events are missing only because nobody exported them, what they may explain is not told.
+    """
+    chosen(THRESHOLDS, given)
+    last = _last(frames)
+    vague = untold(frames, last).withColumn("is_vague", F.lit(True))
+    told = (
+        fates(frames, last)
+        .join(shown(frames, last), [*_MESSAGE], "full")
+        .withColumn("queue", F.coalesce("queue", "shown_queue"))
+        .join(last, [*ROOT])
+        .join(vague, [*ROOT, "queue"], "left")
+        .withColumn("finding", _finding())
+    )
+    found = told.where("finding is not null")
+    more = _waiting(told, frames).unionByName(_unpublished(told), allowMissingColumns=True)
+    rows = found.unionByName(more, allowMissingColumns=True)
+    kinds = {finding: kind for finding, (kind, _) in FINDINGS.items()}
+    kind = F.coalesce(*(F.when(F.col("finding") == finding, kind) for finding, kind in kinds.items()))
+    unsure = (kind == "lost") & (F.col("missing_events") > 0)
+    described = rows.withColumns({"kind": F.when(unsure, "unexplained").otherwise(kind), "evidence": _evidence()})
+    return described.select(*SCHEMA.names)
+
+
+def _last(frames: c.Frames) -> DataFrame:
+    """The last snapshot of each root, with what the audit knows up to there. ``harmless``: events that are missing
+    because they were not exported, or let go before."""
+    order = F.struct("epoch", "as_of_event")
+    ends = (
+        anchors(frames)
+        .groupBy(*ROOT)
+        .agg(
+            F.max_by("snapshot", order).alias("snapshot"),
+            F.max("epoch").alias("last_epoch"),
+            F.max_by("as_of_event", order).alias("as_of_event"),
+        )
+    )
+    whole = frames["audit"].where("span = 'all' and queue = ''")
+    begun = whole.select(*ROOT, "from_event", "missing_events", "opening")
+    grave = (
+        frames["journal_gaps"].where("gap in ('lost', 'reported')").groupBy(*ROOT).agg(F.sum("events").alias("grave"))
+    )
+    known = ends.join(begun, [*ROOT]).join(grave, [*ROOT], "left")
+    harmless = F.greatest(F.col("missing_events") - F.coalesce("grave", F.lit(0)), F.lit(0))
+    return known.withColumn("harmless", harmless).drop("grave")
+
+
+def _finding() -> Column:
+    fate, seen = F.col("fate"), F.col("shown")
+    gone = seen.isNull() & F.col("is_vague").isNull() & (F.col("harmless") == 0)
+    return (
+        F.when(F.col("endings") > 1, "ended_twice")
+        .when(F.col("went_on"), "back_after_end")
+        .when(F.col("publications") > 1, "published_twice")
+        .when((fate == "gone") & seen.isNotNull(), "state_after_end")
+        .when((fate != seen) & (F.col("harmless") == 0), "state_differs")
+        .when((fate == "inflight") & gone, "leased_but_gone")
+        .when((fate == "dead") & gone, "dead_but_gone")
+    )
+
+
+def _waiting(told: DataFrame, frames: c.Frames) -> DataFrame:
+    """Of the messages that a queue should hold and nobody has, as many as it lacks, from the oldest on."""
+    queue = [*ROOT, "queue"]
+    short = frames["audit"].where("span = 'all' and queue <> '' and difference < 0").select(*queue, "difference")
+    gone = (
+        told.where("finding in ('leased_but_gone', 'dead_but_gone')")
+        .groupBy(*queue)
+        .agg(F.count(F.lit(1)).alias("gone"))
+    )
+    lacking = F.col("lacking")
+    order = Window.partitionBy(*queue).orderBy(F.coalesce("published_event", F.lit(0)), "message")
+    return (
+        told.where("fate = 'waiting' and shown is null and finding is null")
+        .join(short, queue)
+        .join(gone, queue, "left")
+        .withColumn("lacking", -F.col("difference") - F.coalesce("gone", F.lit(0)) - F.col("harmless"))
+        .withColumns({"rank": F.row_number().over(order), "among": F.count(F.lit(1)).over(Window.partitionBy(*queue))})
+        .where(F.col("rank") <= lacking)
+        .withColumn("finding", F.lit("waiting_but_gone"))
+    )
+
+
+def _unpublished(told: DataFrame) -> DataFrame:
+    """Messages without a beginning, where they are more than were there at the beginning."""
+    later = F.col("first_event") > F.col("from_event")
+    unknown = told.where((F.col("publications") == 0) & later & F.col("finding").isNull())
+    counted = unknown.withColumn("among", F.count(F.lit(1)).over(Window.partitionBy(*ROOT)))
+    return counted.where(F.col("among") > F.col("opening") + F.col("harmless")).withColumn(
+        "finding", F.lit("no_publication")
+    )
+
+
+def _evidence() -> Column:
+    held = "the snapshot as of event %d"
+    texts = {
+        "published_twice": ("published by event %d and again by event %d", "first_published_event", "published_event"),
+        "ended_twice": ("ended by event %d and again by event %d", "ended_event", "last_ended_event"),
+        "back_after_end": ("ended by event %d, then %s by event %d", "ended_event", "last_type", "last_event"),
+        "state_after_end": (f"ended by event %d; {held} has it as %s", "ended_event", "as_of_event", "shown"),
+        "state_differs": (f"%s by event %d; {held} has it as %s", "last_type", "last_event", "as_of_event", "shown"),
+        "leased_but_gone": (f"%s by event %d; {held} has no such lease", "last_type", "last_event", "as_of_event"),
+        "dead_but_gone": (f"%s by event %d; {held} has no such dead letter", "last_type", "last_event", "as_of_event"),
+        "waiting_but_gone": (
+            f"{held} counts %d fewer in the queue than events say; number %d by age of %d that may be meant",
+            "as_of_event",
+            "lacking",
+            "rank",
+            "among",
+        ),
+        "no_publication": (
+            "first told of by event %d; %d such messages, and %d were there before event %d",
+            "first_event",
+            "among",
+            "opening",
+            "from_event",
+        ),
+    }
+    said = (F.when(F.col("finding") == name, F.format_string(text, *of)) for name, (text, *of) in texts.items())
+    return F.coalesce(*said)

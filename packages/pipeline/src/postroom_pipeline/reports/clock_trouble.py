@@ -1,0 +1,116 @@
+"""When a device's clock was set or wrong: wall clock against engine time; and starts of its machine."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .lineage import native
+from .thresholds import Given, Threshold, chosen
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.ROOT,
+        c.column("epoch", c.INTEGER, "epoch of the event"),
+        c.column("event", c.INTEGER, "the first event with the other time"),
+        c.column(
+            "trouble",
+            c.TEXT,
+            "`step`: the wall clock was set; `boot_step`: it was another after a start of the machine; `power_cut`: the"
+            " machine started, and the daemon had not been stopped in order; `boot`: it started in order, which is no trouble;"
+            " `wrong_year`: the clock is outside 2015 to 2100; `engine_back`: engine time went back",
+        ),
+        c.column(
+            "step_ms",
+            c.INTEGER,
+            "by how much the wall clock went on more than engine time; of `engine_back` engine time itself",
+        ),
+        c.column("events", c.INTEGER, "of `wrong_year`: how many events in a row have such a time; else 1"),
+        c.column("wall_ms", c.INTEGER, "wall clock of the event, Unix ms"),
+        c.column("wall_before_ms", c.INTEGER, "wall clock of the event before"),
+        c.column("engine_ms", c.INTEGER, "engine time of the event"),
+        c.column("engine_before_ms", c.INTEGER, "engine time of the event before"),
+        c.column("boot_id", c.TEXT, "of a start: id of the boot"),
+        c.column("at", c.MOMENT, "`wall_ms` as a time; null where the clock is suspect"),
+    ]
+)
+KEY: Final = ("device", "root", "epoch", "event", "trouble")
+PARTITION: Final = ()
+TABLE: Final = c.table("clock_trouble", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events",)
+THRESHOLDS: Final = (Threshold("step_ms", 5_000, "wall clock and engine time part by so much between two events"),)
+TROUBLE: Final = "trouble <> 'boot'"
+
+_ROOT: Final = ("device", "root", "epoch")
+#: Events that a start writes before its mark.
+_BEFORE_MARK: Final = ("gap", "epoch_started")
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """One row for each trouble of an event."""
+    limits = chosen(THRESHOLDS, given)
+    seen = _sequence(frames["events"])
+    parted = F.abs(F.col("step_ms")) >= limits["step_ms"]
+    suspect = F.col("clock_suspect")
+    begins = suspect & ~F.coalesce(F.col("suspect_before"), F.lit(False))
+    back = F.col("engine_ms") < F.col("engine_before_ms")
+    troubles = F.array_compact(
+        F.array(
+            F.when(parted & ~F.col("is_boot"), "step"),
+            F.when(parted & F.col("is_boot"), "boot_step"),
+            F.when(F.col("is_boot"), F.when(F.col("was_clean"), "boot").otherwise("power_cut")),
+            F.when(begins, "wrong_year"),
+            F.when(back, "engine_back"),
+        )
+    )
+    found = seen.withColumn("trouble", F.explode(troubles))
+    wrong, engine_back = F.col("trouble") == "wrong_year", F.col("trouble") == "engine_back"
+    return found.select(
+        *_ROOT,
+        "event",
+        "trouble",
+        F.when(engine_back, F.col("engine_ms") - F.col("engine_before_ms"))
+        .otherwise(F.col("step_ms"))
+        .alias("step_ms"),
+        F.when(wrong, F.col("suspect_run")).otherwise(F.lit(1)).cast("bigint").alias("events"),
+        "wall_ms",
+        "wall_before_ms",
+        "engine_ms",
+        "engine_before_ms",
+        F.when(F.col("is_boot"), F.col("boot_id")).alias("boot_id"),
+        F.col("wall_at").alias("at"),
+    )
+
+
+def boots(events: DataFrame) -> DataFrame:
+    """The first event of each start of a machine behind the first that is known: ``device``, ``root``, ``epoch``,
+    ``event``, ``engine_ms``."""
+    return _sequence(events).where("is_boot").select(*_ROOT, "event", "engine_ms")
+
+
+def _sequence(events: DataFrame) -> DataFrame:
+    """Events of a root in order, each with the clocks of the one before."""
+    own = native(events).where(~F.col("type").isin(*_BEFORE_MARK))
+    order = Window.partitionBy(*_ROOT).orderBy("event")
+    marked = (F.col("type") == "clock_marked") & F.col("boot_id").isNotNull()
+    boot_before = F.last(F.when(marked, F.col("boot_id")), ignorenulls=True).over(
+        order.rowsBetween(Window.unboundedPreceding, -1)
+    )
+    told = own.withColumns(
+        {
+            "is_boot": F.coalesce(marked & (F.col("boot_id") != boot_before), F.lit(False)),
+            "was_clean": F.coalesce(F.lag("clean").over(order), F.lit(False)),
+            "wall_before_ms": F.lag("wall_ms").over(order),
+            "engine_before_ms": F.lag("engine_ms").over(order),
+            "suspect_before": F.lag("clock_suspect").over(order),
+        }
+    )
+    stepped = F.col("wall_ms") - F.col("wall_before_ms") - (F.col("engine_ms") - F.col("engine_before_ms"))
+    run = F.count_if(F.col("clock_suspect") != F.coalesce("suspect_before", F.lit(False))).over(order)
+    numbered = told.withColumns({"step_ms": F.coalesce(stepped, F.lit(0)), "_run": run})
+    return numbered.withColumn("suspect_run", F.count(F.lit(1)).over(Window.partitionBy(*_ROOT, "_run"))).drop("_run")

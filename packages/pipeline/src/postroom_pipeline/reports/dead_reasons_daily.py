@@ -1,0 +1,70 @@
+"""Why messages died, by day, and whether it gets worse."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .thresholds import Given, Threshold, chosen
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.column("queue", c.TEXT, "queue in which they died"),
+        c.column("reason_code", c.TEXT, "why; empty where it is not known"),
+        c.column("cause", c.TEXT, "reason of the last failed attempt, where attempts were spent; else empty"),
+        c.column("deaths", c.INTEGER, "how often a message died so on that day"),
+        c.column("messages", c.INTEGER, "how many messages these were"),
+        c.column("day_before", c.INTEGER, "deaths on the day before; null where nothing is known of the device then"),
+        c.column("growth", c.INTEGER, "`deaths` less `day_before`"),
+        c.column("week_median", c.NUMBER, "median of the seven days before, of those of which something is known"),
+        c.column("week_days", c.INTEGER, "how many days that are"),
+        c.column("example", c.TEXT, "key of one message: the least"),
+        c.column("last_at", c.MOMENT, "when the last one died; null where the clock is suspect"),
+        c.DAY,
+    ]
+)
+KEY: Final = ("device", "queue", "reason_code", "cause", "day")
+PARTITION: Final = ("day",)
+TABLE: Final = c.table("dead_reasons_daily", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events",)
+THRESHOLDS: Final[tuple[Threshold, ...]] = ()
+TROUBLE: Final = "true"
+
+_SERIES: Final = ("device", "queue", "reason_code", "cause")
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """A day on which a device told of events, and of none of these, counts as 0; one that nothing is known of, not."""
+    chosen(THRESHOLDS, given)
+    events = frames["events"]
+    died = events.where(F.col("type") == "died").withColumns(
+        {name: F.coalesce(name, F.lit("")) for name in ("reason_code", "cause", "queue")}
+    )
+    deaths = died.groupBy(*KEY).agg(
+        F.count(F.lit(1)).alias("deaths"),
+        F.count_distinct("root", "message").alias("messages"),
+        F.min("message").alias("example"),
+        F.max("wall_at").alias("last_at"),
+    )
+    observed = events.select("device", F.col("day").alias("earlier")).distinct()
+    then = deaths.select(*_SERIES, F.col("day").alias("earlier"), F.col("deaths").alias("then"))
+    week = (
+        deaths.select(*KEY, F.explode(F.expr("sequence(date_sub(day, 7), date_sub(day, 1))")).alias("earlier"))
+        .join(observed, ["device", "earlier"])
+        .join(then, [*_SERIES, "earlier"], "left")
+        .withColumn("then", F.coalesce("then", F.lit(0)))
+        .groupBy(*KEY)
+        .agg(
+            F.max(F.when(F.col("earlier") == F.expr("date_sub(day, 1)"), F.col("then"))).alias("day_before"),
+            F.median("then").alias("week_median"),
+            F.count(F.lit(1)).alias("week_days"),
+        )
+    )
+    return deaths.join(week, [*KEY], "left").withColumns(
+        {"growth": F.col("deaths") - F.col("day_before"), "week_days": F.coalesce("week_days", F.lit(0))}
+    )

@@ -1,0 +1,120 @@
+"""Which devices need somebody first."""
+
+from __future__ import annotations
+
+from functools import reduce
+from operator import add
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from . import (
+    anomalies,
+    audit,
+    audit_messages,
+    clock_trouble,
+    consumer_health,
+    dead_reasons_daily,
+    duplicate_publishes,
+    journal_gaps,
+    poison_messages,
+    retry_storms,
+    stuck_leases,
+)
+from .thresholds import Given, Threshold, chosen
+
+#: What is counted of a device: the report whose troubles they are, and how much each weighs.
+_COUNTED: Final = {
+    "messages_lost": (audit_messages, "kind = 'lost'", 100, "messages that are lost"),
+    "messages_doubtful": (audit_messages, "kind <> 'lost'", 20, "messages that are there twice or unexplained"),
+    "queues_unbalanced": (
+        audit,
+        f"span = 'all' and queue <> '' and ({audit.TROUBLE})",
+        50,
+        "queues whose audit does not come out",
+    ),
+    "journal_gaps": (journal_gaps, journal_gaps.TROUBLE, 50, "stretches of the journal that are missing"),
+    "dead_consumers": (consumer_health, "status = 'dead'", 40, "consumers that are dead"),
+    "recovered_consumers": (consumer_health, "status = 'recovered'", 10, "consumers that were dead for a time"),
+    "stuck_leases": (stuck_leases, stuck_leases.TROUBLE, 20, "leases that are stuck"),
+    "retry_storms": (retry_storms, retry_storms.TROUBLE, 20, "retry storms"),
+    "poison_messages": (poison_messages, poison_messages.TROUBLE, 10, "poison messages"),
+    "clock_troubles": (clock_trouble, clock_trouble.TROUBLE, 10, "troubles of the clock, power cuts among them"),
+    "duplicate_publishes": (duplicate_publishes, duplicate_publishes.TROUBLE, 5, "messages that were published twice"),
+    "anomalies": (anomalies, anomalies.TROUBLE, 2, "figures that stand out"),
+}
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.column("rank", c.INTEGER, "1 is the device that needs somebody first; equal scores have equal ranks"),
+        c.column("score", c.INTEGER, "sum of all troubles, each with its weight"),
+        c.column("worst", c.TEXT, "the trouble that adds most to the score; null where there is none"),
+        c.column("last_at", c.MOMENT, "wall clock of its last snapshot; null where that is suspect"),
+        c.column("snapshots", c.INTEGER, "snapshots of it"),
+        c.column("dead_letters", c.INTEGER, "dead letters that its last snapshots show, of all its roots"),
+        c.column("deaths", c.INTEGER, "messages that ever died, as far as events tell"),
+        *(c.column(name, c.INTEGER, meaning) for name, (_, _, _, meaning) in _COUNTED.items()),
+        c.column("conflicts", c.INTEGER, "events that two snapshots tell differently"),
+    ]
+)
+KEY: Final = ("device",)
+PARTITION: Final = ()
+TABLE: Final = c.table("device_health", SCHEMA, KEY, PARTITION)
+NEEDS: Final = (
+    "snapshots",
+    "queue_depth",
+    "conflicts",
+    dead_reasons_daily.TABLE.name,
+    *dict.fromkeys(module.TABLE.name for module, *_ in _COUNTED.values()),
+)
+THRESHOLDS: Final = (
+    *(
+        Threshold(f"{name}_weight", weight, f"what one adds to the score: {meaning}")
+        for name, (_, _, weight, meaning) in _COUNTED.items()
+    ),
+    Threshold("conflicts_weight", 50, "what one adds to the score: events that two snapshots tell differently"),
+    Threshold("dead_letters_weight", 1, "what one adds to the score: dead letters"),
+    Threshold("most_counted", 20, "more troubles of one kind add no more"),
+)
+TROUBLE: Final = "score > 0"
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """One row for each device of which there is a snapshot."""
+    limits = chosen(THRESHOLDS, given)
+    place = F.struct("wall_ms", "epoch", "as_of_event", "snapshot")
+    told = (
+        frames["snapshots"]
+        .groupBy("device")
+        .agg(F.max_by("wall_at", place).alias("last_at"), F.count(F.lit(1)).alias("snapshots"))
+    )
+    counts = [
+        frames[module.TABLE.name].where(where).groupBy("device").agg(F.count(F.lit(1)).alias(name))
+        for name, (module, where, _, _) in _COUNTED.items()
+    ]
+    conflicts = frames["conflicts"].groupBy("device").agg(F.count_distinct("root", "epoch", "event").alias("conflicts"))
+    deaths = frames["dead_reasons_daily"].groupBy("device").agg(F.sum("deaths").alias("deaths"))
+    for count in (*counts, conflicts, deaths, _dead_letters(frames)):
+        told = told.join(count, ["device"], "left")
+    weighed = (*_COUNTED, "conflicts", "dead_letters")
+    told = told.withColumns({name: F.coalesce(name, F.lit(0)) for name in (*weighed, "deaths")})
+    adds = {name: F.least(F.col(name), F.lit(limits["most_counted"])) * limits[f"{name}_weight"] for name in weighed}
+    score = reduce(add, adds.values()).cast("bigint")
+    worst = F.array_max(
+        F.array(*(F.struct(part.alias("adds"), F.lit(name).alias("name")) for name, part in adds.items()))
+    )
+    scored = told.withColumns({"score": score, "worst": F.when(worst["adds"] > 0, worst["name"])})
+    rank = F.rank().over(Window.orderBy(F.col("score").desc()))
+    return scored.withColumn("rank", rank.cast("bigint"))
+
+
+def _dead_letters(frames: c.Frames) -> DataFrame:
+    """Of the last snapshot of each root."""
+    place = F.struct("epoch", "as_of_event", "engine_ms", "snapshot")
+    last = frames["snapshots"].groupBy("device", "root").agg(F.max_by("snapshot", place).alias("snapshot"))
+    held = frames["queue_depth"].join(last, ["device", "root", "snapshot"], "left_semi")
+    return held.groupBy("device").agg(F.sum("dead").alias("dead_letters"))

@@ -1,0 +1,131 @@
+"""Messages that were published twice: a client that did not get its reply, and asked again by another request."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .lineage import native, standing
+from .thresholds import Given, Threshold, chosen
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.ROOT,
+        c.column("epoch", c.INTEGER, "epoch of the event"),
+        c.column("event", c.INTEGER, "the later publication, or the event that answered it"),
+        c.column(
+            "outcome",
+            c.TEXT,
+            "`published`: it is in the queue a second time; `recognised`: deduplication knew it, which is no trouble",
+        ),
+        c.column("queue", c.TEXT, "the queue; null of `recognised` where the first publication is not known"),
+        c.column("message", c.TEXT, "key of the second message; of `recognised`, of the first"),
+        c.column("first_message", c.TEXT, "key of the first message"),
+        c.column("first_event", c.INTEGER, "the publication before it; null where it is not known"),
+        c.column("apart_ms", c.INTEGER, "engine time between the two; null where it is not known"),
+        c.column("payload_digest", c.TEXT, "of the body that both have"),
+        c.column("client", c.TEXT, "client of the second request"),
+        c.column("at", c.MOMENT, "wall clock of the second; null where it is suspect"),
+    ]
+)
+KEY: Final = ("device", "root", "epoch", "event")
+PARTITION: Final = ()
+TABLE: Final = c.table("duplicate_publishes", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events",)
+THRESHOLDS: Final = (
+    Threshold("apart_ms", 60_000, "the second publication comes within this time of the one before"),
+    Threshold("copies_max", 5, "a body that comes more often so close together is one that is meant to repeat"),
+    Threshold("published_min", 20, "publications of a queue from which it is known whether its bodies repeat"),
+    Threshold(
+        "repeating_max", 0.1, "a larger part of them has bodies that come again at other times: its bodies mean nothing"
+    ),
+)
+TROUBLE: Final = "outcome = 'published'"
+
+_BODY: Final = ("device", "root", "queue", "payload_digest")
+_QUEUE: Final = ("device", "root", "queue")
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """Two requests that publish the same body to the same queue, close in time, where bodies of that queue do not
+    repeat otherwise. Messages with other trace ids or deduplication keys are not the same."""
+    limits = chosen(THRESHOLDS, given)
+    events = standing(native(frames["events"]), frames["events"])
+    return _published(events, limits).unionByName(_recognised(events))
+
+
+def _published(events: DataFrame, limits: dict[str, float]) -> DataFrame:
+    published = events.where("type = 'published' and payload_digest is not null")
+    order = Window.partitionBy(*_BODY).orderBy("epoch", "event")
+    before = F.lag(F.struct("event", "message", "engine_ms", "epoch", "request_end", "trace_id", "deduplication_key"))
+    paired = published.withColumn("_before", before.over(order))
+    apart = F.col("engine_ms") - F.col("_before")["engine_ms"]
+    close = F.coalesce((F.col("_before")["epoch"] == F.col("epoch")) & (apart <= limits["apart_ms"]), F.lit(False))
+    numbered = paired.withColumns({"apart_ms": apart, "_close": close})
+    numbered = numbered.withColumn("_run", F.count_if(~F.col("_close")).over(order))
+    counted = numbered.withColumns(
+        {
+            "_copies": F.count(F.lit(1)).over(Window.partitionBy(*_BODY, "_run")),
+            "_runs": F.max("_run").over(Window.partitionBy(*_BODY)),
+        }
+    ).withColumn("_repeats", (F.col("_runs") > 1) | (F.col("_copies") > limits["copies_max"]))
+    whole = Window.partitionBy(*_QUEUE)
+    judged = counted.withColumns(
+        {"_all": F.count(F.lit(1)).over(whole), "_repeating": F.count_if("_repeats").over(whole)}
+    )
+    telling = (F.col("_all") >= limits["published_min"]) & (
+        F.col("_repeating") <= F.col("_all") * limits["repeating_max"]
+    )
+    other_request = ~F.col("request_end").eqNullSafe(F.col("_before")["request_end"]) | F.col("request_end").isNull()
+    same = [
+        ~F.coalesce(F.col(name) != F.col("_before")[name], F.lit(False)) for name in ("trace_id", "deduplication_key")
+    ]
+    found = judged.where(telling & ~F.col("_repeats") & F.col("_close") & other_request & same[0] & same[1])
+    return found.select(
+        "device",
+        "root",
+        "epoch",
+        "event",
+        F.lit("published").alias("outcome"),
+        "queue",
+        "message",
+        F.col("_before")["message"].alias("first_message"),
+        F.col("_before")["event"].alias("first_event"),
+        "apart_ms",
+        "payload_digest",
+        "client",
+        F.col("wall_at").alias("at"),
+    )
+
+
+def _recognised(events: DataFrame) -> DataFrame:
+    first = events.where("type = 'published'").select(
+        "device",
+        "root",
+        F.col("message").alias("first_message"),
+        F.struct("event", "queue", "engine_ms", "payload_digest").alias("_first"),
+    )
+    first = first.groupBy("device", "root", "first_message").agg(F.min("_first").alias("_first"))
+    reply = F.get_json_object("ext", "$.reply.of")
+    answered = events.where("type = 'answered'").withColumn("first_message", reply).where("first_message is not null")
+    known = answered.join(first, ["device", "root", "first_message"], "left")
+    return known.select(
+        "device",
+        "root",
+        "epoch",
+        "event",
+        F.lit("recognised").alias("outcome"),
+        F.col("_first")["queue"].alias("queue"),
+        F.col("first_message").alias("message"),
+        "first_message",
+        F.col("_first")["event"].alias("first_event"),
+        (F.col("engine_ms") - F.col("_first")["engine_ms"]).alias("apart_ms"),
+        F.col("_first")["payload_digest"].alias("payload_digest"),
+        "client",
+        F.col("wall_at").alias("at"),
+    )

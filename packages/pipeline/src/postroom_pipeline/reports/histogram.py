@@ -1,0 +1,84 @@
+"""Lengths of time as counts by size: exact percentiles of a group, and buckets from which any groups are put together.
+
+A bucket is told by its upper end. Below 128 ms each length has its own; above, each doubling has 64 of them, so that
+its end is at most 1/64 above what it holds. Buckets are the same whatever the order in which rows come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, StructType
+
+from ..tables.columns import INTEGER, column
+
+#: The percentiles that are told, by column.
+PERCENTILES: Final = {"p50_ms": 50, "p90_ms": 90, "p99_ms": 99}
+_PRECISION_BITS: Final = 7
+
+BUCKETS: Final = ArrayType(
+    StructType([column("upto_ms", INTEGER, "upper end of the bucket"), column("count", INTEGER, "how many it holds")])
+)
+#: The columns that ``summarised`` and ``merged`` add to those of their groups.
+COLUMNS: Final = (
+    column("count", INTEGER, "how many messages were measured"),
+    column("p50_ms", INTEGER, "half of them took no longer"),
+    column("p90_ms", INTEGER, "nine of ten took no longer"),
+    column("p99_ms", INTEGER, "99 of 100 took no longer"),
+    column("max_ms", INTEGER, "the longest"),
+    column("buckets", BUCKETS, "how many took how long: what percentiles of longer times are put together from"),
+)
+
+
+def bucket_of(length: Column) -> Column:
+    """The upper end of the bucket that a length of time (ms, not negative) falls into."""
+    shift = F.greatest(F.length(F.bin(length)) - _PRECISION_BITS, F.lit(0))
+    width = F.call_function("shiftleft", F.lit(1).cast("bigint"), shift)
+    return length - length % width + width - 1
+
+
+def summarised(lengths: DataFrame, by: Sequence[str]) -> DataFrame:
+    """A row for each group with ``COLUMNS``, percentiles exact (nearest rank).
+
+    :param lengths: has the columns of ``by`` and ``ms``: a length of time that is not negative.
+    """
+    counted = lengths.groupBy(*by, "ms").agg(F.count(F.lit(1)).alias("n"))
+    return _summary(counted.withColumn("most", F.col("ms")), by)
+
+
+def merged(summaries: DataFrame, by: Sequence[str]) -> DataFrame:
+    """Rows of ``summarised``, or of ``latency_daily``, put together by fewer columns: percentiles of a week, of a
+    device or of the fleet. They are at most 1/64 above the exact ones, the longest is exact.
+
+    :param by: columns of the rows, or none for all together.
+    """
+    buckets = summaries.select(*by, "max_ms", F.inline("buckets"))
+    counted = buckets.groupBy(*by, F.col("upto_ms").alias("ms")).agg(
+        F.sum("count").alias("n"), F.max("max_ms").alias("most")
+    )
+    return _summary(counted, by)
+
+
+def _summary(counted: DataFrame, by: Sequence[str]) -> DataFrame:
+    group = Window.partitionBy(*by)
+    total = F.sum("n").over(group)
+    reached = F.sum("n").over(group.orderBy("ms").rowsBetween(Window.unboundedPreceding, 0))
+    ranked = counted.select(*by, "ms", "n", "most", total.alias("total"), reached.alias("reached"))
+    marked = ranked.groupBy(*by, bucket_of(F.col("ms")).alias("upto_ms")).agg(
+        F.sum("n").alias("n"),
+        F.max("most").alias("most"),
+        *(
+            F.min(F.when(F.col("reached") * 100 >= F.col("total") * percent, F.col("ms"))).alias(name)
+            for name, percent in PERCENTILES.items()
+        ),
+    )
+    buckets = F.sort_array(F.collect_list(F.struct("upto_ms", F.col("n").alias("count"))))
+    return marked.groupBy(*by).agg(
+        F.sum("n").alias("count"),
+        *(F.least(F.min(name), F.max("most")).alias(name) for name in PERCENTILES),
+        F.max("most").alias("max_ms"),
+        buckets.alias("buckets"),
+    )

@@ -1,0 +1,126 @@
+"""Events that no snapshot has: not exported, missing on the device, or lost on the way."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .slices import in_epochs
+from .thresholds import Given, Threshold, chosen
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.ROOT,
+        c.column("epoch", c.INTEGER, "epoch of the events"),
+        c.column("first_event", c.INTEGER, "the first that is missing"),
+        c.column("last_event", c.INTEGER, "the last"),
+        c.column("events", c.INTEGER, "how many that are"),
+        c.column(
+            "gap",
+            c.TEXT,
+            "`lost`: a slice should have them, and nobody says why not; `reported`: the device says that its journal"
+            " lacks them; `retired`: the journal had let them go before they were exported; `not_exported`: no snapshot"
+            " is about them",
+        ),
+        c.column("before_at", c.MOMENT, "wall clock of the event before; null where it is not known"),
+        c.column("after_at", c.MOMENT, "wall clock of the event after; null where it is not known"),
+    ]
+)
+KEY: Final = ("device", "root", "epoch", "first_event")
+PARTITION: Final = ()
+TABLE: Final = c.table("journal_gaps", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events", "snapshots")
+THRESHOLDS: Final = (Threshold("not_exported_min", 1, "events that no snapshot is about are told from so many on"),)
+TROUBLE: Final = "gap in ('lost', 'reported')"
+
+_EPOCH: Final = ("device", "root", "epoch")
+#: What a stretch of ids may be covered by.
+_COVERS: Final = ("present", "sliced", "reported", "retired")
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """A sweep over the ids of each epoch: between two ends of ranges all events are covered alike."""
+    limits = chosen(THRESHOLDS, given)
+    events = frames["events"]
+    stretches = _stretches(_ranges(frames["snapshots"], events), events)
+    gap = (
+        F.when(F.col("reported") > 0, "reported")
+        .when(F.col("sliced") > 0, "lost")
+        .when(F.col("retired") > 0, "retired")
+        .otherwise("not_exported")
+    )
+    missing = _joined(stretches.where("present = 0").withColumn("gap", gap)).withColumn(
+        "events", F.col("last_event") - F.col("first_event") + 1
+    )
+    told = missing.where((F.col("gap") != "not_exported") | (F.col("events") >= limits["not_exported_min"]))
+    before = events.select(*_EPOCH, (F.col("event") + 1).alias("first_event"), F.col("wall_at").alias("before_at"))
+    after = events.select(*_EPOCH, (F.col("event") - 1).alias("last_event"), F.col("wall_at").alias("after_at"))
+    return told.join(before, [*_EPOCH, "first_event"], "left").join(after, [*_EPOCH, "last_event"], "left")
+
+
+def _ranges(snapshots: DataFrame, events: DataFrame) -> DataFrame:
+    """What headers say: slices, holes, and what was gone before it could be exported."""
+    header = [F.col(name) for name in _EPOCH]
+    sliced = snapshots.where("first_event is not null and last_event is not null").select(
+        *header, F.col("first_event").alias("first"), F.col("last_event").alias("last"), F.lit("sliced").alias("cover")
+    )
+    hole = F.explode(F.from_json("holes", "array<array<bigint>>"))
+    reported = snapshots.where("holes is not null").select(*header, hole.alias("hole"))
+    reported = reported.where("size(hole) = 2").select(
+        *header, F.expr("hole[0]").alias("first"), F.expr("hole[1]").alias("last"), F.lit("reported").alias("cover")
+    )
+    retired = snapshots.where("previous_event + 1 < available_from").select(
+        *header,
+        (F.col("previous_event") + 1).alias("first"),
+        (F.col("available_from") - 1).alias("last"),
+        F.lit("retired").alias("cover"),
+    )
+    return in_epochs(sliced.unionByName(reported).unionByName(retired), events)
+
+
+def _stretches(ranges: DataFrame, events: DataFrame) -> DataFrame:
+    """Stretches of ids between two ends of ranges, with how many ranges of each kind cover them."""
+    present = events.select(
+        *_EPOCH, F.col("event").alias("first"), F.col("event").alias("last"), F.lit("present").alias("cover")
+    )
+    covers = ranges.unionByName(present).distinct()
+    ends = covers.select(
+        *_EPOCH,
+        "cover",
+        F.inline(
+            F.array(
+                F.struct(F.col("first").alias("at"), F.lit(1).alias("by")),
+                F.struct((F.col("last") + 1).alias("at"), F.lit(-1).alias("by")),
+            )
+        ),
+    )
+    turns = ends.groupBy(*_EPOCH, "at").agg(
+        *(F.sum(F.when(F.col("cover") == cover, F.col("by")).otherwise(0)).alias(cover) for cover in _COVERS)
+    )
+    changed = turns.where(" or ".join(f"{cover} <> 0" for cover in _COVERS))
+    order = Window.partitionBy(*_EPOCH).orderBy("at")
+    past = order.rowsBetween(Window.unboundedPreceding, 0)
+    return changed.select(
+        *_EPOCH,
+        F.col("at").alias("first_event"),
+        (F.lead("at").over(order) - 1).alias("last_event"),
+        *(F.sum(cover).over(past).alias(cover) for cover in _COVERS),
+    ).where("last_event is not null")
+
+
+def _joined(missing: DataFrame) -> DataFrame:
+    """Stretches that touch and are missing in the same way, as one."""
+    order = Window.partitionBy(*_EPOCH).orderBy("first_event")
+    touches = (F.col("first_event") == F.lag("last_event").over(order) + 1) & (F.col("gap") == F.lag("gap").over(order))
+    begins = (~F.coalesce(touches, F.lit(False))).cast("int")
+    numbered = missing.withColumn("_run", F.sum(begins).over(order))
+    return (
+        numbered.groupBy(*_EPOCH, "_run", "gap")
+        .agg(F.min("first_event").alias("first_event"), F.max("last_event").alias("last_event"))
+        .drop("_run")
+    )

@@ -1,0 +1,46 @@
+"""How long messages wait and are worked on, by queue and day, in engine time of one root."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .histogram import COLUMNS, summarised
+from .lineage import ROOT, imported_messages
+from .thresholds import Given, Threshold, chosen
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.column("queue", c.TEXT, "queue in which the messages were published"),
+        c.column("measure", c.TEXT, "`publish_to_lease`, `lease_to_ack` (of the last lease) or `publish_to_ack`"),
+        *COLUMNS,
+        c.column("day", c.DATE, "day on which the messages were published"),
+    ]
+)
+KEY: Final = ("device", "queue", "measure", "day")
+PARTITION: Final = ("day",)
+TABLE: Final = c.table("latency_daily", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events", "messages")
+THRESHOLDS: Final[tuple[Threshold, ...]] = ()
+#: Nothing here is a trouble by itself: ``anomalies`` judges it.
+TROUBLE: Final = "false"
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """Messages that were imported or reprocessed are not measured: they waited elsewhere, or for a person."""
+    chosen(THRESHOLDS, given)
+    own = frames["messages"].where(F.coalesce("reprocessed", F.lit(0)) == 0)
+    own = own.join(imported_messages(frames["events"]), [*ROOT, "message"], "left_anti")
+    spans = {
+        "publish_to_lease": F.col("first_leased_engine_ms") - F.col("published_engine_ms"),
+        "lease_to_ack": F.col("acked_engine_ms") - F.col("last_leased_engine_ms"),
+        "publish_to_ack": F.col("acked_engine_ms") - F.col("published_engine_ms"),
+    }
+    measured = F.array(*(F.struct(F.lit(name).alias("measure"), span.alias("ms")) for name, span in spans.items()))
+    lengths = own.select("device", "queue", "day", F.inline(measured)).where("ms >= 0")
+    return summarised(lengths, KEY)

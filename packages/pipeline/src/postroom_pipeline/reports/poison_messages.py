@@ -1,0 +1,91 @@
+"""Messages that fail at each delivery while others of their queue are done."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .lineage import ROOT, native, standing
+from .thresholds import Given, Threshold, chosen
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.ROOT,
+        c.column("message", c.TEXT, "key of the message"),
+        c.column("queue", c.TEXT, "queue in which it failed last"),
+        c.column("failures", c.INTEGER, "failed deliveries"),
+        c.column("consumers", c.INTEGER, "at how many consumers"),
+        c.column("from_event", c.INTEGER, "first failed delivery"),
+        c.column("to_event", c.INTEGER, "last one"),
+        c.column("from_at", c.MOMENT, "wall clock of the first; null where it is suspect"),
+        c.column("to_at", c.MOMENT, "wall clock of the last; null where it is suspect"),
+        c.column("others_done", c.INTEGER, "messages of the queue that were acked between the two"),
+        c.column("others_failed", c.INTEGER, "failed deliveries of other messages of the queue between the two"),
+        c.column("reason_code", c.TEXT, "of the last failure"),
+        c.column("cause", c.TEXT, "reason of the last attempt, where attempts were spent"),
+        c.column("state", c.TEXT, "what became of it: `open`, `dead` or `dropped`"),
+        c.column("payload_digest", c.TEXT, "of its body"),
+        c.column("same_body", c.INTEGER, "messages of all devices in this table that have the same body"),
+    ]
+)
+KEY: Final = ("device", "root", "message")
+PARTITION: Final = ()
+TABLE: Final = c.table("poison_messages", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events", "messages")
+THRESHOLDS: Final = (
+    Threshold("failures_min", 3, "a message fails so often, or dies with `POISON`"),
+    Threshold("alike_max", 2, "others may fail so many times as often as it did, where fewer of them are done"),
+)
+TROUBLE: Final = "true"
+
+_QUEUE: Final = ("device", "root", "epoch", "queue")
+#: Reasons of an end that say nothing of the message: its time, or somebody's decision, or the room that there was.
+_NO_FAILURE: Final = ("MESSAGE_EXPIRED", "QUEUE_FULL", "PURGED", "BODY_LOST")
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """A message that was acked after all is left out, and so is one that failed when everything did."""
+    limits = chosen(THRESHOLDS, given)
+    messages = frames["messages"].where(F.col("state") != "acked")
+    failing = (
+        _counted(frames)
+        .where("is_failure")
+        .groupBy(*ROOT, "message")
+        .agg(
+            F.count(F.lit(1)).alias("failures"),
+            F.count_distinct("consumer").alias("consumers"),
+            F.max(F.col("reason_code") == "POISON").alias("is_poison"),
+            *(F.max_by(name, F.struct("epoch", "event")).alias(name) for name in ("queue", "reason_code", "cause")),
+            F.min_by("event", F.struct("epoch", "event")).alias("from_event"),
+            F.max_by("event", F.struct("epoch", "event")).alias("to_event"),
+            F.min_by("wall_at", F.struct("epoch", "event")).alias("from_at"),
+            F.max_by("wall_at", F.struct("epoch", "event")).alias("to_at"),
+            (F.max("done") - F.min("done")).alias("others_done"),
+            (F.max("failed") - F.min("failed") + 1 - F.count(F.lit(1))).alias("others_failed"),
+        )
+    )
+    enough = (F.col("failures") >= limits["failures_min"]) | F.coalesce("is_poison", F.lit(False))
+    bearable = F.greatest(F.col("others_done"), F.col("failures") * limits["alike_max"])
+    found = failing.where(enough & (F.col("others_failed") <= bearable)).join(
+        messages.select(*ROOT, "message", "state", "payload_digest"), [*ROOT, "message"]
+    )
+    same = F.count(F.lit(1)).over(Window.partitionBy("payload_digest"))
+    return found.withColumn("same_body", F.when(F.col("payload_digest").isNotNull(), same)).drop("is_poison")
+
+
+def _counted(frames: c.Frames) -> DataFrame:
+    """Ends of deliveries, with how many were done (``done``) and failed (``failed``) in the queue up to each. Where
+    attempts are spent, the last failure and the death are one event."""
+    kind, reason = F.col("type"), F.coalesce("reason_code", F.lit(""))
+    failure = kind.isin("retried", "died", "dropped") & ~reason.isin(*_NO_FAILURE)
+    ended = standing(native(frames["events"]), frames["events"]).withColumn("is_failure", failure)
+    ended = ended.where((kind == "acked") | F.col("is_failure"))
+    past = Window.partitionBy(*_QUEUE).orderBy("event").rowsBetween(Window.unboundedPreceding, 0)
+    return ended.withColumns(
+        {"done": F.count_if(kind == "acked").over(past), "failed": F.count_if(F.col("is_failure")).over(past)}
+    )

@@ -1,0 +1,108 @@
+"""Times in which most deliveries of a queue fail and are tried again."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .lineage import native
+from .thresholds import Given, Threshold, chosen
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.ROOT,
+        c.column("epoch", c.INTEGER, "epoch of the events"),
+        c.column("queue", c.TEXT, "queue of the messages"),
+        c.column("from_event", c.INTEGER, "first failed delivery of it"),
+        c.column("to_event", c.INTEGER, "last one"),
+        c.column("from_engine_ms", c.INTEGER, "engine time of the first"),
+        c.column("to_engine_ms", c.INTEGER, "engine time of the last"),
+        c.column("from_at", c.MOMENT, "wall clock of the first; null where it is suspect"),
+        c.column("to_at", c.MOMENT, "wall clock of the last; null where it is suspect"),
+        c.column("retries", c.INTEGER, "failed deliveries"),
+        c.column("deliveries", c.INTEGER, "deliveries in the same time"),
+        c.column("messages", c.INTEGER, "how many messages failed"),
+        c.column("consumers", c.INTEGER, "at how many consumers"),
+        c.column("died", c.INTEGER, "messages that became dead letters in the same time"),
+        c.column("reason_code", c.TEXT, "what the deliveries failed of most often; the least of several"),
+    ]
+)
+KEY: Final = ("device", "root", "epoch", "queue", "from_event")
+PARTITION: Final = ()
+TABLE: Final = c.table("retry_storms", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events",)
+THRESHOLDS: Final = (
+    Threshold(
+        "window_ms", 300_000, "so long a time is looked at behind each failed delivery; storms that are closer are one"
+    ),
+    Threshold("retries_min", 20, "so many deliveries fail within it"),
+    Threshold("messages_min", 3, "of so many messages: one that fails alone is poison"),
+    Threshold("share_min", 0.5, "that is so large a part of all deliveries in it"),
+)
+TROUBLE: Final = "true"
+
+_QUEUE: Final = ("device", "root", "epoch", "queue")
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """A storm is told with all failed deliveries of the times looked at, also those before it was one."""
+    limits = chosen(THRESHOLDS, given)
+    kind = F.col("type")
+    leased = (kind == "leased") & ~F.coalesce("of_dead", F.lit(False))
+    events = native(frames["events"]).where(kind.isin("retried", "died") | leased)
+    looked = Window.partitionBy(*_QUEUE).orderBy("engine_ms").rangeBetween(-int(limits["window_ms"]), 0)
+    failed = F.when(kind == "retried", F.col("engine_ms"))
+    seen = events.withColumns(
+        {
+            "_retries": F.count(failed).over(looked),
+            "_leases": F.count_if(kind == "leased").over(looked),
+            "_since": F.min(failed).over(looked),
+        }
+    )
+    hot = seen.where(
+        (kind == "retried")
+        & (F.col("_retries") >= limits["retries_min"])
+        & (F.col("_retries") >= F.col("_leases") * limits["share_min"])
+    )
+    order = Window.partitionBy(*_QUEUE).orderBy("engine_ms", "event")
+    apart = F.coalesce(F.col("_since") - F.lag("engine_ms").over(order) > limits["window_ms"], F.lit(True))
+    numbered = hot.withColumn("_storm", F.sum(apart.cast("int")).over(order))
+    storms = numbered.groupBy(*_QUEUE, "_storm").agg(
+        F.min("_since").alias("from_engine_ms"), F.max("engine_ms").alias("to_engine_ms")
+    )
+    return _told(events, storms).where(F.col("messages") >= limits["messages_min"])
+
+
+def _told(events: DataFrame, storms: DataFrame) -> DataFrame:
+    within = events.join(storms, [*_QUEUE]).where(
+        F.col("engine_ms").between(F.col("from_engine_ms"), F.col("to_engine_ms"))
+    )
+    retried, place = F.col("type") == "retried", F.col("event")
+    by_reason = (
+        within.where(retried)
+        .groupBy(*_QUEUE, "_storm", F.coalesce("reason_code", F.lit("")).alias("reason"))
+        .agg(F.count(F.lit(1)).alias("n"))
+        .groupBy(*_QUEUE, "_storm")
+        .agg(F.min_by("reason", F.struct(-F.col("n"), "reason")).alias("reason_code"))
+    )
+    return (
+        within.groupBy(*_QUEUE, "_storm", "from_engine_ms", "to_engine_ms")
+        .agg(
+            F.min(F.when(retried, place)).alias("from_event"),
+            F.max(F.when(retried, place)).alias("to_event"),
+            F.min_by("wall_at", F.when(retried, place)).alias("from_at"),
+            F.max_by("wall_at", F.when(retried, place)).alias("to_at"),
+            F.count_if(retried).alias("retries"),
+            F.count_if(F.col("type") == "leased").alias("deliveries"),
+            F.count_distinct(F.when(retried, F.col("message"))).alias("messages"),
+            F.count_distinct(F.when(retried, F.col("consumer"))).alias("consumers"),
+            F.count_if(F.col("type") == "died").alias("died"),
+        )
+        .join(by_reason, [*_QUEUE, "_storm"])
+        .drop("_storm")
+    )

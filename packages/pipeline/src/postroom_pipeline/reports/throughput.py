@@ -1,0 +1,61 @@
+"""How much goes through each queue, by hour."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .steps import hour
+from .thresholds import Given, Threshold, chosen
+
+#: What is counted, by the type of its event.
+COUNTED: Final = {
+    "published": "messages that were added",
+    "leased": "deliveries, those of dead letters left out",
+    "acked": "messages that were done",
+    "released": "deliveries that were given back uncounted",
+    "retried": "deliveries that failed and are tried again",
+    "died": "messages that became dead letters",
+    "dropped": "messages that were removed without having been worked on",
+    "reprocessed": "dead letters that were made ready again",
+    "moved": "messages that went to another queue",
+}
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.ROOT,
+        c.column("queue", c.TEXT, "queue of the messages"),
+        c.column("hour", c.MOMENT, "hour of the wall clock; the beginning of the day where the clock is suspect"),
+        *(c.column(name, c.INTEGER, meaning) for name, meaning in COUNTED.items()),
+        c.column("published_bytes", c.INTEGER, "length of the bodies that were added"),
+        c.column("busiest_minute", c.INTEGER, "messages that were added in the busiest minute of engine time"),
+        c.DAY,
+    ]
+)
+KEY: Final = ("device", "root", "queue", "hour", "day")
+PARTITION: Final = ("day",)
+TABLE: Final = c.table("throughput", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events",)
+THRESHOLDS: Final[tuple[Threshold, ...]] = ()
+TROUBLE: Final = "false"
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """Events that a restore undid are counted too: the work was done."""
+    chosen(THRESHOLDS, given)
+    kind = F.col("type")
+    counted = frames["events"].where(kind.isin(*COUNTED) & ~((kind == "leased") & F.coalesce("of_dead", F.lit(False))))
+    minutes = counted.groupBy(
+        "device", "root", "queue", hour().alias("hour"), "day", F.expr("engine_ms div 60000").alias("minute")
+    ).agg(
+        *(F.count_if(kind == name).alias(name) for name in COUNTED),
+        F.sum(F.when(kind == "published", F.coalesce("payload_bytes", F.lit(0))).otherwise(0)).alias("published_bytes"),
+    )
+    return minutes.groupBy(*KEY).agg(
+        *(F.sum(name).alias(name) for name in (*COUNTED, "published_bytes")), F.max("published").alias("busiest_minute")
+    )
