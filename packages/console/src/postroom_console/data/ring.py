@@ -48,23 +48,24 @@ class Ring:
 
     def add(self, records: Iterable[Record]) -> None:
         """Take records, which came after all others."""
-        means, size = self._means, 0
-        begin = self.taken + 1
-        pairs = list(enumerate(sorted(records, key=attrgetter("engine_ms")), begin))
-        for _, record in pairs:
-            size += len(record.raw)
-        self._bytes += size
+        pairs = list(enumerate(sorted(records, key=attrgetter("engine_ms")), self.taken + 1))
+        self._bytes += sum([len(record.raw) for _, record in pairs])
         self.taken += len(pairs)
         self._all.extend(pairs)
-        self.shown.extend(pair for pair in pairs if means(pair[1]))
+        self.shown.extend(self._meant(pairs))
         before = self.dropped
-        while len(self._all) > self._limit or (self._bytes > self._limit_bytes and self._all):
-            _, record = self._all.popleft()
-            self._bytes -= len(record.raw)
-            self.dropped += 1
+        self._drop(len(self._all) - self._limit)
+        while self._bytes > self._limit_bytes and self._all:
+            self._drop(1)
         first = self._all[0][0] if self._all else self.taken + 1
         while self.dropped > before and self.shown and self.shown[0][0] < first:
             self.shown.popleft()
+
+    def _drop(self, count: int) -> None:
+        if count > 0:
+            self.dropped += count
+            drop = self._all.popleft
+            self._bytes -= sum([len(drop()[1].raw) for _ in range(count)])
 
     def clear(self) -> None:
         """Forget all records; the filter and the numbers go on."""
@@ -75,12 +76,12 @@ class Ring:
     def filter(self, text: str, hides_own: bool = True) -> None:
         """Show what a filter means. Raises ``FilterError``."""
         self._test, self._hides_own = Filter(text), hides_own
-        self.shown = deque(pair for pair in self._all if self._means(pair[1]))
+        self.shown = deque(self._meant(self._all))
 
-    def _means(self, record: Record) -> bool:
-        if self._hides_own and not record.is_event and record.client.startswith(_OWN_PREFIX):
-            return False
-        return self._test.is_empty or self._test(record)
+    def _meant(self, pairs: Iterable[tuple[int, Record]]) -> Iterable[tuple[int, Record]]:
+        if self._hides_own:
+            pairs = [pair for pair in pairs if pair[1].is_event or not pair[1].client.startswith(_OWN_PREFIX)]
+        return pairs if self._test.is_empty else [pair for pair in pairs if self._test(pair[1])]
 
     def window(self, end: int, rows: int) -> Sequence[tuple[int, Record]]:
         """The shown records up to the number ``end``, at most so many of the last of them."""

@@ -1,0 +1,24 @@
+"""What is typed, as it comes to the process: bytes, in parts, and also such as no keyboard sends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.console.terminal import terminal
+
+
+def test_an_escape_by_itself_goes_back_although_nothing_follows(site: Path) -> None:
+    with terminal("--root", str(site)) as shown:
+        shown.sees("paused", "RUN")
+        shown.keys("?")
+        shown.sees("EVERYWHERE")
+        shown.sends(b"\x1b")
+        shown.sees("[1 Queues]", "q quit")
+
+
+def test_bytes_that_are_no_text_end_nothing(site: Path) -> None:
+    with terminal("--root", str(site)) as shown:
+        shown.sees("paused", "RUN")
+        shown.sends(b"\xff\xfe\xc3")
+        shown.keys("2")
+        shown.sees("[2 Tail]")
