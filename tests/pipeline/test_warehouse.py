@@ -12,8 +12,10 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.testing import assertDataFrameEqual
 
+from postroom_pipeline.doctor import look_at_landing_elsewhere
 from postroom_pipeline.errors import EnvironmentProblem, Occupied, PipelineError, SchemaMismatch
 from postroom_pipeline.io import LOCK, STAGING, Warehouse
+from postroom_pipeline.storage import Storage
 from postroom_pipeline.table import Table
 
 COLUMNS = StructType(
@@ -189,14 +191,50 @@ def test_two_writers_are_not_let_in_and_the_second_is_told_who_is_there(spark, w
         pass
 
 
-def test_a_lock_elsewhere_is_a_file_that_the_error_names(spark, warehouse, monkeypatch):
-    monkeypatch.setattr(warehouse.storage, "local", lambda path: None)
+@pytest.fixture
+def elsewhere(spark, tmp_path):
+    """A location on a file system that is not the local one: Hadoop's own, of mounted places."""
+    configuration = spark.sparkContext._jsc.hadoopConfiguration()
+    name = "fs.viewfs.mounttable.fleet.link./data"
+    configuration.set(name, tmp_path.as_uri())
+    configuration.setBoolean("fs.viewfs.impl.disable.cache", True)  # else the next test would find this test's place
+    yield "viewfs://fleet/data"
+    configuration.unset(name)
+
+
+def test_tables_are_on_any_file_system_of_hadoop(spark, elsewhere, frame_of):
+    warehouse = Warehouse(spark, f"{elsewhere}/tables")
+    with warehouse.writing("test"):
+        warehouse.write(EVENTS, frame_of(("a", 1, "1"), ("b", 2, "2")))
+        warehouse.write(EVENTS, frame_of(("c", 3, "2")), replacing=[{"day": "1"}])
+        warehouse.append(DEVICES, frame_of(("a", 1, "x")))
+    assert rows_of(warehouse.read(EVENTS)) == [("c", 3, "2")]
+    assert rows_of(warehouse.read(DEVICES)) == [("a", 1, "x")]
+    assert warehouse.storage.local(warehouse.storage.location) is None
+
+
+def test_a_lock_elsewhere_is_a_file_that_the_error_names(spark, elsewhere):
+    warehouse = Warehouse(spark, elsewhere)
     path = warehouse.storage.join(LOCK)
     with warehouse.writing("ingest"):
         assert json.loads(warehouse.storage.read_text(path))["who"] == "ingest"
         with pytest.raises(Occupied, match=f"by ingest .* or delete {path} if"), warehouse.writing("follow"):
             pass
     assert not warehouse.storage.exists(path)
+
+
+def test_the_doctor_looks_at_a_landing_place_elsewhere(spark, elsewhere, tmp_path):
+    for name in ("a.jsonl.gz", "b.jsonl.gz.part", "dt=2026-01-01/c.jsonl.gz._COPYING_", "dt=2026-01-01/d.tar"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    first, *others = look_at_landing_elsewhere(Storage(spark, elsewhere))
+    assert (first.verdict, first.seen) == ("ok", f"{elsewhere} (org.apache.hadoop.fs.viewfs.ViewFileSystem): 3 entries")
+    assert [one.seen for one in others] == [
+        f"left over from copying: {elsewhere}/b.jsonl.gz.part, {elsewhere}/dt=2026-01-01/c.jsonl.gz._COPYING_",
+        f"archives, which are refused: {elsewhere}/dt=2026-01-01/d.tar",
+    ]
+    (missing,) = look_at_landing_elsewhere(Storage(spark, f"{elsewhere}/nothing"))
+    assert (missing.verdict, missing.seen) == ("fail", f"{elsewhere}/nothing is not there")
 
 
 def test_a_place_without_a_known_file_system_is_an_error_that_names_it(spark):

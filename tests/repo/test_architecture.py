@@ -182,6 +182,19 @@ def test_only_the_mailbox_touches_the_mailbox(root):
                 assert room_of(path, source) in MAILBOX_ROOMS, f"{path}:{line} uses {name}"
 
 
+def test_only_io_writes_tables_and_only_spark_starts_a_session(root):
+    source = root / "packages" / "pipeline" / "src" / "postroom_pipeline"
+    #: What only one room of the pipeline says to Spark; nobody chooses a master.
+    said = {r"\.write\.\w|\.write$|\.(parquet|saveAsTable|writeTo|insertInto)\(": {"io"}, r"\.getOrCreate\(": {"spark"}}
+    said |= {r"\.(master|setMaster)\(": set()}
+    for path in modules(source):
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            for pattern, rooms in said.items():
+                assert room_of(path, source) in rooms or not re.search(pattern, line), (
+                    f"{path}:{number}: {line.strip()}"
+                )
+
+
 def test_no_modules_import_each_other_in_a_circle(package):
     names = {
         ".".join([package.module, *path.relative_to(package.source).with_suffix("").parts]).removesuffix(

@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING, Final
 from .errors import PipelineError, said_by
 from .findings import Finding, Verdict, bad, doubtful, good
 from .surroundings import (
+    ARCHIVES,
+    UNFINISHED,
+    judge_leftovers,
     look_at_java,
     look_at_landing,
     look_at_memory,
@@ -22,6 +25,8 @@ from .surroundings import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from .storage import Storage
 
 #: What can be asked for by name, in the order in which it is looked at.
 CHECKS: Final = ("java", "python", "memory", "scratch", "in", "out", "spark")
@@ -98,8 +103,7 @@ def _look_at_storage(session: SparkSession, wanted: Wanted) -> Iterator[Finding]
     from .table import Table
 
     if wanted.landing and not _local(wanted.landing):
-        landing = Storage(session, wanted.landing)
-        yield good("in", f"{landing.location} by {landing.kind}: {len(landing.entries(landing.location)):,} entries")
+        yield from look_at_landing_elsewhere(Storage(session, wanted.landing))
     if not wanted.tables and not str(session.sparkContext.master).startswith("local"):
         yield doubtful("tables", "not tried: executors do not share this machine's files", "name a place by --out")
         return
@@ -121,6 +125,16 @@ def _look_at_storage(session: SparkSession, wanted: Wanted) -> Iterator[Finding]
         yield bad("tables", f"{place}: what was read is not what was written", "do not trust this file system")
     else:
         yield good("tables", f"written and read at {place} in {time.monotonic() - begun:.1f} s")
+
+
+def look_at_landing_elsewhere(landing: Storage) -> Iterator[Finding]:
+    """A place of snapshots elsewhere: directly in it, and in its directories of days."""
+    if not landing.exists(landing.location):
+        yield bad("in", f"{landing.location} is not there", "name the directory of the snapshots by --in")
+        return
+    many = len(landing.entries(landing.location))
+    yield good("in", f"{landing.location} ({landing.kind}): {many:,} {'entry' if many == 1 else 'entries'}")
+    yield from judge_leftovers(landing.matching(f"{{*,*/*}}{{{','.join((*UNFINISHED, *ARCHIVES))}}}"))
 
 
 def _scratch(session: SparkSession) -> str:

@@ -83,6 +83,12 @@ class Storage:
         ]
         return sorted(entries, key=lambda entry: entry.name)
 
+    def matching(self, pattern: str) -> list[str]:
+        """The paths below the location that fit a pattern of Hadoop's: ``{*,*/*}.part``."""
+        with _translated(pattern):
+            found = self._fs.globStatus(self._path(self.join(pattern)))
+        return sorted(str(one.getPath().toString()) for one in found or ())
+
     def make_directory(self, path: str) -> None:
         """A directory, and those above it; one that is there already is no error."""
         with _translated(path):

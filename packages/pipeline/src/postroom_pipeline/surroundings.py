@@ -17,6 +17,9 @@ from .errors import EnvironmentProblem
 from .findings import Finding, bad, doubtful, good
 from .java import find_java
 
+#: Endings of files that somebody did not finish copying, and of files that hold others.
+UNFINISHED: Final = (".part", ".tmp", "._COPYING_")
+ARCHIVES: Final = (".tar", ".tgz", ".tar.gz", ".zip")
 _GB: Final = 1 << 30
 #: Beside the heap: the rest of Java, and Python.
 _BESIDE_HEAP_BYTES: Final = _GB // 2
@@ -65,9 +68,7 @@ def _look_at_workers(*, has_arrow: bool) -> Iterator[Finding]:
     """Python workers of this machine; those of a cluster are seen when Spark runs."""
     ours = "{}.{}".format(*sys.version_info[:2])
     chosen = os.environ.get("PYSPARK_PYTHON", "")
-    told = (
-        f"PYSPARK_PYTHON is {chosen}" if chosen else "PYSPARK_PYTHON is not set: spark-submit takes python3"
-    )
+    told = f"PYSPARK_PYTHON is {chosen}" if chosen else "PYSPARK_PYTHON is not set: spark-submit takes python3"
     mend = f"export PYSPARK_PYTHON={sys.executable}"
     # Where it is not set, a run without spark-submit takes this Python: then only the other way is in doubt.
     wrong = bad if chosen else doubtful
@@ -147,25 +148,30 @@ def look_at_landing(place: Path) -> Iterator[Finding]:
     if not place.is_dir():
         yield bad("in", f"{place} is no directory", "name the directory of the snapshots by --in")
         return
-    finished, unfinished, archives, locked = 0, list[Path](), list[Path](), list[Path]()
-    for directory, _, names in os.walk(place, onerror=lambda error: locked.append(Path(str(error.filename)))):
+    finished, others, locked = 0, list[str](), list[str]()
+    for directory, _, names in os.walk(place, onerror=lambda error: locked.append(str(error.filename))):
         for name in names:
-            path = Path(directory, name)
-            if name.endswith((".part", ".tmp", "._COPYING_")):
-                unfinished.append(path)
-            elif name.endswith((".tar", ".tgz", ".tar.gz", ".zip")):
-                archives.append(path)
+            path = os.path.join(directory, name)
+            if name.endswith((*UNFINISHED, *ARCHIVES)):
+                others.append(path)
             elif not name.startswith((".", "_")):
                 finished += 1
                 if not os.access(path, os.R_OK):
                     locked.append(path)
-    yield (
-        good("in", f"{place}: {finished:,} {'file' if finished == 1 else 'files'}")
-        if finished
-        else doubtful("in", f"{place}: no file", "copy snapshots there; names that begin with a dot are not read")
-    )
+    seen = f"{place}: {finished:,} {'file' if finished == 1 else 'files'}"
+    if finished:
+        yield good("in", seen)
+    else:
+        yield doubtful("in", seen, "copy snapshots there; names that begin with a dot are not read")
     if locked:
         yield bad("in", f"cannot be read: {_some(locked)}", "give the user of the pipeline the right to read them")
+    yield from judge_leftovers(others)
+
+
+def judge_leftovers(paths: list[str]) -> Iterator[Finding]:
+    """What to do about files with the endings of ``UNFINISHED`` and ``ARCHIVES``."""
+    unfinished = [path for path in paths if path.endswith(UNFINISHED)]
+    archives = [path for path in paths if path.endswith(ARCHIVES)]
     if unfinished:
         mend = "these copies never ended: copy again, then delete them"
         yield doubtful("in", f"left over from copying: {_some(unfinished)}", mend)
@@ -173,9 +179,9 @@ def look_at_landing(place: Path) -> Iterator[Finding]:
         yield doubtful("in", f"archives, which are refused: {_some(archives)}", "unpack them beside the others")
 
 
-def _some(paths: list[Path]) -> str:
+def _some(paths: list[str]) -> str:
     """A few of the paths, and how many there are."""
-    shown = ", ".join(map(str, sorted(paths)[:_FEW]))
+    shown = ", ".join(sorted(paths)[:_FEW])
     return shown if len(paths) <= _FEW else f"{shown} and {len(paths) - _FEW:,} more"
 
 
