@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from . import columns as c
@@ -27,3 +29,20 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch", "event", "content_digest")
 PARTITION: Final = ()
 TABLE: Final = c.table("conflicts", SCHEMA, KEY, PARTITION)
+
+_EVENT: Final = KEY[:-1]
+_TOLD: Final = [name for name in SCHEMA.names if name != "kept"]
+
+
+def build(frames: c.Frames) -> DataFrame:
+    """All contents of each key that has more than one: of ``known`` rows of this table, and of ``events``, rows of that
+    table before one of each was chosen."""
+    rows = frames["known"].select(*_TOLD).unionByName(frames["events"].select(*_TOLD))
+    rest = [name for name in _TOLD if name not in KEY]
+    told = rows.groupBy(*KEY).agg(F.min(F.struct("snapshot", *(n for n in rest if n != "snapshot"))).alias("row"))
+    each = Window.partitionBy(*_EVENT)
+    counted = told.select(*KEY, "row.*").withColumns(
+        {"contents": F.count("*").over(each), "least": F.min("content_digest").over(each)}
+    )
+    kept = F.col("content_digest") == F.col("least")
+    return counted.where("contents > 1").withColumn("kept", kept).select(*SCHEMA.names)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from . import columns as c
+from .clock import time_of
 
 SCHEMA: Final = StructType(
     [
@@ -52,3 +55,92 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "message")
 PARTITION: Final = ("day",)
 TABLE: Final = c.table("messages", SCHEMA, KEY, PARTITION)
+
+#: The state that a message is in after such an event; others leave it as it was.
+_STATES: Final = {"published": "open", "acked": "acked", "died": "dead", "dropped": "dropped", "reprocessed": "open"}
+#: What an event was, in the order of events: greater for a later one.
+_ORDER: Final = ("epoch", "event")
+
+
+def build(frames: c.Frames) -> DataFrame:
+    """One row for each message of ``events``, all of whose events have to be there."""
+    type_ = F.col("type")
+    is_lease = (type_ == "leased") & ~F.coalesce("of_dead", F.lit(False))
+    state = F.coalesce(*(F.when(type_ == name, F.lit(after)) for name, after in _STATES.items()))
+    rows = frames["events"].where("message IS NOT NULL").groupBy(*KEY)
+    told = rows.agg(
+        _first(F.lit(True), "queue", "day", "clock_suspect").alias("birth"),
+        _first(
+            type_ == "published",
+            "engine_ms",
+            "wall_ms",
+            "day",
+            "clock_suspect",
+            "queue",
+            "priority",
+            "payload_digest",
+            "payload_bytes",
+            "deduplication_key",
+            "client",
+        ).alias("publish"),
+        _last(F.lit(True), F.coalesce("to", "queue").alias("queue")).alias("end"),
+        _last(state.isNotNull(), state.alias("state")).alias("fate"),
+        _first(is_lease, "engine_ms").alias("first_lease"),
+        _last(is_lease, "engine_ms", "consumer").alias("last_lease"),
+        _last(type_ == "acked", "engine_ms").alias("ack"),
+        _last(type_ == "died", "engine_ms", "reason_code", "reason_message", "cause").alias("death"),
+        _last(type_ == "dropped", "reason_code").alias("drop"),
+        F.count_if(is_lease).alias("leases"),
+        F.max(F.when(~F.coalesce("of_dead", F.lit(False)), F.col("attempt"))).alias("attempts"),
+        F.count_if(type_ == "retried").alias("retries"),
+        F.count_if(type_ == "reprocessed").alias("reprocessed"),
+        F.count_if(type_ == "published").alias("published_count"),
+        F.count_if(type_.isin("acked", "dropped")).alias("ended_count"),
+        F.min("day").alias("first_day"),
+        F.max("day").alias("last_day"),
+    )
+    return told.select(
+        *KEY,
+        F.coalesce("publish.queue", "birth.queue").alias("queue"),
+        F.col("end.queue").alias("last_queue"),
+        "publish.priority",
+        F.col("publish.event").alias("published_event"),
+        F.col("publish.engine_ms").alias("published_engine_ms"),
+        F.col("publish.wall_ms").alias("published_wall_ms"),
+        time_of(F.col("publish.wall_ms")).alias("published_at"),
+        "publish.payload_digest",
+        "publish.payload_bytes",
+        "publish.deduplication_key",
+        "publish.client",
+        F.col("first_lease.engine_ms").alias("first_leased_engine_ms"),
+        F.col("last_lease.engine_ms").alias("last_leased_engine_ms"),
+        "leases",
+        "attempts",
+        "retries",
+        F.col("ack.event").alias("acked_event"),
+        F.col("ack.engine_ms").alias("acked_engine_ms"),
+        F.col("death.event").alias("died_event"),
+        F.col("death.engine_ms").alias("died_engine_ms"),
+        "death.reason_code",
+        "death.reason_message",
+        "death.cause",
+        F.col("drop.event").alias("dropped_event"),
+        F.col("drop.reason_code").alias("dropped_reason"),
+        "reprocessed",
+        "published_count",
+        "ended_count",
+        F.col("last_lease.consumer").alias("last_consumer"),
+        F.coalesce("fate.state", F.lit("open")).alias("state"),
+        F.coalesce("publish.clock_suspect", "birth.clock_suspect").alias("clock_suspect"),
+        "first_day",
+        "last_day",
+        F.coalesce("publish.day", "birth.day").alias("day"),
+    )
+
+
+def _first(condition: Column, *columns: str | Column) -> Column:
+    return F.min(F.when(condition, F.struct(*_ORDER, *columns)))
+
+
+def _last(condition: Column, *columns: str | Column) -> Column:
+    return F.max(F.when(condition, F.struct(*_ORDER, *columns)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from . import columns as c
@@ -20,3 +21,9 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "snapshot")
 PARTITION: Final = ()
 TABLE: Final = c.table("origins", SCHEMA, KEY, PARTITION)
+
+
+def build(frames: c.Frames) -> DataFrame:
+    """The snapshots of ``known`` rows of this table, and those that are ``accepted``, which go before."""
+    fresh = frames["accepted"].select(*SCHEMA.names)
+    return frames["known"].join(fresh, list(KEY), "left_anti").select(*SCHEMA.names).unionByName(fresh)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from . import columns as c
@@ -24,3 +25,12 @@ SCHEMA: Final = StructType(
 KEY: Final = ("path", "sha256", "device", "snapshot", "reason")
 PARTITION: Final = ()
 TABLE: Final = c.table("rejects", SCHEMA, KEY, PARTITION)
+
+
+def build(frames: c.Frames) -> DataFrame:
+    """The rows of ``known`` but for those of the ``files`` that were looked at, and the ``fresh`` ones of these.
+
+    ``files`` are told by ``path`` and ``sha256``, empty for what could not be read.
+    """
+    others = frames["known"].join(frames["files"], ["path", "sha256"], "left_anti")
+    return others.select(*SCHEMA.names).unionByName(frames["fresh"].select(*SCHEMA.names))

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from postroom_common.snapshot import Kind
 
 from ..contract.schema import columns_of
 from . import columns as c
+from .clock import day_of
+from .state import with_clock
 
 SCHEMA: Final = StructType(
     [
         c.DEVICE,
         c.SNAPSHOT,
         *columns_of(Kind.HEADER),
+        c.column("digest", c.TEXT, "SHA-256 of its lines, as its trailer says"),
         c.column("lines", c.INTEGER, "its lines, without the trailer"),
         c.column("events", c.INTEGER, "lines of events among them"),
         c.column("least_event", c.INTEGER, "least id among its lines of events"),
@@ -32,3 +37,15 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "snapshot")
 PARTITION: Final = ()
 TABLE: Final = c.table("snapshots", SCHEMA, KEY, PARTITION)
+
+
+def build(frames: c.Frames) -> DataFrame:
+    """Rows of ``accepted``, the snapshots that admission takes: each with its file's ``arrival``."""
+    rows = frames["accepted"]
+    renamed = rows.withColumns(
+        with_clock(rows)
+        | {"day": day_of(F.col("wall_ms"), F.col("arrival")), "events": F.col("n_event") / F.col("copies")}
+    )
+    return renamed.withColumns(
+        {"events": F.col("events").cast("bigint"), "lines": (F.col("lines") / F.col("copies")).cast("bigint")}
+    ).select(*SCHEMA.names)

@@ -1,0 +1,180 @@
+"""Judges each snapshot that was read: it is whole, or there is a reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from postroom_common.snapshot import FIELDS, FORMAT_MAJOR, OLDEST_MAJOR, Kind
+from postroom_common.snapshot_reader import CLOCK_RANGE_MS, Reason
+
+from ..contract.schema import snake
+from ..tables.clock import day_of
+from .endings import ends
+from .raw import BROKEN, OTHER
+
+#: Reasons beside those of ``Reason``, which only who reads many files can have.
+DUPLICATE: Final = "duplicate"
+OTHER_CONTENT: Final = "other_content"
+
+_HEADER: Final = [snake(field.name) for field in FIELDS[Kind.HEADER]]
+_COUNTED: Final = [kind.value for kind in Kind if kind not in (Kind.TRAILER, Kind.BUNDLE)]
+_OF: Final = ["file", "snapshot"]
+
+
+def judged(lines: DataFrame, sums: DataFrame, files: DataFrame, origins: DataFrame, snapshots: DataFrame) -> DataFrame:
+    """One row for each snapshot of each file: ``reason`` is null for one to be taken, ``detail`` says more for people.
+
+    :param lines: rows of ``raw.bronze``; ``sums``: of ``raw.sums``; ``files``: those of ``inventory.fresh``.
+    :param origins: of what was taken before; ``snapshots``: the same.
+    """
+    groups = _groups(lines, files).join(_heads(lines), _OF, "left").join(_tails(lines), _OF, "left")
+    texts = sums.where("snapshot IS NOT NULL").select(*_OF, "crc", "text_lines", "glued", "unknown_fields", "last")
+    orphans = lines.where("snapshot IS NULL").groupBy("file").agg(F.count("*").alias("orphans"))
+    rows = groups.join(texts, _OF, "left").join(orphans, "file", "left").join(ends(sums, files), "file", "left")
+    rows = rows.join(files.select("file", "path", "sha256", "arrival"), "file")
+    reason, detail = _verdict()
+    rows = rows.withColumns({"reason": reason, "detail": detail}).withColumn("device", F.coalesce("device", F.lit("")))
+    return _once(rows, origins, snapshots)
+
+
+def _groups(lines: DataFrame, files: DataFrame) -> DataFrame:
+    """What the lines of each snapshot of each file come to."""
+    arrivals = files.select("file", F.col("arrival").alias("file_arrival"))
+    kind = F.col("kind")
+    is_header = (kind == Kind.HEADER.value) | ((kind == BROKEN) & F.col("major").isNotNull())
+    has_clock = F.col("wall_ms").isNotNull() & F.col("engine_ms").isNotNull()
+    is_event = kind == Kind.EVENT.value
+    counts = {name: F.count_if(is_header if name == Kind.HEADER.value else kind == name) for name in _COUNTED}
+    rows = lines.where(F.col("snapshot").isNotNull() & (kind != Kind.BUNDLE.value)).join(F.broadcast(arrivals), "file")
+    day = day_of(F.col("wall_ms"), F.col("file_arrival"))
+    return rows.groupBy(*_OF).agg(
+        F.count_if(kind != Kind.TRAILER.value).alias("lines"),
+        *(number.alias(f"n_{name}") for name, number in counts.items()),
+        F.count_if(kind == OTHER).alias("unknown_lines"),
+        F.count_if((kind == BROKEN) & ~(is_header & ~has_clock)).alias("broken"),
+        F.min("device").alias("least_device"),
+        F.max("device").alias("greatest_device"),
+        F.count_if(F.col("device").isNull() & (kind != BROKEN)).alias("of_nobody"),
+        F.min(F.when(is_event, F.col("event"))).alias("least_event"),
+        F.max(F.when(is_event, F.col("event"))).alias("greatest_event"),
+        F.min(F.when(is_event, day)).alias("least_day"),
+        F.max(F.when(is_event, day)).alias("greatest_day"),
+    )
+
+
+def _heads(lines: DataFrame) -> DataFrame:
+    heads = lines.where((F.col("kind") == Kind.HEADER.value) | (F.col("kind") == BROKEN)).where("major IS NOT NULL")
+    least = F.min(F.struct("device", *_HEADER)).alias("head")
+    return heads.groupBy(*_OF).agg(F.count("*").alias("copies"), least).select(*_OF, "copies", "head.*")
+
+
+def _tails(lines: DataFrame) -> DataFrame:
+    said = F.struct(
+        F.col("device").alias("trailer_device"),
+        F.col("lines").alias("said_lines"),
+        F.array_sort(F.map_entries("counts")).alias("said_counts"),
+        F.col("line_crc").alias("said_crc"),
+        F.col("digest"),
+    )
+    tails = lines.where(F.col("kind") == Kind.TRAILER.value).groupBy(*_OF)
+    return tails.agg(F.count("*").alias("endings"), F.min(said).alias("tail")).select(*_OF, "endings", "tail.*")
+
+
+def _verdict() -> tuple[Column, Column]:
+    """Reason and detail of a row, in the order of ``Reason``."""
+    copies = F.col("copies")
+    numbers = F.map_from_entries("said_counts")
+    said = {name: F.coalesce(F.try_element_at(numbers, F.lit(name)), F.lit(0)) for name in _COUNTED}
+    total = F.aggregate(
+        F.map_values(numbers), F.lit(0).cast("bigint"), lambda sum_, one: sum_ + F.coalesce(one, F.lit(0))
+    )
+    same = [F.col(f"n_{name}") == copies * number for name, number in said.items()]
+    counts_same = (F.col("lines") == copies * F.col("said_lines")) & (F.col("lines") == copies * total)
+    for one in same:
+        counts_same = counts_same & one
+    counts_differ = ~F.coalesce(counts_same, F.lit(False))
+    foreign = (
+        (F.coalesce("least_device", F.lit("")) != F.coalesce("device", F.lit("")))
+        | (F.coalesce("greatest_device", F.lit("")) != F.coalesce("device", F.lit("")))
+        | (F.col("of_nobody") > 0)
+    )
+    low, high = CLOCK_RANGE_MS
+    clock = F.coalesce(F.col("wall_ms").between(low, high) & F.col("engine_ms").between(low, high), F.lit(False))
+    crc_differs = F.col("said_crc").isNotNull() & ~F.coalesce(F.col("crc") == copies * F.col("said_crc"), F.lit(False))
+    broken = (F.col("broken") > 0) | (F.coalesce("glued", F.lit(0)) > 0)
+    lines = F.format_string
+    cases: list[tuple[Column, Reason, Column]] = [
+        (copies.isNull(), Reason.NO_HEADER, lines("%s lines that no header stands before", "lines")),
+        (
+            ~F.coalesce(F.col("major").between(OLDEST_MAJOR, FORMAT_MAJOR), F.lit(False)),
+            Reason.UNKNOWN_MAJOR,
+            lines(f"format %s, this version reads {OLDEST_MAJOR} to {FORMAT_MAJOR}", "major"),
+        ),
+        (
+            F.coalesce(F.col("endings"), F.lit(0)) < copies,
+            Reason.TRUNCATED,
+            lines("it has no trailer; %s lines were read", "lines"),
+        ),
+        (
+            broken | (counts_differ & (F.coalesce("orphans", F.lit(0)) > 0)),
+            Reason.CORRUPT_LINES,
+            lines(
+                "%s lines that are not one JSON object each with fields of their types; %s that have no owner",
+                F.greatest("broken", F.coalesce("glued", F.lit(0))),
+                F.coalesce("orphans", F.lit(0)),
+            ),
+        ),
+        (foreign, Reason.FOREIGN_LINES, lines("lines of %s and of %s", "least_device", "greatest_device")),
+        (
+            counts_differ,
+            Reason.COUNTS_DIFFER,
+            lines("%s lines, trailer: %s %s", "lines", "said_lines", F.to_json(numbers)),
+        ),
+        (crc_differs, Reason.CHECKSUM_DIFFERS, lines("%s, trailer: %s", "crc", "said_crc")),
+        (~clock, Reason.BAD_CLOCK, lines("wallMs is %s, engineMs is %s", "wall_ms", "engine_ms")),
+        (
+            (F.col("ending") == "bare") & F.col("snapshot").eqNullSafe(F.col("last_snapshot")),
+            Reason.NO_FINAL_NEWLINE,
+            F.lit("the last line has no newline"),
+        ),
+    ]
+    reason = detail = F.lit(None).cast("string")
+    for condition, why, text in reversed(cases):
+        reason = F.when(condition, why.value).otherwise(reason)
+        detail = F.when(condition, text).otherwise(detail)
+    return reason, detail
+
+
+def _once(rows: DataFrame, origins: DataFrame, snapshots: DataFrame) -> DataFrame:
+    """Of several whole copies one is taken: the one that was taken before, else of the file with the least hash."""
+    taken = origins.select("device", "snapshot", F.col("sha256").alias("taken_from"))
+    taken = taken.join(
+        snapshots.select("device", "snapshot", F.col("digest").alias("taken_digest")), ["device", "snapshot"], "left"
+    )
+    before = (F.col("taken_from") != F.col("sha256")).cast("int")
+    order = Window.partitionBy("device", "snapshot", F.col("reason").isNull()).orderBy(
+        F.coalesce(before, F.lit(0)), "sha256"
+    )
+    same = Window.partitionBy("device", "snapshot", F.col("reason").isNull())
+    ranked = rows.join(taken, ["device", "snapshot"], "left").withColumns(
+        {
+            "rank": F.row_number().over(order),
+            "first_digest": F.coalesce("taken_digest", F.first("digest").over(order)),
+            "copies_here": F.count("*").over(same),
+        }
+    )
+    is_again = F.col("reason").isNull() & ((F.col("rank") > 1) | (F.coalesce(before, F.lit(0)) > 0))
+    differs = ~F.col("digest").eqNullSafe(F.col("first_digest"))
+    reason = F.when(is_again, F.when(differs, OTHER_CONTENT).otherwise(DUPLICATE)).otherwise(F.col("reason"))
+    detail = F.when(
+        is_again,
+        F.when(differs, "a snapshot of this id was taken from another file, with other content").otherwise(
+            "the same snapshot was taken from another file"
+        ),
+    ).otherwise(F.col("detail"))
+    return ranked.withColumns({"reason": reason, "detail": detail}).drop(
+        "rank", "first_digest", "copies_here", "taken_from", "taken_digest"
+    )

@@ -1,0 +1,40 @@
+"""How the files that were read end: what is missing at an end leaves no other trace."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+_SIZE_MODULUS: Final = 2**32
+
+
+def ends(sums: DataFrame, files: DataFrame) -> DataFrame:
+    """For each file ``ending``, ``whole``, ``bare`` (without the last newline) or ``cut``, and its ``last_snapshot``.
+
+    The last member of a gzip file says how long it is: as long as some of the last snapshots that were read, or what
+    stood behind them was not read.
+    """
+    behind = (
+        Window.partitionBy("file").orderBy(F.desc("last")).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    )
+    tails = sums.withColumn("behind", F.sum("bytes").over(behind))
+    sizes = F.collect_set("behind")
+    known = tails.join(files.select("file", "name", "length", "is_gzip", "size_mark"), "file")
+    per_file = known.groupBy("file").agg(
+        F.transform(sizes, lambda size: size % _SIZE_MODULUS).alias("sizes"),
+        F.max(F.struct("last", "snapshot")).getField("snapshot").alias("last_snapshot"),
+        F.max("behind").alias("total"),
+        *(F.first(name).alias(name) for name in ("name", "length", "is_gzip", "size_mark")),
+    )
+    packed = F.when(F.array_contains("sizes", F.col("size_mark")), "whole").when(
+        F.array_contains("sizes", (F.col("size_mark") + 1) % _SIZE_MODULUS), "bare"
+    )
+    plain = F.when(F.col("total") == F.col("length"), "whole").when(F.col("total") == F.col("length") + 1, "bare")
+    ending = F.when(F.endswith("name", F.lit(".gz")), packed).when(F.endswith("name", F.lit(".zst")), "whole")
+    return per_file.select(
+        "file",
+        F.coalesce(ending, F.when(F.endswith("name", F.lit(".jsonl")), plain), F.lit("cut")).alias("ending"),
+        "last_snapshot",
+    )
