@@ -37,7 +37,7 @@ class Killed(BaseException):
 
 class FaultyFiles(Files):
     """Files as they are; after ``arm``, the n-th call of those in ``CALLS[kind]`` fails, counted from 1; with
-    ``persistent`` all from there on. ``fired`` tells whether it came to that.
+    ``persistent`` all from there on. ``fired`` tells whether it came to that, ``count`` how many there were.
 
     ``SHORT`` writes a part, and nothing of the rest when it persists.
     """
@@ -46,14 +46,14 @@ class FaultyFiles(Files):
         super().__init__()
         self.fired = False
         self._kind = ""
-        self._number = self._count = 0
+        self._number = self.count = 0
         self._persistent = False
 
     def arm(self, kind: str, number: int, persistent: bool = False) -> None:
         """From now on, count."""
         self.heal()
         self._kind, self._number, self._persistent = kind, number, persistent
-        self._count, self.fired = 0, False
+        self.count, self.fired = 0, False
         for name in CALLS[kind]:
             setattr(self, name, self._faulty(name, getattr(self, name)))
 
@@ -65,8 +65,8 @@ class FaultyFiles(Files):
         def faulty(*arguments: Any, **options: Any) -> Any:
             if name == "open" and self._kind in _WHERE_CHANGED and not _writes(arguments[1]):
                 return call(*arguments, **options)
-            self._count += 1
-            if self._count == self._number or (self._persistent and self._count > self._number):
+            self.count += 1
+            if self.count == self._number or (self._persistent and self.count > self._number):
                 self.fired = True
                 return self._fail(call, *arguments, **options)
             return call(*arguments, **options)
@@ -79,7 +79,7 @@ class FaultyFiles(Files):
         if self._kind != "SHORT":
             code = getattr(errno, self._kind)
             raise OSError(code, os.strerror(code))
-        if self._count > self._number:
+        if self.count > self._number:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         fd, data = arguments
         return call(fd, data[: max(1, len(data) // 2)], **options)
@@ -95,7 +95,7 @@ class FewerCalls(FaultyFiles):
     @property
     def left(self) -> int:
         """Calls that it has left."""
-        return self._number - 1 - self._count
+        return self._number - 1 - self.count
 
 
 def _writes(flags: int) -> bool:

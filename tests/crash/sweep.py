@@ -68,6 +68,8 @@ class Sweep:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        #: How many calls the last life had that could have failed.
+        self.calls = 0
         self._templates: dict[str, Template] = {}
 
     def template(self, backend: str) -> Template:
@@ -102,7 +104,7 @@ class Sweep:
         office = self.office(case.backend, case.life, files)
         descriptors = len(os.listdir("/proc/self/fd"))
         try:
-            fired = _trace(office, case) if case.call else _fail(office, case, files)
+            fired, self.calls = _trace(office, case) if case.call else _fail(office, case, files)
             if fired:
                 judge(office, case.kind)
                 office.server.close()
@@ -114,14 +116,15 @@ class Sweep:
             shutil.rmtree(office.server.bench.path)
 
 
-def _fail(office: Office, case: Case, files: FaultyFiles) -> bool:
-    """A life in this process."""
+def _fail(office: Office, case: Case, files: FaultyFiles) -> tuple[bool, int]:
+    """A life in this process: whether it came to the fault, and how many calls there were until then."""
     if case.life != "recover":
         assert office.server.open()
     files.arm(case.kind, case.number, case.persistent)
     _until_killed(office, case.life)
+    calls = files.count
     if not files.fired:
-        return False
+        return False, calls
     if case.kind == "KILL":
         files.arm("KILL", 1 + case.number % RECOVERY_CALLS)
         _until_killed(office, "")
@@ -129,11 +132,11 @@ def _fail(office: Office, case: Case, files: FaultyFiles) -> bool:
     if office.server.serves():
         _go_on(office)
     office.server.close()
-    return True
+    return True, calls
 
 
-def _trace(office: Office, case: Case) -> bool:
-    """A life in a process of its own."""
+def _trace(office: Office, case: Case) -> tuple[bool, int]:
+    """A life in a process of its own; as ``_fail``."""
     server = office.server
     assert isinstance(server, Server)
     remote = RemoteServer(server)
@@ -147,13 +150,13 @@ def _trace(office: Office, case: Case) -> bool:
         fault.let_go()
         serves = remote.serves()
         assert case.kind == "KILL" or not remote.dead, "the process died of it"
-        fired = remote.dead or fault.fired
+        fired, calls = remote.dead or fault.fired, fault.count
         if fired and serves:
             _go_on(office)
     finally:
         office.server = server
         remote.end()
-    return fired
+    return fired, calls
 
 
 def _until_killed(office: Office, life: str) -> None:

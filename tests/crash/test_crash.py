@@ -16,11 +16,11 @@ from tests.crash.sweep import BACKENDS, Case, Sweep, in_process, in_processes
 pytestmark = pytest.mark.slow
 
 #: Every so many series has a run here.
-SERIES_STEP = 3
-PROCESSES_STEP = 29
+SERIES_STEP = 4
+PROCESSES_STEP = 43
 #: Runs that each test makes.
-RUNS_OF_A_BACKEND = 80
-RUNS_OF_PROCESSES = 30
+RUNS_OF_A_BACKEND = 100
+RUNS_OF_PROCESSES = 60
 #: The run of a series is at one of its first so many calls, or of as many as it has.
 SPREAD = 37
 
@@ -37,7 +37,7 @@ def run_some(sweep: Sweep, chosen: list[tuple[int, Case]]) -> int:
     for index, series in chosen:
         number = 1 + index * 11 % SPREAD
         while number and not sweep.run(replace(series, number=number)):
-            number //= 2  # the life has fewer calls
+            number = min(number // 2, sweep.calls)  # the life has fewer
         runs += number > 0
     return runs
 

@@ -157,6 +157,7 @@ class Fault:
         fd, name = tempfile.mkstemp(prefix="strace-")
         os.close(fd)
         self._log = Path(name)
+        self._call = call
         self._process: subprocess.Popen[Any] = subprocess.Popen(
             [find_strace(), "-f", "-p", str(pid), "-o", str(self._log), "-e", f"trace={call}",
              "-e", f"inject={call}:{what}:when={when}"],
@@ -183,6 +184,11 @@ class Fault:
     def fired(self) -> bool:
         """Whether a call was made to fail."""
         return "(INJECTED)" in self._log.read_text()
+
+    @property
+    def count(self) -> int:
+        """How many such calls there were."""
+        return self._log.read_text().count(f" {self._call}(")
 
     def end(self) -> None:
         """Let go of the process, and leave nothing."""
