@@ -74,7 +74,12 @@ class Warehouse:
         return self._session.read.schema(table.schema).parquet(self.path(table)).select(*table.schema.names)
 
     def write(
-        self, table: Table, frame: DataFrame, *, replacing: Literal["all"] | Iterable[Partition] | None = None
+        self,
+        table: Table,
+        frame: DataFrame,
+        *,
+        replacing: Literal["all"] | Iterable[Partition] | None = None,
+        as_it_comes: bool = False,
     ) -> None:
         """Replace the partitions that the frame has rows of; a table without partitions as a whole.
 
@@ -82,10 +87,11 @@ class Warehouse:
 
         :param replacing: partitions that are replaced also where the frame has no row of them (they go then), or
             ``all`` of the table.
+        :param as_it_comes: write the rows where they are computed and in that order, for what is read once as a whole.
         :raises SchemaMismatch: the frame is not what the table holds.
         """
         name = uuid.uuid4().hex
-        fresh = self._stage(table, frame, name)
+        fresh = self._stage(table, frame, name, as_it_comes=as_it_comes)
         named = () if replacing is None or replacing == "all" else replacing
         whole = replacing == "all" or not table.partition
         found = [""] if whole else list(self._partitions_below(fresh, len(table.partition)))
@@ -117,12 +123,14 @@ class Warehouse:
             if self.storage.exists(f"{entry.path}/{_PLAN}"):
                 self._move(entry.name)
 
-    def _stage(self, table: Table, frame: DataFrame, name: str) -> str:
+    def _stage(self, table: Table, frame: DataFrame, name: str, *, as_it_comes: bool = False) -> str:
         """Write the frame where no reader looks; the directory of it."""
         target = self.storage.join(STAGING, name, _NEW)
-        # Rows of a partition come to one task, or to some more where they are many; small ones share a task.
-        ordered = table.fitted(frame).hint("rebalance", *(table.partition or table.key))
-        ordered = ordered.sortWithinPartitions(*table.partition, *table.key)
+        ordered = table.fitted(frame)
+        if not as_it_comes:
+            # Rows of a partition come to one task, or to some more where they are many; small ones share a task.
+            ordered = ordered.hint("rebalance", *(table.partition or table.key))
+            ordered = ordered.sortWithinPartitions(*table.partition, *table.key)
         writer = ordered.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         if table.partition:
             writer = writer.partitionBy(*table.partition)
