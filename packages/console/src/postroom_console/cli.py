@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import click
 
-from .export.command import export
+from .export.command import GUARD, export
 from .i18n import LANGUAGES, tr, use_language
 from .places import Places, find_places
 
@@ -65,6 +65,7 @@ def main(context: click.Context, /, **options: Any) -> None:
     use_language(options["lang"] or "")
     places = find_places(options["root"], options["ipc_root"], options["journal"], options["traffic"])
     context.obj = places, options
+    context.meta[GUARD] = guarded
     is_once = options["once"] or options["as_json"]
     if options["record"] and (options["replay"] or is_once or context.invoked_subcommand):
         raise click.UsageError("--record goes with the screen: not with --replay, --once, --json or a command")
@@ -155,7 +156,7 @@ def _show(places: Places, options: dict[str, Any]) -> None:
     try:
         config = load_config(options)
         source = Replay(options["replay"]) if options["replay"] else _source(places, options)
-        status = run(source, places.name, config)
+        status = run(source, places.name, config, places)
     except ConfigError as error:
         raise click.UsageError(str(error)) from None
     if status:

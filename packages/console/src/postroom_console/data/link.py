@@ -36,6 +36,11 @@ class Link:
         self._pause = pause
         self._client: Client | None = None
 
+    @property
+    def ends(self) -> tuple[Callable[[], bool], Callable[[float], object]]:
+        """What says that it is ended, and what waits for so many seconds or until then."""
+        return self._is_ended, self._pause
+
     def close(self) -> None:
         """Give back what the client holds."""
         if self._client:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -86,6 +86,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What takes long and is more than requests; it has a thread of its own. ``run`` is given what says that it is to
+    end, what waits for so many seconds or until then, and what takes how far it has come, in words. It gives a number
+    and the words to tell. Raises ``PostroomError``, ``OSError`` and ``Stopped``."""
+
+    run: Callable[[Callable[[], bool], Callable[[float], object], Callable[[int, str], None]], tuple[int, str]]
+
+
+@dataclass(frozen=True, slots=True)
 class Save:
     """Questions whose answers are written to a new file, one JSON object a line: the entries of ``listed`` in them,
     page after page, or whole answers where it is empty."""
@@ -121,7 +130,7 @@ class Source(Protocol):
     def refresh(self) -> None:
         """Ask all questions now."""
 
-    def act(self, steps: tuple[Step | Save, ...], rate: float | None = None) -> int:
+    def act(self, steps: tuple[Step | Save | Work, ...], rate: float | None = None) -> int:
         """Carry out requests one by one, at most ``rate`` messages a second. The ticket of the ``Outcome``."""
 
     def cancel(self, ticket: int) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
+
+#: What in the context runs the work of a command, and gives its exit status.
+GUARD: Final = "postroom_console.guard"
 
 
 @click.command(epilog="Exit status: 0 done, 1 refused or failed, 2 usage, 3 no daemon answers, 130 interrupted.")
@@ -56,7 +58,6 @@ def export(context: click.Context, /, **options: Any) -> None:
     cannot tell, goes to the standard error. If the disk is full nothing is left of the new file, and the older ones
     stay. One export at a time writes into a folder.
     """
-    from ..cli import guarded
     from .redaction import Redaction
     from .request import Request, read_since, read_size, read_span
     from .running import Runner
@@ -73,4 +74,4 @@ def export(context: click.Context, /, **options: Any) -> None:
         options["out"], options["device"], since, Redaction(options["redact"]), options["hidden"], max_bytes
     )
     runner = Runner(context.obj[0], request)
-    sys.exit(guarded(lambda: runner.run_every(every_s) if every_s else runner.run_once()))
+    context.exit(context.meta[GUARD](lambda: runner.run_every(every_s) if every_s else runner.run_once()))

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from postroom_client import Client, NoAnswer, PostroomError, ServerError
 
+from ..data.link import Stopped
 from ..plain import Refused, Unreachable
 
 #: Seconds until a question counts as unanswered.
@@ -17,10 +18,6 @@ REST: Final = 4
 REST_S: Final = 2.0
 
 Answer = dict[str, Any]
-
-
-class Stopped(Exception):
-    """Somebody has ended the export; nothing of it is left."""
 
 
 class Questions:

@@ -13,12 +13,13 @@ from typing import Final
 
 import click
 
+from ..data.link import Stopped
+from ..data.model import STRANGE
 from ..data.text import figure, size
 from ..i18n import tr
 from ..places import Places
 from ..plain import Refused, Unreachable
 from .making import Export, Made
-from .questions import Stopped
 from .request import Request
 
 #: Seconds after which a daemon that was away is asked again.
@@ -56,7 +57,7 @@ class Runner:
                 except Unreachable as error:
                     next_s = min(next_s, time.monotonic() + AGAIN_S)
                     warn(f"{error}: {tr('it is tried again in {n} s').format(n=round(next_s - time.monotonic()))}")
-                except (Refused, OSError) as error:
+                except (Refused, OSError, *STRANGE) as error:
                     warn(f"{error}: {tr('it is tried again in {n} s').format(n=round(next_s - time.monotonic()))}")
                 due_s = next_s
         if self._is_interrupted:

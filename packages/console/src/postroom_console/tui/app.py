@@ -25,10 +25,10 @@ from ..data.text import clean
 from ..data.times import unix_ms
 from ..data.updates import Answer, Failure, Lines, Outcome, Restart, Source, Update
 from ..i18n import tr
-from .acting import Acting
 from .ascii import AsciiOnly
 from .driver import PlainDriver
 from .environment import is_plain_terminal
+from .exporting import Exporting
 from .headline import Part, device_of, facts, state_of_daemon
 from .keymap import keymap, written
 from .keys import BACK, EVERYWHERE, LIST, PALETTE, VIEWS, Key
@@ -52,7 +52,7 @@ QUEUES_EVERY_MS: Final = 2000
 HEALTH_EVERY_MS: Final = 4000
 
 
-class Console(Acting):
+class Console(Exporting):
     """``live`` without timers is for tests, which call ``drain`` themselves; ``clock`` gives monotonic
     milliseconds, ``wall_ms`` those of Unix time.
 

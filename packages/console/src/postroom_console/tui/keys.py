@@ -48,6 +48,7 @@ EVERYWHERE: Final = (
     *VIEWS,
     FILTER,
     Key("copy", "y", "y", "copy", "copy the key under the cursor to the terminal's clipboard"),
+    Key("snapshot", "E", "E", "snapshot", "write a snapshot of the device to a file"),
     UNDO,
     HELP,
     PALETTE,

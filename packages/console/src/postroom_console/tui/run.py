@@ -11,6 +11,7 @@ from ..data.action_log import ActionLog
 from ..data.config import Config
 from ..data.replay import Replay
 from ..data.updates import Source
+from ..places import Places
 from .environment import prepare_environment
 
 #: Objects that come before the collector of reference cycles looks. Lines of the tail come by thousands and are in no
@@ -24,8 +25,8 @@ def state_directory() -> Path:
     return (Path(told) if told else Path.home() / ".local" / "state") / "postroom-console"
 
 
-def run(source: Source, name: str, config: Config) -> int:
-    """Show the screen until it is left; the exit status. Raises ``ConfigError``."""
+def run(source: Source, name: str, config: Config, places: Places | None = None) -> int:
+    """Show the screen until it is left; the exit status. ``places`` are those of the daemon. Raises ``ConfigError``."""
     prepare_environment()
     from .app import Console
     from .driver import PlainDriver
@@ -37,6 +38,7 @@ def run(source: Source, name: str, config: Config) -> int:
     else:
         log = ActionLog(state_directory() / "actions.jsonl")
         app = Console(source, name, log, config=config, driver_class=PlainDriver)
+        app.places = places
     gc.set_threshold(_COLLECTED)
     try:
         app.run(mouse=False)
