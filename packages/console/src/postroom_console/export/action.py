@@ -43,4 +43,4 @@ def snapshot(places: Places, folder: Path, redaction: Redaction) -> Plan:
         return made.events, "; ".join([told(made), *made.warnings])
 
     effect = tr("A snapshot of the device is written to {folder}.").format(folder=clean(str(folder)))
-    return Plan("snapshot", str(folder), effect, (Work(run),))
+    return Plan("snapshot", folder.name, effect, (Work(run),))
