@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from tests.wire.conftest import on_every_store
 from tests.wire.daemon import Daemon, Sent, receipt
 
@@ -74,9 +72,9 @@ def test_a_repeat_of_any_command_gets_the_first_answer_and_changes_nothing(daemo
     assert [e["type"] for e in daemon.events()[count:]] == ["clock_marked"] * 3, "a repeat was executed after a restart"
 
 
-def takes_keys_once(daemon: Daemon) -> None:
+def takes_keys_once(daemon: Daemon, queue: str = "q") -> None:
     """A queue that takes a key once, as long as its message is there."""
-    daemon.ask("set_policy", queue="q", policy={"deduplication": {"mode": "while-present"}})
+    daemon.ask("set_policy", queue=queue, policy={"deduplication": {"mode": "while-present"}})
 
 
 def test_a_duplicate_is_one_also_for_the_next_daemon_when_the_key_is_free_again(daemon: Daemon) -> None:
@@ -95,24 +93,32 @@ def test_a_duplicate_is_one_also_for_the_next_daemon_when_the_key_is_free_again(
     assert daemon.counts("q") == {"ready": 1}
 
 
-@pytest.mark.parametrize("keys", [["old", "old"], ["old", "new", "old", "new"], ["new", "old", "bad"]])
+BATCHES = (["old", "old"], ["old", "new", "old", "new"], ["new", "old", "bad"])
+
+
 @on_every_store
-def test_a_batch_with_duplicates_is_answered_as_before_by_the_next_daemon(daemon: Daemon, keys: list[str]) -> None:
-    takes_keys_once(daemon)
-    daemon.ask("publish", queue="q", deduplicationKey="old")
-    messages = [{"deduplicationKey": key, **({"ttlMs": -1} if key == "bad" else {})} for key in keys]
-    sent = daemon.send("publish_batch", {"queue": "q", "messages": messages})
-    told = daemon.answer(sent)
-    assert sum(one.get("duplicate", False) for one in told["data"]["results"]) == sum(
-        key in keys[:place] or key == "old" for place, key in enumerate(keys)
-    )
-    while daemon.counts("q"):
-        daemon.settle("ack", daemon.consume("q"))
+def test_batches_with_duplicates_are_answered_as_before_by_the_next_daemon(daemon: Daemon) -> None:
+    batches = []
+    for number, keys in enumerate(BATCHES):
+        queue = f"q{number}"
+        takes_keys_once(daemon, queue)
+        daemon.ask("publish", queue=queue, deduplicationKey="old")
+        messages = [{"deduplicationKey": key, **({"ttlMs": -1} if key == "bad" else {})} for key in keys]
+        sent = daemon.send("publish_batch", {"queue": queue, "messages": messages})
+        told = daemon.answer(sent)
+        batches.append((queue, sent, told))
+        assert sum(one.get("duplicate", False) for one in told["data"]["results"]) == sum(
+            key in keys[:place] or key == "old" for place, key in enumerate(keys)
+        )
+        while daemon.counts(queue):
+            daemon.settle("ack", daemon.consume(queue))
     events = len(daemon.events("published"))
     for _ in range(2):
         daemon.restart(kill=True)
-        assert daemon.again(sent) == told
-    assert daemon.counts("q") == {} and len(daemon.events("published")) == events
+        for _, sent, told in batches:
+            assert daemon.again(sent) == told
+    assert [daemon.counts(queue) for queue, _, _ in batches] == [{}] * len(BATCHES)
+    assert len(daemon.events("published")) == events
 
 
 @on_every_store
