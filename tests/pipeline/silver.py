@@ -1,4 +1,4 @@
-"""The tables that reports stand on, made from what devices would write, without files and without the job that reads them."""
+"""The tables that reports stand on, from what devices would write: without files, without the job that reads them."""
 
 from __future__ import annotations
 

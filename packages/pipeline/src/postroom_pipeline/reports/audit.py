@@ -6,7 +6,7 @@ from functools import reduce
 from operator import add
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -31,6 +31,7 @@ SCHEMA: Final = StructType(
         c.column("to_snapshot", c.TEXT, "snapshot at its end"),
         c.column("from_event", c.INTEGER, "its events are behind this one"),
         c.column("to_event", c.INTEGER, "its last event"),
+        c.column("to_epoch", c.INTEGER, "epoch of the snapshot at its end"),
         c.column("to_at", c.MOMENT, "wall clock of the snapshot at its end; null where it is suspect"),
         c.column("opening", c.INTEGER, "messages at its beginning, dead letters among them"),
         c.column("published", c.INTEGER, "and those that were added"),
@@ -65,54 +66,64 @@ NEEDS: Final = ("events", "snapshots", "queue_depth")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "status = 'unbalanced' or (status = 'balanced' and counters_differ)"
 
-_SPAN: Final = (*ROOT, "snapshot", "number")
-_SUMS: Final = ("opening", *FLOWS, *STATES)
+_SPAN: Final = (*ROOT, "number")
 
 
 def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     """What a restore undid is taken away from the flows again, in the span that ends behind it."""
     chosen(THRESHOLDS, given)
     ends = anchors(frames)
-    moved = flows(frames, ends)
-    spans = _spans(ends, moved)
-    rows = _states(frames, ends).unionByName(_flowed(moved), allowMissingColumns=True)
-    counted = rows.select("*", F.explode(F.array("queue", F.lit(""))).alias("_queue")).drop("queue")
-    between = counted.groupBy(*_SPAN, F.col("_queue").alias("queue")).agg(
-        *(F.sum(F.coalesce(name, F.lit(0))).alias(name) for name in _SUMS),
-        *(_differs(name) for name in COUNTERS),
+    rows = _states(frames, ends).unionByName(_flowed(flows(frames, ends)), allowMissingColumns=True)
+    limits = ends.where("is_balanced").groupBy(*ROOT).agg(F.min("number").alias("first"), F.max("last").alias("last"))
+    rows = rows.join(limits, [*ROOT]).where("number >= first")
+    # Each row counts in its own span and in the whole one, in its queue and in the root.
+    spans = F.array(
+        F.struct(
+            F.lit("between").alias("span"),
+            F.col("number"),
+            F.col("number").alias("first"),
+            F.col("number").alias("last"),
+        ),
+        F.struct(F.lit("all").alias("span"), F.col("last").alias("number"), F.col("first"), F.col("last")),
     )
-    between = between.join(spans, [*_SPAN])
-    return _judged(between.withColumn("span", F.lit("between")).unionByName(_overall(between)))
+    rows = rows.select("*", F.explode(spans).alias("_in")).withColumn(
+        "queue", F.explode(F.array_distinct(F.array(F.coalesce("queue", F.lit("")), F.lit(""))))
+    )
+    at_first, at_last = F.col("number") == F.col("_in")["first"], F.col("number") == F.col("_in")["last"]
+    summed = rows.groupBy(
+        *ROOT, F.col("_in")["span"].alias("span"), F.col("_in")["number"].alias("number"), "queue"
+    ).agg(
+        F.sum(F.when(at_first, F.coalesce("opening", F.lit(0))).otherwise(0)).alias("opening"),
+        *(F.sum(F.coalesce(flow, F.lit(0))).alias(flow) for flow in FLOWS),
+        *(F.sum(F.when(at_last, F.coalesce(state, F.lit(0))).otherwise(0)).alias(state) for state in STATES),
+        F.sum(F.coalesce("told", F.lit(0))).alias("_told"),
+        *(_differs(name, at_first, at_last) for name in COUNTERS),
+    )
+    return _judged(summed.join(_named(ends), [*ROOT, "span", "number"]))
 
 
-def _spans(ends: DataFrame, moved: DataFrame) -> DataFrame:
-    """Each span with how many of its events no snapshot has told."""
-    whole = F.col("as_of_event") - F.col("from_event")
-    told = moved.where("flow is null or flow <> 'moved_in'").groupBy(*_SPAN).agg(F.sum("by").alias("told"))
-    return (
-        ends.where("number > 1 or has_opening")
-        .join(told, [*_SPAN], "left")
-        .select(
-            *_SPAN,
-            F.coalesce("from_snapshot", F.lit("")).alias("from_snapshot"),
-            "from_event",
-            F.col("as_of_event").alias("to_event"),
-            F.col("wall_at").alias("to_at"),
-            (whole - F.coalesce("told", F.lit(0))).alias("missing_events"),
-        )
-    )
+def _named(ends: DataFrame) -> DataFrame:
+    """What each span is called, where it begins and ends."""
+    balanced = ends.where("is_balanced")
+    end = ("number", "snapshot", "as_of_event", "epoch", "wall_at", "from_snapshot", "from_event")
+    between = balanced.select(*ROOT, F.lit("between").alias("span"), *end)
+    begun = balanced.groupBy(*ROOT).agg(F.min_by(F.struct("from_snapshot", "from_event"), "number").alias("begun"))
+    whole = balanced.where("number = last").select(*ROOT, F.lit("all").alias("span"), *end[:5]).join(begun, [*ROOT])
+    return between.unionByName(whole.select(*ROOT, "span", *end[:5], "begun.*"))
 
 
 def _states(frames: c.Frames, ends: DataFrame) -> DataFrame:
     """What each queue held at the end of a span, and, as its opening, at the end of the one before."""
-    held = frames["queue_depth"].join(ends.select(*_SPAN, "has_opening"), [*ROOT, "snapshot"])
+    held = frames["queue_depth"].join(ends.select(*_SPAN, "snapshot", "last"), [*ROOT, "snapshot"])
     states = held.select(*_SPAN, "queue", *STATES, *(_total(name).alias(f"{name}_to") for name in COUNTERS))
-    opened = held.where("number = 1 and has_opening").select(*_SPAN, "queue", "opening")
-    following = ends.select(*ROOT, F.col("from_snapshot").alias("before"), "snapshot", "number")
+    opened = held.where("number = 1").select(*_SPAN, "queue", "opening")
     total = reduce(add, (F.coalesce(state, F.lit(0)) for state in STATES))
-    before = held.withColumnRenamed("snapshot", "before").drop("number").join(following, [*ROOT, "before"])
-    carried = before.select(
-        *_SPAN, "queue", total.alias("opening"), *(_total(name).alias(f"{name}_from") for name in COUNTERS)
+    carried = held.where("number < last").select(
+        *ROOT,
+        (F.col("number") + 1).alias("number"),
+        "queue",
+        total.alias("opening"),
+        *(_total(name).alias(f"{name}_from") for name in COUNTERS),
     )
     return states.unionByName(opened, allowMissingColumns=True).unionByName(carried, allowMissingColumns=True)
 
@@ -120,14 +131,11 @@ def _states(frames: c.Frames, ends: DataFrame) -> DataFrame:
 def _flowed(moved: DataFrame) -> DataFrame:
     by, kind = F.col("by"), F.col("type")
     of_source = F.coalesce("flow", F.lit("")) != "moved_in"
-    return (
-        moved.where("queue is not null")
-        .groupBy(*_SPAN, "queue")
-        .agg(
-            *(F.sum(F.when(F.col("flow") == flow, by).otherwise(0)).alias(flow) for flow in FLOWS),
-            *(F.sum(F.when((kind == name) & of_source, by).otherwise(0)).alias(f"{name}_told") for name in COUNTERS),
-            F.max(kind == "queue_deleted").alias("was_deleted"),
-        )
+    return moved.groupBy(*_SPAN, "queue").agg(
+        *(F.sum(F.when(F.col("flow") == flow, by).otherwise(0)).alias(flow) for flow in FLOWS),
+        F.sum(F.when(of_source, by).otherwise(0)).alias("told"),
+        *(F.sum(F.when((kind == name) & of_source, by).otherwise(0)).alias(f"{name}_told") for name in COUNTERS),
+        F.max(kind == "queue_deleted").alias("was_deleted"),
     )
 
 
@@ -136,38 +144,12 @@ def _total(name: str) -> Column:
     return F.when(F.col("totals").isNotNull(), F.coalesce(F.col("totals")[name], F.lit(0)))
 
 
-def _differs(name: str) -> Column:
+def _differs(name: str, at_first: Column, at_last: Column) -> Column:
     """Whether a counter grew by another number than the events say; null where an end is not known."""
-    grew = F.max(f"{name}_to") - F.max(f"{name}_from")
+    grew = F.max(F.when(at_last, F.col(f"{name}_to"))) - F.max(F.when(at_first, F.col(f"{name}_from")))
     told = F.coalesce(F.sum(f"{name}_told"), F.lit(0))
-    known = ~F.coalesce(F.max("was_deleted"), F.lit(False))
-    return F.when(known & (F.max("_queue") != ""), grew != told).alias(f"{name}_differs")
-
-
-def _overall(between: DataFrame) -> DataFrame:
-    """From the first balance of a root to its last: the spans put together."""
-    ends = between.groupBy(*ROOT).agg(F.max("number").alias("last"))
-    spans = between.select(*_SPAN, "from_snapshot", "from_event", "to_event", "to_at", "missing_events").distinct()
-    whole = spans.groupBy(*ROOT).agg(
-        F.max("number").alias("number"),
-        F.max_by("snapshot", "number").alias("snapshot"),
-        F.min_by("from_snapshot", "number").alias("from_snapshot"),
-        F.min_by("from_event", "number").alias("from_event"),
-        F.max_by("to_event", "number").alias("to_event"),
-        F.max_by("to_at", "number").alias("to_at"),
-        F.sum("missing_events").alias("missing_events"),
-    )
-    summed = (
-        between.join(ends, [*ROOT])
-        .groupBy(*ROOT, "queue")
-        .agg(
-            F.min_by("opening", "number").alias("opening"),
-            *(F.sum(flow).alias(flow) for flow in FLOWS),
-            *(F.sum(F.when(F.col("number") == F.col("last"), F.col(s)).otherwise(0)).alias(s) for s in STATES),
-            *(F.max(f"{name}_differs").alias(f"{name}_differs") for name in COUNTERS),
-        )
-    )
-    return summed.join(whole, [*ROOT]).withColumn("span", F.lit("all"))
+    known = ~F.coalesce(F.max("was_deleted"), F.lit(False)) & (F.max("queue") != "")
+    return F.when(known, grew != told).alias(f"{name}_differs")
 
 
 def _judged(rows: DataFrame) -> DataFrame:
@@ -175,8 +157,13 @@ def _judged(rows: DataFrame) -> DataFrame:
     went = reduce(add, (F.col(name) for name in OUTFLOWS))
     present = reduce(add, (F.col(state) for state in STATES))
     differs = reduce(lambda one, other: one | other, (F.col(f"{name}_differs") for name in COUNTERS))
+    untold = (
+        F.col("as_of_event")
+        - F.col("from_event")
+        - F.max(F.when(F.col("queue") == "", F.col("_told"))).over(Window.partitionBy(*ROOT, "span", "number"))
+    )
+    told = rows.withColumns({"expected": came - went, "present": present, "missing_events": untold})
+    told = told.withColumns({"difference": F.col("present") - F.col("expected"), "counters_differ": differs})
     status = F.when(F.col("missing_events") != 0, "incomplete").when(F.col("difference") == 0, "balanced")
-    told = rows.withColumns({"expected": came - went, "present": present, "counters_differ": differs})
-    told = told.withColumn("difference", F.col("present") - F.col("expected"))
-    judged = told.withColumns({"status": status.otherwise("unbalanced"), "to_snapshot": F.col("snapshot")})
-    return judged.select(*SCHEMA.names)
+    names = {"snapshot": "to_snapshot", "as_of_event": "to_event", "epoch": "to_epoch", "wall_at": "to_at"}
+    return told.withColumn("status", status.otherwise("unbalanced")).withColumnsRenamed(names).select(*SCHEMA.names)

@@ -9,7 +9,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..tables import columns as c
-from .balance import anchors
 from .fates import fates, shown, untold
 from .lineage import ROOT
 from .thresholds import Given, Threshold, chosen
@@ -35,7 +34,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "message", "finding")
 PARTITION: Final = ()
 TABLE: Final = c.table("audit_messages", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "snapshots", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps")
+NEEDS: Final = ("events", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "true"
 
@@ -86,24 +85,24 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
 def _last(frames: c.Frames) -> DataFrame:
     """The last snapshot of each root, with what the audit knows up to there. ``harmless``: events that are missing
     because they were not exported, or let go before."""
-    order = F.struct("epoch", "as_of_event")
-    ends = (
-        anchors(frames)
-        .groupBy(*ROOT)
-        .agg(
-            F.max_by("snapshot", order).alias("snapshot"),
-            F.max("epoch").alias("last_epoch"),
-            F.max_by("as_of_event", order).alias("as_of_event"),
+    whole = (
+        frames["audit"]
+        .where("span = 'all' and queue = ''")
+        .select(
+            *ROOT,
+            F.col("to_snapshot").alias("snapshot"),
+            F.col("to_epoch").alias("last_epoch"),
+            F.col("to_event").alias("as_of_event"),
+            "from_event",
+            "missing_events",
+            "opening",
         )
     )
-    whole = frames["audit"].where("span = 'all' and queue = ''")
-    begun = whole.select(*ROOT, "from_event", "missing_events", "opening")
     grave = (
         frames["journal_gaps"].where("gap in ('lost', 'reported')").groupBy(*ROOT).agg(F.sum("events").alias("grave"))
     )
-    known = ends.join(begun, [*ROOT]).join(grave, [*ROOT], "left")
     harmless = F.greatest(F.col("missing_events") - F.coalesce("grave", F.lit(0)), F.lit(0))
-    return known.withColumn("harmless", harmless).drop("grave")
+    return whole.join(grave, [*ROOT], "left").withColumn("harmless", harmless).drop("grave")
 
 
 def _finding() -> Column:

@@ -8,7 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..tables.columns import Frames
-from .lineage import ROOT, epochs, with_undone
+from .lineage import ROOT, with_undone
 
 #: Why a message is dropped without its queue having given it up: by the code of its end.
 DROPS: Final = {"dropped_expired": "MESSAGE_EXPIRED", "dropped_purged": "PURGED", "dropped_limits": "QUEUE_FULL"}
@@ -19,22 +19,22 @@ FLOWS: Final = (*INFLOWS, *OUTFLOWS)
 
 
 def anchors(frames: Frames) -> DataFrame:
-    """The consistent snapshots of each root in order, one for each event that they are as of: ``number`` from 1,
-    ``from_snapshot`` (null of the first), ``from_event`` behind which its events begin, ``has_opening``."""
+    """The consistent snapshots of each root in order, one for each event that they are as of.
+
+    :returns: ``number`` from 1; ``from_snapshot`` (empty of the first); ``from_event``, behind which its events are;
+        ``is_balanced``: false of the first where nobody knows what was there before its slice; ``last``: number of the
+        last one of the root.
+    """
     of_queues = (
         frames["queue_depth"].groupBy("device", "snapshot").agg(F.max(F.col("opening").isNotNull()).alias("told"))
     )
-    order = Window.partitionBy(*ROOT).orderBy("epoch", "as_of_event")
+    whole, order = Window.partitionBy(*ROOT), Window.partitionBy(*ROOT).orderBy("epoch", "as_of_event")
+    of = F.struct("snapshot", "wall_at", "first_event", "previous_event")
     named = (
         frames["snapshots"]
         .where("consistent")
         .groupBy(*ROOT, "epoch", "as_of_event")
-        .agg(
-            F.min_by(
-                F.struct("snapshot", "wall_at", "first_event", "previous_event"),
-                F.struct(F.col("previous_event").isNotNull(), "snapshot"),
-            ).alias("of")
-        )
+        .agg(F.min_by(of, F.struct(F.col("previous_event").isNotNull(), "snapshot")).alias("of"))
         .select(*ROOT, "epoch", "as_of_event", "of.*")
         .join(of_queues, ["device", "snapshot"], "left")
     )
@@ -47,49 +47,33 @@ def anchors(frames: Frames) -> DataFrame:
         "snapshot",
         "wall_at",
         F.row_number().over(order).alias("number"),
-        F.lag("snapshot").over(order).alias("from_snapshot"),
+        F.count(F.lit(1)).over(whole).cast("int").alias("last"),
+        F.coalesce(F.lag("snapshot").over(order), F.lit("")).alias("from_snapshot"),
         F.coalesce(F.lag("as_of_event").over(order), behind).alias("from_event"),
-        opening.alias("has_opening"),
+        (opening | F.lag("snapshot").over(order).isNotNull()).alias("is_balanced"),
     )
 
 
 def flows(frames: Frames, anchors: DataFrame) -> DataFrame:
-    """Every event between two snapshots, at the later one (``snapshot``, ``number``), with the ``queue`` that it
-    changes, ``flow`` (null: none) and ``by``: 1, or -1 where a restore takes back what had been counted before."""
+    """Every event between two snapshots, at the ``number`` of the later one, with the ``queue`` that it changes,
+    ``flow`` (null: none) and ``by``: 1, or -1 where a restore takes back what had been counted before."""
     events = with_undone(frames["events"], frames["events"])
-    begun = epochs(frames["events"]).select(*ROOT, F.col("epoch").alias("undone_epoch"))
-    counted = events.select(*ROOT, "epoch", "event", "type", "queue", "to", "reason_code", F.lit(1).alias("by"))
-    undone = events.join(begun, [*ROOT, "undone_epoch"], "left_semi").select(
-        *ROOT,
-        F.col("undone_epoch").alias("epoch"),
-        F.lit(0).cast("bigint").alias("event"),
-        "type",
-        "queue",
-        "to",
-        "reason_code",
-        F.lit(-1).alias("by"),
+    columns = (*ROOT, "epoch", "event", "type", "queue", "to", "reason_code", "by")
+    counted = events.withColumn("by", F.lit(1)).select(*columns)
+    undone = events.where("undone_epoch is not null").withColumns(
+        {"epoch": F.col("undone_epoch"), "event": F.lit(0).cast("bigint"), "by": F.lit(-1)}
     )
-    placed = _placed(counted.unionByName(undone), anchors)
-    return placed.select("*", F.explode(_flows()).alias("_flow")).select(
-        *ROOT,
-        "snapshot",
-        "number",
-        "by",
-        "type",
-        F.col("_flow")["queue"].alias("queue"),
-        F.col("_flow")["flow"].alias("flow"),
+    placed = _placed(counted.unionByName(undone.select(*columns)), anchors)
+    return placed.select(*ROOT, "number", "by", "type", F.explode(_flows()).alias("_flow")).select(
+        *ROOT, "number", "by", "type", F.col("_flow")["queue"].alias("queue"), F.col("_flow")["flow"].alias("flow")
     )
 
 
 def _placed(rows: DataFrame, anchors: DataFrame) -> DataFrame:
     """Each row at the first snapshot that is as of its event or a later one. What stands before the first balance of a
     root, or behind the last one, is left out."""
-    ends = anchors.select(
-        *ROOT,
-        "epoch",
-        F.col("as_of_event").alias("event"),
-        F.struct("snapshot", "number", "from_event", "has_opening").alias("_end"),
-    )
+    end = F.struct("number", "from_event", "is_balanced")
+    ends = anchors.select(*ROOT, "epoch", F.col("as_of_event").alias("event"), end.alias("_end"))
     # Backwards, for a frame that begins with the row itself is computed anew for each row.
     back = Window.partitionBy(*ROOT).orderBy(
         F.col("epoch").desc(), F.col("event").desc(), F.col("_end").isNotNull().desc()
@@ -97,11 +81,8 @@ def _placed(rows: DataFrame, anchors: DataFrame) -> DataFrame:
     found = rows.unionByName(ends, allowMissingColumns=True).withColumn(
         "_at", F.last("_end", ignorenulls=True).over(back.rowsBetween(Window.unboundedPreceding, 0))
     )
-    first = F.col("_at")["number"] == 1
-    balanced = ~first | (F.col("_at")["has_opening"] & (F.col("event") > F.col("_at")["from_event"]))
-    return found.where(F.col("_end").isNull() & F.col("_at").isNotNull() & balanced).select(
-        "*", "_at.snapshot", "_at.number"
-    )
+    later = (F.col("_at")["number"] > 1) | (F.col("event") > F.col("_at")["from_event"])
+    return found.where(F.col("_end").isNull() & F.col("_at")["is_balanced"] & later).select("*", "_at.number")
 
 
 def _flows() -> Column:

@@ -22,8 +22,8 @@ SCHEMA: Final = StructType(
             "trouble",
             c.TEXT,
             "`step`: the wall clock was set; `boot_step`: it was another after a start of the machine; `power_cut`: the"
-            " machine started, and the daemon had not been stopped in order; `boot`: it started in order, which is no trouble;"
-            " `wrong_year`: the clock is outside 2015 to 2100; `engine_back`: engine time went back",
+            " machine started, and the daemon had not been stopped in order; `boot`: it started in order, which is no"
+            " trouble; `wrong_year`: the clock is outside 2015 to 2100; `engine_back`: engine time went back",
         ),
         c.column(
             "step_ms",

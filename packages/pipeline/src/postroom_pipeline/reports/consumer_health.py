@@ -11,7 +11,6 @@ from pyspark.sql.types import StructType
 from ..tables import columns as c
 from .clock_trouble import boots
 from .depth_hourly import depth
-from .histogram import summarised
 from .lineage import native
 from .thresholds import Given, Threshold, chosen
 
@@ -59,59 +58,36 @@ THRESHOLDS: Final = (
 TROUBLE: Final = "status <> 'ok'"
 
 _QUEUE: Final = ("device", "root", "queue")
+_OF: Final = (*KEY, "epoch", "from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "is_end")
 
 
 def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     """Of the newest epoch of each root. A queue whose consuming is paused has no dead consumers, and one that another
     consumer took over, which came only then, has not either; the time before a start of the machine does not count."""
     limits = chosen(THRESHOLDS, given)
-    ends = _ends(frames)
-    sequence = _sequence(frames, ends)
-    active = sequence.where("consumer is not null")
-    order = Window.partitionBy(*KEY).orderBy("engine_ms", "event")
-    pauses = active.withColumns(
-        {"from_engine_ms": F.lag("engine_ms").over(order), "backlog_from": F.lag("backlog").over(order)}
-    ).where("from_engine_ms is not null")
-    lengths = pauses.where("not is_end").withColumn("ms", F.col("engine_ms") - F.col("from_engine_ms"))
-    usual = summarised(lengths, KEY).select(*KEY, F.col("count").alias("pauses"), F.col("p90_ms").alias("usual_ms"))
-    candidates = _candidates(pauses.join(usual, [*KEY], "left"), limits)
-    silences = _judged(candidates, sequence, frames, limits)
+    sequence = _sequence(frames)
+    pauses = _pauses(sequence)
+    silences = _judged(_candidates(pauses, limits), sequence, frames, limits)
+    columns = ("from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "grown_since_engine_ms", "others_took")
+    length = F.struct(F.col("to_engine_ms") - F.col("from_engine_ms"), "from_engine_ms")
     longest = silences.groupBy(*KEY).agg(
-        F.max_by(
-            F.struct(
-                "from_engine_ms",
-                "to_engine_ms",
-                "backlog_from",
-                "backlog_to",
-                "grown_since_engine_ms",
-                "others_took",
-                "is_end",
-            ),
-            F.struct(F.col("to_engine_ms") - F.col("from_engine_ms"), "from_engine_ms"),
-        ).alias("silence"),
-        F.max("is_end").alias("is_dead"),
+        F.max_by(F.struct(*columns), length).alias("silence"), F.max("is_end").alias("is_dead")
     )
-    seen = (
-        active.where("not is_end")
-        .groupBy(*KEY)
-        .agg(F.max("engine_ms").alias("last_active_engine_ms"), F.count(F.lit(1)).alias("active"))
+    seen = pauses.groupBy(*KEY, "usual_ms", "end_engine_ms", "end_wall_ms").agg(
+        F.max("from_engine_ms").alias("last_active_engine_ms"), F.count(F.lit(1)).alias("active")
     )
-    told = seen.join(ends, ["device", "root"]).join(usual, [*KEY], "left").join(longest, [*KEY], "left")
+    told = seen.join(longest, [*KEY], "left").withColumn("_from", F.col("silence")["from_engine_ms"])
     status = F.when(F.col("silence").isNull(), "ok").when(F.col("is_dead"), "dead").otherwise("recovered")
     return told.select(
         *KEY,
         status.alias("status"),
         "last_active_engine_ms",
-        _wall(F.col("last_active_engine_ms")).alias("last_active_at"),
+        _wall("last_active_engine_ms").alias("last_active_at"),
         (F.col("end_engine_ms") - F.col("last_active_engine_ms")).alias("silent_ms"),
         "active",
         "usual_ms",
-        *(F.col("silence")[name].alias(name) for name in ("from_engine_ms", "to_engine_ms")),
-        _wall(F.col("silence")["from_engine_ms"]).alias("from_at"),
-        *(
-            F.col("silence")[name].alias(name)
-            for name in ("backlog_from", "backlog_to", "grown_since_engine_ms", "others_took")
-        ),
+        _wall("_from").alias("from_at"),
+        *(F.col("silence")[name].alias(name) for name in columns),
     )
 
 
@@ -132,103 +108,95 @@ def _ends(frames: c.Frames) -> DataFrame:
     )
 
 
-def _sequence(frames: c.Frames, ends: DataFrame) -> DataFrame:
-    """Of each queue in order of engine time: signs of life of consumers, changes of the backlog, pauses of consuming,
-    and at the end a row for each consumer. ``backlog`` is what the queue held then."""
-    leased = F.col("type") == "leased"
-    given = native(frames["events"]).where(
-        leased & ~F.coalesce("of_dead", F.lit(False)) & F.col("consumer").isNotNull()
-    )
-    lives = given.select(*_QUEUE, "epoch", "engine_ms", "event", "consumer", F.lit(True).alias("took"))
-    for name in ("asked_engine_ms", "delivered_engine_ms"):
-        told = frames["consumers"].where(F.col(name).isNotNull())
-        lives = lives.unionByName(
-            told.select(*_QUEUE, "epoch", F.col(name).alias("engine_ms"), "consumer").distinct(),
-            allowMissingColumns=True,
-        )
-    lives = lives.join(ends.select("device", "root", "epoch"), ["device", "root", "epoch"], "left_semi")
-    lives = lives.withColumn("is_end", F.lit(False))
-    at_end = lives.select(*KEY).distinct().join(ends, ["device", "root"])
-    at_end = at_end.select(*KEY, "epoch", F.col("end_engine_ms").alias("engine_ms"), F.lit(True).alias("is_end"))
-    levels = depth(frames).select(*_QUEUE, "epoch", "engine_ms", "event", F.col("live_depth").alias("level"))
+def _sequence(frames: c.Frames) -> DataFrame:
+    """Of each queue by engine time: signs of life of consumers, changes of the backlog, and pauses of consuming.
+    ``backlog`` is what the queue held then, ``end_backlog`` what it held at the end."""
+    place = (*_QUEUE, "epoch", "engine_ms", "event")
+    given = native(frames["events"]).where("type = 'leased' and not coalesce(of_dead, false) and consumer is not null")
+    rows = given.select(*place, "consumer", F.lit(True).alias("took"))
+    asked = F.explode(F.array_distinct(F.array_compact(F.array("asked_engine_ms", "delivered_engine_ms"))))
+    signs = frames["consumers"].select(*_QUEUE, "epoch", "consumer", asked.alias("engine_ms")).distinct()
+    levels = depth(frames).select(*place, F.col("live_depth").alias("level"))
+    is_pause = F.lit(True).alias("is_pause")
     paused = frames["events"].where("type = 'paused' and get_json_object(ext, '$.operation') = 'consume'")
-    paused = paused.select(*_QUEUE, "epoch", "engine_ms", "event", F.lit(True).alias("is_pause"))
-    off = frames["queue_depth"].where("consume_paused")
-    off = off.select(*_QUEUE, "epoch", "engine_ms", F.col("as_of_event").alias("event"), F.lit(True).alias("is_pause"))
-    rows = lives
-    for more in (at_end, levels, paused, off):
+    off = frames["queue_depth"].where("consume_paused").withColumn("event", F.col("as_of_event"))
+    for more in (signs, levels, paused.select(*place, is_pause), off.select(*place, is_pause)):
         rows = rows.unionByName(more, allowMissingColumns=True)
-    rows = rows.join(ends.select("device", "root", "epoch"), ["device", "root", "epoch"], "left_semi")
-    order = Window.partitionBy(*_QUEUE).orderBy(
-        "engine_ms", F.coalesce("is_end", F.lit(False)), F.col("event").asc_nulls_first(), "consumer"
-    )
-    past = order.rowsBetween(Window.unboundedPreceding, 0)
-    return rows.withColumns(
+    rows = rows.join(_ends(frames), ["device", "root", "epoch"])
+    order = Window.partitionBy(*_QUEUE).orderBy("engine_ms", F.col("event").asc_nulls_first(), "consumer")
+    past, whole = order.rowsBetween(Window.unboundedPreceding, 0), Window.partitionBy(*_QUEUE)
+    told = rows.withColumns(
         {
             "backlog": F.coalesce(F.last("level", ignorenulls=True).over(past), F.lit(0)),
             "next_engine_ms": F.lead("engine_ms").over(order),
         }
     )
+    at_end = F.max_by("backlog", F.struct("engine_ms", F.coalesce("event", F.lit(0)))).over(whole)
+    first = F.min("engine_ms").over(Window.partitionBy(*KEY))
+    return told.withColumns({"end_backlog": at_end, "first_engine_ms": first})
+
+
+def _pauses(sequence: DataFrame) -> DataFrame:
+    """From each sign of life of a consumer to its next one, or to the end."""
+    order = Window.partitionBy(*KEY).orderBy("engine_ms", F.col("event").asc_nulls_first())
+    following = F.lead(F.struct("engine_ms", "backlog")).over(order)
+    alive = sequence.where("consumer is not null").withColumn("_next", following)
+    pauses = alive.select(
+        *KEY,
+        "epoch",
+        "end_engine_ms",
+        "end_wall_ms",
+        F.col("engine_ms").alias("from_engine_ms"),
+        F.coalesce(F.col("_next")["engine_ms"], "end_engine_ms").alias("to_engine_ms"),
+        F.col("backlog").alias("backlog_from"),
+        F.coalesce(F.col("_next")["backlog"], "end_backlog").alias("backlog_to"),
+        F.col("_next").isNull().alias("is_end"),
+    )
+    length = F.when(~F.col("is_end"), F.col("to_engine_ms") - F.col("from_engine_ms"))
+    own = Window.partitionBy(*KEY)
+    usual = F.percentile(length, 0.9).over(own).cast("bigint")
+    return pauses.withColumns({"pauses": F.count(length).over(own), "usual_ms": usual})
 
 
 def _candidates(pauses: DataFrame, limits: dict[str, float]) -> DataFrame:
     """Pauses that are long for their consumer, and over which the backlog grew."""
-    silent = F.col("engine_ms") - F.col("from_engine_ms")
+    silent = F.col("to_engine_ms") - F.col("from_engine_ms")
     own = F.greatest(F.lit(limits["silent_ms"]), F.col("usual_ms") * limits["silent_factor"])
     enough = F.when(F.col("pauses") >= limits["pauses_min"], own).otherwise(
         F.greatest(own, F.lit(limits["silent_alone_ms"]))
     )
-    grew = F.col("backlog") - F.col("backlog_from") >= limits["backlog_min"]
-    return pauses.where((silent >= enough) & grew).select(
-        *KEY,
-        "epoch",
-        "from_engine_ms",
-        F.col("engine_ms").alias("to_engine_ms"),
-        "backlog_from",
-        F.col("backlog").alias("backlog_to"),
-        "is_end",
-    )
+    grew = F.col("backlog_to") - F.col("backlog_from") >= limits["backlog_min"]
+    return pauses.where((silent >= enough) & grew).select(*_OF)
 
 
 def _judged(candidates: DataFrame, sequence: DataFrame, frames: c.Frames, limits: dict[str, float]) -> DataFrame:
     """Those of the pauses that are silences of a consumer that is dead."""
-    inside = (F.col("engine_ms") > F.col("from_engine_ms")) & (F.col("engine_ms") <= F.col("to_engine_ms"))
-    first = F.min("engine_ms").over(Window.partitionBy(*_QUEUE, "_other"))
-    meanwhile = (
-        sequence.select(
-            *_QUEUE, "engine_ms", "next_engine_ms", "backlog", F.col("consumer").alias("_other"), "took", "is_pause"
-        )
-        .withColumn("_first", first)
-        .join(candidates, [*_QUEUE])
-        .where(inside)
-    )
-    other = F.col("_other").isNotNull() & (F.col("_other") != F.col("consumer"))
+    other = F.col("other").isNotNull() & (F.col("other") != F.col("consumer"))
     low = F.col("backlog") < F.col("backlog_from") + limits["backlog_min"]
-    of = (*KEY, "epoch", "from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "is_end")
-    found = meanwhile.groupBy(*of).agg(
-        F.max(F.when(low, F.col("next_engine_ms"))).alias("_low_until"),
-        F.count_if(other & F.coalesce("took", F.lit(False))).alias("others_took"),
-        F.max(other & (F.col("_first") > F.col("from_engine_ms"))).alias("_replaced"),
-        F.max(F.coalesce("is_pause", F.lit(False))).alias("_paused"),
+    seen = sequence.withColumnRenamed("consumer", "other").select(
+        *_QUEUE, "engine_ms", "next_engine_ms", "first_engine_ms", "backlog", "other", "took", "is_pause"
     )
-    started = boots(frames["events"]).select("device", "root", "epoch", F.col("engine_ms").alias("_boot"))
-    after_boot = F.max(
-        F.when((F.col("_boot") > F.col("from_engine_ms")) & (F.col("_boot") <= F.col("to_engine_ms")), F.col("_boot"))
+    found = (
+        seen.join(candidates, [*_QUEUE])
+        .where("engine_ms > from_engine_ms and engine_ms <= to_engine_ms")
+        .groupBy(*_OF)
+        .agg(
+            F.max(F.when(low, F.col("next_engine_ms"))).alias("low_until"),
+            F.count_if(other & F.coalesce("took", F.lit(False))).alias("others_took"),
+            F.max(other & (F.col("first_engine_ms") > F.col("from_engine_ms"))).alias("replaced"),
+            F.max(F.coalesce("is_pause", F.lit(False))).alias("paused"),
+        )
+        .where("not replaced and not paused")
     )
-    kept = (*of, "_low_until", "others_took", "_replaced", "_paused")
-    grown = F.greatest(F.coalesce("_low_until", "from_engine_ms"), "_last_boot")
+    started = boots(frames["events"]).groupBy("device", "root", "epoch").agg(F.collect_list("engine_ms").alias("boots"))
+    inside = F.filter("boots", lambda at: at.between(F.col("from_engine_ms"), F.col("to_engine_ms")))
+    grown = F.greatest(F.coalesce("low_until", "from_engine_ms"), F.array_max(inside))
     served = (F.col("others_took") == 0) | (
         F.col("grown_since_engine_ms") - F.col("from_engine_ms") <= limits["onset_ms"]
     )
-    return (
-        found.join(started, ["device", "root", "epoch"], "left")
-        .groupBy(*kept)
-        .agg(after_boot.alias("_last_boot"))
-        .withColumn("grown_since_engine_ms", grown)
-        .where((F.col("to_engine_ms") - F.col("grown_since_engine_ms") >= limits["silent_ms"]) & served)
-        .where("not _replaced and not _paused")
-    )
+    judged = found.join(started, ["device", "root", "epoch"], "left").withColumn("grown_since_engine_ms", grown)
+    return judged.where((F.col("to_engine_ms") - F.col("grown_since_engine_ms") >= limits["silent_ms"]) & served)
 
 
-def _wall(engine: Column) -> Column:
-    return F.timestamp_millis(F.col("end_wall_ms") - (F.col("end_engine_ms") - engine))
+def _wall(engine: str) -> Column:
+    return F.timestamp_millis(F.col("end_wall_ms") - (F.col("end_engine_ms") - F.col(engine)))

@@ -32,9 +32,9 @@ _COUNTED: Final = {
     "messages_doubtful": (audit_messages, "kind <> 'lost'", 20, "messages that are there twice or unexplained"),
     "queues_unbalanced": (
         audit,
-        f"span = 'all' and queue <> '' and ({audit.TROUBLE})",
+        f"span = 'between' and queue <> '' and ({audit.TROUBLE})",
         50,
-        "queues whose audit does not come out",
+        "times that the audit of a queue does not come out between two snapshots",
     ),
     "journal_gaps": (journal_gaps, journal_gaps.TROUBLE, 50, "stretches of the journal that are missing"),
     "dead_consumers": (consumer_health, "status = 'dead'", 40, "consumers that are dead"),

@@ -63,13 +63,14 @@ def shown(frames: Frames, last: DataFrame) -> DataFrame:
 def untold(frames: Frames, last: DataFrame) -> DataFrame:
     """Queues of which the last snapshot counts more leases or dead letters than it names: what it does not name may be
     there all the same."""
-    counted = frames["queue_depth"].join(last.select(*ROOT, "snapshot"), [*ROOT, "snapshot"], "left_semi")
+    place = (*ROOT, "snapshot", "queue")
+    counted = frames["queue_depth"].select(*place, "inflight", "dead")
     leases = frames["leases"].where(~F.coalesce("of_dead", F.lit(False)))
-    for name, lines in (("inflight", leases), ("dead", frames["dead_letters"])):
-        named = lines.groupBy("device", "snapshot", "queue").agg(F.count(F.lit(1)).alias(f"{name}_named"))
-        counted = counted.join(named, ["device", "snapshot", "queue"], "left")
-    more = [F.col(name) > F.coalesce(f"{name}_named", F.lit(0)) for name in ("inflight", "dead")]
-    return counted.where(more[0] | more[1]).select(*ROOT, "queue").distinct()
+    leases = leases.select(*place, F.lit(-1).alias("inflight"), F.lit(0).alias("dead"))
+    letters = frames["dead_letters"].select(*place, F.lit(0).alias("inflight"), F.lit(-1).alias("dead"))
+    rows = counted.unionByName(leases).unionByName(letters).join(last.select(*ROOT, "snapshot"), [*ROOT, "snapshot"])
+    more = rows.groupBy(*ROOT, "queue").agg(F.sum("inflight").alias("inflight"), F.sum("dead").alias("dead"))
+    return more.where("inflight > 0 or dead > 0").select(*ROOT, "queue")
 
 
 def _fate() -> Column:
