@@ -11,8 +11,9 @@ import pytest
 from textual.pilot import Pilot
 
 from postroom_console.data.replay import Replay
+from postroom_console.data.updates import Answer
 from postroom_console.tui.replay import ReplayConsole
-from tests.console.test_data_record import INCIDENT, Clock, write
+from tests.console.test_data_record import INCIDENT, Clock, Timed, write
 
 Visit = Callable[["Cinema"], Coroutine[Any, Any, None]]
 
@@ -42,12 +43,12 @@ class Cinema:
         return self.console.model.queues["alarms"].ready
 
 
-def go(tmp_path: Path, visit: Visit) -> None:
-    """Run ``visit`` at the console of the incident, at its beginning."""
+def go(tmp_path: Path, visit: Visit, updates: Timed = INCIDENT) -> None:
+    """Run ``visit`` at the console of a recording, by default the incident, at its beginning."""
 
     async def run() -> None:
         clock = Clock()
-        replay = Replay(write(tmp_path / "incident", INCIDENT), clock)
+        replay = Replay(write(tmp_path / "incident", updates), clock)
         console = ReplayConsole(replay, live=False)
         try:
             async with console.run_test(size=(120, 24)) as pilot:
@@ -124,3 +125,29 @@ def test_every_view_stands_a_jump_through_time(tmp_path: Path, view: str) -> Non
         assert "REPLAY" in cinema.text()
 
     go(tmp_path, visit)
+
+
+#: What no daemon has ever said.
+STRANGE = [
+    Answer("queues", {"queues": [1, 2]}),
+    Answer("queues", {"queues": [{"queue": "alarms"}]}),
+    Answer("leases", {"messages": [{"queue": 1}]}),
+    Answer("dead", {"queue": "", "messages": [{}]}),
+    Answer("health", {"status": 5, "checks": [1], "nodeId": ["x"]}),
+    Answer("metrics", {"mailbox": 7, "uptimeMs": "x"}),
+]
+
+
+@pytest.mark.parametrize("strange", STRANGE, ids=lambda one: one.name)
+def test_a_recording_that_somebody_has_tampered_with_ends_nothing(tmp_path: Path, strange: Answer) -> None:
+    async def visit(cinema: Cinema) -> None:
+        await cinema.waits(300)
+        for key in "123456":
+            await cinema.keys(key)
+            cinema.console._tell()
+            await cinema.waits(1)
+            assert "quit" in cinema.text()
+        await cinema.keys("1")
+
+    good = [(at, update) for at, update in INCIDENT if not isinstance(update, Answer) or update.name != strange.name]
+    go(tmp_path, visit, [*good, (200_000, strange)])

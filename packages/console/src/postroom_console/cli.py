@@ -21,7 +21,8 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3
 EXIT_INTERRUPTED: Final = 130
-_DIRECTORY: Final = click.Path(path_type=Path)
+#: One that may only be passed through is enough: what lies in it has rights of its own.
+_DIRECTORY: Final = click.Path(path_type=Path, readable=False)
 _RECORD_EVERY_S: Final = 0.25
 
 EPILOG: Final = (
@@ -193,6 +194,7 @@ def _width(options: dict[str, Any]) -> int:
 
 def guarded(work: Callable[[], None]) -> int:
     """Run what writes to the standard output; the exit status."""
+    from .data.model import STRANGE
     from .data.record import RecordingError
     from .plain import Refused, Unreachable
 
@@ -212,6 +214,9 @@ def guarded(work: Callable[[], None]) -> int:
         return EXIT_UNREACHABLE
     except (Refused, RecordingError) as error:
         _warn(str(error))
+        return EXIT_FAILED
+    except STRANGE as error:
+        _warn(tr("an answer of another shape: {error}").format(error=repr(error)))
         return EXIT_FAILED
     except OSError as error:
         _warn(": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))))

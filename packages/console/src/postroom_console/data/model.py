@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ..i18n import tr
+
 #: Answers that a trend shows.
 TREND_POINTS: Final = 60
 #: Queues that are kept; a device with more is looked at by a filter of names.
@@ -19,6 +21,9 @@ QUEUES_LIMIT: Final = 10_000
 STALE_MS: Final = 5000
 #: Age of a ready message that is trouble.
 OLD_READY_MS: Final = 60_000
+
+#: What reading an answer raises that another version of the daemon, or somebody, has shaped otherwise.
+STRANGE: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError)
 
 
 @dataclass(slots=True)
@@ -87,17 +92,21 @@ class Model:
         self.reconnects = 0
 
     def take(self, name: str, data: Mapping[str, Any], at_ms: int) -> None:
-        """An answer to the question ``name``."""
+        """An answer to the question ``name``. One of another shape than is known here is no answer."""
+        before = self.slices.get(name)
+        try:
+            now = Slice(dict(data), int(data.get("asOfEvent") or 0), int(data.get("engineNowMs") or 0), at_ms)
+            if name == "queues":
+                self._take_queues(before, now)
+        except STRANGE as error:
+            self.fail(name, "", tr("an answer of another shape: {error}").format(error=repr(error)), at_ms)
+            return
         if self.problem and not self.problem_code:
             self.reconnects += 1
         self.problem = self.problem_code = ""
         self.refusals.pop(name, None)
         self.heard_ms = at_ms
-        before = self.slices.get(name)
-        now = Slice(dict(data), int(data.get("asOfEvent") or 0), int(data.get("engineNowMs") or 0), at_ms)
         self.slices[name] = now
-        if name == "queues":
-            self._take_queues(before, now)
 
     def fail(self, name: str, code: str, problem: str, at_ms: int) -> None:
         """The question ``name`` had no answer, or was refused with a ``code``: then the daemon was heard all the same.

@@ -101,7 +101,7 @@ def decode_update(line: bytes) -> Update:
                 return Failure(str(fields["name"]), str(fields["code"]), str(fields["text"]))
             case _:
                 return _decode_lines(fields)
-    except (DamagedRecord, KeyError, TypeError, ValueError):
+    except (DamagedRecord, AttributeError, KeyError, TypeError, ValueError):
         return Lines((), bad_lines=1)
 
 

@@ -92,7 +92,7 @@ TAIL: Final = (
     Key("next", "n", "n", "next(1)", "next hit", short="next"),
     Key("previous", "N", "N", "next(-1)", "previous hit"),
     Key("bursts", "b", "b", "bursts", "one line for many alike in a second, or all", short="bursts"),
-    Key("own", "o", "o", "own", "show or hide requests of consoles", short="own"),
+    Key("own", "o", "o", "own", "show or hide requests of consoles", short="consoles"),
 )
 LEASES: Final = (
     Key("extend", "plus", "+", "settle('extend')", "begin the time of the lease anew", True, "extend"),
@@ -103,7 +103,7 @@ LEASES: Final = (
 DEAD: Final = (
     Key("reprocess", "r", "r", "reprocess", "reprocess the marked ones", True, "reprocess"),
     Key("reprocess.all", "a", "a", "reprocess_all", "reprocess all that fit, at a rate or elsewhere", True, "all"),
-    Key("reprocess.to", "t", "t", "reprocess_to", "reprocess the marked ones to another queue", True, "to"),
+    Key("reprocess.to", "t", "t", "reprocess_to", "reprocess the marked ones to another queue", True, "elsewhere"),
     Key("drop", "x", "x", "drop", "remove the marked ones", True, "remove"),
     Key("quarantine", "z", "z", "quarantine", "set the marked ones apart, or take that back", True, "apart"),
     Key("dead.export", "e", "e", "export", "save all that fit to a file", short="save"),

@@ -10,6 +10,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
+from ..data.model import STRANGE
 from ..data.text import clean, cut, width
 from ..i18n import tr
 from .desk import Desk
@@ -106,13 +107,17 @@ class View(Screen[None]):
         """Bring all of the screen up to date with what is known."""
         if not self.is_mounted or not self.query("#status"):
             return
-        self.tell_body()  # first: the words about it tell what is shown
         cells = self.size.width
         console = self.console
-        summary, wanted = self.summary(), clean(self.filter_text)
+        wanted = clean(self.filter_text)
         filtered = f"{tr('filter')} {wanted}" if wanted else ""
         status = self.query_one("#status", Line)
-        status.tell(fitted(console.headline(Part(1, summary), Part(1, filtered)), cells))
+        try:
+            self.tell_body()  # first: the words about it tell what is shown
+            parts = console.headline(Part(1, self.summary()), Part(1, filtered))
+        except STRANGE as error:
+            parts = [Part(0, clean(tr("an answer of another shape: {error}").format(error=repr(error))))]
+        status.tell(fitted(parts, cells))
         status.set_class(console.is_stale, "stale")
         self.set_class(console.is_stale, "stale")
         self.query_one("#last", Line).tell(cut(" " + console.last_words, cells))

@@ -76,7 +76,9 @@ class MessageView(View):
     def action_export(self) -> None:
         """Save the message, with the whole of its body."""
         queue = str((self._told().get("message") or {}).get("queue") or "")
-        if queue:
+        if not queue:
+            self.console.say(tr("there is no message to save"))
+        else:
             path = save_path(self.console, queue, "message")
             self.console.propose(actions.export(queue, Save(path, "get_message", ({"messageKey": self._key},), "")))
 

@@ -162,7 +162,10 @@ class QueueView(PagedView):
             at[last] = value
             self.console.propose(actions.set_policy(self._queue, changes, own))
 
-        fields = [Field("name", tr("key of the policy:"), name), Field("value", tr("new value:"))]
+        told_now = (self._about("policy").get("explanation") or {}).get(name) or {}
+        now = clean(json.dumps(told_now.get("value"), ensure_ascii=False))
+        value = tr("new value (now {value}):").format(value=now) if name else tr("new value:")
+        fields = [Field("name", tr("key of the policy:"), name), Field("value", value)]
         self.app.push_screen(Ask(f"{tr('POLICY')} {clean(self._queue)}", fields), answered)
 
     def on_row_list_opened(self, event: RowList.Opened) -> None:
