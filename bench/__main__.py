@@ -11,11 +11,12 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from . import console, floor, machine, mailbox, questions, stages
+from . import console, export, floor, machine, mailbox, questions, stages
 from .figures import Report
 from .stores import contest
 
 ROOT = Path(__file__).resolve().parent.parent
+PARTS = ("console", "export", "mailbox", "questions", "stages", "stores")
 #: Groups that ``stages`` looks at.
 STAGE_GROUPS = 300
 
@@ -32,7 +33,8 @@ def main() -> int:
         options.size, contest.NORMAL
     )
     console_size = {"quick": console.QUICK, "full": console.FULL}.get(options.size, console.NORMAL)
-    limits = {"stores": contest_size.limit_s, "console": console_size.limit_s}
+    export_size = {"quick": export.QUICK, "full": export.FULL}.get(options.size, export.NORMAL)
+    limits = {"stores": contest_size.limit_s, "console": console_size.limit_s, "export": export_size.limit_s}
     _end_in_time(limits.get(options.what, size.limit_s))
     options.dir.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="bench-", dir=options.dir))
@@ -51,6 +53,8 @@ def main() -> int:
                 _report_questions(report, place)
             elif options.what == "console":
                 console.measure(report, console_size, place)
+            elif options.what == "export":
+                export.measure(report, export_size, place)
             elif options.what == "stores":
                 contest.measure(report, contest_size, place, with_peers=options.size != "tiny")
             else:
@@ -86,7 +90,7 @@ def _report_questions(report: Report, place: Path) -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description="Measures the product; see docs/performance.md.")
-    parser.add_argument("what", choices=["console", "mailbox", "stages", "stores", "questions"], help="what to measure")
+    parser.add_argument("what", choices=PARTS, help="what to measure")
     sizes = parser.add_mutually_exclusive_group()
     sizes.add_argument(
         "--tiny", dest="size", action="store_const", const="tiny", help="stores: whether it works; no peers"
