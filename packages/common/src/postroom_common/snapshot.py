@@ -162,7 +162,7 @@ FIELDS: Final[dict[Kind, tuple[Field, ...]]] = {
         ("deliveredEngineMs", _I, "when it was last given one"),
     ),
     Kind.METRIC: _fields(
-        ("name*", _S, "of the metric: of `metrics`, with a dot for each level"),
+        ("name*", _S, "of the metric: of `metrics`, or of the disk in `health`, with a dot for each level"),
         ("value*", _N, "its value; counters count since the daemon started"),
         ("labels", _J, "what it is divided by"),
     ),
