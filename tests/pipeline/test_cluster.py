@@ -20,7 +20,7 @@ SPARK = Path(pyspark.__file__).parent
 #: Has neither the pipeline nor PySpark nor click: only what Spark and the archive bring.
 BARE_PYTHON = getattr(sys, "_base_executable", sys.executable)
 #: Generous: it fails only where something hangs.
-DEADLINE_S = 300
+DEADLINE_S = 600
 
 pytestmark = pytest.mark.slow
 

@@ -52,7 +52,7 @@ def test_what_the_user_s_file_and_command_line_say_is_left_and_times_are_those_o
     }
     given = [f"{name}={value}" for name, value in TEST_SETTINGS.items() if name != "spark.sql.shuffle.partitions"]
     command = [sys.executable, "-W", "error", "-c", PROGRAM, names, *given, "spark.sql.files.openCostInBytes=77"]
-    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == {
         "spark.sql.shuffle.partitions": "3",
