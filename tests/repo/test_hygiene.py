@@ -34,6 +34,7 @@ NOT_OURS = {
     ".ruff_cache",
     ".pytest_cache",
     ".hypothesis",
+    "snapshot_report.html",
 }
 
 
