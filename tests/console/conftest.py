@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.console.site import site
+from tests.console.watching import hasty, source
 from tests.wire.conftest import backend, daemon, make_daemon
 
-__all__ = ["backend", "daemon", "make_daemon", "site"]
+__all__ = ["backend", "daemon", "hasty", "make_daemon", "site", "source"]
