@@ -139,7 +139,7 @@ def _slow(report: Report, size: Size, daemon: Daemon, place: Path, bytes_per_s: 
         screen.clear()
         used, sent = _over(screen, size.busy_s)
         ages = _ages(screen)
-        keys = _keys(screen, size.keys)
+        keys = _keys(screen, size.keys // 2)
         note = f"over {size.busy_s:g} s"
         report.add("CPU of the tail, each line", used * 100, "% of core", note=note)
         report.add("taken by the terminal", sent, "bytes/s", note=note)
