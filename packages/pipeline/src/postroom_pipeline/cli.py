@@ -128,3 +128,53 @@ def package(directory: Path) -> None:
     """Write postroom_pipeline.zip and run.py, for spark-submit."""
     archive, entry = write_package(directory)
     click.echo(f"spark-submit --master MASTER --py-files {archive} {entry} COMMAND ...")
+
+
+@main.command()
+@click.option(
+    "--in", "landing", required=True, metavar="DIR", help="The directory of the snapshots, with those below it."
+)
+@click.option("--out", "tables", required=True, metavar="DIR", help="The place of the tables.")
+@click.option("--no-reports", is_flag=True, help="Leave the reports as they are; the next run builds them.")
+@spark_options
+def ingest(landing: str, tables: str, no_reports: bool, given: dict[str, str]) -> None:
+    """Take in the snapshots of a directory that are new by what they hold, and build tables and reports.
+
+    Repeating it changes nothing, in any order, under any names. What is refused has a row in the table rejects, and
+    does not fail the run.
+    """
+    from .ingest.job import ingest as take_in
+    from .io import Warehouse
+    from .progress import Progress
+    from .runlog import logged_run
+    from .spark import session
+
+    with session("postroom-pipeline ingest", given) as started:
+        warehouse = Warehouse(started, tables)
+        asked = {"in": landing, "out": tables, "reports": not no_reports}
+        with (
+            warehouse.writing("ingest"),
+            logged_run(started, warehouse, "ingest", asked, Progress(started, sys.stderr)) as run,
+        ):
+            take_in(started, landing, warehouse, run, reports=not no_reports)
+
+
+@main.command()
+@click.argument("places", nargs=-1, required=True, metavar="FILES...", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each snapshot.")
+def validate(places: tuple[Path, ...], as_json: bool) -> None:
+    """Judge files of snapshots, or all of directories: one line for each snapshot. Needs neither Java nor Spark.
+
+    Ends with 1 where one is not whole, or nothing was found.
+    """
+    from .validate import files_of
+    from .validate import validate as judgements
+
+    found = bad = 0
+    for judgement in judgements(files_of(places)):
+        found += 1
+        bad += bool(judgement.reason)
+        click.echo(json.dumps(asdict(judgement)) if as_json else judgement.described)
+    if not found:
+        click.echo("postroom-pipeline: no snapshot was found", err=True)
+    sys.exit(EXIT_FAILED if bad or not found else 0)

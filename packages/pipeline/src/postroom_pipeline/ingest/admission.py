@@ -12,7 +12,6 @@ from postroom_common.snapshot_reader import CLOCK_RANGE_MS, Reason
 
 from ..contract.schema import snake
 from ..tables.clock import day_of
-from .endings import ends
 from .raw import BROKEN, OTHER
 
 #: Reasons beside those of ``Reason``, which only who reads many files can have.
@@ -22,26 +21,42 @@ OTHER_CONTENT: Final = "other_content"
 _HEADER: Final = [snake(field.name) for field in FIELDS[Kind.HEADER]]
 _COUNTED: Final = [kind.value for kind in Kind if kind not in (Kind.TRAILER, Kind.BUNDLE)]
 _OF: Final = ["file", "snapshot"]
+_SUMS: Final = ["crc", "text_lines", "glued", "unknown_fields", "last"]
 
 
-def judged(lines: DataFrame, sums: DataFrame, files: DataFrame, origins: DataFrame, snapshots: DataFrame) -> DataFrame:
+def judged(lines: DataFrame, sums: DataFrame, files: DataFrame, origins: DataFrame) -> DataFrame:
     """One row for each snapshot of each file: ``reason`` is null for one to be taken, ``detail`` says more for people.
 
-    :param lines: rows of ``raw.bronze``; ``sums``: of ``raw.sums``; ``files``: those of ``inventory.fresh``.
-    :param origins: of what was taken before; ``snapshots``: the same.
+    :param lines: rows of ``raw.bronze``; ``sums``: of ``raw.sums``; ``files``: of ``endings.read_files``.
+    :param origins: of what was taken before.
     """
-    groups = _groups(lines, files).join(_heads(lines), _OF, "left").join(_tails(lines), _OF, "left")
-    texts = sums.where("snapshot IS NOT NULL").select(*_OF, "crc", "text_lines", "glued", "unknown_fields", "last")
-    orphans = lines.where("snapshot IS NULL").groupBy("file").agg(F.count("*").alias("orphans"))
-    rows = groups.join(texts, _OF, "left").join(orphans, "file", "left").join(ends(sums, files), "file", "left")
-    rows = rows.join(files.select("file", "path", "sha256", "arrival"), "file")
+    told = files.select("file", "path", "sha256", "arrival", "ending", "last_snapshot", "orphans")
+    rows = _gathered(lines, sums, files).join(F.broadcast(told), "file")
     reason, detail = _verdict()
     rows = rows.withColumns({"reason": reason, "detail": detail}).withColumn("device", F.coalesce("device", F.lit("")))
-    return _once(rows, origins, snapshots)
+    return _once(rows, origins)
+
+
+def _gathered(lines: DataFrame, sums: DataFrame, files: DataFrame) -> DataFrame:
+    """All that is known of each snapshot of each file, in one row: head, tail, its lines and what they sum to."""
+    parts = {
+        "body": _groups(lines, files),
+        "head": _heads(lines),
+        "tail": _tails(lines),
+        "text": sums.where("snapshot IS NOT NULL").select(*_OF, F.struct(*_SUMS).alias("text")),
+    }
+    rows = parts["body"]
+    for name in ("head", "tail", "text"):
+        rows = rows.unionByName(parts[name], allowMissingColumns=True)
+    counted = [F.count("head").alias("copies"), F.count("tail").alias("endings")]
+    gathered = rows.groupBy(*_OF).agg(*(F.min(name).alias(name) for name in parts), *counted)
+    return gathered.where("body IS NOT NULL").select(
+        *_OF, *(f"{name}.*" for name in parts), F.when(F.col("copies") > 0, F.col("copies")).alias("copies"), "endings"
+    )
 
 
 def _groups(lines: DataFrame, files: DataFrame) -> DataFrame:
-    """What the lines of each snapshot of each file come to."""
+    """What the lines of each snapshot of each file come to, as ``body``."""
     arrivals = files.select("file", F.col("arrival").alias("file_arrival"))
     kind = F.col("kind")
     is_header = (kind == Kind.HEADER.value) | ((kind == BROKEN) & F.col("major").isNotNull())
@@ -50,25 +65,31 @@ def _groups(lines: DataFrame, files: DataFrame) -> DataFrame:
     counts = {name: F.count_if(is_header if name == Kind.HEADER.value else kind == name) for name in _COUNTED}
     rows = lines.where(F.col("snapshot").isNotNull() & (kind != Kind.BUNDLE.value)).join(F.broadcast(arrivals), "file")
     day = day_of(F.col("wall_ms"), F.col("file_arrival"))
-    return rows.groupBy(*_OF).agg(
-        F.count_if(kind != Kind.TRAILER.value).alias("lines"),
-        *(number.alias(f"n_{name}") for name, number in counts.items()),
-        F.count_if(kind == OTHER).alias("unknown_lines"),
-        F.count_if((kind == BROKEN) & ~(is_header & ~has_clock)).alias("broken"),
-        F.min("device").alias("least_device"),
-        F.max("device").alias("greatest_device"),
-        F.count_if(F.col("device").isNull() & (kind != BROKEN)).alias("of_nobody"),
-        F.min(F.when(is_event, F.col("event"))).alias("least_event"),
-        F.max(F.when(is_event, F.col("event"))).alias("greatest_event"),
-        F.min(F.when(is_event, day)).alias("least_day"),
-        F.max(F.when(is_event, day)).alias("greatest_day"),
-    )
+    counted = {
+        "lines": F.count_if(kind != Kind.TRAILER.value),
+        **{f"n_{name}": number for name, number in counts.items()},
+        "unknown_lines": F.count_if(kind == OTHER),
+        "broken": F.count_if((kind == BROKEN) & ~(is_header & ~has_clock)),
+        "of_nobody": F.count_if(F.col("device").isNull() & (kind != BROKEN)),
+        "least_event": F.min(F.when(is_event, F.col("event"))),
+        "greatest_event": F.max(F.when(is_event, F.col("event"))),
+        "least_day": F.min(F.when(is_event, day)),
+        "greatest_day": F.max(F.when(is_event, day)),
+    }
+    # By the device too: a text cannot be summed up without sorting all lines.
+    per_device = rows.groupBy(*_OF, "device").agg(*(number.alias(name) for name, number in counted.items()))
+    summed = [
+        (F.min if name.startswith("least") else F.max if name.startswith("greatest") else F.sum)(name).alias(name)
+        for name in counted
+    ]
+    devices = [F.min("device").alias("least_device"), F.max("device").alias("greatest_device")]
+    body = per_device.groupBy(*_OF).agg(*summed, *devices)
+    return body.select(*_OF, F.struct(*counted, "least_device", "greatest_device").alias("body"))
 
 
 def _heads(lines: DataFrame) -> DataFrame:
-    heads = lines.where((F.col("kind") == Kind.HEADER.value) | (F.col("kind") == BROKEN)).where("major IS NOT NULL")
-    least = F.min(F.struct("device", *_HEADER)).alias("head")
-    return heads.groupBy(*_OF).agg(F.count("*").alias("copies"), least).select(*_OF, "copies", "head.*")
+    heads = lines.where(F.col("kind").isin(Kind.HEADER.value, BROKEN)).where("major IS NOT NULL")
+    return heads.select(*_OF, F.struct("device", *_HEADER).alias("head"))
 
 
 def _tails(lines: DataFrame) -> DataFrame:
@@ -79,8 +100,7 @@ def _tails(lines: DataFrame) -> DataFrame:
         F.col("line_crc").alias("said_crc"),
         F.col("digest"),
     )
-    tails = lines.where(F.col("kind") == Kind.TRAILER.value).groupBy(*_OF)
-    return tails.agg(F.count("*").alias("endings"), F.min(said).alias("tail")).select(*_OF, "endings", "tail.*")
+    return lines.where(F.col("kind") == Kind.TRAILER.value).select(*_OF, said.alias("tail"))
 
 
 def _verdict() -> tuple[Column, Column]:
@@ -148,33 +168,22 @@ def _verdict() -> tuple[Column, Column]:
     return reason, detail
 
 
-def _once(rows: DataFrame, origins: DataFrame, snapshots: DataFrame) -> DataFrame:
+def _once(rows: DataFrame, origins: DataFrame) -> DataFrame:
     """Of several whole copies one is taken: the one that was taken before, else of the file with the least hash."""
-    taken = origins.select("device", "snapshot", F.col("sha256").alias("taken_from"))
-    taken = taken.join(
-        snapshots.select("device", "snapshot", F.col("digest").alias("taken_digest")), ["device", "snapshot"], "left"
+    taken = origins.select(
+        "device", "snapshot", F.col("sha256").alias("taken_from"), F.col("digest").alias("taken_digest")
     )
-    before = (F.col("taken_from") != F.col("sha256")).cast("int")
-    order = Window.partitionBy("device", "snapshot", F.col("reason").isNull()).orderBy(
-        F.coalesce(before, F.lit(0)), "sha256"
-    )
-    same = Window.partitionBy("device", "snapshot", F.col("reason").isNull())
+    is_other = F.coalesce(F.col("taken_from") != F.col("sha256"), F.lit(False))
+    each = Window.partitionBy("device", "snapshot", F.col("reason").isNull()).orderBy(is_other, "sha256")
     ranked = rows.join(taken, ["device", "snapshot"], "left").withColumns(
-        {
-            "rank": F.row_number().over(order),
-            "first_digest": F.coalesce("taken_digest", F.first("digest").over(order)),
-            "copies_here": F.count("*").over(same),
-        }
+        {"rank": F.row_number().over(each), "first_digest": F.first("digest").over(each)}
     )
-    is_again = F.col("reason").isNull() & ((F.col("rank") > 1) | (F.coalesce(before, F.lit(0)) > 0))
-    differs = ~F.col("digest").eqNullSafe(F.col("first_digest"))
+    is_again = F.col("reason").isNull() & ((F.col("rank") > 1) | is_other)
+    differs = ~F.col("digest").eqNullSafe(F.coalesce("taken_digest", "first_digest"))
     reason = F.when(is_again, F.when(differs, OTHER_CONTENT).otherwise(DUPLICATE)).otherwise(F.col("reason"))
-    detail = F.when(
-        is_again,
-        F.when(differs, "a snapshot of this id was taken from another file, with other content").otherwise(
-            "the same snapshot was taken from another file"
-        ),
-    ).otherwise(F.col("detail"))
-    return ranked.withColumns({"reason": reason, "detail": detail}).drop(
-        "rank", "first_digest", "copies_here", "taken_from", "taken_digest"
+    text = F.when(differs, "a snapshot of this id was taken from another file, with other content").otherwise(
+        "the same snapshot was taken from another file"
     )
+    detail = F.when(is_again, text).otherwise(F.col("detail"))
+    judged = ranked.withColumns({"reason": reason, "detail": detail})
+    return judged.drop("rank", "first_digest", "taken_from", "taken_digest")

@@ -13,9 +13,10 @@ from ..io import Warehouse
 from ..runlog import Run
 from ..storage import Storage
 from ..tables import inventory as inventory_table
-from ..tables import origins, rejects, snapshots
+from ..tables import origins, rejects
 from . import inventory, raw, refusals
 from .admission import judged
+from .endings import read_files
 from .gold import write_reports
 from .silver import Silver
 
@@ -90,10 +91,10 @@ def _take_in(
         lines = warehouse.read(table)
     with run.stage("admission"):
         sums = raw.sums(files).persist()
-        known = warehouse.read(snapshots.TABLE)
-        rows = judged(lines, sums, batch.files, warehouse.read(origins.TABLE), known).persist()
+        read = read_files(batch.files, lines, sums).persist()
+        rows = judged(lines, sums, read, warehouse.read(origins.TABLE)).persist()
         accepted = rows.where("reason IS NULL").withColumn("batch", F.lit(batch.id))
-        refused = refusals.rejects(rows, lines, sums, batch.files, batch.refused)
+        refused = refusals.rejects(rows, lines, read, batch.refused)
         refused = refused.withColumn("batch", F.lit(batch.id)).persist()
         _account(batch, rows, refused)
         _keep_unknown(warehouse, files, lines, rows, batch)
@@ -110,7 +111,7 @@ def _take_in(
             "rejects": refused,
         }
         warehouse.write(inventory_table.TABLE, inventory_table.build(frames))
-    for frame in (sums, rows, refused):
+    for frame in (sums, read, rows, refused):
         frame.unpersist()
 
 

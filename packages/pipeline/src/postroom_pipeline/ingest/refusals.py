@@ -11,7 +11,6 @@ from postroom_common.snapshot import Kind
 from postroom_common.snapshot_reader import Reason
 
 from . import landing
-from .endings import ends
 
 #: Reasons beside those of ``Reason`` and of ``admission``, of files and of bundles.
 MISSING: Final = "missing"
@@ -25,33 +24,27 @@ RETRYABLE: Final = (Reason.TRUNCATED.value, UNREADABLE, VANISHED)
 _OF: Final = ["file", "snapshot"]
 
 
-def rejects(judged: DataFrame, lines: DataFrame, sums: DataFrame, files: DataFrame, refused: DataFrame) -> DataFrame:
-    """The rows of ``rejects`` but for ``batch``: snapshots that are not taken, and files that have something wrong."""
+def rejects(judged: DataFrame, lines: DataFrame, files: DataFrame, refused: DataFrame) -> DataFrame:
+    """The rows of ``rejects`` but for ``batch``: snapshots that are not taken, and files that have something wrong.
+
+    :param judged: rows of ``admission.judged``; ``lines``: of ``raw.bronze``; ``files``: of ``endings.read_files``;
+        ``refused``: of ``inventory.refused``.
+    """
     snapshots = judged.where("reason IS NOT NULL").select(
         "path", "sha256", "device", "snapshot", "reason", "detail", "lines"
     )
-    about_files = _faults(judged, lines, sums, files).unionByName(by_name(refused))
-    missing = _missing(judged, lines, files)
-    rows = snapshots.unionByName(about_files).unionByName(missing)
+    rows = snapshots.unionByName(_faults(judged, files)).unionByName(by_name(refused))
+    rows = rows.unionByName(_missing(judged, lines, files))
     return rows.withColumn("retryable", F.col("reason").isin(list(RETRYABLE)))
 
 
-def _faults(judged: DataFrame, lines: DataFrame, sums: DataFrame, files: DataFrame) -> DataFrame:
+def _faults(judged: DataFrame, files: DataFrame) -> DataFrame:
     """What is wrong with a file beside its snapshots: one row for each that has something, with the first reason."""
     found = judged.groupBy("file").agg(
-        F.sum(F.greatest(F.coalesce("copies", F.lit(1)), F.lit(1))).alias("snapshots"),
+        F.sum(F.coalesce("copies", F.lit(1))).alias("snapshots"),
         F.count_if(F.col("reason") == Reason.TRUNCATED.value).alias("truncated"),
     )
-    orphans = (
-        lines.where("snapshot IS NULL AND kind <> 'bundle'")
-        .groupBy("file")
-        .agg(F.count("*").alias("orphans"), F.min(F.substring("line", 1, 80)).alias("shown"))
-    )
-    bundles = lines.where(F.col("kind") == Kind.BUNDLE.value).groupBy("file").agg(F.count("*").alias("bundles"))
-    texts = sums.groupBy("file").agg(F.sum("bytes").alias("read_bytes"))
-    rows = files
-    for frame in (found, orphans, bundles, texts, ends(sums, files)):
-        rows = rows.join(frame, "file", "left")
+    rows = files.join(found, "file", "left")
     zero = F.lit(0)
     seen = F.coalesce("snapshots", zero) + F.coalesce("bundles", zero)
     lost = F.greatest(F.col("members") - seen, zero)

@@ -15,6 +15,7 @@ SCHEMA: Final = StructType(
         c.SNAPSHOT,
         c.column("sha256", c.TEXT, "of the file's bytes"),
         c.column("path", c.TEXT, "where it lay"),
+        c.column("digest", c.TEXT, "SHA-256 of its lines, as its trailer says"),
         c.column("batch", c.TEXT, "id of the batch in which it came"),
     ]
 )

@@ -20,7 +20,6 @@ SCHEMA: Final = StructType(
         c.DEVICE,
         c.SNAPSHOT,
         *columns_of(Kind.HEADER),
-        c.column("digest", c.TEXT, "SHA-256 of its lines, as its trailer says"),
         c.column("lines", c.INTEGER, "its lines, without the trailer"),
         c.column("events", c.INTEGER, "lines of events among them"),
         c.column("least_event", c.INTEGER, "least id among its lines of events"),

@@ -13,7 +13,7 @@ from .columns import OF_SNAPSHOT
 def of_snapshots(
     lines: DataFrame, taken: DataFrame, schema: StructType, key: tuple[str, ...], **own: Column
 ) -> DataFrame:
-    """The rows of a table: lines of one kind of the snapshots that are taken, each key of a snapshot once.
+    """The rows of a table: lines of one kind of the snapshots that are taken.
 
     :param lines: with ``file`` and ``snapshot``.
     :param taken: the snapshots, with the same two, the header's columns, ``clock_suspect`` and ``day``.
