@@ -9,7 +9,7 @@ from typing import Any
 from postroom_console.data.action_log import ActionLog
 from postroom_console.data.config import Config
 from postroom_console.data.record import decode_header, decode_update
-from postroom_console.data.updates import Answer, Outcome, Result, Save, Step, Update
+from postroom_console.data.updates import Answer, Outcome, Result, Steps, Update
 from postroom_console.tui.app import Console
 
 #: By these an answer tells which question it is of.
@@ -63,7 +63,7 @@ class Still:
     def refresh(self) -> None:
         """Nothing."""
 
-    def act(self, steps: tuple[Step | Save, ...], rate: float | None = None) -> int:
+    def act(self, steps: Steps, rate: float | None = None) -> int:
         self._tickets += 1
         self._waiting.append((self._end_ms, Outcome(self._tickets, Result.OK, 4)))
         return self._tickets

@@ -17,7 +17,7 @@ from postroom_common.events import encode_line
 from postroom_console.data.model import TREND_POINTS, Model
 from postroom_console.data.record import Recorder, RecordingError, encode_header, encode_update
 from postroom_console.data.replay import Replay
-from postroom_console.data.updates import Answer, Failure, Lines, Outcome, Restart, Result, Save, Step, Update
+from postroom_console.data.updates import Answer, Failure, Lines, Outcome, Restart, Result, Step, Steps, Update
 from tests.console.lines import event, request
 
 Timed = list[tuple[int, Update]]
@@ -48,7 +48,7 @@ class Script:
 
     def refresh(self) -> None: ...
 
-    def act(self, steps: tuple[Step | Save, ...], rate: float | None = None) -> int:
+    def act(self, steps: Steps, rate: float | None = None) -> int:
         return 7
 
     def cancel(self, ticket: int) -> None: ...

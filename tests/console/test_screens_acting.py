@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import stat
 from pathlib import Path
-from unicodedata import normalize
 
 from postroom_console.data.action_log import ActionLog
 from postroom_console.data.config import Config
-from postroom_console.data.text import clean
 from tests.console.desk import Desk, kill_one, sit_down
 from tests.wire.daemon import Daemon
 
@@ -248,47 +246,6 @@ def test_each_action_and_its_end_stand_in_a_file_of_the_user_alone(daemon: Daemo
     assert [json.loads(line)["result"] for line in path.read_text().splitlines()] == ["begun", "ok"]
 
 
-def test_the_dialog_is_there_while_it_is_counted_and_takes_the_keys(daemon: Daemon) -> None:
-    async def visit(desk: Desk) -> None:
-        await kill_one(desk, "alarms")
-        await desk.sees("dead 1!")
-        await desk.keys("4")
-        await desk.sees("1 REJECTED")
-        daemon.freeze()
-        await desk.keys("a", "enter", "enter", "enter")
-        await desk.sees("counting what fits...", "All dead letters of alarms")
-        await desk.keys("y")  # to a number that nobody has seen
-        daemon.thaw()
-        await desk.sees("1 message is meant")
-        assert daemon.counts("alarms") == {"dlq": 1}
-        await kill_one(desk, "alarms")
-        await desk.keys("y")
-        await desk.sees("2 messages are meant", "the number has changed")
-        assert daemon.counts("alarms") == {"dlq": 2}
-        await desk.keys("y")
-        await desk.sees("reprocess alarms -> ok 2")
-
-    sit_down(daemon, visit)
-
-
-def test_a_dialog_that_is_left_while_it_is_counted_never_comes_back(daemon: Daemon) -> None:
-    async def visit(desk: Desk) -> None:
-        await kill_one(desk, "alarms")
-        await desk.keys("4")
-        await desk.sees("1 REJECTED")
-        daemon.freeze()
-        await desk.keys("X")
-        await desk.sees("counting what fits...")
-        await desk.keys("escape")
-        await desk.sees("nothing was changed")
-        daemon.thaw()
-        await desk.keys("1")
-        await desk.sees("[1 Queues]", "RUN")
-        assert "PURGE" not in desk.text() and daemon.counts("alarms") == {"dlq": 1}
-
-    sit_down(daemon, visit)
-
-
 def test_what_cannot_be_taken_back_does_not_let_an_earlier_action_be_taken_back_in_its_place(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         await kill_one(desk, "alarms")
@@ -325,57 +282,3 @@ def test_the_key_that_takes_back_is_named_as_it_was_set(daemon: Daemon) -> None:
         await desk.sees("resume alarms -> ok")
 
     sit_down(daemon, visit, config=Config(keys={"undo": ("u",)}))
-
-
-def test_a_name_is_typed_as_it_is_shown_and_however_its_letters_are_put_together(daemon: Daemon) -> None:
-    strange = normalize("NFD", "수집") + "\u202e"
-    assert clean(strange) == normalize("NFD", "수집") + "\\u202e"
-
-    async def visit(desk: Desk) -> None:
-        desk.client.publish(strange, "x")
-        await desk.has("queues")
-        await desk.keys("X")
-        await desk.sees("1 message is meant", "Type the name")
-        await desk.keys("수", "집", "backslash", *"u202e", "enter")
-        await desk.waits(lambda: daemon.counts(strange) == {}, "the queue is empty")
-
-    sit_down(daemon, visit)
-
-
-def test_what_is_asked_is_shown_on_the_smallest_screen_and_the_rest_can_be_scrolled(
-    daemon: Daemon, tmp_path: Path
-) -> None:
-    async def visit(desk: Desk) -> None:
-        desk.client.publish("alarms", "x")
-        await desk.has("queues")
-        await desk.keys("X")
-        await desk.sees("PURGE alarms", "1 message is meant", "Type the name", "| >")
-        desk.is_in_shape()
-        assert "jsonl" not in desk.text()
-        await desk.keys(*["down"] * 8)
-        await desk.sees("jsonl", "Type the name", "| >")
-        await desk.types("alarms")
-        await desk.keys("enter")
-        await desk.sees("purge alarms -> ok 1")
-
-    deep = tmp_path / "a-long-name-of-a-directory" / "and-another-one-below-it"
-    deep.mkdir(parents=True)
-    sit_down(daemon, visit, size=(40, 10), save_root=deep)
-
-
-def test_nobody_agrees_to_what_is_not_shown(daemon: Daemon) -> None:
-    async def visit(desk: Desk) -> None:
-        desk.client.publish("alarms", "x")
-        await desk.has("queues")
-        await desk.keys("p")
-        await desk.sees("y yes")
-        await desk.pilot.resize_terminal(39, 9)
-        await desk.sees("need 40x10, have 39x9")
-        await desk.keys("y")
-        await desk.pilot.resize_terminal(80, 24)
-        await desk.sees("y yes", "Consumers of alarms")
-        assert not desk.client.status("alarms")["paused"]["consume"]
-        await desk.keys("y")
-        await desk.sees("pause alarms -> ok")
-
-    sit_down(daemon, visit)

@@ -14,7 +14,7 @@ from unicodedata import normalize
 
 from ..i18n import mark, tr, trn
 from .text import age, clean
-from .updates import Save, Step, Work
+from .updates import Save, Step, Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Plan:
     verb: str
     queue: str
     effect: str
-    steps: tuple[Step | Save | Work, ...]
+    steps: Steps
     counts: tuple[Step, ...] = ()
     typed: str = ""
     undo: Plan | None = None

@@ -24,7 +24,7 @@ from postroom_client import (
 from ..i18n import tr, trn
 from .link import Link, Stopped
 from .text import clean
-from .updates import Outcome, Result, Save, Step, Work
+from .updates import Outcome, Result, Save, Step, Steps, Work
 
 #: What a page of each command says of how much it did.
 _COUNTED: Final = ("reprocessed", "dropped", "purged", "moved")
@@ -40,7 +40,7 @@ RECENT_MS: Final = 10_000
 def carry_out(
     link: Link,
     ticket: int,
-    steps: tuple[Step | Save | Work, ...],
+    steps: Steps,
     rate: float | None = None,
     tell: Callable[[Outcome], None] = lambda outcome: None,
 ) -> Outcome:
@@ -68,7 +68,7 @@ class _Action:
         self._texts: list[str] = []
         self._told_s = time.monotonic()
 
-    def run(self, steps: tuple[Step | Save | Work, ...]) -> Outcome:
+    def run(self, steps: Steps) -> Outcome:
         data: Mapping[str, Any] = {}
         if any(isinstance(step, Step) and step.only_saved for step in steps):
             self._saved = set()

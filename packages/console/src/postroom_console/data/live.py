@@ -21,7 +21,7 @@ from .execution import carry_out
 from .link import Link
 from .reader import Reader
 from .tails import READ_BYTES
-from .updates import Answer, Failure, Lines, Outcome, Result, Save, Step, Update, Work
+from .updates import Answer, Failure, Lines, Outcome, Result, Steps, Update, Work
 
 #: How often the tails are looked at, in seconds, when nothing happens and when something does.
 TAIL_EVERY_S: Final = 0.4
@@ -50,7 +50,7 @@ class _Question:
 @dataclass(frozen=True, slots=True)
 class _Job:
     ticket: int
-    steps: tuple[Step | Save | Work, ...]
+    steps: Steps
     rate: float | None
     is_cancelled: threading.Event
 
@@ -118,7 +118,7 @@ class Live:
                 question.due_ms = 0
         self._woken.set()
 
-    def act(self, steps: tuple[Step | Save | Work, ...], rate: float | None = None) -> int:
+    def act(self, steps: Steps, rate: float | None = None) -> int:
         job = _Job(next(self._tickets), steps, rate, threading.Event())
         with self._lock:
             self._running[job.ticket] = job

@@ -22,7 +22,7 @@ from ..i18n import tr
 from .records import from_event, from_request
 from .text import clean, size
 from .times import unix_ms
-from .updates import Answer, Failure, Lines, Save, Source, Step, Update, Work
+from .updates import Answer, Failure, Lines, Source, Steps, Update
 
 FORMAT: Final = "postroom-console-recording"
 #: Rises when an older console would misread a recording.
@@ -179,7 +179,7 @@ class Recorder:
     def refresh(self) -> None:
         self._source.refresh()
 
-    def act(self, steps: tuple[Step | Save | Work, ...], rate: float | None = None) -> int:
+    def act(self, steps: Steps, rate: float | None = None) -> int:
         return self._source.act(steps, rate)
 
     def cancel(self, ticket: int) -> None:

@@ -15,7 +15,7 @@ from .model import TREND_POINTS
 from .record import LINE_BYTES, PREFIX, RecordingError, decode_header, decode_update, open_recording
 from .text import age
 from .times import date_and_time
-from .updates import Restart, Save, Step, Update, Work
+from .updates import Restart, Steps, Update
 
 SPEEDS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
 #: Bytes of updates that one look takes; a faster play is slowed down.
@@ -160,7 +160,7 @@ class Replay:
     def refresh(self) -> None:
         """Nothing."""
 
-    def act(self, steps: tuple[Step | Save | Work, ...], rate: float | None = None) -> int:
+    def act(self, steps: Steps, rate: float | None = None) -> int:
         """Nothing has an effect on what is over."""
         return 0
 

@@ -105,6 +105,10 @@ class Save:
     listed: str
 
 
+#: An action: what is done one after the other.
+Steps = tuple[Step | Save | Work, ...]
+
+
 class Source(Protocol):
     """Where updates come from."""
 
@@ -130,7 +134,7 @@ class Source(Protocol):
     def refresh(self) -> None:
         """Ask all questions now."""
 
-    def act(self, steps: tuple[Step | Save | Work, ...], rate: float | None = None) -> int:
+    def act(self, steps: Steps, rate: float | None = None) -> int:
         """Carry out requests one by one, at most ``rate`` messages a second. The ticket of the ``Outcome``."""
 
     def cancel(self, ticket: int) -> None:
