@@ -96,8 +96,7 @@ def sit_down(
         make = lambda: Client(str(daemon.ipc), client_id="console-1-1")  # noqa: E731
         source = Live(make, daemon.root / "journal", daemon.root / "traffic")
         console = Console(source, "device", log or ActionLog(None), read_only=read_only, live=False, config=config)
-        if save_root:
-            console.save_root = save_root
+        console.save_root = save_root or daemon.root.parent
         try:
             async with console.run_test(size=size) as pilot:
                 await visit(Desk(console, pilot, daemon, client))
