@@ -289,3 +289,25 @@ def test_a_traffic_log_that_is_begun_anew_is_read_from_its_beginning(daemon: Dae
     (traffic / f"{7:020d}.jsonl").unlink()
     (traffic / f"{1:020d}.jsonl").write_bytes(b"nonsense\n" + request_line(request="anew"))
     assert told() == ["anew"]
+
+
+def test_a_snapshot_that_gets_no_name_does_not_count(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails between the note and the name."""
+    folder = tmp_path / "out"
+    export(daemon.root, folder)
+    daemon.publish("q")
+
+    def failing(self: Path, target: Path) -> Path:
+        if target.suffix == ".gz":
+            raise OSError(5, "Input/output error", str(target))
+        return Path(os.rename(self, target) or target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", failing)
+        with pytest.raises(OSError, match="Input/output"):
+            make(daemon.root, folder)
+    assert list(folder.glob(".*.part")) == []
+    last = export(daemon.root, folder).header["asOfEvent"]
+    assert all_events(folder) == list(range(1, last + 1))

@@ -59,7 +59,7 @@ class Folder:
         except BlockingIOError:
             os.close(lock)
             raise Refused(f"{self.path}: another export writes into this folder; wait for its end") from None
-        except OSError:
+        except BaseException:
             os.close(lock)
             raise
         return self
@@ -77,6 +77,10 @@ class Folder:
     def note(self, root: str, last: Last, name: str) -> None:
         """Keep in mind what will count once a snapshot has its ``name``."""
         self._write({"name": name, "root": root, "last": _to_json(last)})
+
+    def forget(self) -> None:
+        """The snapshot that was noted gets no name after all. Before its part is removed: else it would count."""
+        self._write(None)
 
     def keep(self, root: str, last: Last) -> None:
         """The snapshot has its name."""

@@ -34,8 +34,9 @@ def of_event(event: Event, root: str, redactor: Redactor) -> Fields:
     """The line of an event."""
     line: Fields = {"root": root}
     rest: Fields = {}
+    column_of = _COLUMNS.get
     for name, value in event.items():
-        column = _COLUMNS.get(name)
+        column = column_of(name)
         if column is not None and type(value) is column[1]:
             if value != "":
                 line[column[0]] = value

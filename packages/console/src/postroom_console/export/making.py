@@ -137,7 +137,12 @@ class Export:
                 if number % _LOOK_LINES == 0:
                     questions.go_on()
             note = (lambda: kept.note(source.root, last, name)) if source.is_kept else (lambda: None)
-            path = writer.finish(first_id, last_id, note)
+            try:
+                path = writer.finish(first_id, last_id, note)
+            except BaseException:
+                if source.is_kept and not writer.path.exists():
+                    kept.forget()
+                raise
         if source.is_kept:
             kept.keep(source.root, last)
         return Made(path, path.stat().st_size, piece.count, last.event, state.as_of, tuple(self._warnings))

@@ -13,8 +13,10 @@ from ..plain import Refused, Unreachable
 
 #: Seconds until a question counts as unanswered.
 QUESTION_S: Final = 20.0
-#: A question is followed by a rest of so many times as long as its answer took, which is at most this long.
-REST: Final = 4
+#: A question is followed by a rest of so many times as long as its answer took, most of which is on its way; one for
+#: many entries, most of which is the daemon's work, by a longer one. None is longer than these seconds.
+REST: Final = 6
+PAGE_REST: Final = 19
 REST_S: Final = 2.0
 
 Answer = dict[str, Any]
@@ -26,15 +28,12 @@ class Questions:
     Every method raises ``Unreachable``, ``Refused`` and ``Stopped``.
     """
 
-    def __init__(
-        self, client: Client, is_ended: Callable[[], bool], pause: Callable[[float], object], rest: float = REST
-    ) -> None:
+    def __init__(self, client: Client, is_ended: Callable[[], bool], pause: Callable[[float], object]) -> None:
         self._client = client
         self._is_ended = is_ended
         self._pause = pause
-        self._rest = rest
 
-    def ask(self, command: str, payload: Mapping[str, Any], rests: bool = True) -> Answer:
+    def ask(self, command: str, payload: Mapping[str, Any], rest: float = REST) -> Answer:
         """One question."""
         begun = time.monotonic()
         try:
@@ -45,8 +44,8 @@ class Questions:
         except PostroomError as error:
             self.go_on()
             raise (Unreachable if isinstance(error, NoAnswer) else Refused)(str(error)) from error
-        if rests:
-            self._pause(min((time.monotonic() - begun) * self._rest, REST_S))
+        if rest:
+            self._pause(min((time.monotonic() - begun) * rest, REST_S))
         self.go_on()
         return answer
 
@@ -66,11 +65,11 @@ class Questions:
                 return None
             raise
 
-    def pages(self, command: str, payload: Mapping[str, Any], rests: bool = True) -> Iterator[Answer]:
-        """All answers to a question that is answered by pages; it rests between them, and not behind the last."""
+    def pages(self, command: str, payload: Mapping[str, Any], rest: float = PAGE_REST) -> Iterator[Answer]:
+        """All answers to a question that is answered by pages."""
         asked = dict(payload)
         while True:
-            answer = self.ask(command, asked, rests=rests)
+            answer = self.ask(command, asked, rest)
             yield answer
             if not answer.get("next"):
                 return

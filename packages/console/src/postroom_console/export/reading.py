@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from postroom_common.snapshot import Kind
 
+from ..plain import Refused
 from .counts import Queues
 from .folds import Leases, Letters
 from .holders import Consumers, Policies
@@ -64,11 +65,13 @@ class State:
             self._leases.begin_page(page["asOfEvent"])
             for told in page["messages"]:
                 self._leases.put(of_lease(told))
-        for page in questions.pages("list_consumers", {"limit": self._page}, rests=False):
+        for page in questions.pages("list_consumers", {"limit": self._page}, rest=0):
             self._consumers.put_page(page)
-        for page in questions.pages("list_queues", {"limit": self._page}, rests=False):
+        for page in questions.pages("list_queues", {"limit": self._page}, rest=0):
             self._queues.put_page(page)
             self.as_of, self.engine_ms, self.draining = page["asOfEvent"], page["engineNowMs"], page["draining"]
+        if self.as_of < self._begun:
+            raise Refused("the daemon was restored to an earlier state meanwhile: export again")
 
     def _ask_policies(self, queues: list[str]) -> None:
         for queue in queues:

@@ -75,6 +75,8 @@ class Redactor:
             return None
         if not value:
             return None
+        if self.redaction is not Redaction.ATTRIBUTES and not self.hidden:
+            return fit(value)
         hides = self._hides
         return {fit(name): None if hides(name) else fit(one) for name, one in value.items()}
 
