@@ -37,7 +37,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "queue", "hour", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = c.table("depth_hourly", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "dead_letters", "queue_depth")
+NEEDS: Final = ("events", "dead_letters", "queue_depth", "snapshots")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 
