@@ -344,3 +344,16 @@ def test_the_palette_names_every_key_and_does_what_it_does(daemon: Daemon) -> No
             await desk.keys("escape")
 
     sit_down(daemon, visit)
+
+
+def test_a_filter_that_leaves_no_line_is_told_from_a_tail_in_which_nothing_has_happened(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "x")
+        await desk.keys("2")
+        await desk.sees("published")
+        await desk.keys("slash", *"nowhere", "enter")
+        await desk.sees("no line fits the filter")
+        await desk.keys("escape")
+        await desk.sees("published")
+
+    sit_down(daemon, visit)

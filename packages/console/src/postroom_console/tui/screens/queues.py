@@ -102,7 +102,9 @@ class Queues(View):
         recent = self.query_one("#recent", RowList)
         rows = max(1, recent.size.height - 1)
         shown = collapsed(self.console.ring.window(self.console.ring.taken, _LOOKED), rows=rows)
-        recent.show(tail_rows(shown, self.console.wall_ms()), self.console.tail_problem or None)
+        recent.show(
+            tail_rows(shown, self.console.wall_ms()), self.console.tail_problem or tr("nothing has happened yet")
+        )
 
     def _rows(self) -> Sequence[Row]:
         """The queues' rows, made once of each answer: there may be thousands."""

@@ -48,16 +48,17 @@ class Tail(View):
         listed = self.query_one("#tail", TailList)
         if self._follows:
             self._end = ring.taken
-        problem = self.console.tail_problem or None
+        nothing = tr("no line fits the filter") if self.filter_text and len(ring) else tr("nothing has happened yet")
+        empty = self.console.tail_problem or nothing
         first = ring.shown[0][0] if ring.shown else 0
-        told = (self._end, first, len(ring.shown) if self._follows else 0, self._collapses, len(self._opened))
+        told = (self._end, first, len(ring.shown) if self._follows else 0, self._collapses, len(self._opened), empty)
         if self._follows or told != self._told:
             least = BURST if self._collapses else len(ring.shown) + 1
             room = max(1, listed.size.height - 1)
             looked = _LOOKED if self._collapses or not self._follows else room
             pairs = ring.window(self._end, looked)
             shown = collapsed(pairs, self._opened, least, room if self._follows else 0)
-            listed.show(tail_rows(shown, self.console.wall_ms()), problem)
+            listed.show(tail_rows(shown, self.console.wall_ms()), empty)
         self._told = told
         if self._follows:
             listed.action_last()
