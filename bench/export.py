@@ -117,6 +117,8 @@ def _idle(report: Report, size: Size, daemon: Daemon, folder: Path) -> None:
     report.add("by the clock, with its rests", walls, "ms")
     report.add("CPU of the export", cpus, "ms")
     report.add("CPU of the daemon", statistics.fmean(daemons), "ms", note="mean")
+    share = sum(daemons) / sum(walls) * 100
+    report.add("of the daemon's time, one after the other", share, "% of core", budget=5)
 
 
 def _busy(report: Report, size: Size, daemon: Daemon, folder: Path) -> None:
@@ -131,7 +133,7 @@ def _busy(report: Report, size: Size, daemon: Daemon, folder: Path) -> None:
         beside.append(disturbed)
         ratios.append(disturbed / alone)
     report.add("published without", without, "messages/s")
-    report.add("published beside exports", beside, "messages/s", note=f"{exports} exports")
+    report.add("published beside exports", beside, "messages/s", note=f"{exports} of them ended")
     report.add("of what is published without", ratios, "of it", budget=0.95, at_least=True)
 
 
