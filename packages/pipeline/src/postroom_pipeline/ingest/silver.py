@@ -26,6 +26,8 @@ from ..tables import (
     snapshots,
     traffic,
 )
+from ..tables.columns import OF_SNAPSHOT
+from ..tables.state import one_of_each
 from .overlaps import days_of, overlaps, within
 
 _OF_STATE: Final = (queue_depth, leases, dead_letters, consumers, metrics)
@@ -40,22 +42,24 @@ class Silver:
         self._warehouse = warehouse
         self._run = run
         self._lines = lines
-        self._accepted = accepted
-        self._snapshots = snapshots.build({"accepted": accepted})
-        heads = self._snapshots.drop("lines", "events")
-        self._taken = accepted.select("device", "snapshot", "file", "arrival").join(heads, ["device", "snapshot"])
+        self._accepted = snapshots.told(accepted).persist()
+        self._snapshots = self._accepted.select(*snapshots.SCHEMA.names)
+        self._taken = self._accepted.select("file", "arrival", *(field.name for field in OF_SNAPSHOT), "day")
+        self._has_copies = False
 
     def write(self) -> None:
         """Write all tables; the one that says which snapshots are in comes last."""
         rows = [F.coalesce(F.sum(f"n_{kind.value}"), F.lit(0)).alias(kind.value) for kind in Kind if _is_counted(kind)]
-        told = self._accepted.agg(*rows).first()
+        told = self._accepted.agg(*rows, F.max("copies").alias("copies")).first()
         counts = told.asDict() if told else {}
+        self._has_copies = (counts.pop("copies", 1) or 1) > 1
         if counts.get(Kind.EVENT.value):
             self._write_events()
         with self._run.stage("state"):
             for module in _OF_STATE:
                 if counts.get(module.KIND.value):
-                    self._write_state(module.TABLE, module.build(self._frames(module.KIND)))
+                    fresh = module.build(self._frames(module.KIND))
+                    self._write_state(module.TABLE, one_of_each(fresh, module.KEY) if self._has_copies else fresh)
             if counts.get(Kind.TRAFFIC.value):
                 self._write_traffic()
         with self._run.stage("snapshots"):
@@ -65,6 +69,7 @@ class Silver:
             frames = {"known": self._warehouse.read(origins.TABLE), "accepted": self._accepted}
             self._warehouse.write(origins.TABLE, origins.build(frames))
         self._run.count("rows", sum(counts.values()))
+        self._accepted.unpersist()
 
     def _write_events(self) -> None:
         with self._run.stage("events"):

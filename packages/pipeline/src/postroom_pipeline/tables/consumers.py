@@ -23,4 +23,4 @@ KIND: Final = Kind.CONSUMER
 
 def build(frames: c.Frames) -> DataFrame:
     """Rows of the snapshots of ``taken``, from ``lines`` of the kind."""
-    return of_snapshots(frames["lines"], frames["taken"], SCHEMA, KEY)
+    return of_snapshots(frames["lines"], frames["taken"], SCHEMA)

@@ -27,4 +27,4 @@ KIND: Final = Kind.DEAD
 
 def build(frames: c.Frames) -> DataFrame:
     """Rows of the snapshots of ``taken``, from ``lines`` of the kind."""
-    return of_snapshots(frames["lines"], frames["taken"], SCHEMA, KEY, died_at=time_of(F.col("died_ms")))
+    return of_snapshots(frames["lines"], frames["taken"], SCHEMA, died_at=time_of(F.col("died_ms")))

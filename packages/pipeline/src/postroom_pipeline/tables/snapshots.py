@@ -40,11 +40,16 @@ TABLE: Final = c.table("snapshots", SCHEMA, KEY, PARTITION)
 
 def build(frames: c.Frames) -> DataFrame:
     """Rows of ``accepted``, the snapshots that admission takes: each with its file's ``arrival``."""
-    rows = frames["accepted"]
-    renamed = rows.withColumns(
-        with_clock(rows)
-        | {"day": day_of(F.col("wall_ms"), F.col("arrival")), "events": F.col("n_event") / F.col("copies")}
+    return told(frames["accepted"]).select(*SCHEMA.names)
+
+
+def told(accepted: DataFrame) -> DataFrame:
+    """The same with all that admission says of them; a file that has one twice has its numbers twice."""
+    return accepted.withColumns(
+        with_clock(accepted)
+        | {
+            "day": day_of(F.col("wall_ms"), F.col("arrival")),
+            "events": (F.col("n_event") / F.col("copies")).cast("bigint"),
+            "lines": (F.col("lines") / F.col("copies")).cast("bigint"),
+        }
     )
-    return renamed.withColumns(
-        {"events": F.col("events").cast("bigint"), "lines": (F.col("lines") / F.col("copies")).cast("bigint")}
-    ).select(*SCHEMA.names)

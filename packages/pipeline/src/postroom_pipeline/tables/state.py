@@ -10,10 +10,8 @@ from .clock import is_suspect, time_of
 from .columns import OF_SNAPSHOT
 
 
-def of_snapshots(
-    lines: DataFrame, taken: DataFrame, schema: StructType, key: tuple[str, ...], **own: Column
-) -> DataFrame:
-    """The rows of a table: lines of one kind of the snapshots that are taken.
+def of_snapshots(lines: DataFrame, taken: DataFrame, schema: StructType, **own: Column) -> DataFrame:
+    """The rows of a table: lines of one kind of the snapshots that are taken. A file may hold a snapshot twice.
 
     :param lines: with ``file`` and ``snapshot``.
     :param taken: the snapshots, with the same two, the header's columns, ``clock_suspect`` and ``day``.
@@ -23,7 +21,7 @@ def of_snapshots(
     told = [name for name in schema.names if name not in (*whose, *own, "day")]
     heads = taken.select("file", *whose, "day")
     rows = lines.select("file", "snapshot", *told).join(heads, ["file", "snapshot"])
-    return one_of_each(rows.withColumns(own).select(*schema.names), key)
+    return rows.withColumns(own).select(*schema.names)
 
 
 def one_of_each(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:

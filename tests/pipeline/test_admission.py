@@ -1,0 +1,253 @@
+"""Files with whatever fault, beside good ones: each fault has its reason, and the good ones are taken."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from postroom_common.snapshot import RENAMED, upgrade
+from postroom_pipeline.contract.schema import snake, wide_schema
+from postroom_pipeline.contract.upgrade import reading_schema
+from postroom_pipeline.ingest import inventory, raw, refusals
+from postroom_pipeline.ingest.admission import judged
+from postroom_pipeline.ingest.endings import read_files
+from postroom_pipeline.tables import inventory as inventory_table
+from postroom_pipeline.tables import origins
+from tests.pipeline.making import Device, bundle, replace_text, resealed, text_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+GOLDEN = Path(__file__).resolve().parents[1] / "vectors" / "snapshot"
+Lines = list[bytes]
+
+
+class Case(NamedTuple):
+    """A fault: what it does to the lines of a whole snapshot, and the reasons that the file then has."""
+
+    make: Callable[[Path], object]
+    reasons: tuple[str, ...]
+
+
+def text_case(change: Callable[[Lines], bytes], *reasons: str) -> Case:
+    """A fault of the text: the trailer stays as it was."""
+    return Case(lambda path: replace_text(path, change(text_of(path).splitlines(keepends=True))), reasons)
+
+
+def bytes_case(change: Callable[[bytes], bytes], *reasons: str) -> Case:
+    """A fault of the packed file."""
+    return Case(lambda path: path.write_bytes(change(path.read_bytes())), reasons)
+
+
+def sealed_case(change: Callable[[Lines], Lines], *reasons: str) -> Case:
+    """What another writer made: the trailer fits."""
+    return Case(lambda path: replace_text(path, resealed(change(text_of(path).splitlines()[:-1]))), reasons)
+
+
+def told(lines: Lines, number: int, **fields: Any) -> Lines:
+    """The lines with other fields in one of them."""
+    changed = json.dumps({**json.loads(lines[number]), **fields}, separators=(",", ":")).encode()
+    return [*lines[:number], changed, *lines[number + 1 :]]
+
+
+def named(name: str, *reasons: str) -> Case:
+    """The same file by another name."""
+    return Case(lambda path: path.rename(path.with_name(name)), reasons)
+
+
+def as_bare_lines(path: Path) -> None:
+    path.with_suffix("").write_bytes(text_of(path))
+    path.unlink()
+
+
+def as_tar(path: Path) -> None:
+    with tarfile.open(path.with_name("S22.tar"), "w") as archive:
+        archive.add(path)
+    path.unlink()
+
+
+TRUNCATED, CORRUPT, DIFFER = "truncated", "corrupt_lines", "counts_differ"
+CASES = {
+    "S1-cut": bytes_case(lambda data: data[: len(data) // 2], TRUNCATED),
+    "S1-cut-behind-the-head": bytes_case(lambda data: data[:30], TRUNCATED),
+    "S1-last-bytes": bytes_case(lambda data: data[:-3], TRUNCATED),
+    "S1-no-trailer": text_case(lambda lines: b"".join(lines[:-1]), TRUNCATED),
+    "S1-no-header": text_case(lambda lines: b"".join(lines[1:]), "no_header"),
+    "S1-zeros-behind": bytes_case(lambda data: data + bytes(512), TRUNCATED),
+    "empty": bytes_case(lambda data: b"", "empty"),
+    "empty-gzip": bytes_case(lambda data: gzip.compress(b"", mtime=0), "empty"),
+    "blank": text_case(lambda lines: b"\n\n", "empty"),
+    "not-gzip": bytes_case(gzip.decompress, "not_gzip"),
+    "S4": named("S4-gzip-inside.jsonl", "not_json"),
+    "S5-garbage": text_case(lambda lines: b"".join([*lines[:3], b"garbage\n", *lines[3:]]), CORRUPT),
+    "S5-array": text_case(lambda lines: b"".join([*lines[:3], b'[{"device":"x"}]\n', *lines[3:]]), CORRUPT),
+    "S5-broken": text_case(lambda lines: b"".join([*lines[:3], lines[3][:-9] + b"\n", *lines[4:]]), CORRUPT),
+    "S5-text": text_case(lambda lines: b"just\nsome\ntext\n", "not_json"),
+    "S5-blank-lines": text_case(b"\n".join),
+    "S6-trailing": text_case(lambda lines: b"".join([*lines[:3], lines[3][:-1] + b" x\n", *lines[4:]]), CORRUPT),
+    "S6-glued": text_case(lambda lines: b"".join([*lines[:3], lines[3][:-1], *lines[4:]]), CORRUPT),
+    "S6-no-newline": text_case(lambda lines: b"".join(lines)[:-1], "no_final_newline"),
+    "S8-nan": text_case(lambda lines: b"".join(lines).replace(b'"value":', b'"value":NaN,"was":', 1), CORRUPT),
+    "S8-1e400": text_case(lambda lines: b"".join(lines).replace(b'"value":', b'"value":1e400,"was":', 1), CORRUPT),
+    "S9-text-time": sealed_case(lambda lines: told(lines, 4, wallMs="2026-11-28T10:00:00Z"), CORRUPT),
+    "S14-new-field": sealed_case(lambda lines: told(told(lines, 0, minor=7, mood="good"), 3, rain=True)),
+    "S14-new-kind": sealed_case(lambda lines: [*lines, lines[1].replace(b'"queue"', b'"weather"', 1)]),
+    "S14-now-an-object": sealed_case(lambda lines: told(lines, 3, wallMs={"ms": 1}), CORRUPT),
+    "S14-major": sealed_case(lambda lines: told(lines, 0, major=3), "unknown_major"),
+    "clock": sealed_case(lambda lines: told(lines, 0, wallMs=2**60), "bad_clock"),
+    "clock-of-no-number": sealed_case(lambda lines: told(lines, 0, wallMs="noon"), "bad_clock"),
+    "line-lost": text_case(lambda lines: b"".join([*lines[:3], *lines[4:]]), DIFFER),
+    "line-twice": text_case(lambda lines: b"".join([*lines[:3], *lines[2:]]), DIFFER),
+    "line-changed": text_case(lambda lines: b"".join(lines).replace(b'"ready":', b'"ready":1', 1), "checksum_differs"),
+    "other-device": sealed_case(lambda lines: told(lines, 3, device="stranger"), "foreign_lines"),
+    "S19-renamed": named("any other name 100%.jsonl.gz"),
+    "S19-plain": Case(as_bare_lines, ()),
+    "S21-part": named("S21.jsonl.gz.part"),
+    "S21-copying": named("S21.jsonl.gz._COPYING_"),
+    "S21-hidden": named(".S21.jsonl.gz"),
+    "S21-unknown": named("S21-unknown.gz", "unknown_name"),
+    "S22": Case(as_tar, ("archive",)),
+}
+#: Not read, and no fault of anybody's.
+UNSEEN = {name for name in CASES if name in ("S21-part", "S21-copying", "S21-hidden")}
+#: Nothing of the snapshot is hurt, and the file has something more.
+WHOLE = {"S1-last-bytes", "S1-zeros-behind", "S5-garbage", "S5-array"}
+
+
+class Told(NamedTuple):
+    """What is said of a directory: snapshots that are taken, and reasons by the name of the file."""
+
+    taken: set[str]
+    reasons: dict[str, list[str]]
+    rows: list[dict[str, Any]]
+
+
+def look_at(spark: SparkSession, landing: Path) -> Told:
+    """Everything from the directory to admission, without a table being written."""
+    listed = inventory.listed(spark, str(landing))
+    seen = inventory.hashed(listed).persist()
+    known = spark.createDataFrame([], inventory_table.SCHEMA)
+    fresh = inventory.fresh(seen, known).persist()
+    files = raw.files_of(spark, str(landing), fresh, fresh.count(), seen.count())
+    lines = raw.lines(files).persist()
+    sums = raw.sums(files).persist()
+    read = read_files(fresh, lines, sums).persist()
+    rows = judged(lines, sums, read, spark.createDataFrame([], origins.SCHEMA)).persist()
+    refused = refusals.rejects(rows, lines, read, inventory.refused(listed, seen)).collect()
+    taken = [row.asDict() for row in rows.where("reason IS NULL").collect()]
+    for frame in (seen, fresh, lines, sums, read, rows):
+        frame.unpersist()
+    reasons: dict[str, list[str]] = {}
+    for row in refused:
+        reasons.setdefault(row["path"].rpartition("/")[2], []).append(row["reason"])
+    return Told({row["snapshot"] for row in taken}, reasons, taken)
+
+
+def snapshot_of(folder: Path, name: str) -> tuple[Path, str]:
+    """A whole snapshot of a device of that name, and its id."""
+    device = Device(name)
+    for key in ("a", "b"):
+        device.publish(f"msg:{key}")
+    device.lease("msg:a")
+    path = device.export(folder, name)
+    return path, json.loads(text_of(path).splitlines()[0])["snapshot"]
+
+
+@pytest.fixture(scope="module")
+def corpus(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, dict[str, str]]:
+    """All faults in one directory, beside two good files; each device is named after its case."""
+    landing = tmp_path_factory.mktemp("landing")
+    ids = {}
+    for name in ("good-1", "good-2"):
+        ids[name] = snapshot_of(landing, name)[1]
+    for name, case in CASES.items():
+        path, ids[name] = snapshot_of(landing, name)
+        case.make(path)
+    return look_at(spark, landing), ids
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_each_fault_has_its_reason(corpus: tuple[Told, dict[str, str]], name: str) -> None:
+    found, ids = corpus
+    files = {file: reasons for file, reasons in found.reasons.items() if file.startswith((f"{name}.", f"{name}-gzip"))}
+    assert [reason for reasons in files.values() for reason in reasons] == list(CASES[name].reasons)
+    is_whole = not CASES[name].reasons or name in WHOLE
+    assert (ids[name] in found.taken) == (is_whole and name not in UNSEEN)
+
+
+def test_good_files_among_bad_ones_are_taken(corpus: tuple[Told, dict[str, str]]) -> None:
+    found, ids = corpus
+    assert {ids["good-1"], ids["good-2"]} <= found.taken
+
+
+def test_fields_and_kinds_that_are_not_known_are_counted(corpus: tuple[Told, dict[str, str]]) -> None:
+    found, ids = corpus
+    counts = {row["snapshot"]: (row["unknown_fields"], row["unknown_lines"]) for row in found.rows}
+    assert counts[ids["S14-new-field"]] == (2, 0)
+    assert counts[ids["S14-new-kind"]] == (0, 1)
+    assert counts[ids["good-1"]] == (0, 0)
+
+
+def test_in_bundles_a_fault_costs_no_more_than_what_stands_behind_it(spark: SparkSession, tmp_path: Path) -> None:
+    singles = tmp_path / "single"
+    made = {name: snapshot_of(singles, name) for name in ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")}
+    paths = {name: path for name, (path, _) in made.items()}
+    landing = tmp_path / "landing"
+    landing.mkdir()
+    CASES["line-lost"].make(paths["b"])
+    bundle(landing / "one-bad.jsonl.gz", [paths["a"], paths["b"], paths["c"]])
+    packed = bytearray(paths["e"].read_bytes())
+    packed[20:60] = bytes(40)
+    paths["e"].write_bytes(bytes(packed))
+    bundle(landing / "damaged.jsonl.gz", [paths["d"], paths["e"], paths["f"]])
+    bundle(landing / "twice.jsonl.gz", [paths["g"], paths["g"], paths["h"]])
+    (landing / "g.jsonl.gz").write_bytes(paths["g"].read_bytes())
+    cut = bundle(landing / "cut.jsonl.gz", [paths["i"], paths["j"]])
+    cut.write_bytes(cut.read_bytes()[: paths["i"].stat().st_size + 25])
+    found = look_at(spark, landing)
+    assert found.taken == {made[name][1] for name in ("a", "c", "d", "g", "h", "i")}
+    assert found.reasons.pop("one-bad.jsonl.gz") == [DIFFER]
+    assert set(found.reasons.pop("damaged.jsonl.gz")) == {TRUNCATED}
+    assert set(found.reasons.pop("cut.jsonl.gz")) == {TRUNCATED}
+    assert list(found.reasons.values()) == [["duplicate"]]
+
+
+def test_golden_snapshots_of_each_version_are_read_as_the_reader_reads_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    wanted = []
+    for path in sorted(GOLDEN.glob("v*.jsonl")):
+        (tmp_path / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+        wanted += [upgrade(json.loads(line)) for line in path.read_text().splitlines()]
+    everything = spark.createDataFrame([], "file string")
+    rows = raw.lines(raw.Files(spark, str(tmp_path), everything, None, is_all=True)).collect()
+    types = {field.name: field.dataType.simpleString() for field in wide_schema().fields}
+    told = [{name: value for name, value in row.asDict().items() if value is not None} for row in rows]
+    read = sorted(json.dumps(row, sort_keys=True) for row in told if row.pop("file"))
+    assert read == sorted(json.dumps(_in_columns(line, types), sort_keys=True) for line in wanted)
+
+
+def test_the_schema_that_is_read_has_every_field_of_the_format_in_every_version() -> None:
+    names = reading_schema().names
+    assert len(names) == len(set(names))
+    assert {old for olds in RENAMED.values() for old in olds} <= set(names)
+    assert snake("asOfEvent") == "as_of_event"
+
+
+def _in_columns(line: dict[str, Any], types: dict[str, str]) -> dict[str, Any]:
+    """A line as its row would be: in the schema's order, JSON as text."""
+    row = {}
+    for name, kind in types.items():
+        value = line.get(name)
+        if value is None or name == "kind":
+            continue
+        if kind == "string" and not isinstance(value, str):
+            value = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        row[snake(name)] = value
+    return {**row, "kind": line["kind"]}
