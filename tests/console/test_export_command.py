@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from postroom_console.data.link import Stopped
 from postroom_console.export.folder import LOCK_NAME
 from postroom_console.export.making import Export
-from postroom_console.export.questions import Stopped
 from postroom_console.export.request import Request, read_size, read_span
 from postroom_console.places import find_places
 from postroom_console.plain import Refused

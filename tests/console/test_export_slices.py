@@ -302,7 +302,8 @@ def test_a_snapshot_that_gets_no_name_does_not_count(
     def failing(self: Path, target: Path) -> Path:
         if target.suffix == ".gz":
             raise OSError(5, "Input/output error", str(target))
-        return Path(os.rename(self, target) or target)
+        os.replace(self, target)
+        return target
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "rename", failing)
