@@ -1,5 +1,5 @@
-"""A fleet in which every device has one fault, or something that only looks like one; and some to which anything happens,
-by a seed."""
+"""A fleet in which every device has one fault, or something that only looks like one; and devices to which anything
+happens, by a seed."""
 
 from __future__ import annotations
 
@@ -162,12 +162,21 @@ def _device_boots_in_order() -> Site:
 
 
 def _device_cuts_slices() -> Site:
-    """``--max-size`` ends slices early; the next one goes on there, and the last one is cut as well."""
+    """``--max-size`` ends slices early; the next one goes on there."""
     site = Site("well-cut")
     site.work(6)
     _cut(site, 9)
     site.work(2)
     _cut(site, 15)
+    site.take()
+    return site
+
+
+def _device_is_cut_short() -> Site:
+    """The last slice is cut: what came after it is not known yet."""
+    site = Site("well-cut-short")
+    site.work(6)
+    _cut(site, 12)
     return site
 
 
@@ -276,9 +285,7 @@ def _device_stuck() -> Site:
     key = site.new()
     site.hours(2, messages=12)
     site.take_in(key, "worker-9")
-    for _ in range(8):
-        site.wait(HOUR_MS)
-        site.messages[key].leased_engine_ms = site.messages[key].leased_engine_ms
+    site.wait(8 * HOUR_MS)
     site.take()
     return site
 

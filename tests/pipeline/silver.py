@@ -38,7 +38,7 @@ def rows_of(snapshots: Iterable[tuple[str, str, Lines]]) -> Rows:
     seen: set[tuple[Any, ...]] = set()
     for device, snapshot, lines in snapshots:
         header = {snake(name): value for name, value in lines[0][1].items()}
-        whose = {"device": device, "snapshot": snapshot}
+        whose: Row = {"device": device, "snapshot": snapshot}
         rows["snapshots"].append(whose | _texts(header) | _clock(header["wall_ms"]))
         state = {name: header[name] for name in ("root", "epoch", "as_of_event", "wall_ms", "engine_ms")}
         for kind, fields in lines[1:]:

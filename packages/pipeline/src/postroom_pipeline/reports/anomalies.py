@@ -42,7 +42,7 @@ SCHEMA: Final = StructType(
         c.DEVICE,
         c.column("queue", c.TEXT, "the queue"),
         c.column("period", c.TEXT, "`hour` or `day`: what the figure is of"),
-        c.column("at", c.MOMENT, "beginning of that hour or day"),
+        c.column("begins_at", c.MOMENT, "beginning of that hour or day"),
         c.column("metric", c.TEXT, "the figure: a column of `throughput`, or a measure of `latency_daily`"),
         c.column(
             "against", c.TEXT, "`own`: the device's own past; `fleet`: the same queue on other devices at that time"
@@ -55,7 +55,7 @@ SCHEMA: Final = StructType(
         c.DAY,
     ]
 )
-KEY: Final = ("device", "queue", "period", "at", "metric", "against", "day")
+KEY: Final = ("device", "queue", "period", "begins_at", "metric", "against", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = c.table("anomalies", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "throughput", "latency_daily")
@@ -98,7 +98,7 @@ def _figures(frames: c.Frames) -> DataFrame:
         "device",
         "queue",
         F.lit("day").alias("period"),
-        F.col("day").cast("timestamp").alias("at"),
+        F.col("day").cast("timestamp").alias("begins_at"),
         "day",
         F.concat("measure", F.lit("_p90_ms")).alias("metric"),
         F.col("p90_ms").cast("double").alias("value"),
@@ -113,30 +113,36 @@ def _counts(frames: c.Frames, period: str, at: Column) -> DataFrame:
     """Counts of events by queue. Where a device is known and a queue that it has shows nothing, that is 0."""
     names = [metric.name for metric in METRICS if metric.period == period and not metric.name.endswith("_ms")]
     whole = Window.partitionBy("device")
-    known = frames["events"].select("device", at.alias("at"), "day").distinct()
-    inner = (F.col("at") > F.min("at").over(whole)) & (F.col("at") < F.max("at").over(whole))
+    known = frames["events"].select("device", at.alias("begins_at"), "day").distinct()
+    inner = (F.col("begins_at") > F.min("begins_at").over(whole)) & (
+        F.col("begins_at") < F.max("begins_at").over(whole)
+    )
     known = known.withColumn("is_whole", inner)
     begin = F.col("hour") if period == "hour" else F.col("day").cast("timestamp")
     counted = (
         frames["throughput"]
-        .groupBy("device", "queue", begin.alias("at"), "day")
+        .groupBy("device", "queue", begin.alias("begins_at"), "day")
         .agg(*(F.sum(name).alias(name) for name in names))
     )
-    begun = counted.groupBy("device", "queue").agg(F.min("at").alias("_begun"))
-    filled = known.join(begun, ["device"]).where("at >= _begun").join(counted, ["device", "queue", "at", "day"], "left")
+    begun = counted.groupBy("device", "queue").agg(F.min("begins_at").alias("_begun"))
+    filled = (
+        known.join(begun, ["device"])
+        .where("begins_at >= _begun")
+        .join(counted, ["device", "queue", "begins_at", "day"], "left")
+    )
     values = (
         F.struct(F.lit(name).alias("metric"), F.coalesce(name, F.lit(0)).cast("double").alias("value"))
         for name in names
     )
     return filled.select(
-        "device", "queue", F.lit(period).alias("period"), "at", "day", F.inline(F.array(*values)), "is_whole"
+        "device", "queue", F.lit(period).alias("period"), "begins_at", "day", F.inline(F.array(*values)), "is_whole"
     )
 
 
 def _against_own(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
     found = []
     for period in ("hour", "day"):
-        order = Window.partitionBy(*_SERIES).orderBy("at", "day")
+        order = Window.partitionBy(*_SERIES).orderBy("begins_at", "day")
         past = F.sort_array(F.collect_list("value").over(order.rowsBetween(-int(limits[f"own_{period}s"]), -1)))
         own = figures.where(F.col("period") == period).withColumn("_past", past)
         own = own.withColumns({"n": F.size("_past").cast("bigint"), "median": _middle(F.col("_past"))})
@@ -147,7 +153,7 @@ def _against_own(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
 
 
 def _against_fleet(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
-    peers = Window.partitionBy("queue", "period", "metric", "at", "day")
+    peers = Window.partitionBy("queue", "period", "metric", "begins_at", "day")
     told = figures.withColumns({"n": F.count(F.lit(1)).over(peers), "median": F.median("value").over(peers)})
     told = told.where(F.col("n") >= limits["peers_min"])
     return told.withColumns(

@@ -36,7 +36,7 @@ SCHEMA: Final = StructType(
         c.column("engine_ms", c.INTEGER, "engine time of the event"),
         c.column("engine_before_ms", c.INTEGER, "engine time of the event before"),
         c.column("boot_id", c.TEXT, "of a start: id of the boot"),
-        c.column("at", c.MOMENT, "`wall_ms` as a time; null where the clock is suspect"),
+        c.column("wall_at", c.MOMENT, "`wall_ms` as a time; null where the clock is suspect"),
     ]
 )
 KEY: Final = ("device", "root", "epoch", "event", "trouble")
@@ -83,7 +83,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
         "engine_ms",
         "engine_before_ms",
         F.when(F.col("is_boot"), F.col("boot_id")).alias("boot_id"),
-        F.col("wall_at").alias("at"),
+        "wall_at",
     )
 
 

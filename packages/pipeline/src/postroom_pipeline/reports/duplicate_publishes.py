@@ -30,7 +30,7 @@ SCHEMA: Final = StructType(
         c.column("apart_ms", c.INTEGER, "engine time between the two; null where it is not known"),
         c.column("payload_digest", c.TEXT, "of the body that both have"),
         c.column("client", c.TEXT, "client of the second request"),
-        c.column("at", c.MOMENT, "wall clock of the second; null where it is suspect"),
+        c.column("wall_at", c.MOMENT, "wall clock of the second; null where it is suspect"),
     ]
 )
 KEY: Final = ("device", "root", "epoch", "event")
@@ -99,7 +99,7 @@ def _published(events: DataFrame, limits: dict[str, float]) -> DataFrame:
         "apart_ms",
         "payload_digest",
         "client",
-        F.col("wall_at").alias("at"),
+        "wall_at",
     )
 
 
@@ -127,5 +127,5 @@ def _recognised(events: DataFrame) -> DataFrame:
         (F.col("engine_ms") - F.col("_first")["engine_ms"]).alias("apart_ms"),
         F.col("_first")["payload_digest"].alias("payload_digest"),
         "client",
-        F.col("wall_at").alias("at"),
+        "wall_at",
     )
