@@ -22,6 +22,7 @@ class Book:
         self.paused: dict[str, dict[str, bool]] = {}
         self.policies: dict[str, Any] = {}
         self.queues: set[str] = set()
+        self.given: Counter[tuple[str, str]] = Counter()
         self.event = 0
 
     def read(self, daemon: Daemon, last: int) -> None:
@@ -62,6 +63,7 @@ class Book:
         elif kind == "leased":
             message["lease"] = (event["consumer"], event["untilEngineMs"], event["attempt"], event["engineMs"])
             message["state"] = message["state"] if event.get("ofDead") else "inflight"
+            self.given[message["queue"], event["consumer"]] += not event.get("ofDead")
         elif kind == "lease_extended":
             who, _, attempt, since = message["lease"]
             message["lease"] = (who, event["untilEngineMs"], attempt, since)
@@ -110,6 +112,8 @@ def compare(snapshot: Snapshot, book: Book, has_one_page: bool) -> None:
     held = Counter((one["queue"], one["lease"][0]) for one in book.messages.values() if one["state"] == "inflight")
     told_held = {(one["queue"], one["consumer"]): one["inflight"] for one in snapshot.of("consumer") if one["inflight"]}
     assert told_held == dict(held)
+    given = {(one["queue"], one["consumer"]): one["delivered"] for one in snapshot.of("consumer")}
+    assert {who: count for who, count in given.items() if count} == {w: c for w, c in book.given.items() if c}
 
 
 def compare_letters(snapshot: Snapshot, book: Book) -> None:
