@@ -128,13 +128,14 @@ class Told(NamedTuple):
     rows: list[dict[str, Any]]
 
 
-def look_at(spark: SparkSession, landing: Path) -> Told:
+def look_at(spark: SparkSession, landing: Path, before_lines: Callable[[], object] = lambda: None) -> Told:
     """Everything from the directory to admission, without a table being written."""
     listed = inventory.listed(spark, str(landing))
     seen = inventory.hashed(listed).persist()
     known = spark.createDataFrame([], inventory_table.SCHEMA)
     fresh = inventory.fresh(seen, known).persist()
     files = raw.files_of(spark, str(landing), fresh, fresh.count(), seen.count())
+    before_lines()
     lines = raw.lines(files).persist()
     sums = raw.sums(files).persist()
     read = read_files(fresh, lines, sums).persist()
@@ -216,6 +217,13 @@ def test_in_bundles_a_fault_costs_no_more_than_what_stands_behind_it(spark: Spar
     assert set(found.reasons.pop("damaged.jsonl.gz")) == {TRUNCATED}
     assert set(found.reasons.pop("cut.jsonl.gz")) == {TRUNCATED}
     assert list(found.reasons.values()) == [["duplicate"]]
+
+
+def test_a_file_that_goes_while_it_is_read_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    gone, _ = snapshot_of(tmp_path, "gone")
+    _, other = snapshot_of(tmp_path, "other")
+    found = look_at(spark, tmp_path, gone.unlink)
+    assert (found.taken, found.reasons) == ({other}, {gone.name: [TRUNCATED]})
 
 
 def test_golden_snapshots_of_each_version_are_read_as_the_reader_reads_them(

@@ -91,7 +91,7 @@ def build(frames: c.Frames) -> DataFrame:
         _last(type_ == "died", "engine_ms", "reason_code", "reason_message", "cause").alias("death"),
         _last(type_ == "dropped", "reason_code").alias("drop"),
         F.count_if(is_lease).alias("leases"),
-        F.max(F.when(~F.coalesce("of_dead", F.lit(False)), F.col("attempt"))).alias("attempts"),
+        F.coalesce(F.max(F.when(~F.coalesce("of_dead", F.lit(False)), F.col("attempt"))), F.lit(0)).alias("attempts"),
         F.count_if(type_ == "retried").alias("retries"),
         F.count_if(type_ == "reprocessed").alias("reprocessed"),
         F.count_if(type_ == "published").alias("published_count"),

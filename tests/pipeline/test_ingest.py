@@ -1,0 +1,190 @@
+"""The whole run: whatever order, names, bundles and interruptions snapshots come in, the tables are the same."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import functions as F
+
+from postroom_pipeline.ingest.job import ingest
+from postroom_pipeline.io import Warehouse
+from postroom_pipeline.progress import Progress
+from postroom_pipeline.runlog import Run
+from postroom_pipeline.tables import ALL, conflicts, events, inventory, messages, rejects
+from postroom_pipeline.tables.clock import day_of, is_suspect, time_of
+from tests.pipeline.making import DAY_MS, HOUR_MS, MORNING_MS, Device, bundle
+from tests.pipeline.silver import frames_of, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Tables that tell of files, not of devices.
+OF_FILES = ("inventory", "rejects", "origins")
+
+
+class Killed(BaseException):
+    """The run ended where it stood."""
+
+
+class KilledRun(Run):
+    """A run that is gone when it comes to a stage."""
+
+    def __init__(self, progress: Progress, at: str) -> None:
+        super().__init__("ingest", progress)
+        self._at = at
+
+    def stage(self, name: str) -> Any:
+        if name == self._at:
+            raise Killed
+        return super().stage(name)
+
+
+def take_in(spark: SparkSession, landing: Path, tables: Path, killed_at: str = "") -> Warehouse:
+    warehouse = Warehouse(spark, str(tables))
+    with warehouse.writing("test"):
+        ingest(spark, str(landing), warehouse, KilledRun(Progress(spark, io.StringIO()), killed_at), reports=False)
+    return warehouse
+
+
+def exported(warehouse: Warehouse) -> dict[str, list[str]]:
+    """All rows of the tables of devices, as text, in order."""
+    told = {name: warehouse.read(module.TABLE) for name, module in ALL.items() if name not in OF_FILES}
+    return {name: sorted(map(str, frame.collect())) for name, frame in told.items()}
+
+
+def history(folder: Path) -> list[Path]:
+    """Two devices, three days: messages end on other days than they began, slices overlap, a clock is set back."""
+    made = []
+    for number in range(2):
+        device = Device(f"press-{number}")
+        device.publish("msg:long")
+        device.publish("msg:short")
+        device.lease("msg:short")
+        device.request("publish")
+        made.append(device.export(folder))
+        device.ack("msg:short")
+        device.wait(DAY_MS)
+        device.lease("msg:long")
+        device.retry("msg:long")
+        made.append(device.export(folder, since=3))
+        device.wait(DAY_MS)
+        if number:
+            device.set_clock(HOUR_MS)
+        device.lease("msg:long", "worker-2")
+        device.die("msg:long")
+        device.request("ack")
+        made.append(device.export(folder, since=4))
+    return made
+
+
+def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
+    """At once; and in another order, bundled, twice, renamed, with runs that were killed between two tables."""
+    landing, other = tmp_path / "landing", tmp_path / "other"
+    paths = history(landing)
+    at_once = exported(take_in(spark, landing, tmp_path / "a"))
+    assert {name: len(rows) for name, rows in at_once.items()} == {
+        "snapshots": 6,
+        "events": 16,
+        "conflicts": 0,
+        "messages": 4,
+        "queue_depth": 6,
+        "leases": 2,
+        "dead_letters": 2,
+        "consumers": 8,
+        "metrics": 6,
+        "traffic": 4,
+    }
+    other.mkdir()
+    bundle(other / "late.jsonl.gz", [paths[4], paths[2]])
+    with pytest.raises(Killed):
+        take_in(spark, other, tmp_path / "b", killed_at="inventory of files")
+    (other / "renamed.jsonl.gz").write_bytes(paths[4].read_bytes())
+    bundle(other / "rest.jsonl.gz", [paths[5], paths[0], paths[0], paths[1], paths[3]])
+    with pytest.raises(Killed):
+        take_in(spark, other, tmp_path / "b", killed_at="messages")
+    warehouse = take_in(spark, other, tmp_path / "b")
+    assert exported(warehouse) == at_once
+    before = {name: warehouse.read(module.TABLE).count() for name, module in ALL.items()}
+    take_in(spark, other, tmp_path / "b")
+    assert {name: warehouse.read(module.TABLE).count() for name, module in ALL.items()} == before
+    assert [row["reason"] for row in warehouse.read(rejects.TABLE).collect()] == ["duplicate"]
+    assert warehouse.read(inventory.TABLE).where("settled").count() == 3
+
+
+def test_a_message_is_what_its_events_tell_in_whatever_order(spark: SparkSession) -> None:
+    """Each fate, the publishing unknown, moved, back from the dead; told anew in plain Python."""
+    device = Device("press")
+    device.publish("msg:before")
+    known_from = len(device.events)
+    device.lease("msg:before")
+    device.ack("msg:before")
+    for key in ("acked", "dead", "dropped", "open", "back"):
+        device.publish(f"msg:{key}")
+    device.lease("msg:acked")
+    device.retry("msg:acked")
+    device.wait(DAY_MS)
+    device.lease("msg:acked", "worker-2")
+    device.ack("msg:acked")
+    for key in ("dead", "back"):
+        device.lease(f"msg:{key}")
+        device.die(f"msg:{key}")
+    device.drop("msg:dropped")
+    device.move("msg:open", "other")
+    device.reprocess("msg:back")
+    rows = rows_of([("press", "s1", device.lines(since=known_from))])
+    frames = frames_of(spark, {**rows, "events": rows["events"][::-1]})
+    built = {row["message"]: row.asDict() for row in messages.build(frames).collect()}
+    assert built == {row["message"]: row.asDict() for row in frames["messages"].collect()}
+    assert {key: row["state"] for key, row in built.items()} == {
+        "msg:before": "acked",
+        "msg:acked": "acked",
+        "msg:dead": "dead",
+        "msg:dropped": "dropped",
+        "msg:open": "open",
+        "msg:back": "open",
+    }
+
+
+def test_two_contents_of_one_event_are_a_conflict_whoever_came_first(spark: SparkSession) -> None:
+    """A copied data directory: two devices of one name go on from the same event."""
+    first, second = Device("press"), Device("press")
+    for device in (first, second):
+        device.publish("msg:shared")
+    first.publish("msg:of-one")
+    second.publish("msg:of-the-other")
+    told = []
+    for order in ((first, second), (second, first)):
+        rows: list[dict[str, Any]] = []
+        for number, device in enumerate(order):
+            rows += rows_of([("press", f"s{number}", device.lines(since=0))])["events"]
+        digest = events.content_digest()
+        frame = frames_of(spark, {"events": rows})["events"].withColumn("content_digest", digest)
+        kept = {(row["event"], row["message"]) for row in events.latest(frame).collect()}
+        built = conflicts.build({"known": spark.createDataFrame([], conflicts.SCHEMA), "events": frame})
+        found = {(row["event"], row["message"], row["kept"]) for row in built.collect()}
+        told.append((kept, found))
+        assert {(event, message) for event, message, is_kept in found if is_kept} <= kept
+    assert told[0] == told[1]
+    assert {(event, message) for event, message, _ in told[0][1]} == {(2, "msg:of-one"), (2, "msg:of-the-other")}
+
+
+def test_a_clock_that_was_never_set_makes_no_days(spark: SparkSession) -> None:
+    arrival = dt.date(2026, 12, 1)
+    walls = [None, 0, -(2**62), 2**62, MORNING_MS, 1_420_070_399_999, 1_420_070_400_000]
+    frame = spark.createDataFrame([(wall, arrival) for wall in walls], "wall bigint, arrival date")
+    wall = F.col("wall")
+    rows = frame.select(is_suspect(wall), time_of(wall).isNull(), day_of(wall, F.col("arrival"))).collect()
+    assert [row[0] for row in rows] == [row[1] for row in rows] == [True, True, True, True, False, True, False]
+    assert [row[2] for row in rows] == [
+        arrival,
+        arrival,
+        arrival,
+        arrival,
+        dt.date(2026, 11, 28),
+        arrival,
+        dt.date(2015, 1, 1),
+    ]
