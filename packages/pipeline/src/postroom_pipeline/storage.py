@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from .errors import EnvironmentProblem, said_by
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: Bytes that are sent to Java at once.
+_PIECE: Final = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -124,13 +127,18 @@ class Storage:
 
     def write_text(self, path: str, text: str) -> None:
         """A small file, whole or not at all: written under a hidden name first."""
+        self.write_lines(path, [text])
+
+    def write_lines(self, path: str, lines: Iterable[str]) -> None:
+        """A file of any size, whole or not at all: written under a hidden name first, as the lines come."""
         parent, _, name = path.rpartition("/")
         hidden = f"{parent}/.{name}.part"
         self.make_directory(parent)
         with _translated(path):
             stream = self._fs.create(self._path(hidden), True)
             try:
-                stream.write(bytearray(text.encode()))
+                for piece in _pieces(lines):
+                    stream.write(bytearray(piece))
             finally:
                 stream.close()
         self.delete(path)
@@ -148,6 +156,17 @@ class Storage:
             finally:
                 stream.close()
         return True
+
+
+def _pieces(lines: Iterable[str]) -> Iterator[bytes]:
+    """Lines, as few as may be put together."""
+    piece = bytearray()
+    for line in lines:
+        piece += line.encode()
+        if len(piece) >= _PIECE:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece)
 
 
 @contextlib.contextmanager

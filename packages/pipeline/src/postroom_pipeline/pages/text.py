@@ -1,0 +1,93 @@
+"""Values as people read them: numbers with their unit, times, and names that may hold anything."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import shlex
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, Final
+
+#: A text longer than this is cut on a page; the tables have all of it.
+LONGEST: Final = 200
+NOTHING: Final = "–"
+#: Categories of characters that are not seen, or change how others are: control, format (bidi among them), surrogates,
+#: private and unassigned ones, separators of lines.
+_UNSEEN: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+_UNITS: Final = ((86_400_000, "d", 3_600_000, "h"), (3_600_000, "h", 60_000, "min"), (60_000, "min", 1000, "s"))
+
+
+def shown(text: str, longest: int = LONGEST) -> str:
+    """A text on one line, with each character that cannot be seen written as ``⟨U+202E⟩``; a long one is cut."""
+    cut = text if len(text) <= longest else f"{text[:longest]}…"
+    return "".join(f"⟨U+{ord(one):04X}⟩" if _is_unseen(one) else one for one in cut)
+
+
+def quoted(text: str) -> str:
+    """A text as one word of a shell's command line; bash's ``$'…'`` where it has characters that cannot be seen."""
+    if not any(map(_is_unseen, text)):
+        return shlex.quote(text)
+    escaped = (f"\\U{ord(one):08x}" if _is_unseen(one) else {"\\": "\\\\", "'": "\\'"}.get(one, one) for one in text)
+    return f"$'{''.join(escaped)}'"
+
+
+def count(number: float) -> str:
+    """A whole number with commas, another with one digit behind the point."""
+    return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
+
+
+def signed(number: float) -> str:
+    """A number of which the sign matters."""
+    return f"+{count(number)}" if number > 0 else count(number).replace("-", "−")
+
+
+def duration(ms: float) -> str:
+    """A length of time by its two largest units: ``850 ms``, ``2.5 s``, ``3 h 12 min``."""
+    sign, ms = ("−" if ms < 0 else ""), abs(ms)
+    if ms < 1000:
+        return f"{sign}{ms:,.0f} ms"
+    if ms < 60_000:
+        return f"{sign}{ms / 1000:.3g} s"
+    for large, large_name, small, small_name in _UNITS:
+        if ms >= large:
+            rest = int(ms % large // small)
+            return f"{sign}{int(ms // large):,} {large_name}" + (f" {rest} {small_name}" if rest else "")
+    raise AssertionError("every length is told above")
+
+
+def moment(at: dt.datetime) -> str:
+    """A time in UTC, to the minute."""
+    return f"{at:%Y-%m-%d %H:%M}"
+
+
+def told(value: Any, kind: str = "") -> str:
+    """Any value for a page.
+
+    :param kind: ``ms`` of a length of time, ``signed`` of a difference, ``bytes``; else the value's own type decides.
+    """
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dt.datetime):
+        return moment(value)
+    if isinstance(value, dt.date):
+        return value.isoformat()
+    if isinstance(value, int | float):
+        return {"ms": duration, "signed": signed}.get(kind, count)(value)
+    if isinstance(value, str):
+        return shown(value)
+    return shown(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def facts_told(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Facts by name as words: the end of a name tells its unit (``_ms``, ``_signed``)."""
+    return {
+        name: told(value, "ms" if name.endswith("_ms") else "signed" if name.endswith("_signed") else "")
+        for name, value in facts.items()
+    }
+
+
+def _is_unseen(one: str) -> bool:
+    return unicodedata.category(one) in _UNSEEN

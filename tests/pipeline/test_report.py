@@ -1,0 +1,276 @@
+"""Reports for people: what is told, how, and that a page holds itself together whatever the tables hold."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from postroom_pipeline.errors import EnvironmentProblem, UsageError
+from postroom_pipeline.pages.job import report
+from postroom_pipeline.pages.scope import Scope
+from postroom_pipeline.pages.site import page_name
+from postroom_pipeline.pages.text import duration, quoted, shown
+from postroom_pipeline.reports import ALL
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from postroom_pipeline.io import Warehouse
+
+Tables = dict[str, list[dict[str, Any]]]
+
+DAY = dt.date(2026, 11, 27)
+NOON = dt.datetime(2026, 11, 27, 12)
+HOSTILE = "<script>alert(1)</script>\x1b[31m\u202eevil\u0000'\"&"
+
+
+class Silent:
+    """A progress that nobody looks at."""
+
+    def say(self, text: str) -> None:
+        pass
+
+    def stage(self, name: str) -> Any:
+        import contextlib
+
+        return contextlib.nullcontext()
+
+
+def write(warehouse: Warehouse, spark: SparkSession, tables: Tables) -> None:
+    """Tables of reports with these rows; a column that a row does not name is null."""
+    for name, rows in tables.items():
+        table = ALL[name].TABLE
+        told = [tuple(row.get(column) for column in table.schema.names) for row in rows]
+        assert not {column for row in rows for column in row} - set(table.schema.names)
+        warehouse.write(table, spark.createDataFrame(told, table.schema).coalesce(1), as_it_comes=True)
+
+
+def health(device: str, **more: Any) -> dict[str, Any]:
+    row = {"device": device, "rank": 1, "score": 0, "last_at": NOON, "snapshots": 4, "dead_letters": 0, "deaths": 0}
+    return row | {"conflicts": 0} | more
+
+
+def flow(device: str, queue: str, hour: int, **more: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(("published", "leased", "acked", "released", "retried", "died", "dropped"), 0)
+    row = {"device": device, "root": "r", "queue": queue, "hour": NOON.replace(hour=hour), "day": DAY}
+    return row | counts | {"reprocessed": 0, "moved": 0, "published_bytes": 0, "busiest_minute": 0} | more
+
+
+def balance(device: str, queue: str, **more: Any) -> dict[str, Any]:
+    names = ("opening", "published", "moved_in", "acked", "moved_out", "expected", "present", "difference")
+    dropped = ("dropped_expired", "dropped_purged", "dropped_limits", "dropped_failed", "missing_events")
+    row = {"device": device, "root": "r", "queue": queue, "span": "all", "to_snapshot": "s", "status": "balanced"}
+    return row | dict.fromkeys((*names, *dropped), 0) | {"counters_differ": False, "to_at": NOON} | more
+
+
+def poison(device: str, queue: str, message: str, **more: Any) -> dict[str, Any]:
+    row = {"device": device, "root": "r", "queue": queue, "message": message, "failures": 8, "consumers": 2}
+    row |= {"others_done": 31, "others_failed": 0, "reason_code": "RETRY_LIMIT", "cause": "bad body", "state": "dead"}
+    return row | {"from_at": NOON.replace(hour=9), "to_at": NOON, "same_body": 1} | more
+
+
+#: A fleet of two: one is well, of the other everything is told in names that mean harm.
+TROUBLED: Tables = {
+    "device_health": [health("pump-1", rank=2), health(HOSTILE, rank=1, score=90, worst="poison_messages")],
+    "throughput": [flow(HOSTILE, HOSTILE, 9, published=7), flow("pump-1", "work", 11, published=3, acked=3)],
+    "audit": [
+        balance("pump-1", "work", published=3, acked=3),
+        balance(HOSTILE, HOSTILE, published=7, expected=7, present=5, difference=-2, status="unbalanced"),
+        balance(HOSTILE, HOSTILE, span="between", expected=7, present=5, difference=-2, status="unbalanced"),
+    ],
+    "poison_messages": [poison(HOSTILE, HOSTILE, f"{HOSTILE}{number}") for number in range(5)],
+    "clock_trouble": [
+        {
+            "device": "pump-1",
+            "root": "r",
+            "epoch": 1,
+            "event": 5,
+            "trouble": "step",
+            "step_ms": -90_000,
+            "wall_at": NOON,
+        }
+    ],
+}
+
+
+class Page(HTMLParser):
+    """A page as its tags and texts; a tag that is not closed, or refers to something outside, is an error."""
+
+    VOID = frozenset({"meta", "link", "path", "line", "rect"})
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path, self.open, self.ids, self.links = path, [], set(), []  # type: ignore[var-annotated]
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.feed(path.read_text())
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        if tag not in ("meta", "link"):
+            self.open.append(tag)
+        told = dict(attributes)
+        assert len(told) == len(attributes), f"an attribute twice in {tag}"
+        assert not [name for name in told if name.startswith("on")]
+        if told.get("id"):
+            assert told["id"] not in self.ids
+            self.ids.add(told["id"])
+        for name in ("href", "src", "xlink:href", "data", "action"):
+            if name in told:
+                self.links.append(str(told[name]))
+        assert "url(" not in str(told.get("style", ""))
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attributes)
+        self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open and self.open[-1] == tag, f"{tag} ends within {self.open[-3:]}"
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self.open or self.open[-1] != "style":
+            self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.texts))
+
+    def leads_to(self) -> list[Path]:
+        """The pages that it links to; every link must end at a page or at a part of this one."""
+        found = []
+        for link in self.links:
+            if link.startswith("#"):
+                assert link[1:] in self.ids, link
+            elif link != "data:,":
+                assert not re.match(r"[a-z]+:|/", link), f"{link} leads out"
+                found.append((self.path.parent / link).resolve())
+                assert found[-1].is_file(), link
+        return found
+
+
+def make(warehouse: Warehouse, spark: SparkSession, out: Path, scope: Scope | None = None, **more: Any) -> Path:
+    told = {"form": "html", "top": 50} | more
+    return Path(report(spark, warehouse, str(out), scope or Scope(), progress=Silent(), **told).removeprefix("file:"))  # type: ignore[arg-type]
+
+
+def test_pages_hold_themselves_together_and_show_hostile_names_as_they_are(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    write(warehouse, spark, TROUBLED)
+    fleet = Page(make(warehouse, spark, tmp_path / "first", top=3))
+    devices = [Page(path) for path in fleet.leads_to()]
+    assert {page.path.name for page in devices} == {"pump-1.html", page_name(HOSTILE)}
+    assert all(page.leads_to() == [fleet.path] for page in devices)
+    for page in (fleet, *devices):
+        assert "script" not in page.tags
+        assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", page.path.read_text())
+    assert "<script>alert(1)</script>⟨U+001B⟩[31m⟨U+202E⟩evil⟨U+0000⟩'\"&" in fleet.text
+    assert "2 more rows are not shown" in fleet.text
+    # Equal tables make equal bytes.
+    again = make(warehouse, spark, tmp_path / "again", top=3)
+    assert again.read_bytes() == fleet.path.read_bytes()
+    for page in devices:
+        assert (again.parent / "devices" / page.path.name).read_bytes() == page.path.read_bytes()
+
+
+def test_the_worst_is_told_first_with_its_numbers_and_what_to_do(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    write(warehouse, spark, TROUBLED)
+    text = Page(make(warehouse, spark, tmp_path / "report")).text.partition("What is wrong")[2]
+    text = text.partition("What is wrong")[2]
+    told = [text.index(title) for title in ("The audit does not balance", "Poison messages", "The clock is wrong")]
+    assert told == sorted(told)
+    assert "3 findings, the worst first (1 lost, 1 failing, 1 odd)" in text
+    assert "−2 in all" in text
+    assert "5 messages fail at every delivery (8 times at most) while 31 others were done" in text
+    assert "RETRY_LIMIT: bad body" in text
+    assert "since 2026-11-27 09:00 UTC" in text
+    assert "1 times (step), by −1 min 30 s at most" in text
+    assert "The table latency_daily is not there" in text
+
+
+def test_a_fleet_that_is_well_says_so_in_one_line(spark: SparkSession, warehouse: Warehouse, tmp_path: Path) -> None:
+    empty: Tables = {name: [] for name in ALL}
+    well = empty | {
+        "device_health": [health("pump-1")],
+        "audit": [balance("pump-1", "work", published=3, acked=3)],
+        "throughput": [flow("pump-1", "work", 11, published=3, acked=3)],
+    }
+    write(warehouse, spark, well)
+    page = Page(make(warehouse, spark, tmp_path / "report"))
+    assert "Nothing is wrong: the audit balances" in page.text
+    assert 'class="finding' not in page.path.read_text()
+
+
+def test_a_report_is_of_one_device_and_of_the_days_that_are_asked_for(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    write(warehouse, spark, TROUBLED)
+    page = make(warehouse, spark, tmp_path / "one", Scope("pump-1"))
+    assert page.name == "pump-1.html"
+    text = Page(page).text
+    assert "Device pump-1" in text
+    assert "1 findings, the worst first (1 odd)" in text
+    later = make(warehouse, spark, tmp_path / "later", Scope("pump-1", since=DAY + dt.timedelta(1)))
+    assert "The clock is wrong" not in Page(later).text
+    with pytest.raises(UsageError, match="no report tells of a device 'pump-9'"):
+        make(warehouse, spark, tmp_path / "none", Scope("pump-9"))
+
+
+def test_tables_are_exported_whole_and_a_spreadsheet_takes_no_text_for_a_formula(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    rows = [poison("pump-1", "=1+1", f"m{number:02}") for number in (2, 1)]
+    write(warehouse, spark, {"poison_messages": rows, "clock_trouble": TROUBLED["clock_trouble"]})
+    for form in ("csv", "json"):
+        make(warehouse, spark, tmp_path / form, form=form, top=1)
+    with (tmp_path / "csv" / "poison_messages.csv").open(newline="") as file:
+        told = list(csv.DictReader(file))
+    assert [row["message"] for row in told] == ["m01", "m02"]
+    assert {row["queue"] for row in told} == {"'=1+1"}
+    assert told[0]["to_at"] == "2026-11-27T12:00:00.000Z"
+    assert told[0]["payload_digest"] == ""
+    lines = (tmp_path / "json" / "poison_messages.json").read_text().splitlines()
+    assert [json.loads(line)["queue"] for line in lines] == ["=1+1", "=1+1"]
+    findings = [json.loads(line) for line in (tmp_path / "json" / "findings.json").read_text().splitlines()]
+    assert [one["kind"] for one in findings] == ["poison", "clock"]
+    assert findings[0]["facts"]["n"] == 2
+
+
+def test_without_any_report_the_error_says_what_makes_them(
+    spark: SparkSession, warehouse: Warehouse, tmp_path: Path
+) -> None:
+    with pytest.raises(EnvironmentProblem, match="no reports here; postroom-pipeline ingest"):
+        make(warehouse, spark, tmp_path / "report")
+
+
+def test_no_two_devices_share_a_page() -> None:
+    names = ["a", "A", "a ", "a/../b", "..", ".", "", "con", "é", "é", "x" * 300, "x" * 301, HOSTILE, "a~1"]
+    pages = [page_name(name).lower() for name in names]
+    assert len(set(pages)) == len(names)
+    assert all(re.fullmatch(r"[a-z0-9_-][a-z0-9._~-]*\.html", page) for page in pages)
+
+
+def test_names_become_one_word_of_a_shell() -> None:
+    assert quoted("it's") == """'it'"'"'s'"""
+    assert quoted("a\x1b'\\") == r"$'a\U0000001b\'\\'"
+    assert shown("a\u2066b\n") == "a⟨U+2066⟩b⟨U+000A⟩"
+
+
+@pytest.mark.parametrize(
+    ("ms", "told"),
+    [(0, "0 ms"), (999, "999 ms"), (2_500, "2.5 s"), (59_999, "60 s"), (3_600_000, "1 h"), (-90_061_000, "−1 d 1 h")],
+)
+def test_lengths_of_time_are_told_by_their_largest_units(ms: int, told: str) -> None:
+    assert duration(ms) == told
