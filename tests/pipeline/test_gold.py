@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+pytestmark = pytest.mark.slow
+
 #: Of small frames, most of the time is spent on compiling.
 QUICK = {
     "spark.sql.codegen.wholeStage": "false",
@@ -128,7 +130,7 @@ FOUND = {
     "audit": {"lost-message", "lost-dead-letter", "ended-twice", "back-after-end"},
     "audit_messages": {"lost-message", "lost-dead-letter", "ended-twice", "back-after-end"},
     "duplicate_publishes": {"duplicates"},
-    "anomalies": {"recovered-consumer", "sudden-deaths"},
+    "anomalies": {"recovered-consumer", "storm", "sudden-deaths"},
 }
 
 

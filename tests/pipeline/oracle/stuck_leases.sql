@@ -6,7 +6,7 @@ with usual as (
         count(*) over same seen, row_number() over (same order by epoch desc, as_of_event desc, engine_ms desc, snapshot desc) back
     from leases window same as (partition by device, root, queue, message, coalesce(leased_engine_ms, 0))
 )
-select device, root, queue, message, consumer, held held_ms, overdue overdue_ms, seen, snapshot, measured, usual_ms,
+select device, root, queue, message, coalesce(leased_engine_ms, 0) leased_engine_ms, consumer, held held_ms, overdue overdue_ms, seen, snapshot, measured, usual_ms,
        case when overdue >= 60000 then 'overdue' else 'held' end why
 from shown left join usual using (device, root, queue)
 where back = 1 and (overdue >= 60000
