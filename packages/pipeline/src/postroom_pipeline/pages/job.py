@@ -9,7 +9,7 @@ from ..io import Warehouse
 from ..progress import Progress
 from ..storage import Storage
 from .export import export
-from .lines import Lines
+from .lines import FINDINGS, Lines, Part
 from .scope import Scope, frames_in
 from .sections import DEVICES, SECTIONS
 from .series import courses, span_of
@@ -18,6 +18,8 @@ from .site import Site, page_name
 #: Where pages of devices lie below the page of the fleet.
 DEVICES_BELOW = "devices"
 FLEET = "index.html"
+#: Parts that the page of the fleet takes from the devices: their first rows.
+OF_ALL = frozenset({FINDINGS, *(section.name for section in SECTIONS if not section.whole)})
 
 
 def report(
@@ -38,20 +40,33 @@ def report(
         return storage.location
     span = span_of(frames, scope.since, scope.until)
     series = courses(span) if span else ()
-    of_devices = Lines(frames, SECTIONS, series, top, by_device=True)
-    site = Site(span, of_devices.names | {DEVICES.name} if "device_health" in frames else of_devices.names, scope.days)
-    if scope.device:
-        for name, parts in of_devices.of_devices():
+    lines = Lines(frames, (DEVICES, *SECTIONS), series, top, with_fleet=not scope.device)
+    site = Site(span, lines.names, scope.days)
+    with progress.stage("report: pages"):
+        if scope.device:
+            return _one(lines, site, storage, scope.device)
+        return _all(lines, site, storage)
+
+
+def _one(lines: Lines, site: Site, storage: Storage, device: str) -> str:
+    for name, parts in lines:
+        if name == device:
             path = storage.join(page_name(name))
             storage.write_text(path, site.device(name, parts, ""))
             return path
-        raise UsageError(f"no report tells of a device {scope.device!r}")
-    pages = {}
-    with progress.stage("report: devices"):
-        for name, parts in of_devices.of_devices():
+    raise UsageError(f"no report tells of a device {device!r}")
+
+
+def _all(lines: Lines, site: Site, storage: Storage) -> str:
+    pages: dict[str, str] = {}
+    fleet: dict[str, Part] = {}
+    for name, parts in lines:
+        if name is not None:
             pages[name] = f"{DEVICES_BELOW}/{page_name(name)}"
             storage.write_text(storage.join(pages[name]), site.device(name, parts, f"../{FLEET}"))
-    with progress.stage("report: fleet"):
-        parts = Lines(frames, (DEVICES, *SECTIONS), series, top, by_device=False).of_fleet()
-        storage.write_text(storage.join(FLEET), site.fleet(parts, pages))
-    return storage.join(FLEET)
+        for part, rows in parts.items():
+            if name is None or part in OF_ALL:
+                fleet.setdefault(part, Part()).take(rows, lines.top)
+    path = storage.join(FLEET)
+    storage.write_text(path, site.fleet(fleet, pages))
+    return path

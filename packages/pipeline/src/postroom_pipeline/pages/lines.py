@@ -1,13 +1,15 @@
 """What pages hold, as one frame of lines: each part of a page is cut to its first rows while it is still in Spark.
 
-A line has ``device`` (empty: of the fleet), ``part``, ``number`` (from 1 in the part), ``total`` (rows that the part
-would have) and ``cells``, a JSON object. So a page of the fleet is one query, and the pages of all devices are another,
-which is read device by device however many there are.
+A line has ``device`` (null: of the fleet together), ``part``, ``number`` (from 1 in the part), ``total`` (rows that the
+part would have), ``place``, by which rows of a part are ordered, and ``cells``; the last two are JSON. So all pages are
+one query, which is read device by device however many there are. What the page of the fleet shows of its devices needs
+no query of its own: the first rows of all are among the first ones of each.
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import heapq
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +19,7 @@ from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DateType, StructType, TimestampType
+from pyspark.sql.types import DataType, DateType, StringType, StructType, TimestampType
 
 from ..tables.columns import Frames
 from .findings import ORDER, found
@@ -25,108 +27,137 @@ from .sections import Section
 from .series import Series
 
 FINDINGS: Final = "findings"
+Cells = dict[str, Any]
 
 
 @dataclass
 class Part:
     """The rows of one part of a page that are shown, and how many there are."""
 
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    rows: list[Cells] = field(default_factory=list)
     total: int = 0
+    #: By which they are ordered, one for each.
+    places: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
     def left_out(self) -> int:
         """How many are not shown."""
         return self.total - len(self.rows)
 
+    def take(self, other: Part, top: int) -> None:
+        """Add the rows of another device, and keep the first ones."""
+        self.total += other.total
+        both = heapq.merge(
+            zip(self.places, self.rows, strict=True), zip(other.places, other.rows, strict=True), key=lambda one: one[0]
+        )
+        first = [one for one, _ in zip(both, range(top), strict=False)]
+        self.places, self.rows = [place for place, _ in first], [row for _, row in first]
+
 
 class Lines:
-    """The lines of the pages of a fleet, or of its devices."""
+    """The lines of all pages."""
 
     def __init__(
-        self, frames: Frames, sections: Sequence[Section], series: Sequence[Series], top: int, *, by_device: bool
+        self,
+        frames: Frames,
+        sections: Sequence[Section],
+        series: Sequence[Series],
+        top: int,
+        *,
+        with_fleet: bool,
     ) -> None:
         """
         :param frames: the reports that are there, by name; a part whose report is not has no lines.
         :param top: rows that a part shows at most.
+        :param with_fleet: whether there is a page of the fleet.
         """
-        self._top, self._by_device = top, by_device
-        self._types: dict[str, StructType] = {}
-        cuts = []
+        self.top = top
+        self._kinds: dict[tuple[bool, str], StructType] = {}
+        parts = []
         findings = found(frames)
         if findings is not None:
             cells = {name: F.col(name) for name in findings.columns}
-            cuts.append(self._cut(FINDINGS, findings, [F.expr(one) for one in ORDER], cells))
-        for section in sections:
-            if section.report in frames:
-                cuts.append(self._of_section(section, frames[section.report]))
-        for one in series:
-            if one.report in frames:
-                rows = one.rows(frames[one.report], by_device=by_device)
-                cells = {"name": F.col("name"), "points": F.col("points")}
-                cuts.append(self._cut(one.name, rows, [F.col("place"), F.col("name")], cells))
+            parts.append(self._lines(FINDINGS, findings, map(F.expr, ORDER), cells, F.col("device")))
+        for of_fleet in (False, True) if with_fleet else (False,):
+            device = F.lit(None).cast("string") if of_fleet else F.col("device")
+            for section in sections:
+                if section.report in frames and (
+                    section.whole or section.of_fleet if of_fleet else not section.of_fleet
+                ):
+                    parts.append(self._of_section(section, frames[section.report], device, of_fleet=of_fleet))
+            for one in series:
+                if one.report in frames:
+                    rows = one.rows(frames[one.report], by_device=not of_fleet)
+                    cells = {"name": F.col("name"), "points": F.col("points")}
+                    parts.append(self._lines(one.name, rows, [F.col("place"), F.col("name")], cells, device))
         #: Names of the parts that the reports tell of.
-        self.names = frozenset(self._types)
-        order = ("device", "part", "number") if by_device else ("part", "number")
-        self.frame = reduce(DataFrame.unionByName, cuts).orderBy(*order)
+        self.names = frozenset(name for _, name in self._kinds)
+        self._frame = reduce(DataFrame.unionByName, parts)
 
-    def of_fleet(self) -> dict[str, Part]:
-        """The parts of the page of the fleet."""
-        return self._parts(self.frame.collect())
+    def __iter__(self) -> Iterator[tuple[str | None, dict[str, Part]]]:
+        """The parts of each device's page, and of the fleet's (None) those that are of all devices together.
 
-    def of_devices(self) -> Iterator[tuple[str, dict[str, Part]]]:
-        """The parts of each device's page, in the order of their names; a few devices are held at a time."""
-        for device, lines in groupby(self.frame.toLocalIterator(), key=lambda line: str(line["device"])):
-            yield device, self._parts(lines)
+        They come in no order; a few devices are held at a time.
+        """
+        whose = Window.partitionBy("device", "part")
+        # All lines of a device come to one task, and stay there.
+        told = self._frame.repartition("device").withColumns(
+            {"number": F.row_number().over(whose.orderBy("place")), "total": F.count(F.lit(1)).over(whose)}
+        )
+        shown = told.where(F.col("number") <= self.top).withColumn("place", F.to_json("place"))
+        for device, lines in groupby(shown.toLocalIterator(), key=lambda line: line["device"]):
+            yield device, self._parts(device, lines)
 
-    def _of_section(self, section: Section, report: DataFrame) -> DataFrame:
+    def _of_section(self, section: Section, report: DataFrame, device: Column, *, of_fleet: bool) -> DataFrame:
         frame = report.where(section.where)
-        is_whole = section.whole and not self._by_device
+        is_whole = section.whole and of_fleet
         if section.together:
             frame = section.together(frame, section.by if is_whole else ("device", *section.by))
         cells = {f"c{number}": F.expr(shown.of) for number, shown in enumerate(section.columns)}
         if not is_whole:
             cells["device"] = F.col("device")
-        return self._cut(section.name, frame, [F.expr(one) for one in section.order], cells)
+        return self._lines(section.name, frame, map(F.expr, section.order), cells, device)
 
-    def _cut(self, part: str, frame: DataFrame, order: Sequence[Column], cells: Mapping[str, Column]) -> DataFrame:
-        device = F.col("device") if self._by_device else F.lit("")
+    def _lines(
+        self, part: str, frame: DataFrame, order: Iterable[Column], cells: Mapping[str, Column], device: Column
+    ) -> DataFrame:
         rows = frame.select(
             device.alias("device"),
             F.struct(*(one.alias(f"o{number}") for number, one in enumerate(order))).alias("_order"),
             F.struct(*(of.alias(name) for name, of in cells.items())).alias("_cells"),
         )
-        kind = rows.schema["_cells"].dataType
-        assert isinstance(kind, StructType)
-        self._types[part] = kind
-        if self._by_device:
-            whose = Window.partitionBy("device")
-            numbered = rows.withColumns(
-                {"number": F.row_number().over(whose.orderBy("_order")), "total": F.count(F.lit(1)).over(whose)}
-            ).where(F.col("number") <= self._top)
-        else:
-            # Of few rows: a window over all of them is one task's work.
-            first = rows.orderBy("_order").limit(self._top)
-            numbered = first.withColumns(
-                {"number": F.row_number().over(Window.orderBy("_order")), "total": F.lit(0).cast("bigint")}
-            )
-            count = rows.agg(F.count(F.lit(1)).alias("total")).withColumns({"device": F.lit(""), "number": F.lit(0)})
-            numbered = numbered.unionByName(count, allowMissingColumns=True)
-        return numbered.select(
-            "device", F.lit(part).alias("part"), "number", "total", F.to_json("_cells").alias("cells")
+        places, kind = rows.schema["_order"].dataType, rows.schema["_cells"].dataType
+        assert isinstance(kind, StructType) and isinstance(places, StructType)
+        self._kinds["device" in cells, part] = kind
+        # One type for the order of all parts: numbers, or texts.
+        place = F.array(*(_place(F.col("_order")[one.name], one.dataType) for one in places.fields))
+        return rows.select(
+            "device", F.lit(part).alias("part"), place.alias("place"), F.to_json("_cells").alias("cells")
         )
 
-    def _parts(self, lines: Iterable[Row]) -> dict[str, Part]:
+    def _parts(self, device: str | None, lines: Iterable[Row]) -> dict[str, Part]:
         parts: dict[str, Part] = {}
         for line in lines:
-            part = parts.setdefault(line["part"], Part())
-            part.total = max(part.total, line["total"])
-            if line["number"]:
-                cells = json.loads(line["cells"])
-                part.rows.append(
-                    {one.name: _value(cells.get(one.name), one.dataType) for one in self._types[line["part"]]}
-                )
+            part = parts.setdefault(line["part"], Part(total=line["total"]))
+            cells = json.loads(line["cells"])
+            kinds = self._kinds["device" in cells, line["part"]]
+            part.rows.append({one.name: _value(cells.get(one.name), one.dataType) for one in kinds.fields})
+            part.places.append(tuple(map(_comparable, json.loads(line["place"]))))
         return parts
+
+
+def _place(value: Column, kind: DataType) -> Column:
+    is_text = isinstance(kind, StringType)
+    none = F.lit(None)
+    return F.struct(
+        (none if is_text else value).cast("double").alias("number"),
+        (value if is_text else none).cast("string").alias("text"),
+    )
+
+
+def _comparable(place: Mapping[str, Any]) -> tuple[Any, ...]:
+    """As Spark compares it: nulls, which JSON leaves out, come first."""
+    return ("number" in place, place.get("number", 0), place.get("text", ""))
 
 
 def _value(value: Any, kind: DataType) -> Any:

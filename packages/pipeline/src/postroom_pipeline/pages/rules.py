@@ -124,6 +124,21 @@ RULES: Final = (
         n="sum(conflicts)",
     ),
     Rule(
+        "device-silent",
+        2,
+        device_health.TABLE.name,
+        "silent > 0",
+        "A device is silent",
+        "There is no snapshot of it of the last {behind_ms}; nine of ten of its pauses were no longer than {usual_ms}."
+        " What is told of it here is that old.",
+        "Look whether it is switched on and reaches the network, and whether it still exports.",
+        "postroom health",
+        by=(),
+        facts={"behind_ms": "max(behind_ms)", "usual_ms": "max(usual_ms)"},
+        since="max(last_at)",
+        n="max(behind_ms / 3600000)",
+    ),
+    Rule(
         "consumer-dead",
         2,
         consumer_health.TABLE.name,

@@ -57,6 +57,8 @@ class Section:
     by: tuple[str, ...] = ()
     #: On the page of the fleet its rows are of all devices together.
     whole: bool = False
+    #: Only the page of the fleet has it.
+    of_fleet: bool = False
 
 
 def _sums(*aggregates: str) -> Callable[[DataFrame, tuple[str, ...]], DataFrame]:
@@ -378,4 +380,5 @@ DEVICES: Final = Section(
     ),
     ("rank", "device"),
     well="No snapshot was taken in.",
+    of_fleet=True,
 )
