@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
+from .bundling.command import bundle
 from .doctor import CHECKS, Wanted, examine
 from .errors import (
     EXIT_ENVIRONMENT,
@@ -22,7 +22,9 @@ from .errors import (
     said_by,
 )
 from .findings import Verdict
+from .options import spark_options
 from .package import write_package
+from .pages.command import report
 
 EPILOG: Final = (
     "Exit status: 0 done, 1 failed, 2 usage, 3 something that it needs is missing or occupied (see doctor),"
@@ -31,8 +33,6 @@ EPILOG: Final = (
 #: Modules whose errors are told in one line: what Spark says goes on for pages.
 _SPARK_MODULES: Final = ("py4j", "pyspark")
 _DEBUG: Final = "POSTROOM_DEBUG"
-
-_Command = Callable[..., Any]
 
 
 class Commands(click.Group):
@@ -60,28 +60,6 @@ class Commands(click.Group):
     def _end(self, ctx: click.Context, text: str, status: int) -> None:
         click.echo(f"postroom-pipeline: {text}", err=True)
         ctx.exit(status)
-
-
-def spark_options(command: _Command) -> _Command:
-    """The options of every command that starts Spark; it gets them as ``given``."""
-
-    def gather(context: click.Context, parameter: click.Parameter, pairs: tuple[str, ...]) -> dict[str, str]:
-        given = {}
-        for pair in pairs:
-            name, equals, value = pair.partition("=")
-            if not equals or not name.startswith("spark."):
-                raise click.BadParameter(f"{pair!r} is not spark.NAME=VALUE")
-            given[name] = value
-        return given
-
-    return click.option(
-        "--conf",
-        "given",
-        multiple=True,
-        metavar="NAME=VALUE",
-        callback=gather,
-        help="A setting of Spark's, as spark-submit takes it: spark.master=local[4], spark.driver.memory=2g.",
-    )(command)
 
 
 @click.group(cls=Commands, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
@@ -178,3 +156,7 @@ def validate(places: tuple[Path, ...], as_json: bool) -> None:
     if not found:
         click.echo("postroom-pipeline: no snapshot was found", err=True)
     sys.exit(EXIT_FAILED if bad or not found else 0)
+
+
+for command in (bundle, report):
+    main.add_command(command)
