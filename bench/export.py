@@ -87,8 +87,8 @@ def _slice(place: Path, events: int) -> tuple[float, float]:
             Journal(place / "journal"), Place(None, 0), events, LAST, None, True, lambda: None
         )
         file.put(Kind.HEADER, {"major": 2})
-        for kind, line in drafts.lines():
-            file.put_encoded(kind, line)
+        for kind, lines in drafts.blocks():
+            file.put_encoded(kind, lines)
         path = file.finish(1, events)
     took = time.perf_counter() - begun, time.process_time() - used
     path.unlink()

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom_console.export.lines import of_event
+from postroom_console.export.events import of_event
 from postroom_console.export.redaction import (
     SHAPE_CHARACTERS,
     SHAPE_LEVELS,
@@ -169,7 +169,7 @@ def test_an_event_of_a_newer_daemon_is_told_and_its_bodies_are_not() -> None:
         "key": "k", "priority": "high", "speed": 3, "copies": [{"message": {"parts": [{"text": BODY}]}, "to": "mars"}],
         "by": {"uid": 1, "client": "c", "request": "r", "digest": "d"}, "crc": "00000000",
     }  # fmt: skip
-    line = of_event(event, "root", Redactor(Redaction.PAYLOAD))
+    line = of_event(event, Redactor(Redaction.PAYLOAD))
     assert line["type"] == "teleported"
     assert (line["queue"], line["message"], line["client"], line["requestEnd"]) == ("q", "k", "c", 9)
     assert line["ext"] == {"priority": "high", "speed": 3, "copies": [{"to": "mars"}]}
@@ -182,7 +182,7 @@ def test_fields_of_an_event_that_are_of_another_type_break_nothing() -> None:
     for value in odd:
         event = {**numbers, "type": "published", **dict.fromkeys(("queue", "key", "attempt", "to", "uid"), value)}
         line = of_event(
-            {**event, "by": value, "failure": value, "message": value, "body": value}, "r", Redactor(Redaction.NONE)
+            {**event, "by": value, "failure": value, "message": value, "body": value}, Redactor(Redaction.NONE)
         )
         types = {"queue": str, "message": str, "attempt": int, "to": str, "uid": int}
         assert all(type(line[name]) is kind for name, kind in types.items() if line.get(name) is not None)

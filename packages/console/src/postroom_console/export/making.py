@@ -9,6 +9,7 @@ import uuid
 import zlib
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -36,8 +37,6 @@ _JOURNAL_S: Final = 10.0
 #: Bytes of a file beside its lines of state, events and traffic; and which part of the rest the traffic may have.
 _FRAME_BYTES: Final = 4096
 _TRAFFIC_PART: Final = 3
-#: Lines between two looks at whether the export is to end.
-_LOOK_LINES: Final = 500
 _NICE: Final = 19
 
 
@@ -131,11 +130,9 @@ class Export:
         last_id = piece.last["id"] if piece.last else None
         with SnapshotWriter(kept.path, name, source.device, source.snapshot) as writer:
             writer.put(Kind.HEADER, header_of(source, state, piece, request))
-            lines = (state_lines.lines(), event_lines.lines(piece.count), traffic_lines.lines())
-            for number, (kind, line) in enumerate(pair for part in lines for pair in part):
-                writer.put_encoded(kind, line)
-                if number % _LOOK_LINES == 0:
-                    questions.go_on()
+            for kind, lines in chain(state_lines.blocks(), event_lines.blocks(piece.count), traffic_lines.blocks()):
+                questions.go_on()
+                writer.put_encoded(kind, lines)
             note = (lambda: kept.note(source.root, last, name)) if source.is_kept else (lambda: None)
             try:
                 path = writer.finish(first_id, last_id, note)

@@ -9,14 +9,17 @@ from typing import Final
 from postroom_common.events import Event, EventType
 from postroom_common.snapshot import Kind
 
+from .events import EventLines
 from .journal import Journal, Place
-from .lines import of_event
 from .redaction import Redactor
 from .request import Since
 from .spool import Drafts
 
 #: Holes that are told apart; further ones lengthen the last.
 HOLES_LIMIT: Final = 1000
+#: By how many messages an event changes its queue; and what takes one from its queue to another.
+_CHANGES: Final = {EventType.PUBLISHED.value: 1, EventType.ACKED.value: -1, EventType.DROPPED.value: -1}
+_MOVES: Final = (EventType.MOVED.value, EventType.REPROCESSED.value)
 #: Events between two looks at whether the export is to end.
 _LOOK_EVENTS: Final = 500
 
@@ -38,8 +41,7 @@ class EventSlice:
         self.holes: list[list[int]] = []
         self.net: Counter[str] = Counter()
         self._drafts = drafts
-        self._redactor = redactor
-        self._root = root
+        self._lines = EventLines(drafts.encoder, root, redactor)
         self._expected: int | None = None
 
     def read(
@@ -59,23 +61,28 @@ class EventSlice:
         put = 0
         last: Event | None = None
         self._expected = behind.event + 1 if since.is_last and behind.event else None
-        for number, event in enumerate(journal.events(behind, as_of)):
-            if number % _LOOK_EVENTS == 0:
+        put_line, encode = self._drafts.put_encoded, self._lines.encode
+        for count, event in enumerate(journal.events(behind, as_of)):
+            if count % _LOOK_EVENTS == 0:
                 go_on()
             if not is_in:
                 if event["wallMs"] < (since.wall_ms or 0):
                     continue
                 is_in = True
-            self._count(event)
-            if self.is_cut:
-                continue
-            self._note_hole(event["id"])
+            if counts_all:
+                self._count(event)
+                if self.is_cut:
+                    continue
+            number = event["id"]
+            if number != self._expected:
+                self._note_hole(number)
+            self._expected = number + 1
             if self.first is None:
                 self.first = event
-            self._drafts.put(Kind.EVENT, of_event(event, self._root, self._redactor))
+            put_line(Kind.EVENT, encode(event))
             put, last = put + 1, event
-            if event["id"] == event["grp"]:
-                if limit is not None and group_ends and not self._drafts.spool.fits(limit):
+            if limit is not None and number == event["grp"]:
+                if group_ends and not self._drafts.spool.fits(limit):
                     self.is_cut = True
                     if not counts_all:
                         break
@@ -94,14 +101,12 @@ class EventSlice:
                 self.holes.append([self._expected, event - 1])
             else:
                 self.holes[-1][1] = event - 1
-        self._expected = event + 1
 
     def _count(self, event: Event) -> None:
         kind = event["type"]
-        if kind == EventType.PUBLISHED:
-            self.net[event["queue"]] += 1
-        elif kind in (EventType.ACKED, EventType.DROPPED):
-            self.net[event["queue"]] -= 1
-        elif kind in (EventType.MOVED, EventType.REPROCESSED) and "to" in event:
+        change = _CHANGES.get(kind)
+        if change:
+            self.net[event["queue"]] += change
+        elif kind in _MOVES and "to" in event:
             self.net[event["queue"]] -= 1
             self.net[event["to"]] += 1

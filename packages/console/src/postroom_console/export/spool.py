@@ -6,6 +6,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -17,6 +18,8 @@ from postroom_common.snapshot_writer import LineEncoder
 _MEMORY_BYTES: Final = 1024 * 1024
 _LEVEL: Final = 1
 _LENGTH_BYTES: Final = 8
+#: So many lines at a time are given on.
+_BLOCK_LINES: Final = 200
 
 
 class Spool:
@@ -52,15 +55,17 @@ class Spool:
         self._flush()
         return self._written
 
-    def lines(self, count: int | None = None) -> Iterator[bytes]:
-        """The first ``count`` lines, or all, once everything was put."""
-        left = self.count if count is None else count
+    def blocks(self) -> Iterator[list[bytes]]:
+        """All lines, some at a time, once everything was put."""
         self._file.seek(0)
-        while left and (length := self._file.read(_LENGTH_BYTES)):
-            block = zlib.decompress(self._file.read(int.from_bytes(length))).split(b"\n")
-            yield from block[:left]
-            left -= min(left, len(block))
-        yield from self._lines[:left]
+        while length := self._file.read(_LENGTH_BYTES):
+            yield zlib.decompress(self._file.read(int.from_bytes(length))).split(b"\n")
+        if self._lines:
+            yield self._lines
+
+    def lines(self) -> Iterator[bytes]:
+        """The same one by one."""
+        return chain.from_iterable(self.blocks())
 
     def _flush(self) -> None:
         if self._lines:
@@ -85,17 +90,32 @@ class Drafts:
 
     def __init__(self, spool: Spool, encoder: LineEncoder) -> None:
         self.spool = spool
-        self._encoder = encoder
-        self._marks = {kind: kind.value.encode() + b" " for kind in Kind}
-        self._kinds = {mark: kind for kind, mark in self._marks.items()}
+        self.encoder = encoder
+        self._kind: Kind | None = None
+        self._runs: list[tuple[Kind, int]] = []  # kinds, each with the number of the first line of it in a row
 
     def put(self, kind: Kind, fields: dict[str, Any]) -> None:
         """Take a line."""
-        self.spool.put(self._marks[kind] + self._encoder.encode(kind, fields))
+        self.put_encoded(kind, self.encoder.encode(kind, fields))
 
-    def lines(self, count: int | None = None) -> Iterator[tuple[Kind, bytes]]:
-        """As ``Spool.lines``."""
-        kinds = self._kinds
-        for line in self.spool.lines(count):
-            begin = line.index(b" ") + 1
-            yield kinds[line[:begin]], line[begin:]
+    def put_encoded(self, kind: Kind, line: bytes) -> None:
+        """Take a line that the encoder has made."""
+        if kind is not self._kind:
+            self._kind = kind
+            self._runs.append((kind, self.spool.count))
+        self.spool.put(line)
+
+    def blocks(self, count: int | None = None) -> Iterator[tuple[Kind, list[bytes]]]:
+        """The first ``count`` lines, or all, once everything was put: some of one kind at a time."""
+        last = self.spool.count if count is None else count
+        ends = [begin for _, begin in self._runs[1:]] + [self.spool.count]
+        runs = iter(zip((kind for kind, _ in self._runs), ends, strict=True))
+        kind, end, number = Kind.HEADER, 0, 0
+        for block in self.spool.blocks():
+            begin = 0
+            while begin < len(block) and number < last:
+                if number == end:
+                    kind, end = next(runs)
+                part = block[begin : begin + min(_BLOCK_LINES, end - number, last - number)]
+                yield kind, part
+                begin, number = begin + len(part), number + len(part)
