@@ -23,7 +23,7 @@ from pyspark.sql.types import DataType, DateType, StringType, StructType, Timest
 
 from ..tables.columns import Frames
 from .findings import ORDER, found
-from .sections import Section
+from .section import Section
 from .series import Series
 
 FINDINGS: Final = "findings"

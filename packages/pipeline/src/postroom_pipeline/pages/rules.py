@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Final
 
 from ..reports import (
@@ -20,33 +18,7 @@ from ..reports import (
     retry_storms,
     stuck_leases,
 )
-
-#: How bad it is, by number: what is at stake decides, not how much of it there is.
-SEVERITIES: Final = {1: "lost", 2: "stopped", 3: "failing", 4: "odd"}
-
-
-@dataclass(frozen=True)
-class Rule:
-    """One kind of finding. All expressions are SQL over the report's columns.
-
-    ``said`` and ``run`` are filled with the facts, told for people; ``run`` with words of a command line in ``q_NAME``.
-    """
-
-    kind: str
-    severity: int
-    report: str
-    where: str
-    title: str
-    said: str
-    do: str
-    run: str = ""
-    #: Rows of one device (and queue) that these have alike are one finding; no columns: all of the device.
-    by: tuple[str, ...] = ("queue",)
-    #: Name and aggregate of each fact; ``n`` orders findings of one severity, the largest first.
-    facts: Mapping[str, str] = field(default_factory=dict)
-    since: str = "cast(null as timestamp)"
-    n: str = "count(1)"
-
+from .rule import Rule
 
 _WHY: Final = "max(concat_ws(': ', nullif(reason_code, ''), nullif(cause, '')))"
 _LOST: Final = {
@@ -183,7 +155,7 @@ RULES: Final = (
         poison_messages.TABLE.name,
         poison_messages.TROUBLE,
         "Poison messages",
-        "{n} messages fail at every delivery ({failures} times at most) while {done} others were done."
+        "{n} messages fail at every delivery ({failures} times at most); meanwhile {done} others were done."
         " They fail of {why}. One is {example}.",
         "Look at the body of one and at what the consumer says of it; mend one of the two, then reprocess or drop.",
         "postroom message {q_example}",
@@ -197,8 +169,8 @@ RULES: Final = (
         retry_storms.TABLE.name,
         retry_storms.TROUBLE,
         "Retry storms",
-        "{failed} of {deliveries} deliveries failed in {n} storms, the longest of {lasted_ms}: {messages} messages at"
-        " {consumers} consumers, most often of {reason_code}; {died} became dead letters.",
+        "{failed} deliveries failed in {n} storms, the longest of {lasted_ms}, in which {deliveries} were made:"
+        " {messages} messages at {consumers} consumers, most often of {reason_code}; {died} became dead letters.",
         "Look at what the consumers need at that time (a database, a network); give the queue a longer back-off.",
         "postroom policy {q_queue}",
         facts={

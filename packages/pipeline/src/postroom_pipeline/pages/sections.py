@@ -2,81 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from ..reports import (
-    anomalies,
     audit,
     audit_messages,
-    clock_trouble,
-    consumer_health,
     dead_reasons_daily,
     depth_hourly,
     device_health,
-    duplicate_publishes,
-    journal_gaps,
     latency_daily,
-    poison_messages,
-    retry_storms,
-    stuck_leases,
     throughput,
 )
 from ..reports.histogram import merged
+from .section import QUEUE, Section, Shown, sums
+from .troubles import TROUBLES
 
-
-class Shown(NamedTuple):
-    """A column of a page: its head, the expression (SQL) it shows, and how (see ``text.told``)."""
-
-    head: str
-    of: str
-    kind: str = ""
-
-
-@dataclass(frozen=True)
-class Section:
-    """Rows of one report, in the order in which they matter."""
-
-    name: str
-    title: str
-    #: What the numbers mean, for who reads them the first time.
-    lead: str
-    report: str
-    columns: tuple[Shown, ...]
-    order: tuple[str, ...]
-    where: str = "true"
-    #: What is said where there is no row.
-    well: str = "None."
-    #: Puts rows together by the columns that it is given, before any are chosen.
-    together: Callable[[DataFrame, tuple[str, ...]], DataFrame] | None = None
-    #: Columns beside the device that rows are put together by.
-    by: tuple[str, ...] = ()
-    #: On the page of the fleet its rows are of all devices together.
-    whole: bool = False
-    #: Only the page of the fleet has it.
-    of_fleet: bool = False
-
-
-def _sums(*aggregates: str) -> Callable[[DataFrame, tuple[str, ...]], DataFrame]:
-    return lambda frame, by: frame.groupBy(*by).agg(*map(F.expr, aggregates))
-
-
-_QUEUE: Final = Shown("queue", "queue")
 _DROPPED: Final = " + ".join(f"dropped_{why}" for why in ("expired", "purged", "limits", "failed"))
 
 SECTIONS: Final = (
     Section(
+        "balance",
+        "How the audit comes out",
+        "Queues by the outcome of their audit, from the first snapshot to the last. Incomplete ones lack events, so"
+        " that a difference proves nothing.",
+        audit.TABLE.name,
+        (
+            Shown("status", "status"),
+            Shown("devices", "devices"),
+            Shown("queues", "queues"),
+            Shown("messages too few", "few"),
+            Shown("messages too many", "many"),
+            Shown("counters differ", "differ"),
+        ),
+        ("status = 'balanced'", "status"),
+        where="span = 'all' and queue <> ''",
+        well="No pair of snapshots to balance yet.",
+        together=sums(
+            "count(distinct device) as devices",
+            "count(1) as queues",
+            "-sum(least(difference, 0)) as few",
+            "sum(greatest(difference, 0)) as many",
+            "count_if(counters_differ) as differ",
+        ),
+        by=("status",),
+        whole=True,
+    ),
+    Section(
         "audit",
-        "Audit",
+        "Audit of each queue",
         "Whether each message is accounted for, from the first snapshot to the last: opening + published + moved in"
         " − acked − dropped − moved out = expected; what is there in whatever state is present.",
         audit.TABLE.name,
         (
-            _QUEUE,
+            QUEUE,
             Shown("status", "status"),
             Shown("opening", "opening"),
             Shown("published", "published"),
@@ -100,7 +80,7 @@ SECTIONS: Final = (
         "Lost, there twice, or not explained by their events.",
         audit_messages.TABLE.name,
         (
-            _QUEUE,
+            QUEUE,
             Shown("message", "message"),
             Shown("kind", "kind"),
             Shown("evidence", "evidence"),
@@ -116,7 +96,7 @@ SECTIONS: Final = (
         "Messages in each queue at the end of what is known: those that wait or are worked on, and dead letters.",
         depth_hourly.TABLE.name,
         (
-            _QUEUE,
+            QUEUE,
             Shown("messages now", "live_now"),
             Shown("most", "live_most"),
             Shown("dead letters now", "dead_now"),
@@ -125,7 +105,7 @@ SECTIONS: Final = (
         ),
         ("-(live_now + dead_now)", "-live_most", "device", "queue"),
         well="Nothing is known of any queue.",
-        together=_sums(
+        together=sums(
             "max_by(live_end, struct(hour, root)) as live_now",
             "max(live_max) as live_most",
             "max_by(dead_end, struct(hour, root)) as dead_now",
@@ -140,7 +120,7 @@ SECTIONS: Final = (
         "Deaths in the whole time, on the last day on which a message died so, and against the day before that.",
         dead_reasons_daily.TABLE.name,
         (
-            _QUEUE,
+            QUEUE,
             Shown("reason", "nullif(reason_code, '')"),
             Shown("last attempt", "cause"),
             Shown("devices", "devices"),
@@ -180,7 +160,7 @@ SECTIONS: Final = (
         " by the device's own running time.",
         latency_daily.TABLE.name,
         (
-            _QUEUE,
+            QUEUE,
             Shown("measure", "replace(measure, '_', ' ')"),
             Shown("messages", "count"),
             Shown("half within", "p50_ms", "ms"),
@@ -200,167 +180,21 @@ SECTIONS: Final = (
         "What happened in each queue in the whole time.",
         throughput.TABLE.name,
         (
-            _QUEUE,
+            QUEUE,
             *(Shown(name, name) for name in throughput.COUNTED),
             Shown("bytes", "published_bytes"),
             Shown("busiest minute", "busiest_minute"),
         ),
         ("-published", "queue"),
         well="Nothing happened.",
-        together=_sums(
+        together=sums(
             *(f"sum({name}) as {name}" for name in (*throughput.COUNTED, "published_bytes")),
             "max(busiest_minute) as busiest_minute",
         ),
         by=("queue",),
         whole=True,
     ),
-    Section(
-        "consumers",
-        "Consumers",
-        "Who fell silent while messages piled up; the times are those of the longest silence.",
-        consumer_health.TABLE.name,
-        (
-            _QUEUE,
-            Shown("consumer", "consumer"),
-            Shown("status", "status"),
-            Shown("last active (UTC)", "last_active_at"),
-            Shown("silent since (UTC)", "from_at"),
-            Shown("for", "to_engine_ms - from_engine_ms", "ms"),
-            Shown("usual pause", "usual_ms", "ms"),
-            Shown("backlog from", "backlog_from"),
-            Shown("to", "backlog_to"),
-            Shown("others took", "others_took"),
-        ),
-        ("status <> 'dead'", "-backlog_to", "device", "queue", "consumer", "root"),
-        where=consumer_health.TROUBLE,
-        well="All consumers are at work.",
-    ),
-    Section(
-        "leases",
-        "Stuck leases",
-        "Held far longer than is usual, or over and not ended.",
-        stuck_leases.TABLE.name,
-        (
-            _QUEUE,
-            Shown("message", "message"),
-            Shown("consumer", "consumer"),
-            Shown("why", "why"),
-            Shown("held", "held_ms", "ms"),
-            Shown("usual", "usual_ms", "ms"),
-            Shown("overdue", "overdue_ms", "ms"),
-            Shown("seen (UTC)", "seen_at"),
-            Shown("still held", "still_held"),
-        ),
-        ("not still_held", "-held_ms", "device", "queue", "message", "leased_engine_ms", "root"),
-    ),
-    Section(
-        "poison",
-        "Poison messages",
-        "They fail at each delivery while others of their queue are done.",
-        poison_messages.TABLE.name,
-        (
-            _QUEUE,
-            Shown("message", "message"),
-            Shown("failures", "failures"),
-            Shown("consumers", "consumers"),
-            Shown("others done", "others_done"),
-            Shown("reason", "reason_code"),
-            Shown("last attempt", "cause"),
-            Shown("now", "state"),
-            Shown("from (UTC)", "from_at"),
-            Shown("to (UTC)", "to_at"),
-            Shown("with this body", "same_body"),
-        ),
-        ("-failures", "device", "queue", "message", "root"),
-    ),
-    Section(
-        "storms",
-        "Retry storms",
-        "Times in which most deliveries of a queue failed and were tried again.",
-        retry_storms.TABLE.name,
-        (
-            _QUEUE,
-            Shown("from (UTC)", "from_at"),
-            Shown("lasted", "to_engine_ms - from_engine_ms", "ms"),
-            Shown("failed", "retries"),
-            Shown("deliveries", "deliveries"),
-            Shown("messages", "messages"),
-            Shown("consumers", "consumers"),
-            Shown("died", "died"),
-            Shown("reason", "reason_code"),
-        ),
-        ("-retries", "device", "queue", "from_event", "epoch", "root"),
-    ),
-    Section(
-        "twice",
-        "Published twice",
-        "The same body in two requests, close together, in a queue whose bodies do not repeat otherwise.",
-        duplicate_publishes.TABLE.name,
-        (
-            _QUEUE,
-            Shown("message", "message"),
-            Shown("first message", "first_message"),
-            Shown("apart", "apart_ms", "ms"),
-            Shown("client", "client"),
-            Shown("at (UTC)", "wall_at"),
-        ),
-        ("device", "queue", "event", "epoch", "root"),
-        where=duplicate_publishes.TROUBLE,
-    ),
-    Section(
-        "clocks",
-        "Clocks and starts",
-        "Where the wall clock and the device's own running time part, and starts of the machine without a stop.",
-        clock_trouble.TABLE.name,
-        (
-            Shown("trouble", "replace(trouble, '_', ' ')"),
-            Shown("at (UTC)", "wall_at"),
-            Shown("step", "step_ms", "ms"),
-            Shown("clock before (UTC)", "timestamp_millis(wall_before_ms)"),
-            Shown("events", "events"),
-            Shown("first event", "event"),
-        ),
-        ("device", "root", "epoch", "event", "trouble"),
-        where=clock_trouble.TROUBLE,
-        well="All clocks ran on, and no machine was cut off.",
-    ),
-    Section(
-        "gaps",
-        "Gaps in the journal",
-        "Events that no snapshot has. Not exported and retired ones are told for completeness: export more often.",
-        journal_gaps.TABLE.name,
-        (
-            Shown("gap", "replace(gap, '_', ' ')"),
-            Shown("events", "events"),
-            Shown("first", "first_event"),
-            Shown("last", "last_event"),
-            Shown("epoch", "epoch"),
-            Shown("before (UTC)", "before_at"),
-            Shown("after (UTC)", "after_at"),
-        ),
-        (f"not ({journal_gaps.TROUBLE})", "-events", "device", "root", "epoch", "first_event"),
-        well="Every event is there.",
-    ),
-    Section(
-        "anomalies",
-        "Figures that stand out",
-        "Held against the device's own past, or against the same queue on the other devices; spread is the median of"
-        " the distances from the median.",
-        anomalies.TABLE.name,
-        (
-            _QUEUE,
-            Shown("figure", "replace(metric, '_', ' ')"),
-            Shown("of", "period"),
-            Shown("at (UTC)", "begins_at"),
-            Shown("value", "value"),
-            Shown("against", "against"),
-            Shown("median", "median"),
-            Shown("spread", "mad"),
-            Shown("figures", "n"),
-            Shown("times the spread", "round(z, 1)", "signed"),
-        ),
-        ("-abs(z)", "device", "queue", "period", "begins_at", "metric", "against"),
-    ),
+    *TROUBLES,
 )
 
 #: Of the devices, on the page of the fleet alone.
@@ -374,6 +208,7 @@ DEVICES: Final = Section(
         Shown("score", "score"),
         Shown("mostly", "replace(worst, '_', ' ')"),
         Shown("last snapshot (UTC)", "last_at"),
+        Shown("behind the others", "nullif(behind_ms, 0)", "ms"),
         Shown("snapshots", "snapshots"),
         Shown("dead letters", "dead_letters"),
         Shown("deaths", "deaths"),

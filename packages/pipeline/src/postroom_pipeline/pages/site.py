@@ -13,8 +13,9 @@ from . import charts
 from .charts import Chart
 from .findings import worded
 from .lines import FINDINGS, Part
-from .rules import SEVERITIES
-from .sections import DEVICES, SECTIONS, Section
+from .rule import SEVERITIES
+from .section import Section
+from .sections import DEVICES, SECTIONS
 from .series import Span
 from .text import count, moment, shown, told
 
