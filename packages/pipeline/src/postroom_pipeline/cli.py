@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from .bundling.command import bundle
+from .compacting.command import compact
 from .doctor import CHECKS, Wanted, examine
 from .errors import (
     EXIT_ENVIRONMENT,
@@ -22,6 +23,7 @@ from .errors import (
     said_by,
 )
 from .findings import Verdict
+from .following.command import follow
 from .options import spark_options
 from .package import write_package
 from .pages.command import report
@@ -158,5 +160,5 @@ def validate(places: tuple[Path, ...], as_json: bool) -> None:
     sys.exit(EXIT_FAILED if bad or not found else 0)
 
 
-for command in (bundle, report):
+for command in (bundle, compact, follow, report):
     main.add_command(command)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from .errors import PipelineError
 from .lock import locked
-from .storage import Storage
+from .storage import Entry, Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -66,12 +66,13 @@ class Warehouse:
     def read(self, table: Table) -> DataFrame:
         """The table as it is now; an empty frame of its columns where it was never written.
 
-        A column that the files do not have yet is null. Keep the frame no longer than the table stays: a write replaces
-        the files under it.
+        A column that the files do not have yet is null; a damaged file is an error, not rows that are silently missing.
+        Keep the frame no longer than the table stays: a write replaces the files under it.
         """
         if not self.exists(table):
             return self._session.createDataFrame([], table.schema)
-        return self._session.read.schema(table.schema).parquet(self.path(table)).select(*table.schema.names)
+        reader = self._session.read.schema(table.schema).option("ignoreCorruptFiles", False)
+        return reader.parquet(self.path(table)).select(*table.schema.names)
 
     def write(
         self,
@@ -96,11 +97,7 @@ class Warehouse:
         whole = replacing == "all" or not table.partition
         found = [""] if whole else list(self._partitions_below(fresh, len(table.partition)))
         gone = set() if whole else {self._named(table, values) for values in named} - {*found}
-        plan = json.dumps({"table": table.name, "replace": sorted(found), "remove": sorted(gone)})
-        with self._moving:
-            self._finish_moves()
-            self.storage.write_text(self.storage.join(STAGING, name, _PLAN), plan)
-            self._move(name)
+        self._plan_and_move(name, table, replace=found, remove=gone)
 
     def append(self, table: Table, frame: DataFrame) -> None:
         """Add a few rows as one file more; nothing that is there is touched. For logs, not for what may come twice."""
@@ -112,6 +109,45 @@ class Warehouse:
             if not entry.name.startswith((".", "_")):
                 self.storage.rename(entry.path, self.storage.join(table.name, entry.name))
         self.storage.delete(self.storage.join(STAGING, name))
+
+    def parts(self, table: Table) -> Iterator[tuple[str, list[Entry]]]:
+        """Each partition as its relative path, with its files; of a table without partitions one, named by nothing."""
+        paths = self._partitions_below(self.path(table), len(table.partition)) if table.partition else [""]
+        for part in paths:
+            entries = self.storage.entries(self.storage.join(table.name, part))
+            yield part, [one for one in entries if not one.is_directory and not one.name.startswith((".", "_"))]
+
+    def rearrange(self, table: Table, part: str, files: int) -> int:
+        """Write the rows of a partition into so many files, or fewer, in the order of the key; how many rows it has.
+
+        Columns that the files have stay, also those that this version does not know.
+
+        :raises PipelineError: not all of them could be read; nothing is replaced then.
+        """
+        reader = self._session.read.option("ignoreCorruptFiles", False).option("ignoreMissingFiles", False)
+        reader = reader.option("mergeSchema", True).option("basePath", self.path(table))
+        frame = reader.parquet(self.storage.join(table.name, part))
+        spread = frame.coalesce(1) if files == 1 else frame.repartitionByRange(files, *table.key)
+        name = uuid.uuid4().hex
+        fresh = self._put(table, spread.sortWithinPartitions(*table.key), name)
+        rows, written = frame.count(), self._session.read.parquet(fresh).count()
+        if rows != written:
+            raise PipelineError(f"{self.storage.join(table.name, part)}: {written} of {rows} rows were written")
+        self._plan_and_move(name, table, replace=[part])
+        return rows
+
+    def drop(self, table: Table) -> None:
+        """Take a table away as a whole."""
+        self._plan_and_move(uuid.uuid4().hex, table, remove=[""])
+
+    def _plan_and_move(
+        self, name: str, table: Table, *, replace: Iterable[str] = (), remove: Iterable[str] = ()
+    ) -> None:
+        plan = json.dumps({"table": table.name, "replace": sorted(replace), "remove": sorted(remove)})
+        with self._moving:
+            self._finish_moves()
+            self.storage.write_text(self.storage.join(STAGING, name, _PLAN), plan)
+            self._move(name)
 
     def _recover(self) -> None:
         """Finish the moves that were begun, and clear away what was not even planned."""
@@ -125,13 +161,16 @@ class Warehouse:
 
     def _stage(self, table: Table, frame: DataFrame, name: str, *, as_it_comes: bool = False) -> str:
         """Write the frame where no reader looks; the directory of it."""
-        target = self.storage.join(STAGING, name, _NEW)
         ordered = table.fitted(frame)
         if not as_it_comes:
             # Rows of a partition come to one task, or to some more where they are many; small ones share a task.
             ordered = ordered.hint("rebalance", *(table.partition or table.key))
             ordered = ordered.sortWithinPartitions(*table.partition, *table.key)
-        writer = ordered.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
+        return self._put(table, ordered, name)
+
+    def _put(self, table: Table, frame: DataFrame, name: str) -> str:
+        target = self.storage.join(STAGING, name, _NEW)
+        writer = frame.write.option("mapreduce.fileoutputcommitter.marksuccessfuljobs", "false")
         if table.partition:
             writer = writer.partitionBy(*table.partition)
         writer.parquet(target)

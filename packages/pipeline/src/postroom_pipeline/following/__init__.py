@@ -1,0 +1,1 @@
+"""Takes in what comes into a directory, as it comes."""
