@@ -204,7 +204,7 @@ def test_one_that_is_ended_while_it_writes_leaves_nothing(daemon: Daemon, tmp_pa
 def test_a_folder_of_a_newer_version_is_left_alone(daemon: Daemon, tmp_path: Path) -> None:
     make(daemon.root, tmp_path)
     memory = tmp_path / ".postroom-export.json"
-    memory.write_bytes(memory.read_bytes().replace(b'"format":1', b'"format":2'))
+    memory.write_bytes(memory.read_bytes().replace(b'"format":2', b'"format":3'))
     with pytest.raises(Refused, match="newer version"):
         make(daemon.root, tmp_path)
     assert len(files(tmp_path)) == 1

@@ -10,6 +10,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
+import stat
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -20,20 +23,21 @@ from postroom_common.snapshot import PART_SUFFIX, SUFFIX
 from postroom_common.snapshot_writer import sync_folder
 
 from ..plain import Refused
-from .traffic import Mark
+from .memory import Last, from_json, to_json
 
 MEMORY_NAME: Final = ".postroom-export.json"
 LOCK_NAME: Final = ".postroom-export.lock"
-_FORMAT: Final = 1
+#: The first one had no checksums.
+_FORMAT: Final = 2
+_MEMORY_BYTES_LIMIT: Final = 16 * 1024 * 1024
 
 
-class Last(NamedTuple):
-    """Up to where the snapshots of a root went: an event of an epoch, and a place in the traffic log."""
+class _Note(NamedTuple):
+    """What will count once a snapshot has its name."""
 
-    epoch: int
-    event: int
-    snapshot: str
-    traffic: Mark
+    name: str
+    root: str
+    last: Last
 
 
 class Folder:
@@ -47,11 +51,11 @@ class Folder:
         self.path = path
         self.problem = ""
         self._lock = -1
-        self._roots: dict[str, Any] = {}
+        self._roots: dict[str, Last] = {}
 
     def __enter__(self) -> Self:
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = os.open(self.path / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        lock = self._opened(LOCK_NAME, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lock = lock
@@ -71,12 +75,11 @@ class Folder:
 
     def last(self, root: str) -> Last | None:
         """Up to where the snapshots of a root went; None before the first."""
-        told = self._roots.get(root)
-        return Last(told["epoch"], told["event"], told["snapshot"], Mark(**told["traffic"])) if told else None
+        return self._roots.get(root)
 
     def note(self, root: str, last: Last, name: str) -> None:
         """Keep in mind what will count once a snapshot has its ``name``."""
-        self._write({"name": name, "root": root, "last": _to_json(last)})
+        self._write(_Note(name, root, last))
 
     def forget(self) -> None:
         """The snapshot that was noted gets no name after all. Before its part is removed: else it would count."""
@@ -84,52 +87,77 @@ class Folder:
 
     def keep(self, root: str, last: Last) -> None:
         """The snapshot has its name."""
-        self._roots[root] = _to_json(last)
+        self._roots[root] = last
         self._write(None)
+
+    def _opened(self, name: str, flags: int) -> int:
+        """A file of ours in the folder. Raises ``Refused`` for what anybody could have put there instead."""
+        path = self.path / name
+        try:
+            fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+        except OSError as error:
+            if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+                raise Refused(f"{path} is no file: remove it, or use another --out") from error
+            raise
+        told, folder = os.fstat(fd), self.path.stat()
+        text = ""
+        if not stat.S_ISREG(told.st_mode):
+            text = "is no file"
+        elif folder.st_mode & stat.S_IWOTH and told.st_uid not in (os.geteuid(), folder.st_uid):
+            text = "is that of another user, in a folder into which everybody may write"
+        if text:
+            os.close(fd)
+            raise Refused(f"{path} {text}: remove it, or use another --out")
+        return fd
 
     def _settle(self) -> None:
         """Finish what another exporter has left behind when it was killed."""
         noted = self._read()
         if noted:
-            part = self.path / f".{noted['name']}{PART_SUFFIX}"
+            part = self.path / f".{noted.name}{PART_SUFFIX}"
             if not part.exists():  # it got its name: whoever has taken it away since has it
-                self._roots[noted["root"]] = noted["last"]
+                self._roots[noted.root] = noted.last
             self._write(None)
-        for part in self.path.glob(f".postroom-*{SUFFIX}{PART_SUFFIX}"):
-            part.unlink(missing_ok=True)
+        for pattern in (f".postroom-*{SUFFIX}{PART_SUFFIX}", f"{MEMORY_NAME}.*.new"):
+            for left in self.path.glob(pattern):
+                with suppress(OSError):  # what somebody else has put there is not ours to remove, and in nobody's way
+                    left.unlink()
 
-    def _read(self) -> dict[str, Any] | None:
+    def _read(self) -> _Note | None:
         path = self.path / MEMORY_NAME
         try:
-            told = orjson.loads(path.read_bytes())
-            if told["format"] != _FORMAT:
+            with os.fdopen(self._opened(MEMORY_NAME, os.O_RDONLY), "rb") as file:
+                told = orjson.loads(file.read(_MEMORY_BYTES_LIMIT))
+            version = told["format"]
+            if version not in (1, _FORMAT):
                 raise Refused(f"{path} is of a newer version: upgrade postroom-console")
-            self._roots = told["roots"]
-            for root in self._roots:
-                self.last(root)
-            noted: dict[str, Any] | None = told["noted"]
-            return noted
+            self._roots = {root: from_json(last, version) for root, last in told["roots"].items()}
+            noted: Any = told["noted"]
+            return _Note(str(noted["name"]), str(noted["root"]), from_json(noted["last"], version)) if noted else None
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError):
             self._roots = {}
             self.problem = f"{path} cannot be read: it is as if no snapshot had been made"
             return None
 
-    def _write(self, noted: dict[str, Any] | None) -> None:
+    def _write(self, noted: _Note | None) -> None:
         path = self.path / MEMORY_NAME
-        new = path.with_name(path.name + ".new")
-        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        new = path.with_name(f"{path.name}.{secrets.token_hex(8)}.new")
+        roots = {root: to_json(last) for root, last in self._roots.items()}
+        note = {"name": noted.name, "root": noted.root, "last": to_json(noted.last)} if noted else None
+        data = orjson.dumps({"format": _FORMAT, "roots": roots, "noted": note})
+        fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            data = orjson.dumps({"format": _FORMAT, "roots": self._roots, "noted": noted})
-            if os.write(fd, data) < len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(new))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        new.rename(path)
+            try:
+                if os.write(fd, data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(new))
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+            new.rename(path)
+        except OSError:
+            with suppress(OSError):
+                new.unlink()
+            raise
         sync_folder(self.path)
-
-
-def _to_json(last: Last) -> dict[str, Any]:
-    return {"epoch": last.epoch, "event": last.event, "snapshot": last.snapshot, "traffic": last.traffic._asdict()}

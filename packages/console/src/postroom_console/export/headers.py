@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from postroom_common.snapshot import FORMAT_MAJOR, FORMAT_MINOR
 
-from .folder import Last
 from .journal import Place
 from .lines import Fields
+from .memory import START, Last, Point
 from .reading import State
 from .request import Request, Since
 from .slices import EventSlice
@@ -17,8 +17,9 @@ from .traffic import Mark
 
 
 class Source(NamedTuple):
-    """Whose snapshot it is, and where its slice begins: ``last`` is up to where the one before went, None without one.
-    Where the journal is not ``is_readable``, nothing is known of events."""
+    """Whose snapshot it is, and where its slice begins: ``last`` is up to where the one before went, None without one,
+    and ``trusted`` up to where that still holds. Where the journal is not ``is_readable``, nothing is known of
+    events."""
 
     device: str
     snapshot: str
@@ -27,7 +28,13 @@ class Source(NamedTuple):
     since: Since
     is_readable: bool
     last: Last | None = None
+    trusted: Point = START
     behind: Place = Place(None, 0)
+
+    @property
+    def is_put_back(self) -> bool:
+        """Whether the journal is not the one that earlier snapshots of the folder have told of, or not all of it."""
+        return self.last is not None and self.trusted[:2] != self.last.point[:2]
 
     @property
     def is_kept(self) -> bool:
@@ -39,17 +46,18 @@ class Source(NamedTuple):
         """Whether it is the first of its folder."""
         return self.is_kept and self.last is None
 
-    def reached(self, piece: EventSlice, as_of: int, traffic: Mark) -> Last:
+    def reached(self, piece: EventSlice, traffic: Mark) -> Last:
         """Up to where it goes."""
-        if piece.is_cut and piece.last:
-            return Last(piece.last["epoch"], piece.last["id"], self.snapshot, traffic)
-        return Last(self.epoch, as_of, self.snapshot, traffic)
+        event = piece.last
+        point = Point(event["epoch"], event["id"], event["crc"], traffic) if event else self.trusted
+        point = point._replace(traffic=traffic)
+        return self.last.followed(point, self.snapshot, self.trusted) if self.last else Last(point, self.snapshot)
 
 
 def header_of(source: Source, state: State, piece: EventSlice, request: Request) -> Fields:
     """The fields of the header."""
     last, health = source.last, state.health
-    from_ms = last.traffic.wall_ms if last else source.since.wall_ms
+    from_ms = source.trusted.traffic.wall_ms if last else source.since.wall_ms
     return {
         "major": FORMAT_MAJOR,
         "minor": FORMAT_MINOR,
@@ -67,7 +75,7 @@ def header_of(source: Source, state: State, piece: EventSlice, request: Request)
         "consistent": source.is_readable,
         "firstEvent": piece.first["id"] if piece.first else None,
         "lastEvent": piece.last["id"] if piece.last else None,
-        "previousEvent": last.event if last else None,
+        "previousEvent": last.point.event if last else None,
         "since": source.since.text,
         **(_of_slice(source, state, piece) if source.is_readable else {}),
         "holes": _holes(health, piece) or None,
@@ -78,9 +86,9 @@ def header_of(source: Source, state: State, piece: EventSlice, request: Request)
 
 
 def _of_slice(source: Source, state: State, piece: EventSlice) -> Fields:
-    available, last = piece.available_from, source.last
-    is_continuous = last is not None and available <= last.event + 1 and last.event <= state.as_of
-    if is_continuous and last and piece.first and piece.first["id"] <= last.event:  # numbered anew since a restore
+    available, last = piece.available_from, source.last.point.event if source.last else None
+    is_continuous = last is not None and not source.is_put_back and available <= last + 1 and last <= state.as_of
+    if is_continuous and last and piece.first and piece.first["id"] <= last:  # numbered anew since a restore
         is_continuous = False
     return {"availableFrom": available, "continuous": is_continuous, "cut": piece.is_cut}
 

@@ -118,6 +118,17 @@ class Journal:
                     span *= 8
         return None
 
+    def find(self, epoch: int, event: int) -> Event | None:
+        """An event; None where it is not there, or is damaged."""
+        behind = Place(epoch, event - 1)
+        for path in self._from(behind):
+            with _opened(path) as file:
+                file.seek(_offset(file, behind))
+                for found in filter(None, map(_decoded, _lines(file))):
+                    if not behind.is_behind(found["epoch"], found["id"]):
+                        return found if (found["epoch"], found["id"]) == (epoch, event) else None
+        return None
+
     def events(self, behind: Place, last: int) -> Iterator[Event]:
         """The events behind a place, up to the id ``last``, in order: those of whole requests.
 

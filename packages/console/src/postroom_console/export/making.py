@@ -24,6 +24,7 @@ from .folder import Folder
 from .headers import Source, header_of
 from .journal import Journal, JournalUnreadable, Place
 from .lines import Fields, of_traffic
+from .memory import START
 from .questions import Questions
 from .reading import PAGE, State
 from .redaction import Redactor
@@ -124,8 +125,9 @@ class Export:
             held = sum(row[name] for name in ("ready", "inflight", "delayed", "held", "dead"))
             state_lines.put(Kind.QUEUE, {**row, "opening": held - piece.net[row["queue"]]} if source.is_first else row)
         self._progress("file", 0)
-        last = source.reached(piece, state.as_of, traffic.mark)
-        name = file_name(source.device, source.root or "unknown", last.event, state.wall_ms)
+        last = source.reached(piece, traffic.mark)
+        last_event = piece.last["id"] if piece.is_cut and piece.last else state.as_of
+        name = file_name(source.device, source.root or "unknown", last_event, state.wall_ms)
         first_id = piece.first["id"] if piece.first else None
         last_id = piece.last["id"] if piece.last else None
         with SnapshotWriter(kept.path, name, source.device, source.snapshot) as writer:
@@ -142,7 +144,7 @@ class Export:
                 raise
         if source.is_kept:
             kept.keep(source.root, last)
-        return Made(path, path.stat().st_size, piece.count, last.event, state.as_of, tuple(self._warnings))
+        return Made(path, path.stat().st_size, piece.count, last_event, state.as_of, tuple(self._warnings))
 
     def _source(self, questions: Questions, state: State, kept: Folder) -> Source:
         """Whose snapshot it is, and where its slice begins."""
@@ -159,14 +161,20 @@ class Export:
                 head = questions.ask("read_state", {"part": "head"})
             return Source(device, snapshot, str(head.get("root", "")), int(head.get("epoch", 0)), since, False)
         last = kept.last(root) if since.is_last else None
-        behind = Place(None, 0)
-        if last:
-            behind = Place(last.epoch, last.event)
-        elif since.event is not None:
+        trusted = last.trusted(self._journal) if last else START
+        behind = trusted.place if trusted.event else Place(None, 0)
+        if since.event is not None:
             behind = Place(None, max(since.event - 1, 0))
         elif since.wall_ms is not None:
             behind = self._journal.place_of_time(since.wall_ms)
-        return Source(device, snapshot, root, epoch, since, True, last, behind)
+        source = Source(device, snapshot, root, epoch, since, True, last, trusted, behind)
+        if last and source.is_put_back:
+            self._warnings.append(
+                f"{self._journal.root} no longer has event {last.point.event} as it was exported: it was put back to "
+                f"an earlier state, or is damaged; so the events begin behind {trusted.event} again, and some may be "
+                "other ones of the same numbers"
+            )
+        return source
 
     def _read_traffic(self, source: Source, drafts: Drafts, state: State, left: int | None) -> Traffic:
         """The slice of the traffic log; at most a part of the bytes that are ``left``."""
@@ -175,7 +183,7 @@ class Export:
         if source.since.event is not None and source.is_readable:
             first = next(self._journal.events(source.behind, state.as_of), None)
             from_ms = first["wallMs"] if first else state.wall_ms
-        traffic = Traffic(root, source.last.traffic if source.last else None, from_ms)
+        traffic = Traffic(root, source.trusted.traffic if source.last else None, from_ms)
         limit = None if left is None else left // _TRAFFIC_PART
         for told in traffic.lines():
             line = of_traffic(told, source.root)
