@@ -18,7 +18,9 @@ from postroom_pipeline.pages.job import report
 from postroom_pipeline.pages.scope import Scope
 from postroom_pipeline.pages.site import page_name
 from postroom_pipeline.pages.text import duration, quoted, shown
-from postroom_pipeline.reports import ALL
+from postroom_pipeline.reports import ALL, device_health
+
+from .silver import frames_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -293,3 +295,27 @@ def test_names_become_one_word_of_a_shell() -> None:
 )
 def test_lengths_of_time_are_told_by_their_largest_units(ms: int, told: str) -> None:
     assert duration(ms) == told
+
+
+def test_a_device_is_silent_that_is_behind_the_others_by_many_of_its_pauses(spark: SparkSession) -> None:
+    def taken(device: str, *hours: int) -> list[dict[str, Any]]:
+        moments = [NOON + dt.timedelta(hours=hour) for hour in hours]
+        return [
+            {
+                "device": device,
+                "snapshot": f"{device}-{hour}",
+                "root": "r",
+                "wall_at": moment,
+                "wall_ms": round(moment.replace(tzinfo=dt.UTC).timestamp() * 1000),
+                "clock_suspect": False,
+            }
+            for hour, moment in zip(hours, moments, strict=True)
+        ]
+
+    rows = taken("off", 0, 6, 12, 18) + taken("ahead", 0, 6, 12, 500) + taken("slow", 0, 20, 24, 30)
+    rows += [row for device in "abcd" for row in taken(device, 0, 6, 12, 18, 24, 30, 36, 42)]
+    frames = frames_of(spark, {"snapshots": rows})
+    known = {**frames, **{name: spark.createDataFrame([], module.SCHEMA) for name, module in ALL.items()}}
+    told = device_health.build({need: known[need] for need in device_health.NEEDS}).collect()
+    assert {row["device"]: row["behind_ms"] // 3_600_000 for row in told if row["behind_ms"]} == {"off": 24, "slow": 12}
+    assert [(row["device"], row["score"], row["worst"]) for row in told if row["silent"]] == [("off", 40, "silent")]

@@ -55,6 +55,19 @@ SCHEMA: Final = StructType(
         c.column("worst", c.TEXT, "the trouble that adds most to the score; null where there is none"),
         c.column("last_at", c.MOMENT, "wall clock of its last snapshot; null where that is suspect"),
         c.column("snapshots", c.INTEGER, "snapshots of it"),
+        c.column(
+            "behind_ms",
+            c.INTEGER,
+            "how long before the fleet's newest snapshots its last one was taken, 0 if it was not; null where its"
+            " clock is suspect",
+        ),
+        c.column(
+            "usual_ms",
+            c.INTEGER,
+            "nine of ten of its pauses between snapshots were no longer; of all devices where it has few; null where"
+            " there is none",
+        ),
+        c.column("silent", c.INTEGER, "1 where there should long have been another snapshot, else 0"),
         c.column("dead_letters", c.INTEGER, "dead letters that its last snapshots show, of all its roots"),
         c.column("deaths", c.INTEGER, "messages that ever died, as far as events tell"),
         *(c.column(name, c.INTEGER, meaning) for name, (_, _, _, meaning) in _COUNTED.items()),
@@ -77,6 +90,16 @@ THRESHOLDS: Final = (
         for name, (_, _, weight, meaning) in _COUNTED.items()
     ),
     Threshold("conflicts_weight", 50, "what one adds to the score: events that two snapshots tell differently"),
+    Threshold("silent_weight", 40, "what it adds to the score that a device is silent"),
+    Threshold("silent_factor", 3, "a device is silent that is behind the others by so many of its usual pauses"),
+    Threshold("silent_ms", 3_600_000, "and by so long"),
+    Threshold("pauses_min", 3, "pauses between snapshots from which a device's own are known"),
+    Threshold(
+        "newest_part",
+        0.75,
+        "the last snapshots of so large a part of the devices are no newer than the fleet's newest: a clock that is"
+        " ahead makes no device silent",
+    ),
     Threshold("dead_letters_weight", 1, "what one adds to the score: dead letters"),
     Threshold("most_counted", 20, "more troubles of one kind add no more"),
 )
@@ -98,9 +121,9 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     ]
     conflicts = frames["conflicts"].groupBy("device").agg(F.count_distinct("root", "epoch", "event").alias("conflicts"))
     deaths = frames["dead_reasons_daily"].groupBy("device").agg(F.sum("deaths").alias("deaths"))
-    for count in (*counts, conflicts, deaths, _dead_letters(frames)):
+    for count in (*counts, conflicts, deaths, _dead_letters(frames), _silence(frames, limits)):
         told = told.join(count, ["device"], "left")
-    weighed = (*_COUNTED, "conflicts", "dead_letters")
+    weighed = (*_COUNTED, "conflicts", "silent", "dead_letters")
     told = told.withColumns({name: F.coalesce(name, F.lit(0)) for name in (*weighed, "deaths")})
     adds = {name: F.least(F.col(name), F.lit(limits["most_counted"])) * limits[f"{name}_weight"] for name in weighed}
     score = reduce(add, adds.values()).cast("bigint")
@@ -118,3 +141,25 @@ def _dead_letters(frames: c.Frames) -> DataFrame:
     last = frames["snapshots"].groupBy("device", "root").agg(F.max_by("snapshot", place).alias("snapshot"))
     held = frames["queue_depth"].join(last, ["device", "root", "snapshot"], "left_semi")
     return held.groupBy("device").agg(F.sum("dead").alias("dead_letters"))
+
+
+def _silence(frames: c.Frames, limits: dict[str, float]) -> DataFrame:
+    """``behind_ms``, ``usual_ms`` and ``silent`` of each device that has a snapshot of which the clock is right."""
+    sane = frames["snapshots"].where(~F.col("clock_suspect")).select("device", "wall_ms").distinct()
+    order = Window.partitionBy("device").orderBy("wall_ms")
+    pauses = sane.withColumn("pause_ms", F.col("wall_ms") - F.lag("wall_ms").over(order))
+    of_all = pauses.agg(F.percentile("pause_ms", F.lit(0.9)).alias("usual_of_all"))
+    own = pauses.groupBy("device").agg(
+        F.max("wall_ms").alias("last_ms"),
+        F.when(F.count("pause_ms") >= limits["pauses_min"], F.percentile("pause_ms", F.lit(0.9))).alias("usual_own"),
+    )
+    newest = own.agg(
+        F.expr(f"percentile_disc({limits['newest_part']}) within group (order by last_ms)").alias("newest_ms")
+    )
+    told = own.crossJoin(of_all).crossJoin(newest)
+    behind = F.greatest(F.col("newest_ms") - F.col("last_ms"), F.lit(0)).cast("bigint")
+    usual = F.coalesce("usual_own", "usual_of_all").cast("bigint")
+    too_long = F.greatest(F.coalesce(usual * limits["silent_factor"], F.lit(0)), F.lit(limits["silent_ms"]))
+    return told.select(
+        "device", behind.alias("behind_ms"), usual.alias("usual_ms"), (behind > too_long).cast("bigint").alias("silent")
+    )
