@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 #: Parts by name.
 Parts = Mapping[str, Part]
 _SLUG: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
+#: What Windows takes for devices of its own, whatever follows behind a dot.
+_RESERVED: Final = frozenset(
+    {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))}
+)
 #: Queues whose latency is drawn.
 _RANGES: Final = 8
 
@@ -109,10 +113,10 @@ class Site:
 
 def page_name(device: str) -> str:
     """A name of a file for a device, whatever its own name holds: two devices never share one, on no file system."""
-    if _SLUG.fullmatch(device):
+    if _SLUG.fullmatch(device) and device.partition(".")[0] not in _RESERVED:
         return f"{device}.html"
     plain = re.sub(r"[^a-z0-9_-]+", "-", device.lower()).strip("-")[:40]
-    # A dot, then a tilde that no plain name has: nobody's own name can look like this.
+    # No plain name has a tilde, so no other device can be called like this.
     return f"{plain or 'device'}~{hashlib.sha256(device.encode()).hexdigest()[:16]}.html"
 
 
