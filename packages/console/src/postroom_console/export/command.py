@@ -11,9 +11,18 @@ import click
 GUARD: Final = "postroom_console.guard"
 
 
+class _Folder(click.Path):
+    """A folder that has a name: an empty one, of a variable that was not set, would be the present one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("an empty name is no folder; '.' is the present one", param, ctx)
+        return super().convert(value, param, ctx)
+
+
 @click.command(epilog="Exit status: 0 done, 1 refused or failed, 2 usage, 3 no daemon answers, 130 interrupted.")
 @click.option(
-    "--out", type=click.Path(file_okay=False, path_type=Path), default=Path("."), show_default="here",
+    "--out", type=_Folder(file_okay=False, path_type=Path), default=Path("."), show_default="here",
     help="Folder for the file; it is made where it is missing. What --since last means is remembered in it.",
 )  # fmt: skip
 @click.option("--device", default="", help="Name of the device in the file; by default the daemon's nodeId.")
@@ -59,19 +68,18 @@ def export(context: click.Context, /, **options: Any) -> None:
     stay. One export at a time writes into a folder.
     """
     from .redaction import Redaction
-    from .request import Request, read_since, read_size, read_span
+    from .request import Request, read_since, read_size, read_span, read_text
     from .running import Runner
 
     try:
         since = read_since(options["since"])
         every_s = read_span(options["every"]) if options["every"] else 0
         max_bytes = read_size(options["max_size"]) if options["max_size"] else None
+        device, hidden = read_text(options["device"]), tuple(map(read_text, options["hidden"]))
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     if every_s and not since.is_last:
         raise click.UsageError("--every goes with --since last: each file goes on where the one before ended")
-    request = Request(
-        options["out"], options["device"], since, Redaction(options["redact"]), options["hidden"], max_bytes
-    )
+    request = Request(options["out"], device, since, Redaction(options["redact"]), hidden, max_bytes)
     runner = Runner(context.obj[0], request)
     context.exit(context.meta[GUARD](lambda: runner.run_every(every_s) if every_s else runner.run_once()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
@@ -91,6 +92,20 @@ def _of_slice(source: Source, state: State, piece: EventSlice) -> Fields:
     if is_continuous and last and piece.first and piece.first["id"] <= last:  # numbered anew since a restore
         is_continuous = False
     return {"availableFrom": available, "continuous": is_continuous, "cut": piece.is_cut}
+
+
+def gaps_of(source: Source, state: State, piece: EventSlice) -> Iterator[str]:
+    """What was asked for and is not in the slice, in sentences for people."""
+    since, available = source.since, piece.available_from
+    wanted = since.event if since.event is not None else source.trusted.event + 1 if source.last else 0
+    if since.event is not None and since.event > state.as_of:
+        yield f"there is no event {since.event} yet: the last one is {state.as_of}"
+    elif since.wall_ms is not None and since.wall_ms > state.wall_ms:
+        yield f"{since.text} is still to come, by the device's clock: no events"
+    elif 0 < wanted < available and not source.is_put_back:
+        yield f"events {wanted} to {available - 1} are not in the journal any more"
+    elif since.wall_ms is not None and available > 1 and piece.first and piece.first["id"] == available:
+        yield f"the journal begins with event {available}: what happened before is not in it any more"
 
 
 def _holes(health: Any, piece: EventSlice) -> list[list[int]]:

@@ -21,7 +21,7 @@ from postroom_common.snapshot_writer import LineEncoder, SnapshotWriter, file_na
 from ..places import Places
 from ..plain import Refused
 from .folder import Folder
-from .headers import Source, header_of
+from .headers import Source, gaps_of, header_of
 from .journal import Journal, JournalUnreadable, Place
 from .lines import Fields, of_traffic
 from .memory import START
@@ -104,7 +104,10 @@ class Export:
         redactor = Redactor(request.redaction, request.hidden)
         state = State(questions, redactor, leases, letters, self._page)
         self._progress("state", 0)
+        owner = self._owner()
         state.ask(self._progress)
+        if owner and self._owner() != owner:
+            raise Refused("the data directory was replaced by another one meanwhile: export again")
         source = self._source(questions, state, kept)
         encoder = LineEncoder(source.device, source.snapshot)
         state_lines, event_lines, traffic_lines = (Drafts(spool, encoder) for spool in (told, events, log))
@@ -121,6 +124,7 @@ class Export:
             self._progress("events", 0)
             limit = None if left is None else left - log.bytes_taken
             piece.read(journal, source.behind, state.as_of, request.since, limit, source.is_first, questions.go_on)
+            self._warnings += gaps_of(source, state, piece)
         for row in rows:
             held = sum(row[name] for name in ("ready", "inflight", "delayed", "held", "dead"))
             state_lines.put(Kind.QUEUE, {**row, "opening": held - piece.net[row["queue"]]} if source.is_first else row)
@@ -145,6 +149,13 @@ class Export:
         if source.is_kept:
             kept.keep(source.root, last)
         return Made(path, path.stat().st_size, piece.count, last_event, state.as_of, tuple(self._warnings))
+
+    def _owner(self) -> str:
+        """Whose the journal is; empty where it cannot be read."""
+        try:
+            return self._journal.owner()
+        except JournalUnreadable:
+            return ""
 
     def _source(self, questions: Questions, state: State, kept: Folder) -> Source:
         """Whose snapshot it is, and where its slice begins."""

@@ -17,6 +17,8 @@ _SIZE: Final = re.compile(r"(\d{1,12})([kMG]?)B?")
 _SIZES: Final = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3}
 #: A snapshot always has its state and some events.
 SIZE_LEAST: Final = 10_000
+#: A hundred years: what is longer, no clock and no timer takes.
+SPAN_MOST_S: Final = 36_500 * 86_400
 
 
 class Since(NamedTuple):
@@ -68,9 +70,19 @@ def read_since(text: str) -> Since:
 def read_span(text: str) -> int:
     """Seconds: ``90s``, ``30m``, ``1h``, ``7d``. Raises ``ValueError``."""
     match = _SPAN.fullmatch(text)
-    if not match or not int(match[1]):
-        raise ValueError(f"{text!r} is no span such as 90s, 30m, 1h or 7d")
-    return int(match[1]) * _UNITS_S[match[2]]
+    seconds = int(match[1]) * _UNITS_S[match[2]] if match else 0
+    if not 0 < seconds <= SPAN_MOST_S:
+        raise ValueError(f"{text!r} is no span such as 90s, 30m, 1h or 7d; at most 36500d")
+    return seconds
+
+
+def read_text(text: str) -> str:
+    """A text that can stand in a file. Raises ``ValueError`` for what came as no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{text!r} is no UTF-8") from None
+    return text
 
 
 def read_size(text: str) -> int:

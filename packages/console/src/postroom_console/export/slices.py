@@ -93,6 +93,8 @@ class EventSlice:
             del self.holes[group_ends[2] :]
         elif since.is_last and self._expected is not None and not self.is_cut:
             self._note_hole(as_of + 1)
+        if self.first is not None:  # files may have gone by age while the first of them was looked for
+            self.available_from = max(self.available_from, min(journal.available_from(), self.first["id"]))
         self.count, self.last = put, last
 
     def _note_hole(self, event: int) -> None:

@@ -1,0 +1,178 @@
+"""Exports among neighbours that mean no good, and by people who have the help alone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from postroom_console.export.folder import LOCK_NAME, MEMORY_NAME, Folder
+from postroom_console.export.making import Export
+from postroom_console.export.request import Request, Since
+from postroom_console.places import find_places
+from postroom_console.plain import Refused
+from tests.console.exports import Snapshot, export, make
+from tests.console.lines import event_line
+from tests.console.test_plain import console
+from tests.wire.conftest import MakeDaemon
+from tests.wire.daemon import Daemon
+
+PLANTED: list[Callable[[Path], object]] = [lambda path: path.symlink_to("/etc/passwd"), Path.mkdir, os.mkfifo]
+
+
+@pytest.mark.parametrize("name", [LOCK_NAME, MEMORY_NAME])
+@pytest.mark.parametrize("plant", PLANTED, ids=["link", "directory", "pipe"])
+def test_what_is_no_file_is_not_taken_for_one_of_ours(
+    tmp_path: Path, name: str, plant: Callable[[Path], object]
+) -> None:
+    plant(tmp_path / name)
+    with pytest.raises(Refused, match="is no file"), Folder(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("name", [LOCK_NAME, MEMORY_NAME])
+def test_in_a_folder_of_everybody_a_file_of_another_is_not_believed(tmp_path: Path, name: str) -> None:
+    """It could say that events were exported that never were."""
+    folder = tmp_path / "all"
+    folder.mkdir()
+    with Folder(folder):
+        pass
+    (folder / name).write_text('{"format":2,"roots":{},"noted":null}')
+    folder.chmod(0o1777)
+    os.chown(folder / name, 12345, 12345) if os.geteuid() == 0 else os.chown(folder / name, -1, -1)
+    if os.geteuid() == 0:
+        with pytest.raises(Refused, match="is that of another user"), Folder(folder):
+            pass
+    folder.chmod(0o755)
+    with Folder(folder) as opened:
+        assert opened.problem == ""
+
+
+def test_parts_that_cannot_be_removed_are_in_nobodys_way(daemon: Daemon, tmp_path: Path) -> None:
+    (tmp_path / ".postroom-x.jsonl.gz.part").mkdir()
+    (tmp_path / ".postroom-y.jsonl.gz.part").symlink_to(tmp_path / "precious")
+    (tmp_path / "precious").write_text("precious")
+    make(daemon.root, tmp_path)
+    assert (tmp_path / "precious").read_text() == "precious"
+
+
+def test_what_is_remembered_is_not_written_into_a_file_that_somebody_has_put_there(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    os.link(precious, tmp_path / (MEMORY_NAME + ".new"))
+    make(daemon.root, tmp_path)
+    assert precious.read_text() == "precious"
+    assert (tmp_path / MEMORY_NAME).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[]",
+        '{"format":2,"roots":[],"noted":null}',
+        '{"format":2,"roots":{"r":{"snapshot":"s","points":[["1",2,"",[0,0,0]]]}},"noted":null}',
+        '{"format":2,"roots":{"r":{"snapshot":"s","points":[]}},"noted":null}',
+        '{"format":2,"roots":{},"noted":{"name":"x","root":[],"last":3}}',
+        '{"format":1,"roots":{"r":{"epoch":1,"event":"9","snapshot":"s","traffic":{}}},"noted":null}',
+    ],
+)
+def test_whatever_stands_in_the_memory_breaks_nothing(tmp_path: Path, text: str) -> None:
+    (tmp_path / MEMORY_NAME).write_text(text)
+    with Folder(tmp_path) as folder:
+        assert "cannot be read" in folder.problem
+        assert folder.last("r") is None
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--device", b"\xff\xfe"),
+        ("--hide-attribute", b"\xff"),
+        ("--every", "999999999d"),
+        ("--since", "999999999d"),
+        ("--since", "-5"),
+        ("--max-size", "1"),
+        ("--out", ""),
+    ],
+)
+def test_what_no_file_and_no_clock_takes_is_a_wrong_use(tmp_path: Path, words: tuple[str, str | bytes]) -> None:
+    done = console("--root", tmp_path, "export", *map(os.fsdecode, words), cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slice_that_begins_in_the_future_is_told(daemon: Daemon, tmp_path: Path) -> None:
+    for since, words in (
+        (Since("99999", event=99_999), "there is no event 99999 yet"),
+        (Since("9999-01-01", wall_ms=253_370_764_800_000), "9999-01-01 is still to come"),
+    ):
+        made = make(daemon.root, tmp_path / "out", since=since)
+        assert [words in warning for warning in made.warnings] == [True]
+        assert Snapshot(made.path).events == []
+
+
+def test_events_that_have_gone_by_age_are_told(daemon: Daemon, tmp_path: Path) -> None:
+    daemon.publish("q")
+    out, known = tmp_path / "out", tmp_path / "journal"
+    first = export(daemon.root, out)
+    for number in range(3):
+        daemon.publish("q", number)
+    events = daemon.events()
+    (path,) = daemon.segments()
+    begin = events[-1]["id"]
+    known.mkdir()
+    owner = event_line(begin - 1, "clock_marked", root=first.header["root"])
+    (known / f"{begin:020d}.jsonl").write_bytes(owner + path.read_bytes().splitlines(keepends=True)[-1])
+    gone = f"events {first.header['asOfEvent'] + 1} to {begin - 1} are not in the journal any more"
+    for request in (Request(out), Request(out, since=Since("2", event=first.header["asOfEvent"] + 1))):
+        places = find_places(daemon.root, journal=known)
+        made = Export(places, request, lambda: False, lambda seconds: None).run()
+        assert made.warnings == (gone,)
+        assert Snapshot(made.path).header["availableFrom"] == begin
+
+
+def test_a_data_directory_that_is_replaced_meanwhile_is_not_mixed_with_the_other(
+    make_daemon: MakeDaemon, tmp_path: Path
+) -> None:
+    daemon = make_daemon().start()
+    for number in range(3):
+        daemon.publish("q", number)
+    replaced = False
+
+    def replace(_: float) -> None:
+        nonlocal replaced
+        if not replaced:
+            replaced = True
+            daemon.stop()
+            shutil.rmtree(daemon.root)
+            daemon.start()
+            for number in range(9):
+                daemon.publish("other", number)
+
+    work = Export(find_places(daemon.root), Request(tmp_path / "out"), lambda: False, replace)
+    with pytest.raises(Refused, match=r"replaced by another one|restored to an earlier state"):
+        work.run()
+    assert list((tmp_path / "out").glob("*.gz")) == []
+
+
+def test_a_daemon_that_restarts_meanwhile_is_told_of_as_one(make_daemon: MakeDaemon, tmp_path: Path) -> None:
+    daemon = make_daemon().start()
+    for number in range(3):
+        daemon.publish("q", number)
+    rests = iter(range(1000))
+
+    def restart(_: float) -> None:
+        if next(rests) in (1, 4):
+            daemon.restart(kill=True)
+            daemon.publish("q", "more")
+
+    made = Export(find_places(daemon.root), Request(tmp_path / "out"), lambda: False, restart, page=2).run()
+    snapshot = Snapshot(made.path)
+    (queue,) = snapshot.of("queue")
+    assert queue["ready"] == sum(line["type"] == "published" for line in snapshot.of("event")) == 5
+    assert snapshot.events == list(range(1, snapshot.header["asOfEvent"] + 1))
