@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from postroom_console.export.folder import LOCK_NAME, MEMORY_NAME, Folder
 from postroom_console.export.making import Export
+from postroom_console.export.questions import Questions
 from postroom_console.export.request import Request, Since
 from postroom_console.places import find_places
 from postroom_console.plain import Refused
@@ -38,17 +40,14 @@ def test_in_a_folder_of_everybody_a_file_of_another_is_not_believed(tmp_path: Pa
     """It could say that events were exported that never were."""
     folder = tmp_path / "all"
     folder.mkdir()
-    with Folder(folder):
-        pass
     (folder / name).write_text('{"format":2,"roots":{},"noted":null}')
     folder.chmod(0o1777)
-    os.chown(folder / name, 12345, 12345) if os.geteuid() == 0 else os.chown(folder / name, -1, -1)
-    if os.geteuid() == 0:
+    with Folder(folder) as opened:
+        assert opened.problem == "", "one's own is, and so is one of the folder's owner"
+    if os.geteuid() == 0:  # only a superuser can make one of another
+        os.chown(folder / name, 12345, 12345)
         with pytest.raises(Refused, match="is that of another user"), Folder(folder):
             pass
-    folder.chmod(0o755)
-    with Folder(folder) as opened:
-        assert opened.problem == ""
 
 
 def test_parts_that_cannot_be_removed_are_in_nobodys_way(daemon: Daemon, tmp_path: Path) -> None:
@@ -176,3 +175,69 @@ def test_a_daemon_that_restarts_meanwhile_is_told_of_as_one(make_daemon: MakeDae
     (queue,) = snapshot.of("queue")
     assert queue["ready"] == sum(line["type"] == "published" for line in snapshot.of("event")) == 5
     assert snapshot.events == list(range(1, snapshot.header["asOfEvent"] + 1))
+
+
+def test_a_snapshot_without_a_name_does_not_count_where_that_cannot_be_noted_either(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk fails for good between the note and the name."""
+    folder = tmp_path / "out"
+    daemon.publish("q")
+
+    def failing(self: Path, target: Path) -> Path:
+        if target.suffix == ".gz":
+            monkeypatch.setattr(os, "fsync", full)
+            raise OSError(5, "Input/output error", str(target))
+        os.replace(self, target)
+        return target
+
+    def full(fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "rename", failing)
+    with pytest.raises(OSError, match="Input/output"):
+        make(daemon.root, folder)
+    monkeypatch.undo()
+    snapshot = export(daemon.root, folder)
+    assert snapshot.events == list(range(1, snapshot.header["asOfEvent"] + 1))
+    assert list(folder.glob(".*.part")) == []
+
+
+def test_files_of_the_journal_that_go_while_it_is_read_are_told(make_daemon: MakeDaemon, tmp_path: Path) -> None:
+    daemon = make_daemon(config={"journal": {"segmentBytes": 65536}}).start()
+    daemon.audited = False
+    for number in range(400):
+        daemon.publish("q", f"{number:0200}")
+    kept = daemon.segments()[-1]
+
+    def progress(what: str, count: int) -> None:
+        if what == "events":
+            for path in daemon.segments()[:-1]:
+                path.unlink()
+
+    work = Export(find_places(daemon.root), Request(tmp_path / "out"), lambda: False, lambda seconds: None, progress)
+    snapshot = Snapshot(work.run().path)
+    assert snapshot.header["availableFrom"] == snapshot.header["firstEvent"] == int(kept.stem)
+    assert snapshot.events == list(range(int(kept.stem), snapshot.header["asOfEvent"] + 1))
+
+
+def test_large_dead_letters_are_asked_for_a_few_at_a_time(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        daemon.publish("q", f"{number:0100000}")
+        daemon.settle("nack", daemon.consume("q"), reason="no", requeue=False)
+    sizes: list[int] = []
+    pages = Questions.pages
+
+    def counted(self: Questions, command: str, payload: dict[str, Any], rest: float = 0) -> Iterator[dict[str, Any]]:
+        for page in pages(self, command, payload, rest):
+            if command == "list_dlq":
+                sizes.append(sum(told["bytes"] for told in page["messages"]))
+            yield page
+
+    monkeypatch.setattr(Questions, "pages", counted)
+    snapshot = export(daemon.root, tmp_path / "out")
+    assert len(snapshot.of("dead")) == 50
+    assert max(sizes) <= 2_000_000
+    assert max(sizes[1:]) <= 1_000_000

@@ -82,6 +82,7 @@ class SnapshotWriter:
         self._crc = 0
         self._digest = sha256()
         self._counts: Counter[Kind] = Counter()
+        self._is_left = False
         fd = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)  # bodies may be in it
         self._file = os.fdopen(fd, "wb")
         # Without a name and a time in it: the same lines are the same bytes.
@@ -145,7 +146,12 @@ class SnapshotWriter:
             self._gzip.close()
         with suppress(OSError):
             self._file.close()
-        self._part.unlink(missing_ok=True)
+        if not self._is_left:
+            self._part.unlink(missing_ok=True)
+
+    def leave(self) -> None:
+        """Do not remove what was not finished: by its part is seen that it has no name."""
+        self._is_left = True
 
 
 def sync_folder(folder: Path) -> None:

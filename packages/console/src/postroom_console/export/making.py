@@ -144,7 +144,10 @@ class Export:
                 path = writer.finish(first_id, last_id, note)
             except BaseException:
                 if source.is_kept and not writer.path.exists():
-                    kept.forget()
+                    try:
+                        kept.forget()
+                    except OSError:  # the note stays, and would count without the part
+                        writer.leave()
                 raise
         if source.is_kept:
             kept.keep(source.root, last)

@@ -66,14 +66,14 @@ class Questions:
             raise
 
     def pages(self, command: str, payload: Mapping[str, Any], rest: float = PAGE_REST) -> Iterator[Answer]:
-        """All answers to a question that is answered by pages."""
-        asked = dict(payload)
+        """All answers to a question that is answered by pages. Who changes ``payload`` meanwhile asks the next so."""
+        after: Answer = {}
         while True:
-            answer = self.ask(command, asked, rest)
+            answer = self.ask(command, {**payload, **after}, rest)
             yield answer
             if not answer.get("next"):
                 return
-            asked["after"] = answer["next"]
+            after = {"after": answer["next"]}
 
     def go_on(self) -> None:
         """Raise ``Stopped`` when it was ended."""

@@ -20,6 +20,9 @@ from .spool import Drafts, Spool
 #: Entries of a page: of what one look of the daemon gives, and of dead letters, whose bodies it has to read.
 PAGE: Final = 1000
 LETTERS_PAGE: Final = 200
+#: Bytes of bodies that a page of dead letters is to have, by those of the page before, and letters of the first page.
+LETTERS_BYTES: Final = 1_000_000
+LETTERS_FIRST: Final = 20
 #: Letters that died while the snapshot was made whose bodies are asked for, one by one.
 LATE_LETTERS: Final = 2000
 
@@ -83,13 +86,15 @@ class State:
         count = 0
         self._letters.begin_page(self._begun)
         for queue in queues:
-            asked = {"queue": queue, "limit": LETTERS_PAGE, "previewBytes": 0, "fullBodies": True}
+            asked = {"queue": queue, "limit": LETTERS_FIRST, "previewBytes": 0, "fullBodies": True}
             for page in self._questions.pages("list_dlq", asked):
                 self._letters.begin_page(page["asOfEvent"])
                 for told in page["messages"]:
                     if told["queue"] == queue:  # the name may stand for the dead letters of other queues as well
                         self._letters.put(of_letter(told, self._redactor))
                 count += len(page["messages"])
+                bodies = sum(told["bytes"] for told in page["messages"]) or 1
+                asked["limit"] = max(1, min(LETTERS_PAGE, LETTERS_BYTES * len(page["messages"]) // bodies))
                 progress("dead letters", count)
 
     def fold(self, journal: Journal) -> None:
