@@ -1,0 +1,160 @@
+"""``compact``: many small files become few, with the same rows, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+import datetime as dt
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F
+
+from postroom_pipeline.compacting.job import LOG_FILES, Compacted, compact
+from postroom_pipeline.ingest import raw
+from postroom_pipeline.io import Warehouse
+from postroom_pipeline.progress import Progress
+from postroom_pipeline.runlog import RUNS, Run
+from postroom_pipeline.tables import inventory, queue_depth
+from tests.pipeline.killing import killed_at_rename, quickly
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from postroom_pipeline.table import Table
+
+MB = 1_000_000
+DAYS = (dt.date(2026, 11, 27), dt.date(2026, 11, 28))
+DEPTH = queue_depth.TABLE
+
+
+@pytest.fixture(autouse=True)
+def quick(spark: SparkSession) -> Iterator[None]:
+    with quickly(spark):
+        yield
+
+
+def frame_of(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame:
+    """Rows of a table; what a row does not name is null."""
+    names = list(rows[0])
+    values = ", ".join(f"({', '.join(_literal(row[name]) for name in names)})" for row in rows)
+    named = spark.sql(f"SELECT * FROM VALUES {values} AS told({', '.join(names)})")
+    columns = [F.col(one.name) if one.name in names else F.lit(None) for one in table.schema.fields]
+    return named.select(
+        *(column.cast(one.dataType).alias(one.name) for column, one in zip(columns, table.schema.fields, strict=True))
+    )
+
+
+def _literal(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"'{value}'"
+
+
+def scatter(warehouse: Warehouse, table: Table, frame: DataFrame, files: int) -> None:
+    warehouse.write(table, frame.repartition(files), as_it_comes=True)
+
+
+def depths(spark: SparkSession) -> DataFrame:
+    rows = [{"device": f"d{n % 4}", "snapshot": f"s{n}", "queue": "q", "day": DAYS[n % 2]} for n in range(40)]
+    return frame_of(spark, DEPTH, *rows)
+
+
+def made(warehouse: Warehouse, spark: SparkSession, **options: Any) -> list[Compacted]:
+    with warehouse.writing("test"):
+        return list(compact(warehouse, Run("compact", Progress(spark, io.StringIO())), MB, **options))
+
+
+def files_of(warehouse: Warehouse, table: Table) -> list[Path]:
+    place = warehouse.storage.local(warehouse.path(table))
+    assert place is not None
+    return sorted(place.rglob("*.parquet"))
+
+
+def rows_of(warehouse: Warehouse, table: Table) -> list[str]:
+    return sorted(map(str, warehouse.read(table).collect()))
+
+
+def test_small_files_become_one_a_day_with_the_same_rows_and_a_second_run_does_nothing(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    scatter(warehouse, DEPTH, depths(spark), 5)
+    rows, scattered = rows_of(warehouse, DEPTH), files_of(warehouse, DEPTH)
+    (done,) = made(warehouse, spark)
+    files = files_of(warehouse, DEPTH)
+    assert [file.parent.name for file in files] == [f"day={day}" for day in DAYS]
+    assert (done.partitions, done.files_before, done.files_after, done.rows) == (2, len(scattered), 2, 40)
+    assert rows_of(warehouse, DEPTH) == rows
+    in_order = [(row["device"], row["snapshot"]) for row in spark.read.parquet(str(files[0])).collect()]
+    assert in_order == sorted(in_order)
+    assert made(warehouse, spark) == []
+    assert files_of(warehouse, DEPTH) == files
+
+
+def test_columns_that_this_version_does_not_know_stay(spark: SparkSession, warehouse: Warehouse) -> None:
+    scatter(warehouse, inventory.TABLE, frame_of(spark, inventory.TABLE, {"sha256": "a"}), 1)
+    newer = frame_of(spark, inventory.TABLE, {"sha256": "b"}).withColumn("more", F.lit(7))
+    newer.write.mode("append").parquet(warehouse.path(inventory.TABLE))
+    assert [done.rows for done in made(warehouse, spark)] == [2]
+    (file,) = files_of(warehouse, inventory.TABLE)
+    assert spark.read.parquet(str(file)).select("sha256", "more").collect() == [("a", None), ("b", 7)]
+
+
+def test_a_damaged_file_is_told_and_its_partition_stays_as_it_is(spark: SparkSession, warehouse: Warehouse) -> None:
+    scatter(warehouse, DEPTH, depths(spark), 3)
+    files = files_of(warehouse, DEPTH)
+    files[0].write_bytes(b"PAR1" + bytes(200))
+    (files[0].parent / f".{files[0].name}.crc").unlink(missing_ok=True)
+    fault, done = made(warehouse, spark)
+    assert fault.table == f"queue_depth/day={DAYS[0]}"
+    assert "left as it is" in fault.described
+    assert (done.partitions, done.files_after) == (1, 1)
+    assert files_of(warehouse, DEPTH)[:-1] == [file for file in files if file.parent.name == f"day={DAYS[0]}"]
+    with pytest.raises((PySparkException, Py4JError)):
+        warehouse.read(DEPTH).collect()
+
+
+def test_a_run_that_is_killed_in_its_moves_leaves_the_old_files_or_the_new_ones(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    frame = frame_of(spark, inventory.TABLE, *({"sha256": str(n)} for n in range(9)))
+    seen = set()
+    for number in (1, 2, 3):
+        scatter(warehouse, inventory.TABLE, frame, 3)
+        rows = rows_of(warehouse, inventory.TABLE)
+        with killed_at_rename(number):
+            made(warehouse, spark)
+        with warehouse.writing("test"):
+            assert rows_of(warehouse, inventory.TABLE) == rows
+        seen.add(len(files_of(warehouse, inventory.TABLE)))
+    assert seen == {1, 3}
+
+
+def test_lines_go_when_no_file_of_their_batch_is_waiting_and_only_if_that_is_wanted(
+    spark: SparkSession, warehouse: Warehouse
+) -> None:
+    files = [{"sha256": "a", "batch": "done", "settled": True}, {"sha256": "b", "batch": "open", "settled": True}]
+    files.append({"sha256": "c", "batch": "open", "settled": False})
+    warehouse.write(inventory.TABLE, frame_of(spark, inventory.TABLE, *files))
+    for batch in ("done", "open", "killed"):
+        table = raw.bronze(batch)
+        scatter(warehouse, table, frame_of(spark, table, {"file": "f", "kind": "event"}), 1)
+        newer = raw.unknown(batch)
+        scatter(warehouse, newer, frame_of(spark, newer, {"file": "f", "line": "{}"}), 1)
+    assert made(warehouse, spark) == []
+    dropped = made(warehouse, spark, drop_bronze=True)
+    assert [(one.table, one.is_dropped) for one in dropped] == [
+        ("bronze/batch=done", True),
+        ("bronze/batch=killed", True),
+    ]
+    assert [warehouse.exists(raw.bronze(batch)) for batch in ("done", "open", "killed")] == [False, True, False]
+    assert all(warehouse.exists(raw.unknown(batch)) for batch in ("done", "open", "killed"))
+
+
+def test_the_log_of_runs_is_put_together_now_and_then(spark: SparkSession, warehouse: Warehouse) -> None:
+    runs = frame_of(spark, RUNS, *({"run": f"{n:03}"} for n in range(5 * LOG_FILES)))
+    scatter(warehouse, RUNS, runs, LOG_FILES)
+    assert made(warehouse, spark) == []
+    scatter(warehouse, RUNS, runs, LOG_FILES + 1)
+    assert [(done.table, done.files_after, done.rows) for done in made(warehouse, spark)] == [("runs", 1, 80)]
