@@ -18,6 +18,7 @@ from . import inventory, raw, refusals
 from .admission import judged
 from .endings import read_files
 from .gold import write_reports
+from .held import held
 from .silver import Silver
 
 #: Of files that could not be read so many are looked for by name: are they gone, or barred?
@@ -46,21 +47,16 @@ def ingest(session: SparkSession, landing: str, warehouse: Warehouse, run: Run, 
         raise EnvironmentProblem(f"{landing}: there is no such directory")
     with run.stage("inventory"):
         listed = inventory.listed(session, landing)
-        seen = inventory.hashed(listed).persist()
+        seen = held(inventory.hashed(listed))
         batch = _batch(session, warehouse, run, listed, seen)
-    try:
-        if batch.count:
-            _take_in(session, landing, warehouse, run, batch, finished=seen.count(), reports=reports)
-        else:
-            _write_refused(warehouse, run, batch)
-    finally:
-        batch.files.unpersist()
-        batch.refused.unpersist()
-        seen.unpersist()
+    if batch.count:
+        _take_in(session, landing, warehouse, run, batch, finished=seen.count(), reports=reports)
+    else:
+        _write_refused(warehouse, run, batch)
 
 
 def _batch(session: SparkSession, warehouse: Warehouse, run: Run, listed: DataFrame, seen: DataFrame) -> Batch:
-    files = inventory.fresh(seen, warehouse.read(inventory_table.TABLE)).persist()
+    files = held(inventory.fresh(seen, warehouse.read(inventory_table.TABLE)))
     told = inventory.batch_id(files).first()
     assert told is not None  # an aggregate has one row
     run.count("files", told["files"])
@@ -71,7 +67,7 @@ def _batch(session: SparkSession, warehouse: Warehouse, run: Run, listed: DataFr
     if gone:
         vanished = F.col("path").isin(gone)
         refused = refused.withColumn("reason", F.when(vanished, refusals.VANISHED).otherwise(F.col("reason")))
-    return Batch(told["batch"], told["files"], files, refused.persist())
+    return Batch(told["batch"], told["files"], files, held(refused))
 
 
 def _take_in(
@@ -90,12 +86,12 @@ def _take_in(
         warehouse.write(table, raw.lines(files), replacing="all", as_it_comes=True)
         lines = warehouse.read(table)
     with run.stage("admission"):
-        sums = raw.sums(files).persist()
-        read = read_files(batch.files, lines, sums).persist()
-        rows = judged(lines, sums, read, warehouse.read(origins.TABLE)).persist()
+        sums = held(raw.sums(files))
+        read = held(read_files(batch.files, lines, sums))
+        rows = held(judged(lines, sums, read, warehouse.read(origins.TABLE)))
         accepted = rows.where("reason IS NULL").withColumn("batch", F.lit(batch.id))
         refused = refusals.rejects(rows, lines, read, batch.refused)
-        refused = refused.withColumn("batch", F.lit(batch.id)).persist()
+        refused = held(refused.withColumn("batch", F.lit(batch.id)))
         _account(batch, rows, refused)
         _keep_unknown(warehouse, files, lines, rows, batch)
     if not accepted.isEmpty():
@@ -111,8 +107,6 @@ def _take_in(
             "rejects": refused,
         }
         warehouse.write(inventory_table.TABLE, inventory_table.build(frames))
-    for frame in (sums, read, rows, refused):
-        frame.unpersist()
 
 
 def _account(batch: Batch, rows: DataFrame, refused: DataFrame) -> None:

@@ -28,6 +28,7 @@ from ..tables import (
 )
 from ..tables.columns import OF_SNAPSHOT
 from ..tables.state import one_of_each
+from .held import held
 from .overlaps import days_of, overlaps, within
 
 _OF_STATE: Final = (queue_depth, leases, dead_letters, consumers, metrics)
@@ -42,7 +43,7 @@ class Silver:
         self._warehouse = warehouse
         self._run = run
         self._lines = lines
-        self._accepted = snapshots.told(accepted).persist()
+        self._accepted = held(snapshots.told(accepted))
         self._snapshots = self._accepted.select(*snapshots.SCHEMA.names)
         self._taken = self._accepted.select("file", "arrival", *(field.name for field in OF_SNAPSHOT), "day")
         self._has_copies = False
@@ -69,24 +70,20 @@ class Silver:
             frames = {"known": self._warehouse.read(origins.TABLE), "accepted": self._accepted}
             self._warehouse.write(origins.TABLE, origins.build(frames))
         self._run.count("rows", sum(counts.values()))
-        self._accepted.unpersist()
 
     def _write_events(self) -> None:
         with self._run.stage("events"):
             known = self._warehouse.read(snapshots.TABLE)
-            twice = overlaps(self._snapshots, known).persist()
-            try:
-                fresh = events.fresh(self._frames(Kind.EVENT))
-                days = _listed(fresh.select("day").distinct())
-                known_days = {*days, *_listed(days_of(twice, known))} & self._days(events.TABLE)
-                there = self._of_days(events.TABLE, known_days)
-                rows = there.unionByName(fresh)
-                if not twice.isEmpty():
-                    self._write_conflicts(within(rows, twice))
-                told = fresh.select(*messages.KEY).where("message IS NOT NULL").distinct()
-                self._write(events.TABLE, events.latest(rows), known_days)
-            finally:
-                twice.unpersist()
+            twice = held(overlaps(self._snapshots, known))
+            fresh = events.fresh(self._frames(Kind.EVENT))
+            days = _listed(fresh.select("day").distinct())
+            known_days = {*days, *_listed(days_of(twice, known))} & self._days(events.TABLE)
+            there = self._of_days(events.TABLE, known_days)
+            rows = there.unionByName(fresh)
+            if not twice.isEmpty():
+                self._write_conflicts(within(rows, twice))
+            told = fresh.select(*messages.KEY).where("message IS NOT NULL").distinct()
+            self._write(events.TABLE, events.latest(rows), known_days)
         with self._run.stage("messages"):
             self._write_messages(told, days)
 
