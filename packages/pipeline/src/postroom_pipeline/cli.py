@@ -127,9 +127,10 @@ def ingest(landing: str, tables: str, no_reports: bool, given: dict[str, str]) -
     from .io import Warehouse
     from .progress import Progress
     from .runlog import logged_run
+    from .small import is_small
     from .spark import session
 
-    with session("postroom-pipeline ingest", given) as started:
+    with session("postroom-pipeline ingest", given, small=is_small(landing)) as started:
         warehouse = Warehouse(started, tables)
         asked = {"in": landing, "out": tables, "reports": not no_reports}
         with (

@@ -62,6 +62,11 @@ SPARK_SETTINGS: Final = (
     ),
     SparkSetting("spark.sql.parquet.compression.codec", "zstd", "smaller than snappy at about the same cost"),
     SparkSetting(
+        "spark.sql.maxConcurrentOutputFileWriters",
+        "16",
+        "lines go to the files of their kinds as they come; Spark's own way sorts all of them first",
+    ),
+    SparkSetting(
         "spark.sql.sources.partitionOverwriteMode",
         "dynamic",
         "no write of a few partitions can take the others away",
@@ -73,3 +78,15 @@ START_SETTINGS: Final = (
     SparkSetting("spark.ui.showConsoleProgress", "false", "the pipeline shows its own progress"),
     SparkSetting("spark.ui.enabled", "false", "no port is opened that nobody asked for"),
 )
+
+#: A run over less is small: it ends before what Java and Spark compile for it has paid.
+SMALL_INPUT_BYTES: Final = 8 * 1024 * 1024
+
+#: Instead of Spark's own, for small runs: each plan as it stands, no program generated and compiled for it.
+SMALL_SETTINGS: Final = (
+    SparkSetting("spark.sql.codegen.wholeStage", "false", "a program for each step takes longer to make than to do"),
+    SparkSetting("spark.sql.codegen.factoryMode", "NO_CODEGEN", "the same for each expression"),
+)
+
+#: Options of Java for small runs: the first of its two compilers alone, with as much room as both have.
+SMALL_JAVA_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .config import SPARK_SETTINGS, START_SETTINGS
+from .config import SMALL_JAVA_OPTIONS, SMALL_SETTINGS, SPARK_SETTINGS, START_SETTINGS
 from .errors import EnvironmentProblem, said_by
 from .java import find_java
 
@@ -26,31 +26,35 @@ _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 #: What Spark calls an application that nobody gave a name.
 _NOT_NAMED: Final = ("", "pyspark-shell", "run.py")
 _CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
+_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
 _LOG_CONFIGURATION: Final = "log4j2.configurationFile"
 
 
 @contextmanager
-def session(application: str, given: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+def session(application: str, given: Mapping[str, str] | None = None, *, small: bool = False) -> Iterator[SparkSession]:
     """A session for the time of the block; it is stopped at its end.
 
     ``given`` are settings of the user's (``spark.master`` among them), which go before those of his files. The time
     zone of this process becomes UTC with it, so that times that are collected do not depend on where the driver runs.
 
+    :param small: little is to be done: the same comes out with less preparation, and would take long with much to do.
     :raises EnvironmentProblem: Java or PySpark is missing, or Spark does not start.
     """
-    started = start_session(application, given)
+    started = start_session(application, given, small=small)
     try:
         yield started
     finally:
         started.stop()
 
 
-def start_session(application: str, given: Mapping[str, str] | None = None) -> SparkSession:
+def start_session(application: str, given: Mapping[str, str] | None = None, *, small: bool = False) -> SparkSession:
     """Start a session; see ``session``."""
     chosen = dict(given or {})
     if _GATEWAY not in os.environ:
         find_java()
         _quieten()
+        if small:
+            _add_java_options(*SMALL_JAVA_OPTIONS)
         chosen.setdefault(_CONSOLE_PROGRESS, "false")  # else Spark turns it on for who is started so
     try:
         from py4j.protocol import Py4JError
@@ -69,7 +73,7 @@ def start_session(application: str, given: Mapping[str, str] | None = None) -> S
             conf.setAppName(application)
         if _GATEWAY not in os.environ and conf.get("spark.master", "local").startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run whatever python3 is here
-        for known in START_SETTINGS:
+        for known in (*START_SETTINGS, *(SMALL_SETTINGS if small else ())):
             conf.setIfMissing(known.name, known.value)
         started = SparkSession.builder.config(conf=conf).getOrCreate()
     except (PySparkException, Py4JError) as error:
@@ -97,8 +101,13 @@ def cores_of(started: SparkSession) -> int:
 def _quieten() -> None:
     """Let Spark's log tell only what is wrong, where the user has no configuration of it."""
     places = [os.environ.get("SPARK_CONF_DIR", ""), os.path.join(os.environ.get("SPARK_HOME", ""), "conf")]
-    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    options = os.environ.get(_JAVA_OPTIONS, "")
     ours = Path(__file__).with_name("log4j2.properties")
     if _LOG_CONFIGURATION in options or not ours.is_file() or any(Path(p, ours.name).is_file() for p in places if p):
         return
-    os.environ["SPARK_SUBMIT_OPTS"] = f"{options} -D{_LOG_CONFIGURATION}={ours.as_uri()}".strip()
+    _add_java_options(f"-D{_LOG_CONFIGURATION}={ours.as_uri()}")
+
+
+def _add_java_options(*options: str) -> None:
+    """Let Java start with these; what the user says of the driver's options stands behind them, and counts."""
+    os.environ[_JAVA_OPTIONS] = " ".join([os.environ.get(_JAVA_OPTIONS, ""), *options]).strip()

@@ -1,0 +1,49 @@
+"""Runs over little, which Spark does without preparing for much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from postroom_pipeline.config import SMALL_INPUT_BYTES
+from postroom_pipeline.small import is_small
+
+
+@pytest.fixture
+def landing(tmp_path: Path) -> Path:
+    """A directory with one file of half of what is small, two levels down."""
+    place = tmp_path / "a place" / "dt=2026-11-28"
+    place.mkdir(parents=True)
+    (place / "one.jsonl.gz").write_bytes(bytes(SMALL_INPUT_BYTES // 2))
+    return tmp_path
+
+
+def test_a_directory_with_few_bytes_is_small(landing):
+    assert is_small(str(landing))
+
+
+@pytest.mark.parametrize("begin", ["file:", "file://"])
+def test_a_local_directory_may_be_named_as_hadoop_does(landing, begin):
+    assert is_small(f"{begin}{landing}")
+
+
+def test_files_are_counted_with_those_of_all_directories_below(landing):
+    (landing / "two.jsonl.gz").write_bytes(bytes(SMALL_INPUT_BYTES // 2))
+    assert is_small(str(landing))
+    (landing / "three.jsonl.gz").write_bytes(b"1")
+    assert not is_small(str(landing))
+
+
+def test_a_link_to_nothing_counts_nothing(landing):
+    (landing / "gone.jsonl.gz").symlink_to(landing / "nowhere")
+    assert is_small(str(landing))
+
+
+@pytest.mark.parametrize("place", ["hdfs://fleet/landing", "hdfs:/landing", "s3a://fleet"])
+def test_what_lies_elsewhere_is_not_small(place):
+    assert not is_small(place)
+
+
+def test_what_is_not_there_is_not_small(tmp_path):
+    assert not is_small(str(tmp_path / "landing"))
