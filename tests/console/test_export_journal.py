@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from postroom_console.export.folder import Last
+from postroom_common.events import decode_event
 from postroom_console.export.journal import Journal, JournalUnreadable, Place
+from postroom_console.export.memory import START, Last, Point
+from postroom_console.export.traffic import Mark
 from tests.console.lines import event_line
 
 
@@ -95,9 +97,22 @@ def test_after_a_restore_the_events_of_the_new_epoch_follow(tmp_path: Path) -> N
     write(tmp_path / "journal", 1, *old)
     write(tmp_path / "journal", 5, *new)
     journal = Journal(tmp_path / "journal")
-    last = Last(1, 8, "", None)  # type: ignore[arg-type]
-    assert ids(journal, last.event, 7, last.epoch) == [5, 6, 7]
+    assert ids(journal, 8, 7, 1) == [5, 6, 7]
     assert ids(journal, 6, 7, 2) == [7]
+    third = Point(1, 3, decode_event(old[2])["crc"], Mark())
+    other = Point(1, 4, "00000000", Mark())
+    assert Last(Point(1, 8, "00000000", Mark()), "", (other, third)).trusted(journal) == third
+    assert Last(Point(1, 8, "00000000", Mark()), "", (other,)).trusted(journal) == START
+
+
+def test_an_event_is_found_by_its_epoch_and_number(tmp_path: Path) -> None:
+    journal = fill(tmp_path / "journal", 3000, 2000)
+    for number in (1, 2, 1999, 2000, 2001, 3000):
+        found = journal.find(1, number)
+        assert found
+        assert found["id"] == number
+    assert journal.find(1, 3001) is None
+    assert journal.find(2, 5) is None
 
 
 def test_what_is_no_file_of_it_is_passed_over(tmp_path: Path) -> None:
