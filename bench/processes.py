@@ -98,8 +98,9 @@ class _Watch:
                 words = _stat(place) if place.name.isdigit() else []
                 if words and int(words[3]) == self._session:
                     key = (int(place.name), words[19])  # its start: numbers are used again
+                    if key in self._cpu:  # a child on its way to another program still shows all of its parent's memory
+                        resident += int(words[21])
                     self._cpu[key] = (int(words[11]) + int(words[12])) / _TICKS
-                    resident += int(words[21])
             self.rss_mb = max(self.rss_mb, resident * os.sysconf("SC_PAGE_SIZE") / 1e6)
             return self.cpu_s
 
