@@ -62,12 +62,12 @@ class Redactor:
             data = part["text"].encode("utf-8", "replace") if "text" in part else _json(part.get("json"))
             value = _parsed(data) if "text" in part else part.get("json")
             shape = "text" if value is _NO_JSON else self._shape_of(value)
-            text = data.decode()
+            text = None
         fields["payloadBytes"] = len(data)
         fields["payloadDigest"] = blake2b(data, digest_size=16).hexdigest()
         fields["payloadShape"] = shape
         if self.redaction is Redaction.NONE:
-            fields["payload"] = text
+            fields["payload"] = data.decode() if text is None else text
         return fields
 
     def _shape_of(self, value: Any) -> str:
