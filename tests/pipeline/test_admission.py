@@ -257,5 +257,7 @@ def _in_columns(line: dict[str, Any], types: dict[str, str]) -> dict[str, Any]:
             continue
         if kind == "string" and not isinstance(value, str):
             value = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        if kind == "double":
+            value = float(value)
         row[snake(name)] = value
     return {**row, "kind": line["kind"]}

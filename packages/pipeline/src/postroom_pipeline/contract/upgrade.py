@@ -46,4 +46,8 @@ def boundless_number() -> Column:
 
 def _upgraded(field: Field) -> Column:
     olds = [(kind, old) for kind, names in RENAMED.items() for old, new in names.items() if new == field.name]
-    return F.coalesce(F.col(field.name), *(F.when(F.col("kind") == kind, F.col(old)) for kind, old in olds))
+    own = F.col(field.name)
+    others = [str(kind) for kind, names in RENAMED.items() if field.name in names]
+    if others:  # an old name of theirs, and no field of theirs any more
+        own = F.when(~F.coalesce(F.col("kind").isin(others), F.lit(False)), own)
+    return F.coalesce(own, *(F.when(F.col("kind") == kind, F.col(old)) for kind, old in olds))
