@@ -80,7 +80,7 @@ START_SETTINGS: Final = (
 )
 
 #: A run over less is small: it ends before what Java and Spark compile for it has paid.
-SMALL_INPUT_BYTES: Final = 8 * 1024 * 1024
+SMALL_INPUT_BYTES: Final = 4 * 1024 * 1024
 
 #: Instead of Spark's own, for small runs: each plan as it stands, no program generated and compiled for it.
 SMALL_SETTINGS: Final = (
