@@ -64,6 +64,8 @@ def fill(daemon: Daemon, level: bool = False) -> None:
         daemon.publish("q", f"message {number}")
     if level:
         daemon.wait_for_store()
+    # A request that is still there would be executed again by a daemon that has lost its memory.
+    daemon.wait(lambda: not list(daemon.requests.iterdir()), "the last request is taken away")
     daemon.kill()
     daemon.audited = False
 
