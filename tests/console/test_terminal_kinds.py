@@ -99,7 +99,7 @@ def test_a_terminal_that_can_show_no_screen_gets_one_reading(site: Path) -> None
 @pytest.mark.parametrize("term", TERMS)
 def test_a_name_is_put_into_the_clipboard_only_when_a_key_asks_and_the_terminal_has_one(site: Path, term: str) -> None:
     with terminal("--root", str(site), term=term) as shown:
-        shown.sees("paused", "RUN", "[1 Queues]")
+        shown.sees("1 PAUSED", "[1 Queues]")  # said of the queues themselves: there is a name to take
         before = shown.output.count(b"\x1b]")
         shown.keys("y")
         shown.drawn()
