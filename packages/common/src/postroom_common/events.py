@@ -66,6 +66,22 @@ class EventType(StrEnum):
     ANSWERED = "answered"
 
 
+#: Types that are counted in the totals of their queue, under their own names.
+COUNTED_TYPES: Final = (
+    EventType.PUBLISHED,
+    EventType.LEASED,
+    EventType.ACKED,
+    EventType.RELEASED,
+    EventType.RETRIED,
+    EventType.DIED,
+    EventType.DROPPED,
+    EventType.REPROCESSED,
+    EventType.HELD,
+    EventType.UNHELD,
+    EventType.MOVED,
+)
+
+
 def encode_line(fields: dict[str, Any]) -> bytes:
     """One line, newline included: a JSON object, closed by the checksum of what stands before it."""
     body = orjson.dumps(fields)[:-1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from postroom_common.events import Event, EventType
+from postroom_common.events import COUNTED_TYPES, Event, EventType
 from postroom_common.protocol import ReasonCode
 
 from .fold_messages import OF_MESSAGES
@@ -70,20 +70,5 @@ def _count(event: Event, total: str, store: Store) -> None:
 
 
 #: What is counted in a queue's totals, and under which name.
-_TOTALS: Final[dict[str, str]] = {
-    type_: type_.value
-    for type_ in (
-        EventType.PUBLISHED,
-        EventType.LEASED,
-        EventType.ACKED,
-        EventType.RELEASED,
-        EventType.RETRIED,
-        EventType.DIED,
-        EventType.DROPPED,
-        EventType.REPROCESSED,
-        EventType.HELD,
-        EventType.UNHELD,
-        EventType.MOVED,
-    )
-}
+_TOTALS: Final[dict[str, str]] = {type_: type_.value for type_ in COUNTED_TYPES}
 _HANDLERS: Final = OF_MESSAGES | OF_QUEUES

@@ -115,7 +115,11 @@ def package(directory: Path) -> None:
     "--in", "landing", required=True, metavar="DIR", help="The directory of the snapshots, with those below it."
 )
 @click.option("--out", "tables", required=True, metavar="DIR", help="The place of the tables.")
-@click.option("--no-reports", is_flag=True, help="Leave the reports as they are; the next run builds them.")
+@click.option(
+    "--no-reports",
+    is_flag=True,
+    help="Leave the reports as they are; the next one that takes something in builds them.",
+)
 @spark_options
 def ingest(landing: str, tables: str, no_reports: bool, given: dict[str, str]) -> None:
     """Take in the snapshots of a directory that are new by what they hold, and build tables and reports.

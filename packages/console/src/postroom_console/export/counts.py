@@ -9,27 +9,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from postroom_common.events import Event, EventType
+from postroom_common.events import COUNTED_TYPES, Event, EventType
 
 from .lines import Fields, of_queue
 
 _COUNTS: Final = ("ready", "inflight", "delayed", "held", "dead")
-#: Types that are counted in the totals of their queue, under their own names.
-_TOTALS: Final = frozenset(
-    {
-        EventType.PUBLISHED,
-        EventType.LEASED,
-        EventType.ACKED,
-        EventType.RELEASED,
-        EventType.RETRIED,
-        EventType.DIED,
-        EventType.DROPPED,
-        EventType.REPROCESSED,
-        EventType.HELD,
-        EventType.UNHELD,
-        EventType.MOVED,
-    }
-)
+_TOTALS: Final = frozenset(COUNTED_TYPES)
 #: Types about a message that do not change what is counted.
 _STAYS: Final = frozenset(
     {EventType.LEASE_EXTENDED, EventType.QUARANTINED, EventType.RETARGETED, EventType.RESCHEDULED}
