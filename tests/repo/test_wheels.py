@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import json
 import re
 import site
 import subprocess
-import sys
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
-EVERY_MODULE = """
-import importlib, pkgutil, sys
-package = importlib.import_module(sys.argv[1])
-names = [module.name for module in pkgutil.walk_packages(package.__path__, package.__name__ + ".")]
-for name in names:
-    if not name.endswith("__main__"):
-        importlib.import_module(name)
-print(len(names))
-"""
+from postroom_client import Client
+from release.building import build, check_wheel
+from release.installing import Environment
+from release.packages import with_siblings
+
+PATIENCE_S = 60
 
 #: What is too large to install for a test: linked from the environment that runs the tests, with all that it brings.
 LARGE = {"pyspark": ("pyspark", "pyspark-*.dist-info", "py4j", "py4j-*.dist-info")}
@@ -29,48 +24,51 @@ LARGE = {"pyspark": ("pyspark", "pyspark-*.dist-info", "py4j", "py4j-*.dist-info
 pytestmark = pytest.mark.slow
 
 
-def pip(*arguments, python=sys.executable):
-    environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1")
-    run = subprocess.run(
-        [sys.executable, "-m", "pip", "--python", python, *arguments], capture_output=True, text=True, env=environment
-    )
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout
-
-
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory, packages):
     """A directory with the wheel of every package."""
     directory = tmp_path_factory.mktemp("wheels")
-    paths = [str(package.directory) for package in packages]
-    pip("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(directory), *paths)
+    for package in packages:
+        check_wheel(build(package, directory, "wheel"), package)
     return directory
 
 
-def test_a_package_installs_alone_and_everything_in_it_imports(root, package, packages, wheels, tmp_path):
-    home = tmp_path / "venv"
-    venv.create(home, with_pip=False, symlinks=True)
-    python = str(home / "bin" / "python")
-    outside = others(package, packages)
-    for requirement in sorted(outside):
-        if link_large(re.split(r"[^A-Za-z0-9_.-]", requirement)[0], home):
-            outside.remove(requirement)
-    if outside:
-        pip("install", "--quiet", "--no-compile", "-c", str(root / "constraints.txt"), *sorted(outside), python=python)
-    # From the wheels alone: the ranges that the siblings require of each other are checked by the resolver.
-    pip("install", "--quiet", "--no-index", "--find-links", str(wheels), package.distribution, python=python)
-    pip("check", python=python)
+def install(environment, package, wheels, root):
+    """Install a package and all that it needs."""
+    outside = {one for sibling in with_siblings(package) for one in sibling.outside}
+    small = {one for one in outside if not link_large(re.split(r"[^A-Za-z0-9_.-]", one)[0], environment.home)}
+    environment.install(wheels, [package.distribution], small, root / "constraints.txt")
 
-    def run(*command):
-        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60)
 
-    imported = run(python, "-I", "-W", "error", "-c", EVERY_MODULE, package.module)
-    assert imported.returncode == 0, imported.stderr
-    assert int(imported.stdout) > 0
-    for script in package.project["project"].get("scripts", {}):
-        helped = run(str(home / "bin" / script), "--help")
-        assert helped.returncode == 0, helped.stderr
-        assert helped.stdout
+def test_a_package_installs_alone_and_everything_in_it_imports(root, package, wheels, tmp_path):
+    environment = Environment(tmp_path / "venv")
+    install(environment, package, wheels, root)
+    environment.check(package.module, package.scripts)
+
+
+def test_what_is_installed_from_the_wheels_works_together_without_the_checkout(root, packages, wheels, tmp_path):
+    environment = Environment(tmp_path / "venv")
+    for package in packages:
+        if package.name in ("console", "daemon"):
+            install(environment, package, wheels, root)
+    device, ipc = tmp_path / "device", tmp_path / "device" / "ipc"
+    environment.run("postroomd", "init", "--root", str(device))
+    with subprocess.Popen([environment.home / "bin" / "postroomd", "run", "--root", device], cwd=tmp_path) as daemon:
+        try:
+            with Client(ipc, timeout=PATIENCE_S) as client:
+                client.health()
+            published = ("postroom", "--ipc-root", str(ipc), "publish", "--queue", "orders", "--message", "hello")
+            assert environment.run(*published)
+            reading = json.loads(environment.run("postroom-console", "--root", str(device), "--once", "--json"))
+            assert [one["queue"] for one in reading["queues"]] == ["orders"]
+            taken = ("yirangmq", "--ipc-root", str(ipc), "consume", "--queue", "orders", "--ack", "--raw")
+            assert environment.run(*taken) == "hello"
+        finally:
+            daemon.terminate()
+    assert daemon.returncode == 0
+    environment.run("postroomd", "verify", "--root", str(device))
+    for line in environment.run("-c", "import sys, postroom_daemon, postroom_console; print(*sys.path)").split():
+        assert not Path(line).is_relative_to(root)
 
 
 def test_the_client_s_wheel_fits_every_python(wheels):
@@ -91,16 +89,3 @@ def link_large(name, home):
         (found,) = (path for directory in site.getsitepackages() for path in Path(directory).glob(pattern))
         (target / found.name).symlink_to(found)
     return name in LARGE
-
-
-def others(package, packages):
-    """The requirements outside this workspace, its siblings' included."""
-    found = set()
-    for requirement in package.project["project"]["dependencies"]:
-        sibling = re.match(r"postroom-([a-z]+)", requirement)
-        if sibling:
-            (other,) = (other for other in packages if other.name == sibling[1])
-            found |= others(other, packages)
-        else:
-            found.add(requirement)
-    return found
