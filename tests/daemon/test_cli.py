@@ -17,8 +17,9 @@ from click.testing import CliRunner, Result
 
 from postroom_common.protocol import FIELDS, PROTOCOL_VERSION, TOOL_COMMANDS, Command
 from postroom_daemon import cli_local
-from postroom_daemon.cli import LineFormatter, main
+from postroom_daemon.cli import main
 from postroom_daemon.config import SETTINGS, load
+from postroom_daemon.logs.lines import LineFormatter
 
 #: Options of `local publish` that are no fields of the protocol.
 _OWN_OPTIONS = ("--json-body", "--binary", "--root", "--json")

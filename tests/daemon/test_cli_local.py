@@ -189,21 +189,29 @@ def test_a_second_daemon_on_one_root_is_refused(root, run):
     second = run()
     _, told = second.communicate(timeout=DEADLINE_S)
     assert second.returncode == 1
+    last = json.loads(told.splitlines()[-1])
+    assert (last["level"], "another postroomd works on this root" in last["message"]) == ("critical", True)
+
+
+def test_a_person_at_a_terminal_is_told_in_one_line_why_the_daemon_does_not_start(root, run):
+    run()
+    ask(root, "r1", "health", {})
+    _, told = run("--log-format", "text").communicate(timeout=DEADLINE_S)
     assert told.splitlines()[-1].startswith("postroomd: ")
 
 
 def test_sigterm_ends_the_daemon_with_0_and_local_finds_what_it_kept(root, run):
-    process = run("--log-level", "debug", JOURNAL_STREAM="8:1")
+    process = run("--log-level", "debug", "--log-format", "text")
     ask(root, "r1", "publish", {"queue": "q", "message": "kept"})
     process.send_signal(signal.SIGTERM)
     _, told = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
-    assert all(line.split(" ")[0] in ("DEBUG", "INFO", "WARNING") for line in told.splitlines())
+    assert all(line.split(" ")[1] in ("DEBUG", "INFO", "WARNING") for line in told.splitlines())
     assert local(root, "consume", "--queue", "q")["message"]["payload"] == "kept"
 
 
-def test_the_log_begins_with_version_process_and_root_and_tells_the_time_where_no_journal_does(root, run):
-    process = run()
+def test_the_log_begins_with_version_process_and_root_and_tells_the_time(root, run):
+    process = run("--log-format", "text")
     ask(root, "r1", "health", {})
     process.terminate()
     _, told = process.communicate(timeout=DEADLINE_S)
@@ -221,11 +229,14 @@ def test_the_daemon_finds_what_local_kept(root, run):
 
 def test_run_makes_the_root_that_is_missing_and_logs_the_configurations_warnings(root, run):
     root.rmdir()
-    process = run("--lease-sweep-interval-ms", "0", JOURNAL_STREAM="8:1")
+    process = run("--lease-sweep-interval-ms", "0")
     ask(root, "r1", "health", {})
     assert root.stat().st_mode & 0o777 == 0o700
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
     warning = "lease.sweepIntervalMs: 0 is out of range (1 to 3,600,000), using 1000"
-    assert f"WARNING flag --lease-sweep-interval-ms: {warning}" in told.splitlines()
+    records = [json.loads(line) for line in told.splitlines()]
+    assert [one["level"] for one in records if one["message"] == f"flag --lease-sweep-interval-ms: {warning}"] == [
+        "warning"
+    ]

@@ -14,6 +14,7 @@ import orjson
 
 from .errors import CommandError, RequestRejected
 from .protocol import JSON_DEPTH_LIMIT, ErrorCode, is_id
+from .trace import is_traceparent
 
 _INTEGER_LIMIT = 2.0**63
 _LOOK_AGAIN = 2**40
@@ -21,7 +22,9 @@ _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 
 
 class Request(NamedTuple):
-    """A request that can be answered: its ids are sound. ``problem`` is the answer when the rest is not."""
+    """A request that can be answered: its ids are sound. ``problem`` is the answer when the rest is not.
+    ``traceparent`` is the trace that it belongs to (W3C Trace Context), empty without one.
+    """
 
     request_id: str
     client_id: str
@@ -29,6 +32,7 @@ class Request(NamedTuple):
     deadline_ms: int
     payload: dict[str, Any]
     problem: CommandError | None = None
+    traceparent: str = ""
 
 
 def strict_loads(data: bytes) -> Any:
@@ -102,7 +106,9 @@ def decode_request(data: bytes) -> Request:
     if type(command) is str and command and type(deadline) is int and type(payload) is dict:
         timestamp = envelope.get("timestampMs")
         if timestamp is None or type(timestamp) is int:
-            return Request(request_id, client_id, command, max(deadline, 0), payload)
+            trace = envelope.get("traceparent") or payload.get("traceparent")
+            traceparent = trace if trace is not None and is_traceparent(trace) else ""
+            return Request(request_id, client_id, command, max(deadline, 0), payload, None, traceparent)
     return Request(request_id, client_id, str(command or ""), 0, {}, _envelope_problem(envelope))
 
 

@@ -154,6 +154,8 @@ class Attempt:
             "request": call.request.request_id,
             "digest": call.key.hex(),
         }
+        if call.request.traceparent:
+            by["traceparent"] = call.request.traceparent
         events = self.group.record(decision.drafts, by, call.key, decision.reply, decision.more)
         self._parts.addresses.note(events)
         if call.command in (Command.DRAIN, Command.IMPORT_STATE):

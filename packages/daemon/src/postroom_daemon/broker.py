@@ -21,7 +21,7 @@ from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode
 
 from .attempt import Attempt
-from .calls import Answer, Call
+from .calls import Answer, Call, about_call
 from .context import Work
 from .engine import BRINGING, QUESTIONS
 from .group import Group
@@ -286,7 +286,8 @@ class Broker:
         """One of the calls, or the housekeeping, cannot be done: each by itself, so that only that one fails."""
         if len(calls) == 1 and not housekeeping:
             call = calls[0]
-            log.error("request %s of %s failed", call.request.request_id, call.who.client_id, exc_info=error)
+            request, client = call.request.request_id, call.who.client_id
+            log.error("request %s of %s failed", request, client, exc_info=error, extra=about_call(call))
             stored = isinstance(error, StoreError | OSError) and not isinstance(error, NotStored)
             code = ErrorCode.STORAGE_FAILED if stored else ErrorCode.INTERNAL_ERROR
             self._answer(call, Answer(error=CommandError(code, f"nothing was changed: {error}")))
@@ -301,7 +302,8 @@ class Broker:
             call.on_answer(answer)
         except Exception:
             # What was done is done, and durable: only its answer cannot be given.
-            log.exception("the answer to request %s of %s cannot be given", call.request.request_id, call.who.client_id)
+            request, client = call.request.request_id, call.who.client_id
+            log.exception("the answer to request %s of %s cannot be given", request, client, extra=about_call(call))
             error = CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer cannot be given")
             try:
                 call.on_answer(Answer(error=error))

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 from postroom_common.codec import Request, encode_error, encode_reply
 from postroom_common.errors import CommandError
 from postroom_common.protocol import Command
+from postroom_common.trace import trace_id
 
 from .access import Principal
+from .logs.records import about
 
 
 class Answer(NamedTuple):
@@ -54,3 +56,15 @@ class Call:
     started_ns: int = 0
     bytes: int = 0
     engine: int = 0
+
+
+def about_call(call: Call) -> dict[str, dict[str, Any]]:
+    """What a record of the log says of a call beside its text: ``extra`` of a call of ``logging``."""
+    return about(
+        request=call.request.request_id,
+        client=call.who.client_id,
+        uid=call.who.uid,
+        command=call.command or call.request.command[:80],
+        queue=call.queue,
+        trace_id=trace_id(call.request.traceparent),
+    )

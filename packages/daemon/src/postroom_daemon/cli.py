@@ -6,8 +6,6 @@ import errno
 import json
 import logging
 import os
-import sys
-from datetime import datetime
 from functools import partial
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -27,6 +25,7 @@ from .cli_transfer import export_command, import_command
 from .cli_verify import repair, verify
 from .config import SETTINGS, Config
 from .config_file import CONFIG_NAME
+from .logs import set_up, set_up_plain
 
 #: Settings that ``init`` writes into a new configuration file, with their defaults.
 INITIAL_KEYS: Final = (
@@ -114,19 +113,31 @@ def run(source: Source, driver_fd: int | None) -> None:
     """
     config = source.load()
     _make_directories(config.root)
-    set_up_logging(config.settings.log_level)
+    form = set_up(config.settings)
     _log.info("postroomd %s, pid %d, root %s", versions()["postroomd"], os.getpid(), config.root)
     for warning in config.warnings:
         _log.warning("%s", warning)
+    try:
+        raise SystemExit(_serve(config, driver_fd))
+    except Exception as error:
+        known = isinstance(error, PostroomError | OSError)
+        if known and form == "text":
+            raise
+        # Whoever reads the log by a program finds the end of the daemon there, too.
+        _log.critical("%s", error if known else repr(error), exc_info=not known)
+        raise SystemExit(1) from None
+
+
+def _serve(config: Config, driver_fd: int | None) -> int:
     from .service import serve
 
     if driver_fd is None:
-        raise SystemExit(serve(config))
+        return serve(config)
     from .driven import Driver
 
     driver = Driver(driver_fd)
     _log.warning("a test clock: time passes as a program says, which is for tests and simulations only")
-    raise SystemExit(serve(config, driver.clock))
+    return serve(config, driver.clock)
 
 
 @main.command()
@@ -205,7 +216,7 @@ def local(context: click.Context, source: Source) -> None:
 
     Exit codes: 0 done, 1 refused, 2 wrong use, 4 nothing to consume.
     """
-    set_up_logging("warning")
+    set_up_plain("warning")
     context.obj = source
 
 
@@ -218,7 +229,7 @@ def accept_loss(source: Source, as_json: bool) -> None:
     After damage, `health` says "degraded" for as long as this was not done: messages may be missing. The journal keeps
     that it was done, and when. Nothing else is changed.
     """
-    set_up_logging("warning")
+    set_up_plain("warning")
     from .local import open_local
 
     with open_local(source.load()) as session:
@@ -238,31 +249,6 @@ main.add_command(export_command)
 main.add_command(import_command)
 main.add_command(backup_command(versions))
 main.add_command(restore)
-
-
-class LineFormatter(logging.Formatter):
-    """``LEVEL text`` on every line, behind the local time where that is wanted; control characters of a text are
-    escaped, so that none of it can forge a record."""
-
-    def __init__(self, timed: bool) -> None:
-        super().__init__()
-        self._timed = timed
-
-    def format(self, record: logging.LogRecord) -> str:
-        text = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in record.getMessage())
-        trace = self.formatException(record.exc_info).splitlines() if record.exc_info else []
-        start = record.levelname
-        if self._timed:
-            when = datetime.fromtimestamp(record.created).astimezone()
-            start = f"{when.isoformat(timespec='milliseconds')} {start}"
-        return "\n".join(f"{start} {line}" for line in [text, *trace])
-
-
-def set_up_logging(level: str) -> None:
-    """Send records of ``level`` and above to standard error: with the time, unless systemd's journal adds its own."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(timed=sys.stderr.isatty() or "JOURNAL_STREAM" not in os.environ))
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
 def _make_directories(*paths: Path) -> None:

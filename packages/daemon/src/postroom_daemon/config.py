@@ -47,6 +47,7 @@ _NAME: Final = {
     "pattern": r"(?!\.{1,2}$)[^/\x00-\x1f\x7f]{1,200}",
     "form": "name of a directory, without slashes",
 }
+_PATH_OR_NONE: Final = {"pattern": r"[^\x00-\x1f\x7f]*", "form": "path (a string without control characters), or empty"}
 _IN_PLACE: Final = "requests are handled in place"
 
 T = TypeVar("T")
@@ -85,9 +86,7 @@ class Settings:
         "directory of the data",
         unused="each store has its own path, such as sqlite.dbPath",
     )
-    paths_log_root: str = setting(
-        "paths.logRoot", "", "directory of log files", unused="the log goes to standard error in this version"
-    )
+    paths_log_root: str = setting("paths.logRoot", "", "directory of log files; empty: none", **_PATH_OR_NONE)
 
     ipc_root: Path = setting("ipc.root", Path("ipc"), "root of the mailbox")
     ipc_requests_dir: str = setting("ipc.requestsDir", REQUESTS_DIR, "where requests arrive, inside ipc.root", **_NAME)
@@ -241,6 +240,20 @@ class Settings:
     log_level: str = setting(
         "log.level", "info", "least severe records to log", choices=("debug", "info", "warning", "error")
     )
+    log_format: str = setting(
+        "log.format",
+        "auto",
+        "form of the log on standard error; auto: text on a terminal, the fields of systemd's journal where that reads"
+        " it, else json",
+        choices=("auto", "text", "json", "journald"),
+    )
+    log_per_minute: int = setting(
+        "log.perMinute", 20, "records of one kind that are logged in a minute; 0: any number", low=0, high=10**6
+    )
+    log_file_bytes: int = setting(
+        "log.fileBytes", 4194304, "size at which a new file in paths.logRoot is begun", low=4096, high=2**31
+    )
+    log_files: int = setting("log.files", 4, "files kept in paths.logRoot", low=1, high=1000)
 
 
 #: Every setting by its key, in the order of the documents.
@@ -313,7 +326,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
         elif key in content.values:
             source = "file"
             value = known.check(content.values[key], f"{path}: {key}", warnings.append)
-        values[key] = Path(os.path.normpath(root / value)) if known.type is Path else value
+        values[key] = _below(root, known, value)
         sources[key] = source
     _warn_of_strangers(environ, warnings)
     _choose_backend(values, sources, warnings)
@@ -327,6 +340,13 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     settings = Settings(**{ATTRIBUTES[key]: value for key, value in values.items()})
     file = path if read else None
     return Config(root, settings, defaults, content.queues, tuple(warnings), sources, file, content.patterns)
+
+
+def _below(root: Path, known: Setting, value: Any) -> Any:
+    """A value as it is used: relative paths are below ``root``."""
+    if known.type is Path:
+        return Path(os.path.normpath(root / value))
+    return os.path.normpath(root / value) if value and known.form == _PATH_OR_NONE["form"] else value
 
 
 def _parse(known: Setting, text: str, where: str, warnings: list[str]) -> Any:
@@ -359,10 +379,10 @@ def _check_directories(values: Mapping[str, Any]) -> None:
     for group in (
         ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir"),
         tuple(f"filesystem.{folder}Dir" for folder in ("inbox", "processing", "delayed", "archive", "dlq")),
-        ("ipc.root", "journal.root", "traffic.root", "filesystem.root", "hybrid.payloadRoot"),
+        ("ipc.root", "journal.root", "traffic.root", "filesystem.root", "hybrid.payloadRoot", "paths.logRoot"),
     ):
         taken: dict[Any, str] = {}
         for key in group:
-            other = taken.setdefault(values[key], key)
+            other = taken.setdefault(str(values[key]), key)
             if other != key:
                 raise ConfigurationError(f"{key}: {values[key]} is already {other}; give each its own directory")

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from . import logs
 from .broker import MustRecover
 from .clock import Clock
 from .config import Config
@@ -195,6 +196,7 @@ class _Loop:
     def _each_second(self) -> None:
         # The mailbox is scanned then, too, which finds files that fired no watch.
         self._next_scan = self._clock.elapsed_s() + self._clock.tick_s
+        logs.care()
         try:
             self._mailbox.check()
             for call in self._mailbox.abandoned():

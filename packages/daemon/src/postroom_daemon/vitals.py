@@ -247,7 +247,7 @@ def _check(probe: Callable[[], None]) -> dict[str, Any]:
 
 def _traffic_line(call: Call, code: str, took_ns: int, wall_ms: int) -> dict[str, Any]:
     request: Request = call.request
-    return {
+    line = {
         "wallMs": wall_ms,
         "engineMs": call.engine,
         "client": call.who.client_id,
@@ -259,3 +259,6 @@ def _traffic_line(call: Call, code: str, took_ns: int, wall_ms: int) -> dict[str
         "bytes": call.bytes,
         "request": request.request_id,
     }
+    if request.traceparent:
+        line["traceparent"] = request.traceparent
+    return line

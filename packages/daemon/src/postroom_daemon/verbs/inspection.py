@@ -172,7 +172,10 @@ def _told(event: Event) -> dict[str, Any]:
     """An event of a history, without bodies."""
     shown = {name: value for name, value in event.items() if name not in _INTERNAL}
     if "by" in event:
-        shown["by"] = {name: event["by"].get(name) for name in ("uid", "client", "request")}
+        by = event["by"]
+        shown["by"] = {name: by.get(name) for name in ("uid", "client", "request")}
+        if "traceparent" in by:
+            shown["by"]["traceparent"] = by["traceparent"]
     return shown
 
 

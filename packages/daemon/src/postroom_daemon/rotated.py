@@ -1,0 +1,95 @@
+"""Lines in files that are begun anew at a size, of which the last few stay: bounded, appended, never synced."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from .files import CREATE_FLAGS, Files
+
+_SUFFIX: Final = ".jsonl"
+_APPEND_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class RotatedLines:
+    """Files ``<prefix><number, 20 digits>.jsonl`` in ``root``, of which the last ``keep_files`` stay.
+
+    Each run begins a file; with ``goes_on`` it adds to the last one, unless that has its ``file_bytes`` or ends within
+    a line. Files of other names are left alone.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        files: Files,
+        file_bytes: int,
+        keep_files: int,
+        mode: int = 0o600,
+        prefix: str = "",
+        goes_on: bool = False,
+    ) -> None:
+        self._root = root
+        self._files = files
+        self._file_bytes = file_bytes
+        self._keep_files = keep_files
+        self._mode = mode
+        self._prefix = prefix
+        self._name = re.compile(rf"{re.escape(prefix)}\d{{20}}{re.escape(_SUFFIX)}")
+        self._goes_on = goes_on
+        self._fd = -1
+        self._size = 0
+
+    def write(self, data: bytes) -> None:
+        """Write whole lines. Raises ``OSError``; none of them is then in the file."""
+        try:
+            if self._fd < 0 or self._size >= self._file_bytes:
+                self._begin_file()
+            self._files.write_all(self._fd, data)
+            self._size += len(data)
+        except OSError:
+            with suppress(OSError):  # half a line would spoil the next one
+                self._files.ftruncate(self._fd, self._size)
+            raise
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._fd >= 0:
+            self._files.close(self._fd)
+            self._fd = -1
+
+    def _begin_file(self) -> None:
+        directory = self._files.open_directory(self._root)
+        try:
+            numbers = sorted(
+                int(name[-20 - len(_SUFFIX) : -len(_SUFFIX)])
+                for name in os.listdir(directory)
+                if self._name.fullmatch(name)
+            )
+            if self._goes_on and self._fd < 0 and numbers and self._continue(directory, self._name_of(numbers[-1])):
+                return
+            for number in numbers[: max(0, len(numbers) - self._keep_files + 1)]:
+                self._files.unlink(self._name_of(number), dir_fd=directory)
+            name = self._name_of(numbers[-1] + 1 if numbers else 1)
+            fd = self._files.open(name, CREATE_FLAGS | os.O_APPEND, self._mode, dir_fd=directory)
+        finally:
+            self._files.close(directory)
+        self.close()
+        self._fd, self._size = fd, 0
+
+    def _continue(self, directory: int, name: str) -> bool:
+        try:
+            fd = self._files.open(name, _APPEND_FLAGS, dir_fd=directory)
+        except OSError:
+            return False
+        size = self._files.fstat(fd).st_size
+        if size >= self._file_bytes or (size and os.pread(fd, 1, size - 1) != b"\n"):
+            self._files.close(fd)
+            return False
+        self._fd, self._size = fd, size
+        return True
+
+    def _name_of(self, number: int) -> str:
+        return f"{self._prefix}{number:020d}{_SUFFIX}"

@@ -1,0 +1,121 @@
+"""What a running daemon tells of itself: its log, and the trace that a request belongs to."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.daemon.test_logs import journal, read_fields
+from tests.wire.conftest import MakeDaemon
+from tests.wire.daemon import Daemon, wait_until
+
+#: Runs a program where /run holds nothing but a socket of systemd's journal, which is that of the test.
+WITH_JOURNAL = """\
+mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journal && touch /run/systemd/journal/socket &&
+mount --bind "$0" /run/systemd/journal/socket && exec "$@"
+"""
+
+
+def records(text: str) -> list[dict[str, Any]]:
+    """A log's records; every line must be one."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def disturb(daemon: Daemon, count: int) -> None:
+    """Do what the daemon warns of, so many times."""
+    for number in range(count):
+        (daemon.requests / f"{number}.json").mkdir()
+    wait_until(lambda: len(list(daemon.requests.glob(".bad-*"))) == count, "all are stepped over")
+
+
+def test_a_log_that_is_no_terminal_has_one_json_object_a_line(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon("--lease-sweep-interval-ms", "0").start()
+    daemon.stop()
+    told = records(daemon.log())
+    assert [one["level"] for one in told[:2]] == ["info", "warning"]
+    assert (told[0]["message"].startswith("postroomd "), told[-1]["message"]) == (True, "stopped")
+    assert all(one["time"].endswith("Z") and one["logger"].startswith("postroom_daemon") for one in told)
+
+
+def test_the_log_goes_to_files_as_well_where_there_is_a_place_for_them(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(config={"paths": {"logRoot": "logs"}, "log": {"format": "text"}}).start()
+    daemon.restart()
+    daemon.stop()
+    (path,) = (daemon.root / "logs").iterdir()
+    told = [one["message"] for one in records(path.read_text())]
+    assert [line.split(" ", 2)[2] for line in daemon.log().splitlines()] == told
+    assert told.count("stopped") == 2
+
+
+def test_what_is_logged_too_often_is_told_with_its_number(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon("--log-per-minute", "3").start()
+    disturb(daemon, 10)
+    daemon.stop()
+    told = [one for one in records(daemon.log()) if "is a directory" in one["message"]]
+    assert [one.get("suppressed", 0) for one in told] == [0, 0, 0, 6]
+    assert told[-1]["message"].endswith(" (and 6 more like it in the last minute)")
+
+
+def test_under_systemd_the_log_goes_to_the_journal_with_its_fields(make_daemon: MakeDaemon, tmp_path: Path) -> None:
+    with journal(tmp_path / "journal") as reader:
+        reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)
+        daemon = make_daemon(wrapper=("unshare", "-rm", "sh", "-ec", WITH_JOURNAL, str(tmp_path / "journal")))
+        daemon.log_path.touch()
+        found = os.stat(daemon.log_path)
+        daemon.environment["JOURNAL_STREAM"] = f"{found.st_dev}:{found.st_ino}"
+        daemon.start()
+        disturb(daemon, 1)
+        daemon.stop()
+        reader.setblocking(False)
+        told: list[dict[str, str]] = []
+        while not told or told[-1]["MESSAGE"] != "stopped":
+            told.append(read_fields(reader.recv(2**20)))
+    assert daemon.log() == ""
+    assert {one["SYSLOG_IDENTIFIER"] for one in told} == {"postroomd"}
+    (warning,) = [one for one in told if one["PRIORITY"] == "4"]
+    assert (warning["CODE_FILE"], warning["POSTROOM_LOGGER"]) == ("intake.py", "postroom_daemon.mailbox.intake")
+
+
+# --- traces ---------------------------------------------------------------------------------------------------
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+OTHER = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"
+
+
+def traffic(daemon: Daemon) -> dict[str, dict[str, Any]]:
+    """The lines of the traffic log by request."""
+    found = [path.read_text() for path in sorted((daemon.root / "traffic").iterdir())]
+    return {one["request"]: one for one in records("".join(found))}
+
+
+def test_a_trace_goes_from_the_request_to_its_event_and_its_traffic_line_and_through_a_restart(daemon: Daemon) -> None:
+    sent = daemon.send("publish", {"queue": "q", "message": "x"}, traceparent=TRACE)
+    key = daemon.answer(sent)["data"]["messageKey"]
+    daemon.restart(kill=True)
+    daemon.again(sent)
+    (event,) = daemon.events("published")
+    assert event["by"]["traceparent"] == TRACE
+    daemon.wait(lambda: sent.request_id in traffic(daemon), "the traffic line is written")
+    assert traffic(daemon)[sent.request_id]["traceparent"] == TRACE
+    (told,) = daemon.ask("get_message", messageKey=key, events=1)["events"]
+    assert told["by"]["traceparent"] == TRACE
+
+
+def test_the_trace_of_a_published_message_is_that_of_its_request_unless_this_has_one(daemon: Daemon) -> None:
+    daemon.answer(daemon.send("publish", {"queue": "q", "message": "x", "traceparent": TRACE}))
+    daemon.answer(daemon.send("publish", {"queue": "q", "message": "x", "traceparent": TRACE}, traceparent=OTHER))
+    assert [event["by"]["traceparent"] for event in daemon.events("published")] == [TRACE, OTHER]
+    assert [daemon.consume("q")["message"]["traceparent"] for _ in range(2)] == [TRACE, TRACE]
+
+
+@pytest.mark.parametrize("value", ["", None, 7, [TRACE], TRACE.upper(), TRACE + "-00", TRACE[:-1], "ff" + TRACE[2:]])
+def test_of_a_trace_that_is_none_nothing_is_used(daemon: Daemon, value: Any) -> None:
+    sent = daemon.send("publish", {"queue": "q", "message": "x"}, traceparent=value)
+    assert daemon.answer(sent)["ok"]
+    (event,) = daemon.events("published")
+    assert "traceparent" not in event["by"]
