@@ -74,6 +74,7 @@ class Daemon:
         self.environment = dict(os.environ)
         if backend:
             self.environment["POSTROOM_BACKEND"] = backend
+        self.stdin = subprocess.DEVNULL
         #: What a test has damaged on purpose cannot be audited, and may be complained about.
         self.audited = True
         self._command = [*wrapper, sys.executable, "-m", "postroom_daemon", "run", "--root", str(root), *flags]
@@ -93,7 +94,9 @@ class Daemon:
     def start(self, ready: bool = True) -> Daemon:
         """Start it; unless told otherwise, wait until it answers ``health``."""
         with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdout=log, stderr=log, env=self.environment)
+            self._process = subprocess.Popen(
+                self._command, stdin=self.stdin, stdout=log, stderr=log, env=self.environment
+            )
         if ready:
             self.wait(self.requests.is_dir, "the mailbox is there")
             self.ask("health")

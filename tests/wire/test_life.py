@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -102,33 +101,6 @@ def test_clients_can_see_whether_a_daemon_serves(daemon: Daemon) -> None:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         daemon.kill()
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-
-
-@on_every_store
-def test_ready_is_told_after_recovery_and_stopping_before_the_end(daemon: Daemon, tmp_path: Path) -> None:
-    for number in range(300):
-        daemon.put(daemon.request("publish", {"queue": "q", "message": str(number)}).data)
-    daemon.wait(lambda: daemon.counts("q") == {"ready": 300}, "all are published")
-    daemon.kill()
-    last_id = daemon.events()[-1]["id"]
-    daemon.forget_store()
-    shutil.rmtree(daemon.ipc)
-    address = str(tmp_path / "notify")
-    daemon.environment["NOTIFY_SOCKET"] = address
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
-        told.bind(address)
-        told.settimeout(PATIENCE_S)
-        daemon.start(ready=False)
-        assert told.recv(100) == b"READY=1"
-        assert daemon.requests.is_dir()
-        assert f"requests from the journal, up to event {last_id}" in daemon.log()
-        daemon.stop()
-        assert told.recv(100) == b"STOPPING=1"
-
-
-def test_a_daemon_that_was_not_started_by_a_service_manager_needs_none(daemon: Daemon) -> None:
-    daemon.environment["NOTIFY_SOCKET"] = "/nowhere/at/all"
-    daemon.restart()
 
 
 def test_requests_that_were_there_before_the_start_are_served(make_daemon) -> None:

@@ -22,12 +22,14 @@ from postroom_common.protocol import ErrorCode
 
 from .attempt import Attempt
 from .calls import Answer, Call, about_call
+from .chores import depths
 from .context import Work
 from .engine import BRINGING, QUESTIONS
 from .group import Group
 from .housekeeping import CHORES_EVERY_MS
 from .journal import JournalRefused, JournalUnknown
 from .parts import Parts
+from .policies import Policies
 from .records import FACT_LOSSES
 from .stores.base import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
 
@@ -103,6 +105,15 @@ class Broker:
     def is_working(self) -> bool:
         """Whether questions are being worked on: ``run_group`` does a step of one."""
         return bool(self._working)
+
+    def adopt(self, policies: Policies) -> None:
+        """Work by other policies from the next group on."""
+        self._parts.policies = policies
+        self._parts.addresses.forget()
+
+    def depths(self) -> dict[str, int]:
+        """How many messages there are in all queues, by state, as of a few seconds ago."""
+        return depths.found(self._parts.rounds)
 
     def stop(self) -> None:
         """The last group of a run: a clock mark that says that the daemon stopped in order, if the disk takes it.

@@ -118,7 +118,7 @@ def run(source: Source, driver_fd: int | None) -> None:
     for warning in config.warnings:
         _log.warning("%s", warning)
     try:
-        raise SystemExit(_serve(config, driver_fd))
+        raise SystemExit(_serve(source, config, driver_fd))
     except Exception as error:
         known = isinstance(error, PostroomError | OSError)
         if known and form == "text":
@@ -128,16 +128,16 @@ def run(source: Source, driver_fd: int | None) -> None:
         raise SystemExit(1) from None
 
 
-def _serve(config: Config, driver_fd: int | None) -> int:
+def _serve(source: Source, config: Config, driver_fd: int | None) -> int:
     from .service import serve
 
     if driver_fd is None:
-        return serve(config)
+        return serve(config, source.load)
     from .driven import Driver
 
     driver = Driver(driver_fd)
     _log.warning("a test clock: time passes as a program says, which is for tests and simulations only")
-    return serve(config, driver.clock)
+    return serve(config, source.load, driver.clock)
 
 
 @main.command()

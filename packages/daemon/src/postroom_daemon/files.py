@@ -158,6 +158,11 @@ class Files:
             raise NotADirectoryError(error.errno, text, os.fspath(path)) from error
         return fd
 
+    def shared_mode(self, directory: int) -> int:
+        """The mode of a new file that whoever may list the directory of an fd is to read: its owner; its group, too,
+        where technicians look at what passes."""
+        return 0o600 | (int(self.fstat(directory).st_mode) & 0o040)
+
     def sync_directory(self, path: Path | str) -> None:
         """Make the names in a directory durable. Raises ``OSError``."""
         fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from .chores.claims import claims_left, claims_over
+from .chores.depths import depths
 from .chores.firing import due_schedules
 from .chores.idle import idle_queues
 from .chores.lapses import lapses
@@ -35,4 +36,4 @@ def leases_over(context: Context) -> Iterator[list[Draft]]:
 
 
 DUTIES: Final[tuple[Duty, ...]] = (leases_over, lapses, claims_left)
-CHORES: Final[tuple[Duty, ...]] = (clock_steps, due_schedules, idle_queues, claims_over, old_dead_letters)
+CHORES: Final[tuple[Duty, ...]] = (clock_steps, due_schedules, idle_queues, claims_over, old_dead_letters, depths)

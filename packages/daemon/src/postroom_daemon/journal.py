@@ -51,18 +51,19 @@ class JournalUnknown(PostroomError):
 class Journal:
     """The writer. Not thread-safe; one process has it open (the caller sees to that).
 
-    ``mode`` is that of new segments. After ``open``, ``last_id`` is the id of the last event, and ``last_given`` the
-    highest that may ever have been given out: it is higher where the last segment is damaged beyond reading.
+    New segments may be read by whoever may list ``root``. After ``open``, ``last_id`` is the id of the last event, and
+    ``last_given`` the highest that may ever have been given out: it is higher where the last segment is damaged beyond
+    reading.
     """
 
-    def __init__(self, root: Path, files: Files, quarantine: Quarantine, segment_bytes: int, mode: int = 0o600) -> None:
+    def __init__(self, root: Path, files: Files, quarantine: Quarantine, segment_bytes: int) -> None:
         self.root = root
         self.last_id = self.last_given = 0
         self.unsynced = False
         self._files = files
         self._quarantine = quarantine
-        self._segment_bytes = segment_bytes
-        self._mode = mode
+        self.segment_bytes = segment_bytes
+        self._mode = 0o600
         self._fd = -1
         self._directory = -1
         self._size = 0
@@ -73,6 +74,7 @@ class Journal:
         to quarantine. ``owner`` is whose events the store has folded. Raises ``OSError``, ``Foreign``."""
         self.last_id = self.last_given = 0
         self._directory = self._files.open_directory(self.root)
+        self._mode = self._files.shared_mode(self._directory)
         bring_into_order(self.root, self._directory, owner, self._files, self._quarantine)
         for first_id, path in reversed(list_segments(self.root)):
             tail = self._examine(path)
@@ -146,7 +148,7 @@ class Journal:
 
     def wants_roll(self) -> bool:
         """Whether the next group should begin a new segment."""
-        return self._fd < 0 or self._size >= self._segment_bytes
+        return self._fd < 0 or self._size >= self.segment_bytes
 
     def roll(self) -> None:
         """Begin a new segment at the next id. Its name is durable when this returns.
@@ -216,7 +218,8 @@ class Journal:
         path = segments[-1][1]
         directory = self._files.open_directory(self.root)
         try:
-            self._files.put(directory, path.name, path.read_bytes(), self._mode, durable=True)
+            mode = self._files.shared_mode(directory)
+            self._files.put(directory, path.name, path.read_bytes(), mode, durable=True)
         finally:
             self._files.close(directory)
 

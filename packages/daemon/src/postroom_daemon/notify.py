@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import os
 import socket
+import time
+from collections.abc import Mapping
+from typing import Final
+
+#: Time that is asked for at each step of long work (s).
+STEP_S: Final = 120
+#: The same for work that cannot tell how far it has come: a large store that is read, on a slow disk.
+WHOLE_S: Final = 1800
+#: Longest wait for a service manager that does not take what it is told (s).
+_PATIENCE_S: Final = 1.0
 
 
-def notify(state: str) -> None:
-    """Send ``state`` (such as ``READY=1``) to the service manager that started this process, if one did."""
+def notify(*lines: str) -> None:
+    """Send lines such as ``READY=1`` to the service manager that started this process, if one did."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address or address[0] not in "/@":
         return
@@ -15,6 +25,34 @@ def notify(state: str) -> None:
         address = "\0" + address[1:]
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-            sender.sendto(state.encode(), address)
+            sender.settimeout(_PATIENCE_S)
+            sender.sendto("\n".join(lines).encode("utf-8", "replace"), address)
     except OSError:
         pass  # a service manager that does not listen must not stop the service
+
+
+def notify_busy(what: str, seconds: int = STEP_S) -> None:
+    """Say what a start or a stop is at, and that its next ``seconds`` are no reason to end it."""
+    notify(f"EXTEND_TIMEOUT_USEC={seconds * 1_000_000}", "WATCHDOG=1", f"STATUS={what}")
+
+
+def notify_reloading() -> None:
+    """Say that a new configuration is looked at; ``READY=1`` is to follow."""
+    notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
+
+
+class Watchdog:
+    """The service manager's watchdog, which ends a daemon that hangs. Nothing happens where none is set up."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        wanted, pid = environ.get("WATCHDOG_USEC", ""), environ.get("WATCHDOG_PID", "")
+        ours = not pid or pid == str(os.getpid())
+        self._every_s = int(wanted) / 4e6 if ours and wanted.isdecimal() else 0.0
+        self._next = 0.0
+
+    def feed(self) -> None:
+        """Say that the work goes on; to be called by what does the work, as often as it likes."""
+        now = time.monotonic()
+        if self._every_s and now >= self._next:
+            self._next = now + self._every_s
+            notify("WATCHDOG=1")

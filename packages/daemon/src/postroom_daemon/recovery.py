@@ -17,6 +17,7 @@ from .group import Group
 from .ids import Ids
 from .journal import Journal
 from .lifecycle import IllegalTransition
+from .notify import notify_busy
 from .quarantine import Quarantine
 from .records import FACT_CLOCK, FACT_EPOCH
 from .repeats import REMEMBERED_AFTER_RESTART, Repeats, key_of_event
@@ -72,6 +73,7 @@ class Recovery:
                 self._fold(request.events)
                 if self._folded % REPLAY_BATCH == 0:
                     store.commit()
+                    notify_busy(f"replaying the journal: event {store.applied:,} of {journal.last_id:,}")
                     store.begin()
         if expected <= journal.last_id:
             self._miss(expected, journal.last_id)

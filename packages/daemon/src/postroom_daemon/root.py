@@ -22,6 +22,7 @@ from .in_flight import InFlight
 from .journal import Journal, JournalRefused, JournalUnknown
 from .journal_order import Owner
 from .locks import RootBusy, RootOfAnother, lock_root, lock_store
+from .notify import WHOLE_S, notify_busy
 from .parts import Parts
 from .policies import Policies
 from .quarantine import Quarantine
@@ -128,6 +129,7 @@ def _lacks_space(error: BaseException) -> bool:
 def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
     settings, files = config.settings, sources.files
     with ExitStack() as opened:
+        notify_busy("opening the store", WHOLE_S)
         take_over(config, files, sources.clock(), sources.ids, _quarantine(config, files))
         store = make_store(config.settings, files, _quarantine(config, files))
         store.open()
@@ -136,6 +138,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         opened.callback(journal.close)
         journal.open(_owner(store))
         clock, repeats = sources.clock(), Repeats()
+        notify_busy("reading the journal")
         recovery = Recovery(store, journal, _quarantine(config, files), repeats, sources.ids)
         recovery.run(clock)
         policies = Policies(config.defaults, config.queues, config.patterns)

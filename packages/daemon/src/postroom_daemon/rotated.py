@@ -18,7 +18,7 @@ class RotatedLines:
     """Files ``<prefix><number, 20 digits>.jsonl`` in ``root``, of which the last ``keep_files`` stay.
 
     Each run begins a file; with ``goes_on`` it adds to the last one, unless that has its ``file_bytes`` or ends within
-    a line. Files of other names are left alone.
+    a line. Whoever may list ``root`` may read them. Files of other names are left alone.
     """
 
     def __init__(
@@ -27,7 +27,6 @@ class RotatedLines:
         files: Files,
         file_bytes: int,
         keep_files: int,
-        mode: int = 0o600,
         prefix: str = "",
         goes_on: bool = False,
     ) -> None:
@@ -35,7 +34,6 @@ class RotatedLines:
         self._files = files
         self._file_bytes = file_bytes
         self._keep_files = keep_files
-        self._mode = mode
         self._prefix = prefix
         self._name = re.compile(rf"{re.escape(prefix)}\d{{20}}{re.escape(_SUFFIX)}")
         self._goes_on = goes_on
@@ -73,7 +71,8 @@ class RotatedLines:
             for number in numbers[: max(0, len(numbers) - self._keep_files + 1)]:
                 self._files.unlink(self._name_of(number), dir_fd=directory)
             name = self._name_of(numbers[-1] + 1 if numbers else 1)
-            fd = self._files.open(name, CREATE_FLAGS | os.O_APPEND, self._mode, dir_fd=directory)
+            mode = self._files.shared_mode(directory)
+            fd = self._files.open(name, CREATE_FLAGS | os.O_APPEND, mode, dir_fd=directory)
         finally:
             self._files.close(directory)
         self.close()

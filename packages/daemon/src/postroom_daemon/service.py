@@ -1,4 +1,4 @@
-"""The daemon's loop: one selector, one thread. Intake, groups, timers, signals.
+"""The daemon's loop: one selector, one thread. Intake, groups, timers, reloads.
 
 A failure that leaves the disk's state unknown ends the loop without answering anyone, and the root is opened again: the
 requests are still in the mailbox, and recovery tells which of them were done.
@@ -6,15 +6,15 @@ requests are still in the mailbox, and recovery tells which of them were done.
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import logging
 import os
 import selectors
-import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from . import logs
 from .broker import MustRecover
@@ -23,9 +23,12 @@ from .config import Config
 from .files import FULL_ERRNOS
 from .journal import JournalUnknown
 from .mailbox import Mailbox
-from .notify import notify
+from .notify import Watchdog, notify, notify_busy, notify_reloading
+from .reload import Reloading, put_in_force
 from .repeats import REPEATS_MS
 from .root import OpenRoot, Sources, StartError, open_root
+from .signals import Signals
+from .status_line import StatusLine
 from .stores.base import StoreDamaged, StoreError, StoreFull
 
 __all__ = ["StartError", "serve"]
@@ -34,8 +37,6 @@ log = logging.getLogger(__name__)
 
 #: The store is made durable, and old segments go, at least this often (s).
 CHECKPOINT_S: Final = 600.0
-#: SIGHUP is a closed terminal.
-STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 #: Requests make many objects and no cycles: the collector looks rarely.
 GC_THRESHOLD: Final = (20_000, 20, 20)
 #: A run that lasted so long (s) was no failed start.
@@ -44,24 +45,27 @@ LASTING_S: Final = 60.0
 RESTART_PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
 
 
-def serve(config: Config, clock: Callable[[], Clock] = Clock) -> int:
-    """Serve the mailbox until SIGTERM, SIGINT or SIGHUP. The exit code.
+def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], Clock] = Clock) -> int:
+    """Serve the mailbox until SIGTERM or SIGINT. The exit code.
 
+    SIGHUP reloads the configuration, which ``read_again`` reads; where it means that the terminal was closed, it stops.
     ``clock`` makes the clock of each run between opening the root and closing it.
 
     Raises ``StartError`` when the root cannot be opened.
     """
     os.umask(0o022)
+    faulthandler.enable()  # the watchdog ends a daemon that hangs by SIGABRT: the log tells where it hung
     gc.freeze()  # what was imported stays
     gc.set_threshold(*GC_THRESHOLD)
-    stop = _StopSignal()
+    signals = Signals()
+    reloading = Reloading(config, read_again)
     sources = Sources(clock=clock)
     doubt = _Doubt()
     try:
         while True:
             started = time.monotonic()
             try:
-                _run_once(config, sources, stop, doubt)
+                _run_once(reloading, sources, signals, doubt)
                 return 0
             except StartError as error:
                 if not (doubt.failures or error.full):
@@ -73,11 +77,12 @@ def serve(config: Config, clock: Callable[[], Clock] = Clock) -> int:
                 doubt.refold |= isinstance(error, StoreDamaged)
             if time.monotonic() - started > LASTING_S:
                 doubt.failures = 0
-            if stop.wait(RESTART_PAUSES_S[min(doubt.failures, len(RESTART_PAUSES_S) - 1)]):
+            notify_busy("starting again")
+            if signals.wait(RESTART_PAUSES_S[min(doubt.failures, len(RESTART_PAUSES_S) - 1)]):
                 return 1
             doubt.failures += 1
     finally:
-        stop.close()
+        signals.close()
 
 
 @dataclass(slots=True)
@@ -89,7 +94,8 @@ class _Doubt:
     refold: bool = False
 
 
-def _run_once(config: Config, sources: Sources, stop: _StopSignal, doubt: _Doubt) -> None:
+def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _Doubt) -> None:
+    config = reloading.config
     root = open_root(config, sources, doubt.rewrite_journal, doubt.refold)
     doubt.rewrite_journal = doubt.refold = False
     try:
@@ -98,53 +104,28 @@ def _run_once(config: Config, sources: Sources, stop: _StopSignal, doubt: _Doubt
         except OSError as error:
             raise StartError(str(error), error.errno in FULL_ERRNOS) from error
         try:
-            _Loop(config, root, mailbox, stop).run()
+            _Loop(reloading, root, mailbox, signals).run()
         finally:
             mailbox.close()
     finally:
         root.close()
 
 
-class _StopSignal:
-    """SIGTERM, SIGINT and SIGHUP as a readable descriptor."""
-
-    def __init__(self) -> None:
-        self.read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self.stopped = False
-        self._before = {number: signal.signal(number, self._note) for number in STOP_SIGNALS}
-        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-
-    def _note(self, number: int, frame: Any) -> None:
-        self.stopped = True
-
-    def wait(self, seconds: float) -> bool:
-        """Wait so long or until the signal. Whether it has come."""
-        until = time.monotonic() + seconds
-        while not self.stopped and time.monotonic() < until:
-            time.sleep(0.05)
-        return self.stopped
-
-    def close(self) -> None:
-        """Put the old handlers back."""
-        signal.set_wakeup_fd(-1)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        os.close(self.read_fd)
-        os.close(self._write_fd)
-
-
 class _Loop:
     """One run between opening a root and closing it."""
 
-    def __init__(self, config: Config, root: OpenRoot, mailbox: Mailbox, stop: _StopSignal) -> None:
-        self._settings = config.settings
+    def __init__(self, reloading: Reloading, root: OpenRoot, mailbox: Mailbox, signals: Signals) -> None:
+        self._reloading = reloading
+        self._settings = reloading.config.settings
         self._root = root
         self._clock = root.clock
         self._broker = root.broker
         self._mailbox = mailbox
-        self._stop = stop
+        self._signals = signals
+        self._watchdog = Watchdog()
+        self._status_line = StatusLine(root)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(stop.read_fd, selectors.EVENT_READ)
+        self._selector.register(signals.read_fd, selectors.EVENT_READ)
         self._watched = mailbox.watch
         if self._watched:
             self._selector.register(self._watched, selectors.EVENT_READ)
@@ -164,10 +145,13 @@ class _Loop:
         log.info("serving %s with %s", self._settings.ipc_root, self._settings.backend)
         try:
             scan = True
-            while not self._stop.stopped:
+            while not self._signals.stopped:
                 self._turn(scan)
                 scan = self._wait()
+                if self._signals.take_reload():
+                    self._reload()
             notify("STOPPING=1")
+            notify_busy("stopping")
             self._broker.stop()
             self._checkpoint(self._root.store.checkpoint)
             log.info("stopped")
@@ -207,6 +191,8 @@ class _Loop:
             log.error("mailbox: %s", error)
         self._root.reserve.care()
         self._root.store.tidy()
+        self._status_line.care(self._clock.elapsed_s())
+        self._watchdog.feed()
         rolled = self._root.journal.segment != self._segment
         # On a full disk the store's own log must not grow as well.
         if rolled or not self._root.vitals.room_to_publish() or self._clock.elapsed_s() >= self._next_checkpoint:
@@ -215,6 +201,14 @@ class _Loop:
             self._checkpointing = True
         if self._checkpointing:
             self._checkpoint(self._root.store.checkpoint_step)
+
+    def _reload(self) -> None:
+        notify_reloading()
+        refused = self._reloading.reload()
+        if not refused:
+            self._settings = self._reloading.config.settings
+            put_in_force(self._reloading.config, self._root, self._mailbox)
+        notify("READY=1", f"STATUS=reload refused: {refused}" if refused else "STATUS=reloaded")
 
     def _checkpoint(self, checkpoint: Callable[[], int | None]) -> None:
         """Make the store durable, and drop what the journal need not keep any longer. Called again while the store is

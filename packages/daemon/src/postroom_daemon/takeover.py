@@ -147,6 +147,11 @@ class _Writer:
         self._files = files
         self._clock = clock
         self._segment_bytes = segment_bytes
+        journal = files.open_directory(directory.parent)
+        try:
+            self._mode = files.shared_mode(journal)
+        finally:
+            files.close(journal)
         self._directory = files.open_directory(directory)
         self._fd = -1
         self._size = 0
@@ -189,7 +194,7 @@ class _Writer:
 
     def _begin_segment(self) -> None:
         self._end_segment()
-        self._fd = self._files.open(segment_name(self._last_id + 1), CREATE_FLAGS, 0o600, dir_fd=self._directory)
+        self._fd = self._files.open(segment_name(self._last_id + 1), CREATE_FLAGS, self._mode, dir_fd=self._directory)
         self._size = 0
 
     def _end_segment(self) -> None:

@@ -18,19 +18,17 @@ class TrafficLog:
     more: ``lost`` counts them.
     """
 
-    def __init__(
-        self, root: Path, files: Files, file_bytes: int, keep_files: int, sample_every: int, mode: int = 0o600
-    ) -> None:
+    def __init__(self, root: Path, files: Files, file_bytes: int, keep_files: int, sample_every: int) -> None:
         self.lost = 0
-        self._out = RotatedLines(root, files, file_bytes, keep_files, mode)
-        self._sample_every = sample_every
+        self._out = RotatedLines(root, files, file_bytes, keep_files)
+        self.sample_every = sample_every
         self._seen = 0
         self._lines: list[bytes] = []
 
     def add(self, line: dict[str, Any], failed: bool) -> None:
         """Take a request's line; it is written by the next ``flush``."""
         self._seen += 1
-        if failed or self._seen % self._sample_every == 0:
+        if failed or self._seen % self.sample_every == 0:
             self._lines.append(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
 
     def flush(self) -> None:

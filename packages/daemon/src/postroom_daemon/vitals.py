@@ -85,6 +85,11 @@ class DaemonVitals:
         self._free_bytes = 0
         self._free_checked_ns = 0
 
+    def adopt(self, settings: Settings) -> None:
+        """Work by other settings from now on."""
+        self._settings = settings
+        self._min_free_bytes = settings.storage_min_free_bytes
+
     # --- counting ---------------------------------------------------------------------------------------------
 
     def count_answer(self, call: Call, answer: Answer) -> None:
@@ -220,13 +225,13 @@ class DaemonVitals:
                 "lastRequestMs": round(self._last_ns / 1e6, 3),
             },
             "leaseToAckMs": self._lease_to_ack.to_wire(),
-            "rates": self._rates(now),
+            "rates": self.rates(now),
             "groups": dict(self._groups),
             "mailbox": self.mailbox_figures(),
             "trafficLinesLost": self._traffic.lost if self._traffic else 0,
         }
 
-    def _rates(self, now: Now) -> dict[str, float]:
+    def rates(self, now: Now) -> dict[str, float]:
         """Events a second over the last minute, or since the start if that is shorter."""
         oldest = now.engine // 1000 - RATE_SECONDS
         span_s = max(1.0, min(RATE_SECONDS, (now.engine - self._started) / 1000))

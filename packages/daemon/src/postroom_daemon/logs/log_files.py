@@ -12,8 +12,6 @@ from .lines import json_line
 
 #: What the names of the files begin with.
 PREFIX: Final = "postroomd-"
-#: Members of the directory's group may read them.
-_MODE: Final = 0o640
 
 
 class LogFiles(logging.Handler):
@@ -23,7 +21,7 @@ class LogFiles(logging.Handler):
     def __init__(self, root: Path, file_bytes: int, keep_files: int) -> None:
         super().__init__()
         self.lost = 0
-        self._out = RotatedLines(root, Files(), file_bytes, keep_files, _MODE, PREFIX, goes_on=True)
+        self._out = RotatedLines(root, Files(), file_bytes, keep_files, PREFIX, goes_on=True)
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

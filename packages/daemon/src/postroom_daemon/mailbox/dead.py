@@ -30,8 +30,8 @@ class DeadBox:
         self.count = sum(name.endswith(_REASON_SUFFIX) for name in files.listdir(self.fd))
         self.taken = 0
         self._files = files
-        self._max_files = max_files
-        self._max_age_ms = max_age_hours * 3600 * 1000
+        self.max_files = max_files
+        self.max_age_hours = max_age_hours
 
     def take(self, directory: int, name: str, reason: str) -> None:
         """Move ``name`` here from the directory of an fd, and write why beside it.
@@ -103,8 +103,8 @@ class DeadBox:
         for ctime_ms, name, bytes_ in found:
             files += not name.endswith(_REASON_SUFFIX)
             size += bytes_
-            old = by_age and wall_ms - ctime_ms > self._max_age_ms
-            if old or files > self._max_files or size > BYTES_LIMIT:
+            old = by_age and wall_ms - ctime_ms > self.max_age_hours * 3600 * 1000
+            if old or files > self.max_files or size > BYTES_LIMIT:
                 try:
                     self._files.unlink(name, dir_fd=self.fd)
                 except OSError as error:

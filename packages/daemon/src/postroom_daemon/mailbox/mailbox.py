@@ -89,6 +89,11 @@ class Mailbox:
             log.warning("%s; polling every %d ms instead", error, self._settings.ipc_poll_interval_ms)
             return None
 
+    def adopt(self, settings: Settings) -> None:
+        """Work by other settings from now on; its directories, and whether it is watched, stay."""
+        self._settings = settings
+        self._dead.max_files, self._dead.max_age_hours = settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
+
     @property
     def has_backlog(self) -> bool:
         """Whether files are known that were not taken yet."""

@@ -156,7 +156,7 @@ def _write_journal(journal: Path, history: list[Path], event_id: int, first_grou
 
 
 def _write(directory: int, name: str, chunks: Iterable[bytes], files: Files) -> None:
-    fd = files.open(name + SUFFIX, CREATE_FLAGS, 0o600, dir_fd=directory)
+    fd = files.open(name + SUFFIX, CREATE_FLAGS, files.shared_mode(directory), dir_fd=directory)
     try:
         for chunk in chunks:
             files.write_all(fd, chunk)

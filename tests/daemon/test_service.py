@@ -1,0 +1,77 @@
+"""What a root tells and lets be read while it is opened, and what a reload changes."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from postroom_daemon.config import ATTRIBUTES, SETTINGS, load
+from postroom_daemon.recovery import REPLAY_BATCH
+from postroom_daemon.reload import RELOADED, merged, waiting
+from tests.conformance.bench import Bench
+
+
+def test_time_is_asked_for_again_and_again_while_the_journal_is_replayed(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in range(3):
+        bench.run(*(bench.make("publish", queue="q", message="x") for _ in range(REPLAY_BATCH)))
+    bench.close()
+    bench.lose_store()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        bench.open()
+        told = [manager.recv(4096).decode() for _ in range(5)]
+    replays = [message.splitlines() for message in told if "replaying" in message]
+    assert len(replays) == 3
+    assert all(lines[:2] == ["EXTEND_TIMEOUT_USEC=120000000", "WATCHDOG=1"] for lines in replays)
+    assert replays[-1][2].startswith("STATUS=replaying the journal: event 3,00")
+
+
+@pytest.mark.parametrize(("directory_mode", "file_mode"), [(0o700, 0o600), (0o2750, 0o640)])
+def test_whoever_may_list_journal_and_traffic_may_read_their_files(
+    make_bench: Callable[..., Bench], directory_mode: int, file_mode: int
+) -> None:
+    bench = make_bench(**{"traffic.enabled": "true"})
+    directories = [bench.config.settings.journal_root, bench.config.settings.traffic_root]
+    for directory in directories:
+        directory.mkdir(parents=True)
+        os.chmod(directory, directory_mode)
+    bench.open()
+    bench.publish()
+    bench.live.journal.roll()
+    assert bench.live.traffic
+    bench.live.traffic.flush()
+    files = [path for directory in directories for path in directory.glob("*.jsonl")]
+    assert len(files) == 3
+    assert {path.stat().st_mode & 0o777 for path in files} == {file_mode}
+
+
+def test_each_setting_counts_after_a_reload_or_is_told_to_wait(tmp_path: Path) -> None:
+    before = load(tmp_path, None, {}, {})
+    for key, name in ATTRIBUTES.items():
+        other = object()
+        wanted = replace(before, settings=replace(before.settings, **{name: other}))
+        now = merged(before, wanted)
+        if key in RELOADED:
+            assert getattr(now.settings, name) is other
+            assert not waiting(now, wanted)
+        else:
+            assert now.settings == before.settings
+            assert waiting(now, wanted) == [key]
+    assert set(SETTINGS) >= RELOADED
+
+
+def test_depths_are_counted_over_any_number_of_queues_in_rounds(bench: Bench) -> None:
+    for number in range(250):
+        bench.publish(f"q{number}")
+    for _ in range(3):
+        bench.hands.pass_ms(1000)
+        bench.run()
+    assert bench.live.broker.depths()["ready"] == 250
