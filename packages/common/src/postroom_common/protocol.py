@@ -313,10 +313,8 @@ _PREVIEW = Field("previewBytes", Kind.INTEGER, "bytes of the body to show", defa
 _OPERATION = Field("operation", Kind.TEXT, "what is meant: consume or publish", default="consume")
 _LIMIT = Field("limit", Kind.INTEGER, "most entries to return", default=100, low=1, high=PAGE_LIMIT)
 
-#: Commands that tools give, and no word of a command line.
+#: Commands that tools give, and no word of a command line. Only the daemon's own user and root may give them.
 TOOL_COMMANDS: Final = frozenset({Command.READ_STATE, Command.IMPORT_STATE})
-#: Commands that only the daemon's own user and root may give.
-OPERATOR_COMMANDS: Final = TOOL_COMMANDS | {Command.DRAIN}
 
 #: Every command's payload fields: feeds the daemon's checks, the client's options, the documents.
 FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
@@ -554,6 +552,11 @@ def queue_name_problem(name: str) -> str | None:
 def message_key(queue: str, message_id: str) -> str:
     """The key of a message: its birthplace and id. It never changes, wherever the message goes."""
     return f"msg:{queue}:{message_id}"
+
+
+def birthplace(key: str) -> str:
+    """The queue in which the message of a key was published; "" for what is no key."""
+    return key.removeprefix("msg:").rpartition(":")[0]
 
 
 def resolve_command(name: str) -> Command | None:

@@ -10,9 +10,8 @@ from typing import Any, Final
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
-from postroom_common.protocol import OPERATOR_COMMANDS, Command, ErrorCode, State, resolve_command
+from postroom_common.protocol import Command, ErrorCode, State, resolve_command
 
-from .access import is_operator
 from .calls import Answer, Call
 from .clock import Now
 from .context import Decision, Draft, Work, no_message
@@ -45,6 +44,7 @@ class Attempt:
         self.answers: list[tuple[Call, Answer]] = []
         self.working: list[tuple[Call, Work]] = []
         self._parts = parts
+        parts.access.refresh(now.engine)
         self._clients_wall = parts.clock.clients_wall_ms(now)
         self._parked: list[Call] = []
         self._served: list[Call] = []
@@ -126,8 +126,7 @@ class Attempt:
         call.command = resolve_command(request.command)
         if call.command is None:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {request.command[:80]!r}")
-        if call.command in OPERATOR_COMMANDS and not is_operator(call.who.uid, self._parts.daemon_uid):
-            raise CommandError(ErrorCode.FORBIDDEN, f"{call.command} is for the user that the daemon runs as, and root")
+        self._parts.access.check_command(call.who, call.command)
         decision = self._decider.decide(call.command, request.payload, call.who)
         if call.command is Command.CONSUME_NEXT:
             self._note_consumer(call)

@@ -17,6 +17,7 @@ from postroom_common.errors import ConfigurationError, PostroomError
 from postroom_common.policy import Policy
 from postroom_common.protocol import PROTOCOL_VERSION, queue_name_problem
 
+from .cli_access import access, rules_lines
 from .cli_backup import backup_command, restore
 from .cli_local import LOCAL_COMMANDS, always_json_option
 from .cli_migrate import migrate
@@ -242,6 +243,7 @@ def accept_loss(source: Source, as_json: bool) -> None:
     click.echo("taken note of" if losses else "nothing is lost")
 
 
+main.add_command(access)
 main.add_command(migrate)
 main.add_command(verify)
 main.add_command(repair)
@@ -295,6 +297,7 @@ def _described(config: Config) -> dict[str, Any]:
         "policyDefaults": Policy.from_layers(config.defaults).to_wire(),
         "queues": {name: {"policy": policies.effective(name, None).to_wire()} for name in config.queues},
         "patterns": {text: {"policy": policy.to_wire()} for text, policy in patterns.items()},
+        **config.access.to_wire(),
         "warnings": list(config.warnings),
     }
 
@@ -310,6 +313,8 @@ def _described_lines(config: Config) -> list[str]:
     lines += [f"pattern {text}  {json.dumps(entry['policy'])}" for text, entry in shown["patterns"].items()]
     return [
         *lines,
+        "",
+        *rules_lines(config.access),
         "",
         *(f"warning: {text}" for text in config.warnings),
         f"{len(config.warnings)} warnings, no errors",

@@ -18,6 +18,8 @@ from postroom_common.policy import Layer
 from postroom_common.protocol import DEAD_DIR, REQUEST_BYTES_CEILING, REQUEST_BYTES_DEFAULT, REQUESTS_DIR, RESPONSES_DIR
 from postroom_common.settings import Setting
 
+from .access_rules import AccessRules
+from .accounts import Accounts
 from .config_file import CONFIG_NAME, ConfigFile, read_config_file, warn_of_clashes
 from .queue_config import PatternConfig, QueueConfig
 
@@ -280,6 +282,7 @@ class Config:
     sources: Mapping[str, str] = field(default_factory=dict)
     file: Path | None = None
     patterns: tuple[PatternConfig, ...] = ()
+    access: AccessRules = field(default_factory=AccessRules)
 
     @property
     def quarantine_root(self) -> Path:
@@ -337,9 +340,12 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     warn_of_clashes(defaults, content.queues, content.patterns, warnings.append)
     if values["journal.durability"] != "commit":
         warnings.append("journal.durability: answered requests can be lost at a power cut unless it is commit")
+    warnings += content.access.unknown(Accounts())
     settings = Settings(**{ATTRIBUTES[key]: value for key, value in values.items()})
     file = path if read else None
-    return Config(root, settings, defaults, content.queues, tuple(warnings), sources, file, content.patterns)
+    return Config(
+        root, settings, defaults, content.queues, tuple(warnings), sources, file, content.patterns, content.access
+    )
 
 
 def _below(root: Path, known: Setting, value: Any) -> Any:

@@ -15,6 +15,9 @@ from postroom_common.policy import POLICY_KEYS, Layer, Policy, dlq_name, read_la
 from postroom_common.protocol import queue_name_problem
 from postroom_common.settings import Setting, flatten, shown
 
+from .access_file import read_access
+from .access_rules import AccessRules
+from .config_tree import expect, refuse_strangers
 from .files import Files
 from .queue_config import PatternConfig, QueueConfig, first_match
 from .validation_schema import Pattern, check_schema
@@ -40,13 +43,14 @@ SCHEMA_RULES: Final[dict[str, tuple[str, str] | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file's content: settings by key (types not yet checked), the policy of all queues, single queues, and queues by
-    patterns of their names in the order of the file."""
+    """A file's content: settings by key (types not yet checked), the policy of all queues, single queues, queues by
+    patterns of their names in the order of the file, and who may do what."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     defaults: Layer = field(default_factory=dict)
     queues: Mapping[str, QueueConfig] = field(default_factory=dict)
     patterns: tuple[PatternConfig, ...] = ()
+    access: AccessRules = field(default_factory=AccessRules)
 
 
 def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> ConfigFile:
@@ -64,10 +68,11 @@ def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> Co
         raise ConfigurationError(f"{path}: not valid JSON: {_no_number_in(text) or error}") from None
     if type(tree) is not dict:
         raise ConfigurationError(f"{path}: expected object, got {shown(tree)}")
-    values = flatten(tree, table, f"{path}: ", elsewhere=("policyDefaults", "queues"))
-    defaults = _expect(tree.get("policyDefaults", {}), dict, f"{path}: policyDefaults")
+    values = flatten(tree, table, f"{path}: ", elsewhere=("policyDefaults", "queues", "access", "clients"))
+    defaults = expect(tree.get("policyDefaults", {}), dict, f"{path}: policyDefaults")
     layer = _read_policy(defaults, f"{path}: policyDefaults", warn)
-    return ConfigFile(values, layer, *_read_queues(tree.get("queues", []), f"{path}: queues", warn))
+    queues, patterns = _read_queues(tree.get("queues", []), f"{path}: queues", warn)
+    return ConfigFile(values, layer, queues, patterns, read_access(tree, str(path)))
 
 
 def warn_of_clashes(
@@ -112,21 +117,21 @@ def _read_policy(policy: Mapping[str, Any], where: str, warn: Warn) -> Layer:
 def _read_queues(entries: Any, where: str, warn: Warn) -> tuple[dict[str, QueueConfig], tuple[PatternConfig, ...]]:
     queues: dict[str, QueueConfig] = {}
     patterns: dict[str, PatternConfig] = {}
-    for number, entry in enumerate(_expect(entries, list, where)):
+    for number, entry in enumerate(expect(entries, list, where)):
         place = f"{where}[{number}]"
-        _expect(entry, dict, place)
-        _refuse_strangers(entry, ("name", "pattern", "policy", "messageSchema"), place)
+        expect(entry, dict, place)
+        refuse_strangers(entry, ("name", "pattern", "policy", "messageSchema"), place)
         if "name" in entry and "pattern" in entry:
             raise ConfigurationError(f"{place}: has a name and a pattern; give it one of them")
         kind = "pattern" if "pattern" in entry else "name"
-        word = _expect(entry.get(kind), str, f"{place}.{kind}")
+        word = expect(entry.get(kind), str, f"{place}.{kind}")
         problem = queue_name_problem(word) if kind == "name" else None
         if problem:
             raise ConfigurationError(f"{place}.name: {shown(word)} {problem}")
         if word in (queues if kind == "name" else patterns):
             raise ConfigurationError(f"{place}.{kind}: {shown(word)} stands twice; give it one entry")
         pattern = _usable(word, f"{place}.pattern") if kind == "pattern" else None
-        policy = _read_policy(_expect(entry.get("policy", {}), dict, f"{place}.policy"), f"{place}.policy", warn)
+        policy = _read_policy(expect(entry.get("policy", {}), dict, f"{place}.policy"), f"{place}.policy", warn)
         schema = entry.get("messageSchema")
         if "messageSchema" in entry:
             _check_rules(schema, f"{place}.messageSchema", warn)
@@ -138,11 +143,11 @@ def _read_queues(entries: Any, where: str, warn: Warn) -> tuple[dict[str, QueueC
 
 
 def _check_rules(schema: Any, where: str, warn: Warn) -> None:
-    _expect(schema, dict, where)
-    _refuse_strangers(schema, ("name", "description", "rules"), where)
+    expect(schema, dict, where)
+    refuse_strangers(schema, ("name", "description", "rules"), where)
     for name in ("name", "description"):
-        _expect(schema.get(name, ""), str, f"{where}.{name}")
-    for number, rule in enumerate(_expect(schema.get("rules"), list, f"{where}.rules")):
+        expect(schema.get(name, ""), str, f"{where}.{name}")
+    for number, rule in enumerate(expect(schema.get("rules"), list, f"{where}.rules")):
         place = f"{where}.rules[{number}]"
         _check_rule(rule, place)
         if rule["type"] == "pattern":
@@ -159,14 +164,14 @@ def _usable(expression: str, where: str) -> Pattern:
 
 
 def _check_rule(rule: Any, where: str) -> None:
-    _expect(rule, dict, where)
+    expect(rule, dict, where)
     for name in ("field", "type"):
-        _expect(rule.get(name), str, f"{where}.{name}")
-    _expect(rule.get("errorMessage", ""), str, f"{where}.errorMessage")
+        expect(rule.get(name), str, f"{where}.{name}")
+    expect(rule.get("errorMessage", ""), str, f"{where}.errorMessage")
     if rule["type"] not in SCHEMA_RULES:
         raise ConfigurationError(f"{where}.type: expected one of {', '.join(SCHEMA_RULES)}, got {shown(rule['type'])}")
     needed = SCHEMA_RULES[rule["type"]]
-    _refuse_strangers(rule, ("field", "type", "errorMessage", *(needed[:1] if needed else ())), where)
+    refuse_strangers(rule, ("field", "type", "errorMessage", *(needed[:1] if needed else ())), where)
     if needed is None:
         return
     name, expected = needed
@@ -180,21 +185,6 @@ def _check_rule(rule: Any, where: str) -> None:
         raise ConfigurationError(f"{where}.{name}: expected {expected}, got {shown(value)}")
     if name == "expectedType" and value not in _VALUE_TYPES:
         raise ConfigurationError(f"{where}.{name}: expected one of {', '.join(_VALUE_TYPES)}, got {shown(value)}")
-
-
-_TYPE_NAMES: Final[dict[type, str]] = {dict: "object", list: "array", str: "string"}
-
-
-def _expect(value: Any, kind: type, where: str) -> Any:
-    if type(value) is not kind:
-        raise ConfigurationError(f"{where}: expected {_TYPE_NAMES[kind]}, got {shown(value)}")
-    return value
-
-
-def _refuse_strangers(entry: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    for name in entry:
-        if name not in known:
-            raise ConfigurationError(f"{where}.{name}: unknown key; known here: {', '.join(sorted(known))}")
 
 
 def write_backend(path: Path, backend: str, files: Files) -> None:

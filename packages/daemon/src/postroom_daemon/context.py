@@ -10,7 +10,8 @@ from typing import Any, Protocol
 from postroom_common.policy import Policy
 from postroom_common.protocol import State
 
-from .access import Principal
+from .access import Access, Principal
+from .access_rules import Verb
 from .clock import Now
 from .dead_addresses import DeadAddresses
 from .ids import Ids
@@ -116,6 +117,7 @@ class Context:
     policies: Policies
     vitals: Vitals
     ids: Ids
+    access: Access
     rounds: dict[str, Any] = field(default_factory=dict)
     """How far the chores have come, each under a name of its own: kept while the root is open, no part of its state."""
     pending: Pending = field(default_factory=Pending)
@@ -123,3 +125,11 @@ class Context:
     rates: Rates = field(default_factory=Rates)
     waiters: Waiters = field(default_factory=Waiters)
     addresses: DeadAddresses = field(default_factory=DeadAddresses)
+
+    def may(self, verb: Verb | None, queue: str) -> bool:
+        """Whether who asks may do something with a queue, or for None anything at all."""
+        return self.access.may(self.who.uid, verb, queue)
+
+    def require(self, verb: Verb | None, queue: str) -> None:
+        """Raise ``CommandError`` (ERR_FORBIDDEN) unless who asks ``may``."""
+        self.access.require(self.who.uid, verb, queue)

@@ -83,6 +83,7 @@ class Decider:
             parts.policies,
             parts.vitals,
             parts.ids,
+            parts.access,
             parts.rounds,
             draining=self._draining,
             rates=parts.rates,

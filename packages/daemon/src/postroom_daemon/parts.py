@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .access import Access
 from .clock import Clock
 from .dead_addresses import DeadAddresses
 from .ids import Ids
@@ -34,6 +35,7 @@ class Parts:
     epoch: int
     daemon_uid: int
     ids: Ids
+    access: Access
     waiters: Waiters = field(default_factory=Waiters)
     addresses: DeadAddresses = field(default_factory=DeadAddresses)
     rounds: dict[str, Any] = field(default_factory=dict)

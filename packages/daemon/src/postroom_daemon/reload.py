@@ -16,7 +16,7 @@ from .root import OpenRoot
 
 log = logging.getLogger(__name__)
 
-#: Settings that a reload puts in force; policies of queues are, too. All others wait for the next start.
+#: Settings that a reload puts in force; policies of queues and access are, too. All others wait for the next start.
 RELOADED: Final = frozenset(
     {
         "ipc.pollIntervalMs",
@@ -72,6 +72,7 @@ class Reloading:
 _PARTS: Final[dict[str, Callable[[Config], object]]] = {
     "policyDefaults": lambda config: config.defaults,
     "queues": lambda config: (config.queues, [(one.text, one.policy, one.schema) for one in config.patterns]),
+    "access and clients": lambda config: config.access.to_wire(),
 }
 
 
@@ -98,6 +99,7 @@ def put_in_force(config: Config, root: OpenRoot, mailbox: Mailbox) -> None:
     if root.traffic:
         root.traffic.sample_every = settings.traffic_sample_every
     root.broker.adopt(Policies(config.defaults, config.queues, config.patterns))
+    root.access.use(config.access)
 
 
 def _shown(value: object) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from postroom_common.errors import PostroomError
 from postroom_common.protocol import State
 
+from .access import Access
 from .backends import make_store
 from .broker import Broker
 from .changeover import ChangeoverInterrupted
@@ -58,6 +59,7 @@ class OpenRoot:
     journal: Journal
     clock: Clock
     reserve: Reserve
+    access: Access
     locks: ExitStack
 
     def close(self) -> None:
@@ -145,6 +147,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         store.in_flight = _in_flight(store)
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
+        access = Access(config.access, os.geteuid())
         parts = Parts(
             store,
             journal,
@@ -157,11 +160,12 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
             recovery.epoch,
             os.geteuid(),
             sources.ids,
+            access,
         )
         broker = Broker(parts, sync_each_group=settings.journal_durability == "commit")
         opened.pop_all()  # they are the caller's from here
         reserve.care()
-        return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, locks.pop_all())
+        return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, access, locks.pop_all())
 
 
 def _in_flight(store: Store) -> InFlight:

@@ -6,6 +6,7 @@ from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, State
 
+from ..access_rules import Verb
 from ..admission import leases_left
 from ..context import Context, Decision, Draft
 from ..fields import Fields
@@ -27,7 +28,7 @@ def consume_next(context: Context, fields: Fields) -> Decision:
     """Lease the message that is next for this consumer.
 
     Without one: the empty answer, or a wish to wait when ``waitMs`` is given. Raises ``CommandError`` for a
-    ``payloadAs`` that does not exist, ``BodyLost`` when that message has lost its body,
+    ``payloadAs`` that does not exist and for who may not consume, ``BodyLost`` when that message has lost its body,
     ``BodyUnread`` when the disk does not give it, ``TimeOver`` when nobody wants it any more.
     """
     if fields["payloadAs"] not in ("text", "value"):
@@ -60,8 +61,11 @@ def _next(context: Context, queue: str, consumer: str) -> Entry | None:
     """The message to lease, or the letter by a name of dead letters; its body is there. Raises as ``consume_next``."""
     store = context.store
     record = store.queue(queue)
+    if record is None and addresses_dead_letters(context, queue):
+        return oldest_letter(context, queue)
+    context.require(Verb.CONSUME, queue)
     if record is None:
-        return oldest_letter(context, queue) if addresses_dead_letters(context, queue) else None
+        return None
     entry = None if record.consume_paused else _allowed(context, queue, consumer, record)
     if entry:
         if 0 < entry.expires <= context.now.engine:

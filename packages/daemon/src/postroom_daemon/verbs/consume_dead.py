@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..access_rules import Verb
 from ..context import Context
 from ..records import Entry
 from ..selection import dead_letters
@@ -17,9 +18,9 @@ _PASSED_OVER: Final = 2000
 
 
 def oldest_letter(context: Context, name: str) -> Entry | None:
-    """The letter that died first, of all queues that share the name. Neither pauses nor limits in flight hold it
-    back."""
-    letters = dead_letters(context.store, queues_with_letters(context, name, by_address=True))
+    """The letter that died first, of all queues that share the name and from which the user may consume. Neither pauses
+    nor limits in flight hold it back. Raises ``CommandError`` (ERR_FORBIDDEN)."""
+    letters = dead_letters(context.store, queues_with_letters(context, name, Verb.CONSUME, by_address=True))
     for looked, entry in enumerate(letters):
         if looked == _PASSED_OVER:
             break

@@ -1,4 +1,7 @@
-"""The names that address dead letters, and whose letters they address."""
+"""The names that address dead letters, and whose letters they address.
+
+Access is that of the queues: to a user such a name means those of them with which he may do what he asks for.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Final
 from postroom_common.policy import dlq_name
 from postroom_common.protocol import State
 
+from ..access_rules import Verb
 from ..context import Context
 from ..dead_addresses import Addressed
 from ..records import dlq_fact
@@ -16,10 +20,13 @@ from .creation import DLQ_SUFFIX
 _PAGE: Final = 500
 
 
-def dead_letters_of(context: Context, name: str) -> list[str]:
+def dead_letters_of(context: Context, name: str, verb: Verb) -> list[str]:
     """The queues that a name means to a command about dead letters: the queue of that name, or those whose dead letters
-    it addresses, in the order of their names."""
-    return [name] if context.store.queue(name) is not None else addressed_by(context, name)
+    it addresses, in the order of their names. Raises ``CommandError`` (ERR_FORBIDDEN)."""
+    if context.store.queue(name) is None:
+        return addressed_by(context, name, verb)
+    context.require(verb, name)
+    return [name]
 
 
 def means_dead_letters(context: Context, name: str) -> bool:
@@ -27,18 +34,31 @@ def means_dead_letters(context: Context, name: str) -> bool:
     return context.store.queue(name) is not None or _shared(context, name) is not None or bool(_own(context, name))
 
 
-def addressed_by(context: Context, name: str) -> list[str]:
-    """The queues whose policy addresses their dead letters by ``name``."""
+def addressed_by(context: Context, name: str, verb: Verb | None) -> list[str]:
+    """The queues whose policy addresses their dead letters by ``name``. Raises ``CommandError`` (ERR_FORBIDDEN) when
+    the user may do this with none of them; where there are none, when he may not do it with a queue of that name."""
     shared = _shared(context, name)
-    return shared.queues if shared else _own(context, name)
+    queues = shared.queues if shared else _own(context, name)
+    allowed = _allowed(context, queues, verb)
+    if not allowed:
+        if queues:
+            raise context.access.refusal(context.who.uid, verb, name)
+        context.require(verb, name.removesuffix(DLQ_SUFFIX))
+    return allowed
 
 
-def queues_with_letters(context: Context, name: str, by_address: bool = False) -> list[str]:
-    """Those that have dead letters, of ``dead_letters_of`` or if ``by_address`` of ``addressed_by``."""
+def queues_with_letters(context: Context, name: str, verb: Verb, by_address: bool = False) -> list[str]:
+    """Those that have dead letters, of ``dead_letters_of`` or if ``by_address`` of ``addressed_by``. Raises as they."""
     if not by_address and context.store.queue(name) is not None:
-        return [name]
-    shared = _shared(context, name)
-    return shared.with_letters() if shared else _own(context, name)
+        return dead_letters_of(context, name, verb)
+    allowed, shared = addressed_by(context, name, verb), _shared(context, name)
+    return _allowed(context, shared.with_letters(), verb) if shared else allowed
+
+
+def _allowed(context: Context, queues: list[str], verb: Verb | None) -> list[str]:
+    if context.access.is_open(verb):
+        return queues
+    return [queue for queue in queues if context.may(verb, queue)]
 
 
 def _shared(context: Context, name: str) -> Addressed | None:

@@ -10,6 +10,7 @@ from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State, queue_name_problem
 
+from ..access_rules import Verb
 from ..context import Context, Decision, Draft
 from ..deaths import NO_DEATHS
 from ..fields import Fields
@@ -19,7 +20,7 @@ from ..selection import Page, dead_cursor, dead_letters, select_dead
 from .creation import queue_created, refuse_address
 from .dead_names import dead_letters_of, means_dead_letters, queues_with_letters
 from .endings import QUARANTINED, about, dropped
-from .lookup import envelope_of
+from .lookup import envelope_of, message_at
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 16 * 1024 * 1024
@@ -28,9 +29,10 @@ _NAMED: Final = 1000
 
 
 def list_dlq(context: Context, fields: Fields) -> Decision:
-    """A page of dead letters, oldest death first. Raises ``CommandError`` for a cursor or filter that is none."""
+    """A page of dead letters, oldest death first. Raises ``CommandError`` for a cursor or filter that is none, and
+    ERR_FORBIDDEN."""
     name = fields["queue"]
-    queues = queues_with_letters(context, name)
+    queues = queues_with_letters(context, name, Verb.BROWSE)
     page = select_dead(context, queues, Filter(fields["filter"]), fields["after"], fields["limit"])
     letters: list[dict[str, Any]] = []
     size = 0
@@ -107,7 +109,11 @@ def count_dlq(context: Context, fields: Fields) -> Decision:
     that are still there, and the last of all."""
     name = fields["queue"]
     return Decision(
-        data={"queue": name, **summary(context, dead_letters_of(context, name)), "asOfEvent": context.store.applied}
+        data={
+            "queue": name,
+            **summary(context, dead_letters_of(context, name, Verb.BROWSE)),
+            "asOfEvent": context.store.applied,
+        }
     )
 
 
@@ -138,14 +144,16 @@ def summary(context: Context, queues: list[str]) -> dict[str, Any]:
 def reprocess_dlq(context: Context, fields: Fields) -> Decision:
     """Dead letters become ready again, in their own queue or another, with attempts reset; their history stays.
 
-    Pauses and limits of the queue do not apply: what was taken once is not refused. Raises ``CommandError``
-    (ERR_DLQ_NOT_FOUND, ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST).
+    Pauses and limits of the queue do not apply: what was taken once is not refused. Who brings letters to another one
+    operates that, too. Raises ``CommandError`` (ERR_FORBIDDEN, ERR_DLQ_NOT_FOUND, ERR_QUEUE_NOT_FOUND, and
+    ERR_INVALID_REQUEST).
     """
     target = fields["to"]
     problem = queue_name_problem(target) if target else None
     if problem:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"to {problem}")
     if target:
+        context.require(Verb.OPERATE, target)
         refuse_address(context, target)
     page = _chosen(context, fields)
     drafts: list[Draft] = []
@@ -203,10 +211,10 @@ def _chosen(context: Context, fields: Fields) -> Page:
         return Page([entry], "")
     if not name:
         raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue in which they died")
+    queues, wanted = queues_with_letters(context, name, Verb.OPERATE), Filter(fields["filter"])
     if not fields["after"] and not means_dead_letters(context, name):
         text = f"there is no queue {name!r}, nor dead letters of that name"
         raise CommandError(ErrorCode.QUEUE_NOT_FOUND, text)
-    queues, wanted = queues_with_letters(context, name), Filter(fields["filter"])
     page = select_dead(context, queues, wanted, fields["after"], fields["limit"], bounded=True)
     return Page([one for one in page.entries if not one.lease_id and one.phase != QUARANTINED], page.next)
 
@@ -221,7 +229,7 @@ def _paged(context: Context, fields: Fields, drafts: list[Draft], page: Page, wo
 
 
 def _dead(context: Context, key: str) -> Entry:
-    entry = context.store.get(key)
+    entry = message_at(context, key, Verb.OPERATE)
     if entry is None or entry.state is not State.DEAD:
         raise CommandError(ErrorCode.DLQ_NOT_FOUND, f"no dead letter has the key {key!r}")
     return entry

@@ -13,13 +13,14 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event
 from postroom_common.protocol import ErrorCode, State
 
+from ..access_rules import Verb
 from ..context import Context, Decision, Work
 from ..fields import Fields
 from ..filters import Filter
 from ..records import Entry, history_fact
 from ..replies import stored_to_wire
 from ..selection import Page, select, select_leases
-from .lookup import as_of, envelope_of
+from .lookup import as_of, envelope_of, message_at
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 2 * 1024 * 1024
@@ -30,6 +31,7 @@ _INTERNAL: Final = ("message", "body", "crc", "req", "grp", "gn", "n", "epoch", 
 def browse(context: Context, fields: Fields) -> Decision:
     """A page of a queue's messages in a state, in the order in which they come next. Raises ``CommandError``."""
     queue, state = fields["queue"], fields["state"]
+    context.require(Verb.BROWSE, queue)
     if state not in list(State):
         raise CommandError(ErrorCode.INVALID_REQUEST, f"state must be one of {', '.join(State)}")
     wanted = Filter(fields["filter"])
@@ -46,22 +48,23 @@ def get_message(context: Context, fields: Fields) -> Decision:
     key, as_value = fields["messageKey"], fields["payloadAs"] == "value"
     if fields["payloadAs"] not in ("text", "value"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
-    entry = context.store.get(key)
+    entry = message_at(context, key, Verb.BROWSE)
     told: dict[str, Any] = {"messageKey": key, "state": entry.state if entry else "gone"}
     if entry:
         told["message"] = _facts(context, entry) | _whole(context, entry, as_value)
         told["failures"] = (context.store.fact(history_fact(key)) or []) if entry.failures else []
     told |= as_of(context)
     if fields["events"]:
-        return Decision(work=_with_history(context, key, told, fields["events"]))
+        return Decision(work=_with_history(context, key, told, fields["events"], _hidden_lease(context, entry)))
     if entry is None:
         raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, _unknown(key, told))
     return Decision(data=told)
 
 
-def _with_history(context: Context, key: str, told: dict[str, Any], limit: int) -> Work:
+def _with_history(context: Context, key: str, told: dict[str, Any], limit: int, hidden: str) -> Work:
     history = yield from context.vitals.history(key, limit)
-    told |= {"events": [_told(event) for event in history.events], "completeFrom": history.complete_from}
+    events = [_told(event, hidden) for event in history.events if _may_see(context, event)]
+    told |= {"events": events, "completeFrom": history.complete_from}
     told["cut"] = history.cut
     if told["state"] == "gone" and not told["events"]:
         raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, _unknown(key, told))
@@ -71,14 +74,20 @@ def _with_history(context: Context, key: str, told: dict[str, Any], limit: int) 
 def list_inflight(context: Context, fields: Fields) -> Decision:
     """A page of what is leased, dead letters with it, the lease that ends first before all others. Raises
     ``CommandError``."""
+    if fields["queue"]:
+        context.require(Verb.BROWSE, fields["queue"])
     page = select_leases(context, fields["queue"], fields["after"], fields["limit"])
+    page.entries = [entry for entry in page.entries if context.may(Verb.BROWSE, entry.queue)]
     return _listed(context, [_facts(context, entry) for entry in page.entries], page, fields["queue"])
 
 
 def list_consumers(context: Context, fields: Fields) -> Decision:
     """A page of those that have consumed since the start, or hold messages, by queue and name. Raises
     ``CommandError``."""
+    if fields["queue"]:
+        context.require(Verb.BROWSE, fields["queue"])
     known = context.store.in_flight.consumers(fields["queue"]) if context.store.in_flight else []
+    known = [one for one in known if context.may(Verb.BROWSE, one[0])]
     after, limit = _read_place(fields["after"]), fields["limit"]
     found = nsmallest(limit + 1, (one for one in known if one[:2] > after), key=lambda one: one[:2])
     rows = [
@@ -168,9 +177,24 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
     return shown
 
 
-def _told(event: Event) -> dict[str, Any]:
-    """An event of a history, without bodies."""
+def _may_see(context: Context, event: Event) -> bool:
+    """Whether an event is for the user: a message may have been in other queues."""
+    return all(context.may(Verb.BROWSE, event[name]) for name in ("queue", "to") if name in event)
+
+
+def _hidden_lease(context: Context, entry: Entry | None) -> str:
+    """The lease that a message has, unless the user got it or is an operator: who knows it can settle the message."""
+    uid = context.who.uid
+    if entry is None or entry.holder_uid == str(uid) or context.access.is_operator(uid):
+        return ""
+    return entry.lease_id
+
+
+def _told(event: Event, hidden: str) -> dict[str, Any]:
+    """An event of a history, without bodies, and without the lease that is ``hidden``."""
     shown = {name: value for name, value in event.items() if name not in _INTERNAL}
+    if hidden and shown.get("lease") == hidden:
+        del shown["lease"]
     if "by" in event:
         by = event["by"]
         shown["by"] = {name: by.get(name) for name in ("uid", "client", "request")}

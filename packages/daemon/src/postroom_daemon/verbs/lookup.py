@@ -7,24 +7,36 @@ from typing import Any
 import orjson
 
 from postroom_common.errors import CommandError
-from postroom_common.protocol import ErrorCode
+from postroom_common.protocol import ErrorCode, birthplace
 
+from ..access_rules import Verb
 from ..context import Context
 from ..records import Entry, QueueRecord
 from ..stores.base import BodyLost, BodyUnread
 
 
-def existing_queue(context: Context, name: str) -> QueueRecord:
-    """The record of a queue. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
+def existing_queue(context: Context, name: str, verb: Verb | None) -> QueueRecord:
+    """The record of a queue with which the user may do something. Raises ``CommandError`` (ERR_FORBIDDEN,
+    ERR_QUEUE_NOT_FOUND)."""
+    context.require(verb, name)
     record = context.store.queue(name)
     if record is None:
         raise CommandError(ErrorCode.QUEUE_NOT_FOUND, f"there is no queue {name!r}")
     return record
 
 
-def existing_message(context: Context, key: str) -> Entry:
-    """A message in whatever state. Raises ``CommandError`` (ERR_MESSAGE_NOT_FOUND)."""
+def message_at(context: Context, key: str, verb: Verb) -> Entry | None:
+    """A message in whatever state, in a queue with which the user may do something; None when there is none of that
+    key. Raises ``CommandError`` (ERR_FORBIDDEN), by its birthplace where there is none: it is not told apart."""
     entry = context.store.get(key)
+    if entry or not context.access.is_open(verb):
+        context.require(verb, entry.queue if entry else birthplace(key))
+    return entry
+
+
+def existing_message(context: Context, key: str, verb: Verb) -> Entry:
+    """As ``message_at``. Raises ``CommandError`` (ERR_MESSAGE_NOT_FOUND), too."""
+    entry = message_at(context, key, verb)
     if entry is None:
         raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, f"no message has the key {key!r}")
     return entry

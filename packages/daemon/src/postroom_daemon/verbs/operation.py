@@ -8,6 +8,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
+from ..access_rules import Verb
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..filters import Filter
@@ -25,7 +26,7 @@ WAITING: Final = (State.HELD, State.DELAYED, State.READY)
 def hold(context: Context, fields: Fields) -> Decision:
     """Keep a ready or delayed message from being delivered. Raises ``CommandError`` for one that is not there, or in
     another state."""
-    entry = existing_message(context, fields["messageKey"])
+    entry = existing_message(context, fields["messageKey"], Verb.OPERATE)
     if entry.state not in (State.READY, State.DELAYED):
         raise CommandError(
             ErrorCode.INVALID_REQUEST, f"{entry.key} is {entry.state}: only ready and delayed messages can be held"
@@ -38,7 +39,7 @@ def hold(context: Context, fields: Fields) -> Decision:
 
 def unhold(context: Context, fields: Fields) -> Decision:
     """Let a held message be delivered: at once, or when it is due. Raises ``CommandError`` for one that is not held."""
-    entry, now = existing_message(context, fields["messageKey"]), context.now
+    entry, now = existing_message(context, fields["messageKey"], Verb.OPERATE), context.now
     if entry.state is not State.HELD:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is not held: it is {entry.state}")
     due = entry.due
@@ -56,7 +57,7 @@ def unhold(context: Context, fields: Fields) -> Decision:
 def purge(context: Context, fields: Fields) -> Decision:
     """Drop a page of a queue's messages, as a counted event each; dead letters that are leased or quarantined stay.
     Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST for messages in flight)."""
-    queue = existing_queue(context, fields["queue"]).name
+    queue = existing_queue(context, fields["queue"], Verb.OPERATE).name
     chosen = _chosen(context, fields, queue, (*WAITING, State.DEAD))
     entries = [entry for entry in chosen.entries if not entry.lease_id and entry.phase != QUARANTINED]
     text = f"purged by {context.who.client_id}"
@@ -65,8 +66,9 @@ def purge(context: Context, fields: Fields) -> Decision:
 
 
 def move(context: Context, fields: Fields) -> Decision:
-    """Bring a message, or a page of a queue's, to another queue. Raises ``CommandError``."""
+    """Bring a message, or a page of a queue's, to another queue: both are operated. Raises ``CommandError``."""
     key, target = fields["messageKey"], fields["to"]
+    context.require(Verb.OPERATE, target)
     refuse_address(context, target)
     if not key and not fields["queue"]:
         raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue that they are in")
@@ -75,10 +77,10 @@ def move(context: Context, fields: Fields) -> Decision:
             raise CommandError(
                 ErrorCode.INVALID_REQUEST, "messageKey names one message: no queue, state or filter beside it"
             )
-        chosen = Page([_movable(existing_message(context, key))], "")
+        chosen = Page([_movable(existing_message(context, key, Verb.OPERATE))], "")
         source = chosen.entries[0].queue
     else:
-        source = existing_queue(context, fields["queue"]).name
+        source = existing_queue(context, fields["queue"], Verb.OPERATE).name
         chosen = _chosen(context, fields, source, WAITING)
     if source == target:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"queue and to are the same: {target!r}")
@@ -95,7 +97,7 @@ def move(context: Context, fields: Fields) -> Decision:
 
 def delete_queue(context: Context, fields: Fields) -> Decision:
     """Forget a queue that holds nothing. Raises ``CommandError``: ERR_QUEUE_NOT_FOUND, ERR_QUEUE_NOT_EMPTY."""
-    record = existing_queue(context, fields["queue"])
+    record = existing_queue(context, fields["queue"], Verb.OPERATE)
     left = [f"{count} {state}" for state, count in record.counts.items() if count]
     if left:
         raise CommandError(ErrorCode.QUEUE_NOT_EMPTY, f"queue {record.name!r} holds messages: {', '.join(left)}")

@@ -14,6 +14,7 @@ from postroom_common.events import EventType
 from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, ReasonCode, State, message_key
 
+from ..access_rules import Verb
 from ..admission import QueueFull, check_rate, check_size, make_room, takes_anything
 from ..context import Context, Decision, Draft
 from ..deduplication import Claim, claim_of, first_of
@@ -49,14 +50,16 @@ def admit(context: Context, fields: Fields) -> Item:
     """Decide one message of a request, after those that ``context.pending`` knows of; it is noted there.
 
     A duplicate makes no events. A message that the queue does not take, though its policy keeps it, is published and
-    dies at once. Raises ``CommandError``, then nothing was noted: ERR_PAUSED, ERR_DRAINING, ERR_STORAGE_FULL,
-    ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL, and for a body that cannot be kept.
+    dies at once. Raises ``CommandError``, then nothing was noted: ERR_FORBIDDEN, ERR_PAUSED, ERR_DRAINING,
+    ERR_STORAGE_FULL, ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL, and for a body
+    that cannot be kept.
     """
     queue, store, pending = fields["queue"], context.store, context.pending
     known = pending.open.get(queue)
     if known:
         part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
         return Item([_published(context, fields, known, part)[0]])
+    context.require(Verb.PUBLISH, queue)
     record = store.queue(queue)
     _refuse_while_closed(context, queue, record)
     if not context.vitals.room_to_publish():

@@ -9,6 +9,7 @@ from postroom_common.events import EventType
 from postroom_common.policy import read_layer, without_nulls
 from postroom_common.protocol import ErrorCode, State
 
+from ..access_rules import Verb
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..records import QueueRecord, no_counts
@@ -23,6 +24,9 @@ from .lookup import as_of, existing_queue
 LOOKS: Final = 500
 #: A lease that ends within this time ends soon.
 ENDING_SOON_MS: Final = 10_000
+#: Names of queues that a page of them looks at, where some are not for everyone.
+NAMES_LOOKED: Final = 5000
+_NAMES_A_PAGE: Final = 500
 
 
 def status(context: Context, fields: Fields) -> Decision:
@@ -30,6 +34,9 @@ def status(context: Context, fields: Fields) -> Decision:
     name addresses."""
     queue = fields["queue"]
     record = context.store.queue(queue)
+    if record:
+        context.require(None, queue)
+    addressed = [] if record else addressed_by(context, queue, None)
     policy = context.policies.effective(queue, record)
     data = {
         "queue": queue,
@@ -46,7 +53,6 @@ def status(context: Context, fields: Fields) -> Decision:
         "draining": context.draining,
         **as_of(context),
     }
-    addressed = addressed_by(context, queue) if record is None else []
     if addressed:
         letters = summary(context, addressed)
         data |= {
@@ -59,11 +65,11 @@ def status(context: Context, fields: Fields) -> Decision:
 
 
 def list_queues(context: Context, fields: Fields) -> Decision:
-    """A page of queues in the order of their names, each with its counts."""
-    limit = fields["limit"]
-    names = context.store.queue_names(fields["after"], limit + 1)
+    """A page of queues in the order of their names, each with its counts; of those with which the user may do
+    anything."""
+    names, following = _names(context, fields["after"], fields["limit"])
     rows = []
-    for name in names[:limit]:
+    for name in names:
         record = context.store.queue(name)
         rows.append(
             {
@@ -81,11 +87,33 @@ def list_queues(context: Context, fields: Fields) -> Decision:
         data={
             "queues": rows,
             "count": len(rows),
-            "next": names[limit - 1] if len(names) > limit else "",
+            "next": following,
             "draining": context.draining,
             **as_of(context),
         }
     )
+
+
+def _names(context: Context, after: str, limit: int) -> tuple[list[str], str]:
+    """A page of names, and the one behind which the next page begins, "" at the end. Among very many that the user is
+    not to see, a page is short."""
+    if context.access.is_open(None):
+        names = context.store.queue_names(after, limit + 1)
+        return names[:limit], names[limit - 1] if len(names) > limit else ""
+    found: list[str] = []
+    looked = 0
+    while looked < NAMES_LOOKED:
+        page = context.store.queue_names(after, _NAMES_A_PAGE)
+        for name in page:
+            if len(found) == limit:
+                return found, after
+            after = name
+            if context.may(None, name):
+                found.append(name)
+        if len(page) < _NAMES_A_PAGE:
+            return found, ""
+        looked += len(page)
+    return found, after
 
 
 def pause(context: Context, fields: Fields) -> Decision:
@@ -101,7 +129,7 @@ def resume(context: Context, fields: Fields) -> Decision:
 def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
     if fields["operation"] not in ("consume", "publish"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "operation must be consume or publish")
-    record = existing_queue(context, fields["queue"])
+    record = existing_queue(context, fields["queue"], Verb.OPERATE)
     paused = paused_to_wire(record) | {fields["operation"]: type_ is EventType.PAUSED}
     return Decision([{"type": type_, "queue": record.name, "operation": fields["operation"], "paused": paused}])
 
@@ -112,6 +140,7 @@ def set_policy(context: Context, fields: Fields) -> Decision:
     Raises ``CommandError`` for an unknown key, a wrong type or a value out of range.
     """
     queue = fields["queue"]
+    context.require(Verb.OPERATE, queue)
     record = context.store.queue(queue)
     corrections: list[str] = []
     try:
@@ -123,6 +152,8 @@ def set_policy(context: Context, fields: Fields) -> Decision:
     if corrections:
         raise CommandError(ErrorCode.INVALID_REQUEST, "; ".join(c.partition(", using")[0] for c in corrections))
     dlq = layer.get("dlq.queue")
+    if dlq:  # from then on no queue can have that name
+        context.require(Verb.OPERATE, dlq)
     if dlq and (dlq == queue or context.store.queue(dlq) is not None):
         raise CommandError(
             ErrorCode.INVALID_REQUEST, f"policy.dlq.queue: there is a queue {dlq!r}; choose another name"
@@ -137,7 +168,7 @@ def set_policy(context: Context, fields: Fields) -> Decision:
 
 def get_policy(context: Context, fields: Fields) -> Decision:
     """The policy in force. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
-    record = existing_queue(context, fields["queue"])
+    record = existing_queue(context, fields["queue"], None)
     data = policy_to_wire(record.name, context.store, context.policies)
     if fields["explain"]:
         data["explanation"] = context.policies.explain(record.name, record.override)

@@ -8,6 +8,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode
 
+from ..access_rules import Verb
 from ..context import Context, Decision
 from ..fields import Fields
 from ..records import SCHEDULE, schedule_fact
@@ -23,6 +24,7 @@ PUBLISHED: Final = ("message", "attributes", "priority", "ttlMs", "orderingKey")
 def set_schedule(context: Context, fields: Fields) -> Decision:
     """Keep a schedule, in the place of one with its name. Raises ``CommandError`` for one that cannot be read, and
     where there are too many."""
+    context.require(Verb.OPERATE, fields["queue"])
     refuse_address(context, fields["queue"])
     if fields["missed"] not in MISSED:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"missed must be one of {', '.join(MISSED)}")
@@ -31,7 +33,7 @@ def set_schedule(context: Context, fields: Fields) -> Decision:
         following = Plan(fields["cron"], fields["timezone"]).after(wall, wall)
     except ValueError as error:
         raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    known = context.store.fact(schedule_fact(fields["name"])) is not None
+    known = _known(context, fields["name"])
     if not known and len(context.store.facts(SCHEDULE, "", SCHEDULES_LIMIT)) == SCHEDULES_LIMIT:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"there are {SCHEDULES_LIMIT:,} schedules: delete one first")
     kept = {name: fields[name] for name in ("queue", "cron", "timezone", "missed")}
@@ -45,16 +47,20 @@ def set_schedule(context: Context, fields: Fields) -> Decision:
 
 def delete_schedule(context: Context, fields: Fields) -> Decision:
     """Forget a schedule; what it has published stays. Raises ``CommandError`` (ERR_SCHEDULE_NOT_FOUND)."""
-    if context.store.fact(schedule_fact(fields["name"])) is None:
+    if not _known(context, fields["name"]):
         raise CommandError(ErrorCode.SCHEDULE_NOT_FOUND, f"there is no schedule {fields['name']!r}")
     return Decision([{"type": EventType.SCHEDULE_DELETED, "name": fields["name"]}], reply={"as": "schedule"})
 
 
 def list_schedules(context: Context, fields: Fields) -> Decision:
-    """A page of schedules in the order of their names."""
+    """A page of schedules in the order of their names, of those whose queue the user may browse."""
     limit, store = fields["limit"], context.store
     after = SCHEDULE + fields["after"] if fields["after"] else ""
-    facts = store.facts(SCHEDULE, after, limit + 1)
+    if context.access.is_open(Verb.BROWSE):
+        facts = store.facts(SCHEDULE, after, limit + 1)
+    else:
+        facts = store.facts(SCHEDULE, after, SCHEDULES_LIMIT)
+        facts = [fact for fact in facts if context.may(Verb.BROWSE, store.fact(fact)["queue"])]
     rows = [shown(fact.removeprefix(SCHEDULE), store.fact(fact)) for fact in facts[:limit]]
     return Decision(
         data={
@@ -65,6 +71,15 @@ def list_schedules(context: Context, fields: Fields) -> Decision:
             "nowMs": context.now.wall,
         }
     )
+
+
+def _known(context: Context, name: str) -> dict[str, Any] | None:
+    """The schedule that has a name. Raises ``CommandError`` (ERR_FORBIDDEN) for one of a queue that the user may not
+    operate."""
+    schedule: dict[str, Any] | None = context.store.fact(schedule_fact(name))
+    if schedule:
+        context.require(Verb.OPERATE, schedule["queue"])
+    return schedule
 
 
 def shown(name: str, schedule: dict[str, Any]) -> dict[str, Any]:

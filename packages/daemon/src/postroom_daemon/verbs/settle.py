@@ -6,6 +6,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
+from ..access_rules import Verb
 from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..lifecycle import attempts_spent, backoff_ms
@@ -111,18 +112,24 @@ def _back_among_the_dead(entry: Entry) -> Draft:
 def _held(context: Context, fields: Fields) -> Entry:
     """The message that the caller's lease holds.
 
-    Raises ``CommandError``: ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH.
+    Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH.
     """
     key = fields["messageKey"]
-    entry = existing_message(context, key)
+    entry = existing_message(context, key, Verb.CONSUME)
     if not entry.lease_id:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"{key} is not leased now: it is {entry.state}")
     lease = fields["leaseId"]
     if lease:
         if lease != entry.lease_id:
             raise CommandError(ErrorCode.LEASE_MISMATCH, f"lease {lease!r} does not hold {key}")
-    elif (fields["consumerId"] or context.who.client_id) != entry.consumer_id:
+    elif (fields["consumerId"] or context.who.client_id) != entry.consumer_id or not _is_holder(context, entry):
         raise CommandError(ErrorCode.LEASE_MISMATCH, f"{key} is leased to another consumer; send its leaseId")
     if context.now.engine >= entry.lease_until:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the lease of {key} is over")
     return entry
+
+
+def _is_holder(context: Context, entry: Entry) -> bool:
+    """Whether who gives a consumer's name is of the user that got the lease: anybody can give any name."""
+    uid = context.who.uid
+    return entry.holder_uid in ("", str(uid)) or context.access.is_operator(uid)

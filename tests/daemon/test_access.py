@@ -1,0 +1,230 @@
+"""Who may do what: the commands by what they need, the rules, users and groups, client ids."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from postroom_common.protocol import Command
+from postroom_daemon.access import Access
+from postroom_daemon.access_file import read_access
+from postroom_daemon.access_rules import Verb
+from tests.conformance.bench import Bench, Sent
+from tests.daemon.rights import ALICE, BOB, FORBIDDEN, Fields, allow, as_user, for_user, use
+
+DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "permissions.md"
+MINE: Final = "mine"
+ALL: Final = [verb.value for verb in Verb]
+
+
+def needs_of_commands() -> dict[Command, str]:
+    """What each command needs, as the document says."""
+    rows = re.findall(r"^\| \*\*(.+?)\*\*.*? \| (.+?) \|$", DOCUMENT.read_text("utf-8"), re.MULTILINE)
+    found = [(Command(name), need) for need, cell in rows for name in re.findall(r"`([a-z_]+)`", cell)]
+    assert len(found) == len(dict(found)), "a command has two rows"
+    return dict(found)
+
+
+NEEDS: Final = needs_of_commands()
+
+
+@pytest.fixture
+def bench(make_bench: Callable[..., Bench]) -> Bench:
+    return make_bench("memory").open()
+
+
+class Prepared:
+    """A queue of Alice's with a message in each state, and a payload for each command about it."""
+
+    def __init__(self, bench: Bench) -> None:
+        keys = [bench.publish(MINE, number) for number in range(4)]
+        bench.publish(MINE, "delayed", delayMs=1000)
+        dead = as_user(bench, ALICE, "consume_next", queue=MINE).data
+        as_user(bench, ALICE, "nack", messageKey=dead["message"]["messageKey"], leaseId=dead["lease"]["leaseId"])
+        held = as_user(bench, ALICE, "consume_next", queue=MINE).data
+        bench.do("hold", messageKey=keys[2])
+        bench.do("set_schedule", name="each morning", queue=MINE, cron="0 5 * * *")
+        one: Fields = {"messageKey": held["message"]["messageKey"], "leaseId": held["lease"]["leaseId"]}
+        message: Fields = {"queue": MINE, "message": "x"}
+        letter = {"messageKey": dead["message"]["messageKey"]}
+        self.payloads: dict[Command, Fields] = {
+            Command.PUBLISH: message,
+            Command.PUBLISH_BATCH: {"messages": [message]},
+            Command.CONSUME_NEXT: {"queue": MINE},
+            Command.ACK: one,
+            Command.ACK_BATCH: {"items": [one]},
+            Command.ACK_AND_PUBLISH: {**one, "messages": [message]},
+            Command.NACK: one,
+            Command.NACK_BATCH: {"items": [one]},
+            Command.RELEASE: one,
+            Command.EXTEND_LEASE: one,
+            Command.HEALTH: {},
+            Command.METRICS: {},
+            Command.LIST_QUEUES: {},
+            Command.LIST_CONSUMERS: {"queue": MINE},
+            Command.LIST_INFLIGHT: {"queue": MINE},
+            Command.GET_MESSAGE: {"messageKey": keys[3]},
+            Command.LIST_DLQ: {"queue": f"{MINE}.dlq"},
+            Command.COUNT_DLQ: {"queue": f"{MINE}.dlq"},
+            Command.REPROCESS_DLQ: letter,
+            Command.DROP_DLQ: letter,
+            Command.QUARANTINE_DLQ: letter,
+            Command.HOLD: {"messageKey": keys[3]},
+            Command.UNHOLD: {"messageKey": keys[2]},
+            Command.MOVE: {"queue": MINE, "to": "mine too"},
+            Command.PURGE: {"queue": MINE},
+            Command.DELETE_QUEUE: {"queue": MINE},
+            Command.SET_POLICY: {"queue": MINE, "policy": {"ttlSec": 5}},
+            Command.DRAIN: {},
+            Command.SET_SCHEDULE: {"name": "each morning", "queue": MINE, "cron": "0 6 * * *"},
+            Command.DELETE_SCHEDULE: {"name": "each morning"},
+            Command.LIST_SCHEDULES: {},
+            Command.READ_STATE: {},
+            Command.IMPORT_STATE: {"engineMs": 0, "wallMs": 0},
+        }
+        for command in (Command.STATUS, Command.BROWSE, Command.PAUSE, Command.RESUME, Command.GET_POLICY):
+            self.payloads[command] = {"queue": MINE}
+
+
+def is_refused(sent: Sent) -> bool:
+    """Whether a user got nothing of what he asked for: refused, one by one, or not shown."""
+    if sent.code == FORBIDDEN:
+        return True
+    data = sent.data_or_none() or {}
+    if "results" in data:
+        return all(one.get("error", {}).get("code") == FORBIDDEN for one in data["results"])
+    if sent.call.command in (Command.LIST_QUEUES, Command.LIST_SCHEDULES):
+        return not data["count"]
+    return False
+
+
+def test_the_document_says_of_every_command_what_it_needs() -> None:
+    assert NEEDS.keys() == set(Command)
+
+
+@pytest.mark.parametrize("granted", [None, *Verb], ids=str)
+@pytest.mark.parametrize("command", Command)
+def test_a_command_needs_what_the_document_says(bench: Bench, command: Command, granted: Verb | None) -> None:
+    payload = Prepared(bench).payloads[command]
+    verbs = [granted.value] if granted else []
+    use(bench, allow(*([for_user(ALICE, *verbs, pattern="mine.*")] if verbs else []), default=()))
+    may = {
+        "everyone": True,
+        "any verb": granted is not None,
+        "operators": False,
+        "daemon": False,
+        "consume and publish": False,
+    }.get(NEEDS[command], NEEDS[command] == granted)
+    sent = as_user(bench, ALICE, command, **payload)
+    assert is_refused(sent) is not may, sent.answer
+    if not may:
+        assert sent.code in (FORBIDDEN, "OK")
+
+
+@pytest.mark.parametrize("command", Command)
+def test_operators_may_do_everything_but_what_is_for_tools(bench: Bench, command: Command) -> None:
+    payload = Prepared(bench).payloads[command]
+    use(bench, allow({"who": ["everyone"], "deny": ALL}, operators=[f"user {ALICE}"]))
+    sent = as_user(bench, ALICE, command, **payload)
+    assert is_refused(sent) is (NEEDS[command] == "daemon"), sent.answer
+
+
+@pytest.mark.parametrize("command", [one for one in Command if one is not Command.IMPORT_STATE])
+def test_no_rule_binds_root_or_the_daemons_own_user(bench: Bench, command: Command) -> None:
+    payload = Prepared(bench).payloads[command]
+    use(bench, allow({"who": ["everyone"], "deny": ALL}))
+    for uid in {0, os.geteuid()}:
+        assert as_user(bench, uid, command, **payload).code != FORBIDDEN
+
+
+@pytest.mark.parametrize("command", Command)
+def test_without_rules_everyone_may_do_everything_but_operate(bench: Bench, command: Command) -> None:
+    payload = Prepared(bench).payloads[command]
+    refused = NEEDS[command] in ("operate", "operators", "daemon")
+    assert is_refused(as_user(bench, ALICE, command, **payload)) is refused
+
+
+def test_a_refusal_names_user_verb_queue_and_what_to_do_and_changes_nothing(bench: Bench) -> None:
+    use(bench, allow(default=("browse",)))
+    error = as_user(bench, ALICE, "publish", queue="line.a").answer.error
+    way_out = "ask the device's owner for a rule (access.rules) that allows it"
+    assert str(error) == f"uid {ALICE} may not publish to queue 'line.a': {way_out}"
+    assert "published" not in bench.event_types()
+    assert as_user(bench, ALICE, "status", queue="line.a").data["exists"] is False
+
+
+def test_the_first_rule_about_user_queue_and_verb_counts(bench: Bench) -> None:
+    everyone = {"who": ["everyone"]}
+    tree = allow(
+        for_user(ALICE, "publish", queue="pay"),
+        {**everyone, "deny": ["publish", "consume"], "pattern": "pay.*"},
+        {**everyone, "allow": ["publish"]},
+        default=("browse",),
+    )
+    access = Access(read_access(tree, "file"), daemon_uid=1)
+    told = {uid: access.rulings(uid, "pay") for uid in (ALICE, BOB)}
+    assert told[ALICE][Verb.PUBLISH] == (True, "rule", 0)
+    assert told[BOB][Verb.PUBLISH] == (False, "rule", 1)
+    assert told[ALICE][Verb.CONSUME] == (False, "rule", 1)
+    assert access.rulings(BOB, "other")[Verb.PUBLISH] == (True, "rule", 2)
+    assert access.rulings(BOB, "other")[Verb.CONSUME] == (False, "default", -1)
+    assert access.rulings(BOB, "other")[Verb.BROWSE] == (True, "default", -1)
+    assert access.rulings(0, "pay")[Verb.OPERATE] == (True, "operator", -1)
+
+
+def test_a_pattern_must_match_the_whole_name(bench: Bench) -> None:
+    use(bench, allow(for_user(ALICE, "publish", pattern="line\\.[a-z]+|press")))
+    codes = [as_user(bench, ALICE, "publish", queue=name).code for name in ("line.a", "press", "line.a/", "xpress")]
+    assert codes == ["OK", "OK", FORBIDDEN, FORBIDDEN]
+
+
+def test_what_was_found_of_a_user_and_a_queue_is_found_anew_when_rules_are_exchanged(bench: Bench) -> None:
+    use(bench, allow(for_user(ALICE, "publish")))
+    assert as_user(bench, ALICE, "publish", queue="q").code == "OK"
+    use(bench, allow(for_user(BOB, "publish")))
+    assert [as_user(bench, uid, "publish", queue="q").code for uid in (ALICE, BOB)] == [FORBIDDEN, "OK"]
+
+
+def test_any_number_of_queues_may_be_asked_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("postroom_daemon.access.REMEMBERED", 10)
+    access = Access(read_access(allow(for_user(ALICE, "publish", queue="q7")), "file"), daemon_uid=1)
+    assert [n for n in range(100) if access.may(ALICE, Verb.PUBLISH, f"q{n}")] == [7]
+    assert [n for n in range(100) if access.may(ALICE, Verb.PUBLISH, f"q{n}")] == [7]
+
+
+# --- client ids -----------------------------------------------------------------------------------------------
+
+
+def test_a_registered_client_id_is_for_its_user_and_for_who_may_become_anybody(bench: Bench) -> None:
+    use(bench, {"clients": {"press-7": str(ALICE), "nobody-s": "no.such.user"}})
+    codes = {}
+    for client in ("press-7", "nobody-s", "any"):
+        for uid in (ALICE, BOB, 0):
+            sent = bench.make("publish", client=client, uid=uid, queue="a")
+            bench.run(sent)
+            codes[client, uid] = sent.code
+    refused = {("press-7", BOB), ("nobody-s", ALICE), ("nobody-s", BOB)}
+    assert {one for one, code in codes.items() if code == FORBIDDEN} == refused
+
+
+# --- users and groups -----------------------------------------------------------------------------------------
+
+
+def test_a_user_without_an_entry_is_meant_by_number_and_by_everyone_alone() -> None:
+    tree = allow(for_user(ALICE, "publish"), {"who": ["group root", "user root"], "allow": ["consume"]},
+                 {"who": ["everyone"], "allow": ["browse"]})  # fmt: skip
+    access = Access(read_access(tree, "file"), daemon_uid=1)
+    assert [verb for verb, told in access.rulings(ALICE, "q").items() if told.allowed] == ["publish", "browse"]
+    assert [verb for verb, told in access.rulings(2**32 - 2, "q").items() if told.allowed] == ["browse"]
+
+
+def test_names_and_numbers_mean_the_same_user_and_group() -> None:
+    for who in ("user daemon", "user 1", "group daemon", "group 1"):
+        access = Access(read_access(allow({"who": [who], "allow": ["publish"]}), "file"), daemon_uid=54000)
+        assert access.may(1, Verb.PUBLISH, "q")
+        assert not access.may(2, Verb.PUBLISH, "q")

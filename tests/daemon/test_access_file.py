@@ -1,0 +1,162 @@
+"""``access`` and ``clients`` of the configuration: what is refused, what is warned of, and how both are shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from postroom_common.errors import ConfigurationError
+from postroom_daemon.access_file import RULES_LIMIT
+from postroom_daemon.access_rules import AccessRules
+from postroom_daemon.cli import main
+from postroom_daemon.config import load
+
+ALICE = "54001"
+RULE: dict[str, Any] = {"who": ["everyone"], "allow": ["publish"]}
+RULES: dict[str, Any] = {
+    "access": {
+        "operators": ["group 54000"],
+        "rules": [
+            {"who": [f"user {ALICE}", "group 54002"], "pattern": "pay\\..*", "allow": ["publish"], "deny": ["browse"]},
+            {"who": ["everyone"], "queue": "line a", "deny": ["consume"]},
+            {"who": ["user 54003"], "allow": ["operate"]},
+        ],
+        "default": ["consume"],
+    },
+    "clients": {"press-7": ALICE},
+}
+
+
+def configured(root: Path, tree: Any) -> AccessRules:
+    (root / "config.json").write_text(json.dumps(tree))
+    return load(root, None, {}, {}).access
+
+
+def run(root: Path, *words: str) -> Result:
+    return CliRunner().invoke(main, [words[0], "--root", str(root), *words[1:]])
+
+
+def rules(*entries: Any, **more: Any) -> dict[str, Any]:
+    return {"access": {"rules": list(entries), "default": [], **more}}
+
+
+@pytest.mark.parametrize(
+    ("tree", "told"),
+    [
+        ({"access": []}, "access: expected object, got []"),
+        ({"access": {"rule": []}}, "access.rule: unknown key; known here: default, operators, rules"),
+        ({"access": {"rules": [RULE]}}, "access.default: where there are rules, say what"),
+        ({"access": {"operators": "group ops"}}, 'access.operators: expected array, got "group ops"'),
+        ({"access": {"default": ["write"]}}, "access.default: expected array of publish, consume, browse, operate"),
+        (rules("x"), 'access.rules[0]: expected object, got "x"'),
+        (rules(*[RULE] * (RULES_LIMIT + 1)), "access.rules: at most 1,000 rules, not 1,001"),
+        (rules(RULE | {"queues": "a"}), "access.rules[0].queues: unknown key"),
+        (rules({"allow": ["publish"]}), "access.rules[0].who: expected array, got null"),
+        (rules(RULE | {"who": []}), "access.rules[0].who: is empty: name somebody, or everyone"),
+        (rules(RULE, RULE | {"who": ["alice"]}), "access.rules[1].who[0]: expected user NAME, group NAME"),
+        (rules(RULE | {"who": ["everyone else"]}), "expected user NAME, group NAME"),
+        (rules(RULE | {"who": ["user "]}), "expected user NAME, group NAME"),
+        (rules(RULE | {"who": ["user 4294967295"]}), "expected user NAME, group NAME"),
+        (rules(RULE | {"who": ["group a:b"]}), "expected user NAME, group NAME"),
+        (rules(RULE | {"who": [1000]}), "access.rules[0].who[0]: expected string, got 1000"),
+        (rules({"who": ["everyone"]}), "access.rules[0]: has neither allow nor deny"),
+        (rules(RULE | {"deny": ["consume", "publish"]}), "access.rules[0]: publish stands in allow and in deny"),
+        (rules(RULE | {"queue": "a", "pattern": "a"}), "access.rules[0]: has a queue and a pattern"),
+        (rules(RULE | {"queue": ""}), 'access.rules[0].queue: "" must not be empty'),
+        (rules(RULE | {"queue": "a\nb"}), "must not contain control characters"),
+        (rules(RULE | {"pattern": ""}), "access.rules[0].pattern: is empty"),
+        (rules(RULE | {"pattern": "(?=a)"}), "access.rules[0].pattern: '(?=a)' is no regular expression"),
+        ({"clients": {"a/b": "root"}}, 'clients: "a/b" can be no client id'),
+        ({"clients": {"a": "user root"}}, None),
+        ({"clients": {"a": 0}}, "clients.a: expected string, got 0"),
+        ({"clients": {"a": "b:c"}}, 'clients.a: expected name or number of a user, got "b:c"'),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_with_its_place(tmp_path: Path, tree: Any, told: str | None) -> None:
+    if told is None:  # a name of two words, which some directories of users have
+        configured(tmp_path, tree)
+        return
+    with pytest.raises(ConfigurationError) as refused:
+        configured(tmp_path, tree)
+    assert told in str(refused.value)
+    assert str(refused.value).startswith(f"{tmp_path / 'config.json'}: ")
+
+
+def test_a_file_that_says_nothing_of_access_has_the_rules_of_one_without(tmp_path: Path) -> None:
+    assert configured(tmp_path, {}) == configured(tmp_path, {"access": {}, "clients": {}}) == AccessRules()
+
+
+def test_rules_are_shown_as_they_stand_in_the_file(tmp_path: Path) -> None:
+    assert configured(tmp_path, RULES).to_wire() == RULES
+    told = json.loads(run(tmp_path, "check-config", "--json").stdout)
+    assert {"access": told["access"], "clients": told["clients"]} == RULES
+
+
+def test_a_name_that_the_device_does_not_know_is_a_warning_and_no_more(tmp_path: Path) -> None:
+    named = {"who": ["user no.such.user", "group no.such.group", "user root"], "allow": ["publish"]}
+    (tmp_path / "config.json").write_text(json.dumps(rules(named, named) | {"clients": {"a": "no.such.user"}}))
+    assert load(tmp_path, None, {}, {}).warnings == (
+        "access.rules[0]: this device has no user no.such.user; nobody is meant by it as long as that is so",
+        "access.rules[0]: this device has no group no.such.group; nobody is meant by it as long as that is so",
+    )
+    assert "warning: access.rules[0]: this device has no user no.such.user" in run(tmp_path, "check-config").stdout
+
+
+def test_the_configuration_is_shown_with_its_rules_in_their_order(tmp_path: Path) -> None:
+    configured(tmp_path, RULES)
+    lines = run(tmp_path, "check-config").stdout.splitlines()
+    begin = lines.index("access.operators  group 54000 (and root, and the daemon)")
+    assert lines[begin + 1 : begin + 6] == [
+        f"access.rules[0]  user {ALICE}, group 54002  pattern pay\\..*  allow publish; deny browse",
+        "access.rules[1]  everyone  queue 'line a'  deny consume",
+        "access.rules[2]  user 54003  all queues  allow operate",
+        "access.default  consume",
+        f"clients.press-7  user {ALICE}",
+    ]
+
+
+def test_what_a_user_may_do_in_a_queue_is_told_with_what_says_so(tmp_path: Path) -> None:
+    configured(tmp_path, RULES)
+    told = json.loads(run(tmp_path, "access", "--user", ALICE, "--queue", "pay.in", "--json").stdout)
+    assert told["verbs"] == {
+        "publish": {"allowed": True, "by": "rule", "rule": 0},
+        "consume": {"allowed": True, "by": "default"},
+        "browse": {"allowed": False, "by": "rule", "rule": 0},
+        "operate": {"allowed": False, "by": "default"},
+    }
+    assert (told["uid"], told["user"], told["groups"], told["clients"]) == (int(ALICE), "", [], ["press-7"])
+    assert run(tmp_path, "access", "--user", ALICE, "--queue", "line a").stdout.splitlines() == [
+        f"user without a name, uid {ALICE}, groups: none that are known",
+        "publish   no   access.default",
+        "consume   no   access.rules[1]",
+        "browse    no   access.default",
+        "operate   no   access.default",
+        "client ids that are registered for this user: press-7",
+    ]
+    assert (
+        "publish   yes  an operator may do everything"
+        in run(tmp_path, "access", "--user", "root", "--queue", "q").stdout
+    )
+
+
+def test_the_rules_about_a_user_are_told_without_a_queue(tmp_path: Path) -> None:
+    configured(tmp_path, RULES)
+    told = json.loads(run(tmp_path, "access", "--user", ALICE, "--json").stdout)
+    assert [one["rule"] for one in told["rules"]] == [0, 1]
+    lines = run(tmp_path, "access", "--user", ALICE).stdout.splitlines()
+    assert [line.split("  ")[0] for line in lines[1:4]] == ["access.rules[0]", "access.rules[1]", "else"]
+    assert lines[3] == "else  consume (access.default)"
+    assert run(tmp_path, "access", "--user", "root").stdout.splitlines()[1] == "an operator: may do everything"
+
+
+def test_only_a_user_that_there_is_can_be_asked_about_by_name(tmp_path: Path) -> None:
+    done = run(tmp_path, "access", "--user", "no.such.user")
+    assert (done.exit_code, done.stderr) == (
+        1,
+        "postroomd: this device has no user no.such.user; a number is taken as it is\n",
+    )
+    assert run(tmp_path, "access", "--user", "root", "--queue", "").exit_code == 2
