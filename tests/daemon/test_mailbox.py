@@ -16,7 +16,7 @@ import pytest
 from postroom_daemon.config import load
 from postroom_daemon.files import Files
 from postroom_daemon.mailbox import Mailbox
-from postroom_daemon.mailbox.intake import MailboxTaken
+from postroom_daemon.mailbox.request_files import MailboxTaken
 
 STRANGER = 4001
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests share modu
 
 from tests.wire.audit import audit
 from tests.wire.daemon import Daemon
+from tests.wire.users import need_root, share
 
 MakeDaemon = Callable[..., Daemon]
 
@@ -56,3 +59,28 @@ def make_daemon(tmp_path: Path, backend: str) -> Iterator[MakeDaemon]:
 def daemon(make_daemon: MakeDaemon) -> Daemon:
     """A daemon that serves an empty root."""
     return make_daemon().start()
+
+
+@pytest.fixture
+def make_shared(backend: str) -> Iterator[MakeDaemon]:
+    """As ``make_daemon``, with a mailbox that several users share, in a place that all of them can reach."""
+    need_root()
+    place = Path(tempfile.mkdtemp(prefix="postroom-shared-"))
+    place.chmod(0o711)
+    made: list[Daemon] = []
+
+    def make(*flags: str, **options: object) -> Daemon:
+        options = {"backend": backend, **options}
+        made.append(Daemon(place / f"root{len(made) or ''}", *flags, **options))  # type: ignore[arg-type]
+        share(made[-1])
+        return made[-1]
+
+    yield make
+    for daemon in made:
+        daemon.kill()
+        print(daemon.log())
+    for daemon in made:
+        if daemon.audited:
+            assert "Traceback" not in daemon.log()
+            audit(daemon.events())
+    shutil.rmtree(place)

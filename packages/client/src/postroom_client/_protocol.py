@@ -116,6 +116,10 @@ ERROR_CODES = {
         "Messages are published to this queue faster than its policy allows. Nothing was stored.",
         "Try again after the time that the message names.",
     ),
+    "ERR_QUOTA_EXCEEDED": (
+        "The user who owns the request file has as much of something as the daemon allows one user. Nothing was done.",
+        "Do what the message says: wait, read answers, settle leases, or let messages be consumed first.",
+    ),
     "ERR_MESSAGE_TOO_LARGE": (
         "The message is larger than the queue's policy allows. Nothing was stored.",
         "Send less, or raise the limit.",

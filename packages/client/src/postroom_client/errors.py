@@ -135,6 +135,11 @@ class RateLimited(ServerError):
     """ERR_RATE_LIMITED: messages are published faster than the queue's policy allows. Nothing was stored."""
 
 
+class QuotaExceeded(ServerError):
+    """ERR_QUOTA_EXCEEDED: this user has as much as the daemon allows one user; the text says of what. Nothing was done.
+    """
+
+
 class MessageTooLarge(ServerError):
     """ERR_MESSAGE_TOO_LARGE: the message is larger than the queue's policy allows. Nothing was stored."""
 
@@ -179,6 +184,7 @@ ERRORS_BY_CODE = {
     "ERR_DRAINING": Draining,
     "ERR_QUEUE_FULL": QueueFull,
     "ERR_RATE_LIMITED": RateLimited,
+    "ERR_QUOTA_EXCEEDED": QuotaExceeded,
     "ERR_MESSAGE_TOO_LARGE": MessageTooLarge,
     "ERR_QUEUE_NOT_EMPTY": QueueNotEmpty,
     "ERR_SCHEDULE_NOT_FOUND": ScheduleNotFound,

@@ -33,7 +33,9 @@ _TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.Q
 #: Names the duty that failed last, among the rounds.
 _FAILED: Final = "failed"
 #: Refusals that say nothing of the request: a repeat is tried again.
-_PASSING: Final = frozenset({ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.ANSWER_LOST})
+_PASSING: Final = frozenset(
+    {ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.QUOTA_EXCEEDED, ErrorCode.ANSWER_LOST}
+)
 
 
 class Attempt:

@@ -97,6 +97,9 @@ class Settings:
     )
     ipc_responses_dir: str = setting("ipc.responsesDir", RESPONSES_DIR, "where responses go, inside ipc.root", **_NAME)
     ipc_dead_dir: str = setting("ipc.deadDir", DEAD_DIR, "where requests that cannot be answered go", **_NAME)
+    ipc_held_dir: str = setting(
+        "ipc.heldDir", "held", "where requests beyond their user's share wait for their turn, inside ipc.root", **_NAME
+    )
     ipc_stale_timeout_ms: int = setting(
         "ipc.staleTimeoutMs", 30000, "age at which a request in ipc.processingDir was given up", unused=_IN_PLACE
     )
@@ -228,6 +231,26 @@ class Settings:
     )
     limits_group_bytes: int = setting(
         "limits.groupBytes", 4194304, "most request bytes that share one sync", low=1024, high=2**30
+    )
+    limits_user_share_requests: int = setting(
+        "limits.userShareRequests",
+        256,
+        "requests of one user that wait in ipc.requestsDir, where users share it; more wait in ipc.heldDir",
+        low=1,
+        high=10**6,
+    )
+    limits_user_turn_requests: int = setting(
+        "limits.userTurnRequests",
+        16,
+        "most requests of one user that share one sync, where users share ipc.requestsDir",
+        low=1,
+        high=65536,
+    )
+    limits_user_pending_requests: int = setting(
+        "limits.userPendingRequests", 1000000, "requests of one user that wait; 0: any number", low=0, high=10**9
+    )
+    limits_user_pending_bytes: int = setting(
+        "limits.userPendingBytes", 4294967296, "their bytes; 0: any number", low=0, high=_BYTES_CEILING
     )
     storage_min_free_bytes: int = setting(
         "storage.minFreeBytes", 33554432, "free space below which publishes are refused", low=0, high=_BYTES_CEILING
@@ -383,7 +406,7 @@ def _choose_backend(values: dict[str, Any], sources: dict[str, str], warnings: l
 def _check_directories(values: Mapping[str, Any]) -> None:
     # Each of these is scanned and pruned by its owner, who takes every file in it for his own.
     for group in (
-        ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir"),
+        ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir", "ipc.heldDir"),
         tuple(f"filesystem.{folder}Dir" for folder in ("inbox", "processing", "delayed", "archive", "dlq")),
         ("ipc.root", "journal.root", "traffic.root", "filesystem.root", "hybrid.payloadRoot", "paths.logRoot"),
     ):

@@ -7,6 +7,7 @@ import logging
 import os
 import stat
 import time
+from collections import deque
 from pathlib import Path
 
 import orjson
@@ -29,17 +30,19 @@ class DeadBox:
         self.fd = files.open_directory(path)
         self.count = sum(name.endswith(_REASON_SUFFIX) for name in files.listdir(self.fd))
         self.taken = 0
+        self._latest: deque[str] = deque()  # taken since the last sweep, oldest first
         self._files = files
         self.max_files = max_files
         self.max_age_hours = max_age_hours
 
-    def take(self, directory: int, name: str, reason: str) -> None:
-        """Move ``name`` here from the directory of an fd, and write why beside it.
+    def take(self, directory: int, name: str, reason: str, called: str = "") -> None:
+        """Move ``name`` here from the directory of an fd, and write why beside it; it keeps its name, or is ``called``
+        otherwise.
 
         A file that cannot be moved is removed: one bad file must not stop the mailbox.
         """
         self.taken += 1
-        kept = self._free_name(name)
+        kept = self._free_name(called or name)
         try:
             self._files.rename(name, kept, src_dir_fd=directory, dst_dir_fd=self.fd)
         except FileNotFoundError:
@@ -55,6 +58,19 @@ class DeadBox:
         except OSError as error:
             log.error("dead/: cannot write the reason of %r: %s", kept, error)
         self.count += 1
+        self._latest.append(kept)
+        if len(self._latest) > self.max_files:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Between two sweeps: whoever sends very much that cannot be used must not make the next one long."""
+        kept = self._latest.popleft()
+        for name in (kept, kept + _REASON_SUFFIX):
+            try:
+                self._files.unlink(name, dir_fd=self.fd)
+            except OSError as error:
+                log.error("dead/: cannot remove %r: %s", name, error)
+        self.count -= 1
 
     def _copy(self, directory: int, name: str, kept: str) -> bool:
         """Copy a regular file from another file system. Whether it is here now."""
@@ -92,6 +108,7 @@ class DeadBox:
         """Remove what is too old (only if ``by_age``: ages mean nothing right after a step of the clock) or too much,
         oldest first."""
         found = []
+        self._latest.clear()
         for name in self._files.listdir(self.fd):
             try:
                 one = self._files.stat(name, dir_fd=self.fd, follow_symlinks=False)

@@ -1,98 +1,96 @@
-"""Requests as files: found, ordered, opened without trust, read once."""
+"""Requests as files: which ones are taken next, and which ones are being worked on.
+
+In a mailbox of one user they are taken in the order in which they came. In one that users share, each has its turn
+(``lines``).
+"""
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import logging
-import os
-import stat
-import time
 from collections import deque
-from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
-from postroom_common.protocol import REQUEST_SUFFIX, SETTLE_MS
+from postroom_common.protocol import REQUEST_SUFFIX
 
-from ..files import READ_FLAGS, Files
-from .dead import DeadBox
+from .held import is_held
+from .lines import Lines, MayHave, Working
+from .request_files import RequestFiles, Taken
+from .strays import Strays
 
 log = logging.getLogger(__name__)
 
+#: Files that are left for a while and may be in ``requests/`` meanwhile, where several users share it.
+LEFT_HERE: Final = 200
 #: Errors of open() that concern the daemon, not the file.
 _OUR_FAULT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR})
 
 
-class MailboxTaken(OSError):
-    """Another daemon serves the mailbox."""
-
-
-class Taken(NamedTuple):
-    """A request file that was read. ``uid`` owns it, ``ctime_ns`` is when it got its name."""
-
-    name: str
-    inode: int
-    uid: int
-    ctime_ns: int
-    data: bytes
-
-    @property
-    def ctime_ms(self) -> int:
-        """``ctime_ns`` in milliseconds."""
-        return self.ctime_ns // 1_000_000
-
-
 class Intake:
-    """The directory ``requests/``."""
+    """What comes in ``requests/``. See ``Lines`` for ``share``, ``turn`` and ``may_have``."""
 
-    def __init__(self, path: Path, files: Files, dead: DeadBox, request_bytes: int) -> None:
-        self._path = path
-        self._files = files
-        self._dead = dead
-        self._request_bytes = request_bytes
+    def __init__(self, requests: RequestFiles, share: int, turn: int, may_have: MayHave) -> None:
+        self.requests = requests
+        self.strays = Strays(requests)
+        self._lines = Lines(requests, share, turn, may_have)
+        self._may_have = may_have
+        self._shared = requests.is_shared()
         self._backlog: deque[str] = deque()
-        self._settling: dict[str, tuple[int, int]] = {}
-        self._bad = 0
-        self.held: dict[str, int] = {}
-        """Names, with their inodes, of requests that were taken and are not answered yet: scans pass over them."""
-        self.fd = self._open()
-
-    def _open(self) -> int:
-        """The directory, locked: two daemons on one mailbox would execute everything twice. Clients cannot open it."""
-        fd = self._files.open_directory(self._path)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._files.close(fd)
-            taken = f"{self._path}: another daemon serves it; stop it, or name another ipc.root"
-            raise MailboxTaken(taken) from None
-        return int(fd)
+        self._working: dict[str, Taken] = {}  # without their bytes
+        self._sizes: dict[str, int] = {}
+        self._by_user = Working()
 
     @property
     def waiting(self) -> int:
         """Files that were seen and not taken yet."""
-        return len(self._backlog)
+        return len(self._backlog) + self._lines.waiting
 
-    def replaced(self) -> bool:
-        """Whether the path now shows another directory than the one that is open; it is opened then."""
-        try:
-            shown, held = self._files.stat(self._path, follow_symlinks=False), self._files.fstat(self.fd)
-            if (shown.st_dev, shown.st_ino) == (held.st_dev, held.st_ino):
-                return False
-        except FileNotFoundError:
-            pass
-        fd = self._open()
-        self._files.close(self.fd)
-        self.fd = fd
-        self._backlog.clear()
-        log.warning("%s was replaced; the new one is served", self._path)
-        return True
+    @property
+    def has_work(self) -> bool:
+        """Whether there is something to do without a look at what is new."""
+        return bool(self._backlog or self._lines.waiting or (self._shared and self.strays.left))
+
+    @property
+    def looks(self) -> bool:
+        """Whether the next ``take`` looks at what is new."""
+        return not self._backlog and not self._lines.is_busy
+
+    def check(self) -> bool:
+        """Whether ``requests/`` was replaced by another directory, which is opened then. Raises ``OSError``."""
+        replaced = self.requests.replaced()
+        if replaced:
+            self._backlog.clear()
+            self._lines.forget_here()
+        self._shared = self.requests.is_shared()
+        return replaced
 
     def take(self, max_requests: int, max_bytes: int) -> list[Taken]:
-        """The next requests in the order of (ctime, name), at most so many and about so many bytes.
+        """The next requests, at most so many and about so many bytes. Raises ``OSError``."""
+        self._lines.see_again(self.requests.left_long_enough())
+        if self._backlog or not (self._shared or self._lines.waiting):
+            return self._take_in_order(max_requests, max_bytes)
+        if not self._lines.is_busy:
+            names = self._scan()
+            if len(names) <= min(self._lines.turn, max_requests) and not self._lines.waiting:
+                return self._checked(self._read_all(names))
+            self._lines.see(names)
+        self._lines.step(self._by_user)
+        return self._lines.take(max_requests, max_bytes, self._read)
 
-        Raises ``OSError``.
-        """
+    def _checked(self, taken: list[Taken]) -> list[Taken]:
+        """Requests that have stood in no line: what they are too much for their users is marked."""
+        by_user = Working()
+        for number, one in enumerate(taken):
+            by_user.add(one.uid, len(one.data))
+            requests = self._by_user.requests[one.uid] + by_user.requests[one.uid]
+            size = self._by_user.bytes[one.uid] + by_user.bytes[one.uid]
+            if not self._may_have(one.uid, requests, size):
+                taken[number] = one._replace(over=True)
+        return taken
+
+    # --- in the order in which they came ----------------------------------------------------------------------
+
+    def _take_in_order(self, max_requests: int, max_bytes: int) -> list[Taken]:
         names = [] if self._backlog else self._scan()
         if len(names) > max_requests:
             names = self._by_age(names)
@@ -107,158 +105,114 @@ class Intake:
 
     def _read_next(self, max_requests: int, max_bytes: int) -> list[Taken]:
         taken: list[Taken] = []
-        size = 0
-        while self._backlog and len(taken) < max_requests and size < max_bytes:
-            name = self._backlog[0]
-            try:
-                one = self._read(name)
-            except OSError as error:
-                if error.errno in _OUR_FAULT:
-                    raise
-                log.error("request %r is put off: %s", name[:100], error)
-                self._leave(name, self._inode(name) or 0)
-                one = None
+        looks = size = 0
+        while self._backlog and looks < max_requests and size < max_bytes:
+            one = self._read(self._backlog[0])
             self._backlog.popleft()
+            looks += 1
             if one:
                 taken.append(one)
                 size += len(one.data)
         return taken
 
+    def _read_all(self, names: list[str]) -> list[Taken]:
+        found = [one for one in map(self._read, names) if one]
+        found.sort(key=lambda t: (t.ctime_ns, t.name))
+        return found
+
+    def _read(self, name: str) -> Taken | None:
+        """A request, or None. Raises ``OSError`` where the daemon is at fault; the name is then to be kept."""
+        try:
+            return self.requests.read(name)
+        except OSError as error:
+            if error.errno in _OUR_FAULT:
+                if is_held(name):
+                    self.requests.leave(name, 0)
+                raise
+            log.error("request %r is put off: %s", name[:100], error)
+            self.requests.leave(name, self.requests.inode(name) or 0)
+            return None
+
+    def _scan(self) -> list[str]:
+        working, waiting = self._working, self._lines.here
+        names, others = [], []
+        for name in self.requests.files.listdir(self.requests.fd):
+            if not name.endswith(REQUEST_SUFFIX):
+                others.append(name)
+            elif name not in working and name not in waiting:
+                names.append(name)
+        left = [name for name in names if self.requests.is_left(name)] if self.requests.leaves_any else []
+        if left:
+            names = list(set(names).difference(left))
+        if self._shared:
+            self.strays.see(others)
+            if len(left) > LEFT_HERE:
+                self.requests.put_away(left)
+                self._lines.see_unfit()
+        return names
+
+    def _by_age(self, names: list[str]) -> list[str]:
+        files, fd = self.requests.files, self.requests.fd
+        ages = []
+        for name in names:
+            try:
+                ages.append((files.stat(name, dir_fd=fd, follow_symlinks=False).st_ctime_ns, name))
+            except OSError:
+                continue  # RACE: taken back since the scan
+        return [name for _, name in sorted(ages)]
+
+    # --- requests that are being worked on --------------------------------------------------------------------
+
     def hold(self, taken: Taken) -> None:
-        """The request is being worked on: scans pass over it until it is finished, set aside or postponed."""
-        self.held[taken.name] = taken.inode
+        """The request is being worked on: looks pass over it until it is finished, set aside or postponed."""
+        self._working[taken.name] = taken._replace(data=b"")
+        self._sizes[taken.name] = len(taken.data)
+        self._by_user.add(taken.uid, len(taken.data))
+
+    def _let_go(self, name: str) -> int:
+        """The request is not worked on any more; its inode, 0 if it was not."""
+        taken = self._working.pop(name, None)
+        if taken is None:
+            return 0
+        self._by_user.remove(taken.uid, self._sizes.pop(name))
+        return taken.inode
 
     def gone(self) -> list[str]:
-        """Held names whose file has vanished or was replaced; they are no longer held."""
-        lost = [name for name, inode in self.held.items() if self._inode(name) != inode]
+        """Names of requests that are worked on whose file has vanished or was replaced; they are no longer."""
+        lost = [name for name, taken in self._working.items() if self.requests.inode(name) != taken.inode]
         for name in lost:
-            del self.held[name]
+            self._let_go(name)
+            self.requests.gone(name)
         return lost
 
-    def open_held(self, name: str) -> int | None:
-        """An fd of a held request, or None when its file is no longer the one that was read."""
-        try:
-            fd: int = self._files.open(name, READ_FLAGS, dir_fd=self.fd)
-        except OSError:
-            return None
-        if self._files.fstat(fd).st_ino == self.held.get(name):
-            return fd
-        self._files.close(fd)
-        return None
+    def open(self, name: str) -> int | None:
+        """An fd of a request that is worked on, or None when its file is no longer the one that was read."""
+        taken = self._working.get(name)
+        return self.requests.open(name, taken.inode) if taken else None
 
     def finish(self, name: str) -> None:
-        """The request is answered: remove its file, if it is still the one that was read."""
-        inode = self.held.pop(name, None)
-        if inode is not None and self._inode(name) == inode:
-            try:
-                self._files.unlink(name, dir_fd=self.fd)
-            except FileNotFoundError:
-                pass  # RACE: its client took it back in this moment
+        """The request is answered: remove its file, if it is still the one that was read. Raises ``OSError``."""
+        inode = self._let_go(name)
+        if inode:
+            self.requests.remove(name, inode)
 
     def set_aside(self, name: str, reason: str) -> None:
         """Move a request that cannot be used to ``dead/``."""
-        self.held.pop(name, None)
-        self._dead.take(self.fd, name, reason)
+        self._let_go(name)
+        self.requests.set_aside(name, reason)
 
     def settles(self, taken: Taken) -> bool:
         """Whether a file that does not parse may still be under its writer's hands: it is then left for a while."""
-        if not self._is_young(taken.ctime_ns):
+        if not self.requests.is_young(taken.ctime_ns):
             return False
         self.postpone(taken)
         return True
 
     def put_off(self, name: str) -> None:
-        """As ``postpone``, for a held request."""
-        self._leave(name, self.held.pop(name, 0))
+        """As ``postpone``, for a request that is worked on."""
+        self.requests.leave(name, self._let_go(name))
 
     def postpone(self, taken: Taken) -> None:
-        """Leave a request where it is and look at it again in ``SETTLE_MS``."""
-        self.held.pop(taken.name, None)
-        self._leave(taken.name, taken.inode)
-
-    def _scan(self) -> list[str]:
-        held, settling = self.held, self._settling
-        names = [n for n in self._files.listdir(self.fd) if n.endswith(REQUEST_SUFFIX) and n not in held]
-        if settling:
-            now = time.monotonic_ns()
-            for name in [name for name, (_, until) in settling.items() if until <= now]:
-                del settling[name]
-            names = [n for n in names if n not in settling or self._inode(n) != settling[n][0]]
-        return names
-
-    def _by_age(self, names: list[str]) -> list[str]:
-        ages = []
-        for name in names:
-            try:
-                ages.append((self._files.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ctime_ns, name))
-            except OSError:
-                continue  # RACE: taken back since the scan
-        return [name for _, name in sorted(ages)]
-
-    def _read(self, name: str) -> Taken | None:
-        try:
-            fd = self._files.open(name, READ_FLAGS, dir_fd=self.fd)
-        except OSError as error:
-            self._unopened(name, error)
-            return None
-        try:
-            found = self._files.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size > self._request_bytes:
-                self._refuse(name, found)
-                return None
-            # One byte more than it had: a file that has grown since shows it. A buffer of the limit would cost more.
-            data = self._files.read(fd, found.st_size + 1)
-            if len(data) > found.st_size:
-                data += self._files.read(fd, self._request_bytes + 1)
-            if len(data) > self._request_bytes:
-                self.set_aside(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
-                return None
-        finally:
-            self._files.close(fd)
-        return Taken(name, found.st_ino, found.st_uid, found.st_ctime_ns, data)
-
-    def _unopened(self, name: str, error: OSError) -> None:
-        if error.errno == errno.ENOENT:
-            return  # RACE: taken back since the scan
-        reasons = {errno.ELOOP: "a symbolic link", errno.ENXIO: "a socket", errno.EACCES: "not readable by the daemon"}
-        if error.errno not in reasons:
-            raise error  # no fault of the file
-        self.set_aside(name, reasons[error.errno])
-
-    def _refuse(self, name: str, found: os.stat_result) -> None:
-        if stat.S_ISDIR(found.st_mode):
-            self._step_over(name)
-        elif not stat.S_ISREG(found.st_mode):
-            self.set_aside(name, "not a regular file")
-        elif found.st_size > self._request_bytes:
-            self.set_aside(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
-        elif self._is_young(found.st_ctime_ns):
-            self._leave(
-                name, found.st_ino
-            )  # link(2) followed by unlink(2) of the other name: a way to write atomically
-        elif found.st_nlink:
-            self.set_aside(name, "it has two hard links")
-
-    def _step_over(self, name: str) -> None:
-        """A directory cannot be moved out of a sticky directory by everyone: it gets a name that is not looked at."""
-        while True:
-            self._bad += 1
-            try:
-                self._files.stat(f".bad-{self._bad}", dir_fd=self.fd, follow_symlinks=False)
-            except FileNotFoundError:
-                break
-        self._files.rename(name, f".bad-{self._bad}", src_dir_fd=self.fd, dst_dir_fd=self.fd)
-        log.warning("requests/%r is a directory; renamed to .bad-%d", name, self._bad)
-
-    def _is_young(self, ctime_ns: int) -> bool:
-        # A ctime in the future is from before a step of the wall clock: not young.
-        return 0 <= time.time_ns() - ctime_ns < SETTLE_MS * 1_000_000
-
-    def _leave(self, name: str, inode: int) -> None:
-        self._settling[name] = (inode, time.monotonic_ns() + SETTLE_MS * 1_000_000)
-
-    def _inode(self, name: str) -> int | None:
-        try:
-            return int(self._files.stat(name, dir_fd=self.fd, follow_symlinks=False).st_ino)
-        except OSError:
-            return None
+        """Leave a request where it is and look at it again in a while."""
+        self._let_go(taken.name)
+        self.requests.leave(taken.name, taken.inode)

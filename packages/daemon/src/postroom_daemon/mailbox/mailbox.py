@@ -20,10 +20,13 @@ from ..calls import Answer, Call
 from ..clock import Now
 from ..config import Settings
 from ..files import FULL_ERRNOS, Files
+from ..quotas import Quotas
 from ..repeats import request_key
 from .boxes import Boxes, NoBox
 from .dead import DeadBox
-from .intake import Intake, Taken
+from .held import Held
+from .intake import Intake
+from .request_files import RequestFiles, Taken
 from .watch import Watch
 
 log = logging.getLogger(__name__)
@@ -55,8 +58,10 @@ class Mailbox:
         files: Files,
         on_set_aside: Callable[[str], None],
         make_room: Callable[[], bool] = _nothing_to_give,
+        quotas: Quotas | None = None,
     ) -> None:
         root: Path = settings.ipc_root
+        self._quotas = quotas or Quotas(settings, os.geteuid())
         self._settings = settings
         self._files = files
         self._on_set_aside = on_set_aside
@@ -67,8 +72,18 @@ class Mailbox:
                 root / settings.ipc_dead_dir, files, settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
             )
             opened.callback(lambda: files.close(self._dead.fd))
-            self._intake = Intake(root / settings.ipc_requests_dir, files, self._dead, settings.limits_request_bytes)
-            opened.callback(lambda: files.close(self._intake.fd))
+            held = Held(root / settings.ipc_held_dir, files)
+            opened.callback(files.close, held.fd)
+            requests = RequestFiles(
+                root / settings.ipc_requests_dir, held, files, self._dead, settings.limits_request_bytes
+            )
+            opened.callback(lambda: files.close(requests.fd))
+            self._intake = Intake(
+                requests,
+                settings.limits_user_share_requests,
+                settings.limits_user_turn_requests,
+                self._quotas.may_have_waiting,
+            )
             self._boxes = Boxes(root / settings.ipc_responses_dir, files)
             opened.callback(self._boxes.close)
             self._sign = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -97,7 +112,7 @@ class Mailbox:
     @property
     def has_backlog(self) -> bool:
         """Whether files are known that were not taken yet."""
-        return self._intake.waiting > 0
+        return self._intake.has_work
 
     def figures(self) -> dict[str, int]:
         """What only the daemon can count."""
@@ -105,11 +120,13 @@ class Mailbox:
             "waiting": self._intake.waiting,
             "dead": self._dead.count,
             "setAside": self._dead.taken,
+            "held": self._intake.requests.held.count,
+            "straysRemoved": self._intake.strays.removed,
         }
 
     def collect(self) -> list[Call]:
         """Calls for the requests that are there, oldest first, within the limits of a group. Raises ``OSError``."""
-        if not self._intake.waiting and self.watch:
+        if self.watch and self._intake.looks:
             self._arm(self.watch)
         try:
             taken = self._intake.take(self._settings.limits_group_requests, self._settings.limits_group_bytes)
@@ -133,7 +150,7 @@ class Mailbox:
 
     def _arm(self, watch: Watch) -> None:
         try:
-            watch.arm(self._intake.fd)
+            watch.arm(self._intake.requests.fd)
         except OSError as error:
             log.warning("%s; polling every %d ms instead", error, self._settings.ipc_poll_interval_ms)
             watch.close()
@@ -159,6 +176,8 @@ class Mailbox:
         except NoBox as error:
             self._reject(taken, str(error))
             return None
+        if taken.over and not request.problem:
+            request = request._replace(problem=self._quotas.too_many_waiting(taken.uid))
         return Call(
             request=request,
             who=Principal(request.client_id, taken.uid),
@@ -204,7 +223,7 @@ class Mailbox:
     def _is_alive(self, name: str) -> bool:
         """Whether the client of a parked request still waits: it may have taken the file back, or have died, which
         frees its lock."""
-        fd = self._intake.open_held(name)
+        fd = self._intake.open(name)
         if fd is None:
             return False
         try:
@@ -242,20 +261,21 @@ class Mailbox:
         self._dead.sweep(files_wall, by_age)
 
     def _sweep_temporary(self, files_wall: int) -> None:
-        for name in self._files.listdir(self._intake.fd):
+        directory = self._intake.requests.fd
+        for name in self._files.listdir(directory):
             if not name.endswith(REQUEST_SUFFIX + TEMP_SUFFIX):
                 continue
             try:
-                found = self._files.stat(name, dir_fd=self._intake.fd, follow_symlinks=False)
+                found = self._files.stat(name, dir_fd=directory, follow_symlinks=False)
                 if files_wall - found.st_ctime_ns // 1_000_000 > self._settings.ipc_temp_max_age_ms:
-                    self._files.unlink(name, dir_fd=self._intake.fd)
+                    self._files.unlink(name, dir_fd=directory)
             except FileNotFoundError:
                 continue  # RACE: its writer renamed it
 
     def check(self) -> None:
         """Once a second: whether ``requests/`` is still the directory that is open, and whether the sign that a daemon
         serves here is up. Raises ``OSError``."""
-        if self._intake.replaced() and self.watch:
+        if self._intake.check() and self.watch:
             self.watch.forget()
         if not self._signed:
             try:

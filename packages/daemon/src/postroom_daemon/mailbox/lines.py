@@ -1,0 +1,297 @@
+"""Whose turn it is in a mailbox that several users share: their requests wait in one line each, and are taken in turn.
+
+What waits in ``requests/`` is listed at every look, so there may be only so much of it: what a user has there beyond a
+share is moved into ``held/``, oldest first, and taken from there before what is newer. All of this is done in slices,
+so that nobody's files, however many, stop the daemon.
+"""
+
+from __future__ import annotations
+
+import logging
+import stat
+import time
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from .held import UNFIT, Shelf, shelf_of
+from .request_files import RequestFiles, Taken
+
+log = logging.getLogger(__name__)
+
+#: Files whose owners are looked up in one step, and files that are moved in one: some ten milliseconds.
+SORTED_A_STEP: Final = 4000
+MOVED_A_STEP: Final = 1500
+#: After files could not be moved, milliseconds until it is tried again; they are taken from where they are meanwhile.
+_PAUSE_MS: Final = 1000
+#: The part of a group's bytes that one user may have.
+_BYTES_OF_A_TURN: Final = 0.25
+#: Requests of a user that are refused in a turn, as a part of those that are executed.
+_REFUSED_OF_A_TURN: Final = 0.25
+#: Stands for the owner of what is no plain file with one name: whoever has put it there.
+_NOBODY: Final = -1
+
+
+class _Seen(NamedTuple):
+    """A file in ``requests/``; sorts as it came."""
+
+    ctime_ns: int
+    name: str
+    size: int
+
+
+@dataclass(slots=True)
+class Working:
+    """Requests that are being worked on, by user: how many, and their bytes."""
+
+    requests: Counter[int] = field(default_factory=Counter)
+    bytes: Counter[int] = field(default_factory=Counter)
+
+    def add(self, uid: int, size: int) -> None:
+        """One more."""
+        self.requests[uid] += 1
+        self.bytes[uid] += size
+
+    def remove(self, uid: int, size: int) -> None:
+        """One less."""
+        self.requests[uid] -= 1
+        self.bytes[uid] -= size
+        if not self.requests[uid]:
+            del self.requests[uid], self.bytes[uid]
+
+
+MayHave = Callable[[int, int, int], bool]
+"""Whether a user may have so many requests, of so many bytes, waiting."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """What one user has waiting: ``again`` was left for a while, ``shelf`` is held, and older than what is ``here``.
+    ``over`` is beyond what the user may have, and goes on the shelf ``refused``."""
+
+    shelf: Shelf
+    refused: Shelf
+    here: deque[_Seen] = field(default_factory=deque)
+    over: deque[_Seen] = field(default_factory=deque)
+    again: deque[str] = field(default_factory=deque)
+
+    @property
+    def count(self) -> int:
+        return self.shelf.count + self.refused.count + len(self.here) + len(self.over) + len(self.again)
+
+    def next(self, refused: bool) -> str | None:
+        """The name of the next request, or of the next that is to be refused; it is no longer in the line."""
+        if not refused and self.again:
+            return self.again.popleft()
+        shelf, here = (self.refused, self.over) if refused else (self.shelf, self.here)
+        name = shelf.first()
+        if name is not None:
+            shelf.take_first()
+            return name
+        return here.popleft().name if here else None
+
+
+class Lines:
+    """The lines of all users. A user may have ``share`` files in ``requests/``, and ``turn`` requests in one group."""
+
+    def __init__(self, requests: RequestFiles, share: int, turn: int, may_have: MayHave) -> None:
+        self.turn = turn
+        self._requests = requests
+        self._share = share
+        self._may_have = may_have
+        self._lines: dict[int, _Line] = {}
+        self._order: deque[int] = deque()  # users with a line, whose turn is next first
+        self._unsorted: list[str] = []
+        self._sorted: dict[int, list[_Seen]] = {}
+        self.here: set[str] = set()
+        """Names in ``requests/`` that are in a line, or about to be."""
+        self._paused_until = 0
+        for name, shelf in requests.held.shelves.copy().items():
+            if shelf.count:
+                self._line_of(name)
+
+    @property
+    def waiting(self) -> int:
+        """Files that were seen and not taken."""
+        return (
+            sum(line.count for line in self._lines.values())
+            + len(self._unsorted)
+            + sum(map(len, self._sorted.values()))
+        )
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether what was seen is still to be sorted and moved: a further look would be of no use."""
+        return bool(self._unsorted) or any(line.over or len(line.here) > self._share for line in self._lines.values())
+
+    def forget_here(self) -> None:
+        """``requests/`` was replaced: nothing is known of it."""
+        self._unsorted, self._sorted, self.here = [], {}, set()
+        for line in self._lines.values():
+            line.here.clear()
+            line.over.clear()
+
+    def see(self, names: list[str]) -> None:
+        """Files were found in ``requests/`` that are in no line yet."""
+        self._unsorted = names
+        self.here.update(names)
+
+    def see_unfit(self) -> None:
+        """Something was put on the shelf of what is no request."""
+        self._line(_NOBODY)
+
+    def see_again(self, names: list[str]) -> None:
+        """Held files were left for a while, and are to be looked at again."""
+        for name in names:
+            self._line_of(name.partition("/")[0]).again.append(name)
+
+    def step(self, working: Working) -> None:
+        """Bring what was seen into its lines, and what is too much out of the way, some of it at a time."""
+        if self._unsorted:
+            self._sort(self._unsorted[-SORTED_A_STEP:])
+            del self._unsorted[-SORTED_A_STEP:]
+            if not self._unsorted:
+                self._queue_up(working)
+        if not self._unsorted and time.monotonic_ns() >= self._paused_until:
+            self._move()
+
+    def _sort(self, names: list[str]) -> None:
+        files, fd = self._requests.files, self._requests.fd
+        for name in names:
+            try:
+                found = files.stat(name, dir_fd=fd, follow_symlinks=False)
+            except OSError:
+                self.here.discard(name)
+                continue  # RACE: taken back since the look
+            if stat.S_ISDIR(found.st_mode):
+                self._step_over(name)
+                continue
+            # Who makes a second name for another user's file does not stand in that one's line.
+            plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+            seen = _Seen(found.st_ctime_ns, name, found.st_size)
+            self._sorted.setdefault(found.st_uid if plain else _NOBODY, []).append(seen)
+
+    def _step_over(self, name: str) -> None:
+        self.here.discard(name)
+        try:
+            self._requests.step_over(name)
+        except OSError as error:
+            log.error("request %r is put off: %s", name[:100], error)
+            self._requests.leave(name, self._requests.inode(name) or 0)
+
+    def _queue_up(self, working: Working) -> None:
+        for uid, seen in self._sorted.items():
+            line = self._line(uid)
+            count = working.requests[uid] + line.shelf.count + len(line.here) + len(line.again)
+            size = working.bytes[uid] + line.shelf.bytes + sum(one.size for one in line.here)
+            for one in sorted(seen):
+                if uid == _NOBODY or self._may_have(uid, count + 1, size + one.size):
+                    line.here.append(one)
+                    count, size = count + 1, size + one.size
+                else:
+                    line.over.append(one)
+        self._sorted = {}
+
+    def _move(self) -> None:
+        """Move what is too much; what is held comes before what is here, so it is the oldest that goes."""
+        left = MOVED_A_STEP
+        for line in self._lines.values():
+            for seen, keep, shelf in ((line.over, 0, line.refused), (line.here, self._share, line.shelf)):
+                while left and len(seen) > keep:
+                    left -= 1
+                    one = seen[0]
+                    if not self._hold(one, shelf):
+                        return
+                    seen.popleft()
+                    self.here.discard(one.name)
+
+    def _hold(self, one: _Seen, shelf: Shelf) -> bool:
+        """Move a file into ``held/``, or see that it is in nobody's way. False where none can be moved now."""
+        try:
+            shelf.add(self._requests.fd, one.name, one.ctime_ns, one.size)
+        except FileNotFoundError:
+            pass  # RACE: taken back since it was seen
+        except OSError as error:
+            if self._requests.is_directory(one.name):
+                self._step_over(one.name)  # RACE: a directory has got its name
+                return True
+            log.error("held/: %s; requests of one user may keep others waiting", error)
+            self._paused_until = time.monotonic_ns() + _PAUSE_MS * 1_000_000
+            return False
+        return True
+
+    def _line(self, uid: int) -> _Line:
+        line = self._lines.get(uid)
+        if line is None:
+            held = self._requests.held
+            name = UNFIT if uid == _NOBODY else shelf_of(uid)
+            line = self._lines[uid] = _Line(held.shelf(name), held.shelf(shelf_of(uid, over=True)))
+            self._order.append(uid)
+        return line
+
+    def _line_of(self, shelf: str) -> _Line:
+        return self._line(_NOBODY if shelf == UNFIT else int(shelf.partition(".")[0]))
+
+    # --- turns ------------------------------------------------------------------------------------------------
+
+    def take(self, max_requests: int, max_bytes: int, read: Callable[[str], Taken | None]) -> list[Taken]:
+        """The next requests, at most so many and about so many bytes: of each user a turn, in the order of its line;
+        those of several users by arrival. Raises what ``read`` raises, and ``OSError``."""
+        taken: list[tuple[int, Taken]] = []
+        room = _Room(max_requests, max_bytes)
+        for _ in range(len(self._order)):
+            if room.is_used_up:
+                break
+            uid = self._order.popleft()
+            line = self._lines[uid]
+            try:
+                for refused, part in ((False, 1.0), (True, _REFUSED_OF_A_TURN)):
+                    turn = _Room(min(room.requests, max(1, int(self.turn * part))), int(max_bytes * _BYTES_OF_A_TURN))
+                    self._take_turn(line, refused, turn, room, read, taken)
+            finally:
+                if line.count:
+                    self._order.append(uid)
+                else:
+                    del self._lines[uid]
+        taken.sort(key=lambda one: one[0])
+        return [one for _, one in taken]
+
+    def _take_turn(
+        self,
+        line: _Line,
+        refused: bool,
+        turn: _Room,
+        room: _Room,
+        read: Callable[[str], Taken | None],
+        taken: list[tuple[int, Taken]],
+    ) -> None:
+        latest = 0
+        while not (turn.is_used_up or room.is_used_up):
+            name = line.next(refused)
+            if name is None:
+                return
+            self.here.discard(name)
+            one = read(name)
+            size = len(one.data) if one else 0
+            turn.use(size)
+            room.use(size)
+            if one:
+                latest = max(latest, one.ctime_ns)  # the clock may have been set back
+                taken.append((latest, one._replace(over=True) if refused else one))
+
+
+@dataclass(slots=True)
+class _Room:
+    """How much more fits: requests, and bytes, of which the last may be too much."""
+
+    requests: int
+    bytes: int
+
+    @property
+    def is_used_up(self) -> bool:
+        return self.requests <= 0 or self.bytes <= 0
+
+    def use(self, size: int) -> None:
+        self.requests -= 1
+        self.bytes -= size

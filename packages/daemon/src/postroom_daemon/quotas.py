@@ -1,0 +1,58 @@
+"""What one user may have of the daemon: requests that wait. Identity is the uid; the daemon's own user and root may
+have anything.
+
+Every refusal says what to do, and is counted by what was too much.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from postroom_common.errors import CommandError
+from postroom_common.protocol import ErrorCode
+
+from .config import Settings
+
+#: What refusals are counted by.
+PENDING: Final = "pendingRequests"
+
+
+class OverQuota(CommandError):
+    """A refusal that says nothing of the request: a repeat is looked at anew."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(ErrorCode.QUOTA_EXCEEDED, text)
+
+
+class Quotas:
+    """The limits by user, of which 0 is none, and what was refused by them since the start."""
+
+    def __init__(self, settings: Settings, daemon_uid: int) -> None:
+        self.refused: Counter[str] = Counter({PENDING: 0})
+        self._settings = settings
+        self._exempt = (0, daemon_uid)
+
+    def applies(self, uid: int) -> bool:
+        """Whether a user has limits at all."""
+        return uid not in self._exempt
+
+    def may_have_waiting(self, uid: int, requests: int, size: int) -> bool:
+        """Whether so many requests of a user, of so many bytes, may wait."""
+        most, most_bytes = self._settings.limits_user_pending_requests, self._settings.limits_user_pending_bytes
+        fits = (not most or requests <= most) and (not most_bytes or size <= most_bytes)
+        return fits or not self.applies(uid)
+
+    def too_many_waiting(self, uid: int) -> OverQuota:
+        """The answer to a request that is too much by ``may_have_waiting``."""
+        settings = self._settings
+        return self._refuse(
+            PENDING,
+            f"uid {uid} has as much waiting as one user may: {settings.limits_user_pending_requests:,} requests"
+            f" (limits.userPendingRequests), {settings.limits_user_pending_bytes:,} bytes (limits.userPendingBytes);"
+            " read the answers before you send more",
+        )
+
+    def _refuse(self, kind: str, text: str) -> OverQuota:
+        self.refused[kind] += 1
+        return OverQuota(text)

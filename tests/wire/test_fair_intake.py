@@ -1,0 +1,146 @@
+"""A mailbox that several users share: whoever has very much waiting, the others have their turn."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from tests.wire.conftest import MakeDaemon
+from tests.wire.daemon import Daemon
+from tests.wire.users import (
+    ANNA,
+    BERT,
+    CARL,
+    acting_as,
+    held_files,
+    publish_as,
+    send_as,
+    who_published,
+)
+
+#: Small, so that few files are many.
+SMALL = ("--limits-user-share-requests", "10", "--limits-user-turn-requests", "4")
+
+
+def wait_for_more(daemon: Daemon) -> None:
+    done = len(daemon.events("published"))
+    daemon.wait(lambda: len(daemon.events("published")) > done + 100, "some are done")
+
+
+def is_empty(daemon: Daemon) -> bool:
+    return not list(daemon.requests.iterdir()) and not held_files(daemon)
+
+
+def test_all_of_a_user_who_sends_very_much_is_done_in_its_order(make_shared: MakeDaemon) -> None:
+    daemon = make_shared(*SMALL).start()
+    daemon.freeze()
+    sent = publish_as(daemon, ANNA, 300)
+    daemon.thaw()
+    for one in sent:
+        assert daemon.answer(one)["ok"]
+    assert who_published(daemon) == [(ANNA, one.request_id) for one in sent]
+    daemon.wait(lambda: is_empty(daemon), "all files are gone")
+
+
+def test_those_who_send_little_do_not_wait_for_those_who_send_much(make_shared: MakeDaemon) -> None:
+    daemon = make_shared(*SMALL).start()
+    daemon.freeze()
+    many = publish_as(daemon, ANNA, 300)
+    few = [*publish_as(daemon, BERT, 3), *publish_as(daemon, CARL, 3)]
+    daemon.thaw()
+    for one in (*few, *many):
+        assert daemon.answer(one)["ok"]
+    order = [request for _, request in who_published(daemon)]
+    assert max(order.index(one.request_id) for one in few) < 20
+
+
+def test_what_is_held_when_the_daemon_dies_is_done_once_and_in_order(make_shared: MakeDaemon) -> None:
+    daemon = make_shared(*SMALL).start()
+    daemon.freeze()
+    sent = publish_as(daemon, ANNA, 2500)
+    daemon.thaw()
+    for _ in range(3):
+        wait_for_more(daemon)
+        daemon.kill()
+        assert held_files(daemon)
+        sent += publish_as(daemon, ANNA, 20)
+        daemon.start()
+    for one in sent:
+        assert daemon.answer(one)["ok"]
+    assert who_published(daemon) == [(ANNA, one.request_id) for one in sent]
+    daemon.wait(lambda: is_empty(daemon), "all files are gone")
+
+
+def test_nobody_but_the_daemon_can_enter_what_is_held(make_shared: MakeDaemon) -> None:
+    daemon = make_shared(*SMALL)
+    (daemon.ipc / "held").mkdir(mode=0o777)
+    daemon.start()
+    assert (daemon.ipc / "held").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_held_request_waits_for_a_message_and_gets_it(make_shared: MakeDaemon) -> None:
+    daemon = make_shared("--limits-user-share-requests", "1").start()
+    daemon.freeze()
+    waiting = [send_as(daemon, ANNA, "consume_next", {"queue": "q", "waitMs": 60_000}) for _ in range(20)]
+    daemon.thaw()
+    daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 20, "all wait")
+    assert len(held_files(daemon)) == 19
+    for number in range(20):
+        daemon.publish("q", str(number))
+    got = [daemon.answer(one)["data"]["message"]["payload"] for one in waiting]
+    assert got == [str(number) for number in range(20)]
+    daemon.wait(lambda: is_empty(daemon), "all files are gone")
+
+
+def test_a_second_name_for_anothers_file_does_not_stand_in_that_ones_line(make_shared: MakeDaemon) -> None:
+    daemon = make_shared(*SMALL).start()
+    daemon.freeze()
+    with acting_as(BERT):
+        (daemon.responses / "box").mkdir(0o770)
+        (daemon.responses / "box" / "keep").write_text("{}")
+    for number in range(200):
+        os.link(daemon.responses / "box" / "keep", daemon.requests / f"{number:03d}.json")
+    sent = publish_as(daemon, BERT, 12)
+    daemon.thaw()
+    for one in sent:
+        assert daemon.answer(one)["ok"]
+    assert who_published(daemon) == [(BERT, one.request_id) for one in sent]
+    assert "hard link" in daemon.reason("199.json")
+    daemon.wait(lambda: is_empty(daemon), "all files are gone")
+
+
+def test_very_many_files_that_are_no_requests_are_removed_but_for_the_newest(make_shared: MakeDaemon) -> None:
+    daemon = make_shared().start()
+    daemon.freeze()
+    unfinished = daemon.requests / "unfinished.json.tmp"
+    with acting_as(BERT):
+        unfinished.touch()
+    with acting_as(ANNA):
+        for number in range(2500):
+            (daemon.requests / f"{number:04d}").touch()
+        (daemon.requests / "empty").mkdir()
+        (daemon.requests / "full").mkdir()
+        (daemon.requests / "full" / "inside").touch()
+    daemon.thaw()
+
+    def names() -> set[str]:
+        daemon.ask("health")
+        return set(os.listdir(daemon.requests))
+
+    daemon.wait(lambda: len(names() & {f"{number:04d}" for number in range(2500)}) <= 1000, "the oldest are removed")
+    assert {"2499", "full", unfinished.name} <= names()
+    assert daemon.ask("metrics")["mailbox"]["straysRemoved"] >= 1500
+
+
+def test_where_nothing_can_be_held_all_is_done_all_the_same(make_shared: MakeDaemon) -> None:
+    daemon = make_shared(*SMALL)
+    held: Path = daemon.ipc / "held"
+    held.mkdir()
+    (held / str(ANNA)).write_text("in the way")
+    daemon.start()
+    daemon.freeze()
+    sent = publish_as(daemon, ANNA, 60)
+    daemon.thaw()
+    for one in sent:
+        assert daemon.answer(one)["ok"]
+    assert who_published(daemon) == [(ANNA, one.request_id) for one in sent]
