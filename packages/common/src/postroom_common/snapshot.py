@@ -102,7 +102,7 @@ FIELDS: Final[dict[Kind, tuple[Field, ...]]] = {
         ("holes", _J, "pairs of first and last event that the device knows to be missing or lost"),
         ("redaction*", _S, "`payload`, `attributes` or `none`"),
         ("hiddenAttributes", _J, "patterns of attributes whose values were left out"),
-        ("trafficSampleEvery", _I, "each so-manieth request that went well has a line; errors have one always"),
+        ("trafficSampleEvery", _I, "each so-manieth that went well has a line; errors have one, many refusals few"),
         ("trafficFromMs", _I, "wall clock behind which the slice of the traffic log begins"),
     ),
     Kind.QUEUE: _fields(

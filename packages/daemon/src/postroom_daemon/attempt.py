@@ -112,10 +112,12 @@ class Attempt:
         call.engine = self.now.engine
         queue = call.request.payload.get("queue")
         call.queue = queue if type(queue) is str else ""
+        refusals = self._parts.access.refusals
         try:
             answer = self._first_answer(call.key) or self._decide(call)
         except CommandError as error:
             answer = self._told[call.key] = Answer(error=error)
+        call.refusals = self._parts.access.refusals - refusals
         if answer:
             self.answers.append((call, answer))
 

@@ -40,7 +40,7 @@ class Call:
     ``key`` is what a repeat has in common with the first (``repeats.request_key``). ``arrived_wall`` is when it was
     made (Unix ms): a wait counts from there. ``on_answer`` is called once, after what the answer promises is durable.
     ``alive`` is asked before a message is leased to a caller that has waited. ``bytes`` is the size of the request,
-    ``engine`` the time at which it was decided.
+    ``engine`` the time at which it was decided, ``refusals`` how often its user was refused something in it.
     """
 
     request: Request
@@ -56,6 +56,7 @@ class Call:
     started_ns: int = 0
     bytes: int = 0
     engine: int = 0
+    refusals: int = 0
 
 
 def about_call(call: Call) -> dict[str, dict[str, Any]]:

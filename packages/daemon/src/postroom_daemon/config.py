@@ -218,6 +218,13 @@ class Settings:
         "traffic.fileBytes", 4194304, "size at which a new traffic file is begun", low=4096, high=2**31
     )
     traffic_files: int = setting("traffic.files", 4, "traffic files kept", low=1, high=1000)
+    traffic_refusals_per_minute: int = setting(
+        "traffic.refusalsPerMinute",
+        60,
+        "lines for what one user is refused in a minute (ERR_FORBIDDEN, ERR_QUOTA_EXCEEDED); 0: any number",
+        low=0,
+        high=10**6,
+    )
 
     limits_request_bytes: int = setting(
         "limits.requestBytes",

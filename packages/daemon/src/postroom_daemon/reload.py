@@ -30,6 +30,7 @@ RELOADED: Final = frozenset(
         "journal.retentionHours",
         "journal.maxBytes",
         "traffic.sampleEvery",
+        "traffic.refusalsPerMinute",
         "limits.groupRequests",
         "limits.groupBytes",
         "storage.minFreeBytes",
@@ -98,6 +99,7 @@ def put_in_force(config: Config, root: OpenRoot, mailbox: Mailbox) -> None:
     root.journal.segment_bytes = settings.journal_segment_bytes
     if root.traffic:
         root.traffic.sample_every = settings.traffic_sample_every
+        root.traffic.refusals.per_minute = settings.traffic_refusals_per_minute
     root.broker.adopt(Policies(config.defaults, config.queues, config.patterns))
     root.access.use(config.access)
 

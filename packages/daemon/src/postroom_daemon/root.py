@@ -29,6 +29,7 @@ from .policies import Policies
 from .quarantine import Quarantine
 from .records import FACT_EPOCH
 from .recovery import Recovery
+from .refusals import Refusals
 from .repeats import Repeats
 from .reserve import Reserve
 from .segments import list_segments
@@ -220,5 +221,10 @@ def _traffic(settings: Settings, files: Files) -> TrafficLog | None:
     if not settings.traffic_enabled:
         return None
     return TrafficLog(
-        settings.traffic_root, files, settings.traffic_file_bytes, settings.traffic_files, settings.traffic_sample_every
+        settings.traffic_root,
+        files,
+        settings.traffic_file_bytes,
+        settings.traffic_files,
+        settings.traffic_sample_every,
+        Refusals(settings.traffic_refusals_per_minute),
     )

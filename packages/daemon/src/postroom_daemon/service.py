@@ -100,7 +100,13 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
     doubt.rewrite_journal = doubt.refold = False
     try:
         try:
-            mailbox = Mailbox(config.settings, sources.files, root.vitals.count_unanswered, root.reserve.give)
+            mailbox = Mailbox(
+                config.settings,
+                sources.files,
+                root.vitals.count_unanswered,
+                root.reserve.give,
+                on_foreign=root.vitals.count_foreign,
+            )
         except OSError as error:
             raise StartError(str(error), error.errno in FULL_ERRNOS) from error
         try:

@@ -31,6 +31,8 @@ _VERSION = version("postroom-daemon")
 FREE_CHECK_NS = 10_000_000
 #: Seconds over which rates are taken.
 RATE_SECONDS = 60
+#: What users are refused for being who they are.
+_REFUSED = frozenset({ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED})
 #: The events behind each rate.
 _RATES = {"publish": EventType.PUBLISHED, "consume": EventType.LEASED, "ack": EventType.ACKED}
 #: The command counters that the C++ system has; its ``dlq`` counts both dead letter commands.
@@ -105,13 +107,25 @@ class DaemonVitals:
         if call.command is not None:
             self._commands[_COMMAND_NAMES[call.command]] += 1
         if self._traffic:
-            self._traffic.add(_traffic_line(call, code, took_ns, self._clock.wall_ms()), failed=bool(code))
+            line = _traffic_line(call, code, took_ns, self._clock.wall_ms())
+            self._traffic.add(line, failed=bool(code), refused=code in _REFUSED or bool(call.refusals))
 
     def count_unanswered(self, reason: str) -> None:
         """Count a request file that was set aside without an answer."""
         self._requests["total"] += 1
         self._requests["error"] += 1
         self._codes[ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST] += 1
+
+    def count_foreign(self, reason: str, call: Call) -> None:
+        """Count a request that was set aside because it came under the client id of another user; it has a traffic
+        line as if it had been answered."""
+        self._requests["total"] += 1
+        self._requests["error"] += 1
+        self._codes[ErrorCode.FORBIDDEN] += 1
+        if self._traffic:
+            now = self._clock.now()
+            call.engine = now.engine
+            self._traffic.add(_traffic_line(call, ErrorCode.FORBIDDEN, 0, now.wall), failed=True, refused=True)
 
     def count_group(self, requests: int, group: Group, now: Now) -> None:
         """Count a group and its events."""
@@ -229,6 +243,7 @@ class DaemonVitals:
             "groups": dict(self._groups),
             "mailbox": self.mailbox_figures(),
             "trafficLinesLost": self._traffic.lost if self._traffic else 0,
+            "trafficLinesHeldBack": self._traffic.refusals.held_back if self._traffic else 0,
         }
 
     def rates(self, now: Now) -> dict[str, float]:
@@ -266,4 +281,6 @@ def _traffic_line(call: Call, code: str, took_ns: int, wall_ms: int) -> dict[str
     }
     if request.traceparent:
         line["traceparent"] = request.traceparent
+    if call.refusals and not code:
+        line["refusals"] = call.refusals
     return line

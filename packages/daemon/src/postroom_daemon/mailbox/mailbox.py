@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-from postroom_common.codec import decode_request
+from postroom_common.codec import Request, decode_request
 from postroom_common.errors import RequestRejected
 from postroom_common.protocol import REQUEST_SUFFIX, TEMP_SUFFIX
 
@@ -49,8 +49,8 @@ def _nothing_to_give() -> bool:
 
 class Mailbox:
     """The directories below ``ipc.root``, opened once and used by descriptor. ``on_set_aside`` is told why a request
-    was set aside unanswered; ``make_room`` is asked for space when the disk is full, and says whether there is some
-    more. Raises ``OSError``."""
+    was set aside unanswered, ``on_foreign`` of one that came under another user's client id; ``make_room`` is asked for
+    space when the disk is full, and says whether there is some more. Raises ``OSError``."""
 
     def __init__(
         self,
@@ -59,12 +59,14 @@ class Mailbox:
         on_set_aside: Callable[[str], None],
         make_room: Callable[[], bool] = _nothing_to_give,
         quotas: Quotas | None = None,
+        on_foreign: Callable[[str, Call], None] | None = None,
     ) -> None:
         root: Path = settings.ipc_root
         self._quotas = quotas or Quotas(settings, os.geteuid())
         self._settings = settings
         self._files = files
         self._on_set_aside = on_set_aside
+        self._on_foreign = on_foreign or (lambda reason, call: on_set_aside(reason))
         self._make_room = make_room
         with ExitStack() as opened:  # what holds the mailbox's lock must not outlive a failure: it is tried again
             files.close(files.open_directory(root))
@@ -168,7 +170,10 @@ class Mailbox:
                 self._with_room(self._boxes.make, request.client_id)
             elif not may_use_box(taken.uid, box_uid):
                 # It cannot be answered: what is put into that box, its owner reads.
-                raise NoBox(f"client id {request.client_id} belongs to another user: use one of your own")
+                text = f"client id {request.client_id} belongs to another user: use one of your own"
+                self._intake.set_aside(taken.name, text)
+                self._on_foreign(text, self._made(taken, request))
+                return None
         except RequestRejected as error:
             if not self._intake.settles(taken):
                 self._reject(taken, error.reason)
@@ -178,6 +183,9 @@ class Mailbox:
             return None
         if taken.over and not request.problem:
             request = request._replace(problem=self._quotas.too_many_waiting(taken.uid))
+        return self._made(taken, request)
+
+    def _made(self, taken: Taken, request: Request) -> Call:
         return Call(
             request=request,
             who=Principal(request.client_id, taken.uid),
