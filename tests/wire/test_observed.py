@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.daemon.test_logs import journal, read_fields
 from tests.wire.conftest import MakeDaemon
@@ -78,7 +81,10 @@ def test_under_systemd_the_log_goes_to_the_journal_with_its_fields(make_daemon: 
     assert daemon.log() == ""
     assert {one["SYSLOG_IDENTIFIER"] for one in told} == {"postroomd"}
     (warning,) = [one for one in told if one["PRIORITY"] == "4"]
-    assert (warning["CODE_FILE"], warning["POSTROOM_LOGGER"]) == ("intake.py", "postroom_daemon.mailbox.intake")
+    assert (warning["CODE_FILE"], warning["POSTROOM_LOGGER"]) == (
+        "request_files.py",
+        "postroom_daemon.mailbox.request_files",
+    )
 
 
 # --- traces ---------------------------------------------------------------------------------------------------
@@ -119,3 +125,52 @@ def test_of_a_trace_that_is_none_nothing_is_used(daemon: Daemon, value: Any) -> 
     assert daemon.answer(sent)["ok"]
     (event,) = daemon.events("published")
     assert "traceparent" not in event["by"]
+
+
+# --- figures --------------------------------------------------------------------------------------------------
+
+
+def postroom(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "postroom_client", "--ipc-root", str(daemon.ipc), *words]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
+
+
+def figures(text: str) -> dict[str, float]:
+    """Samples without labels by name."""
+    families = text_string_to_metric_families(text)
+    return {one.name: one.value for family in families for one in family.samples if not one.labels}
+
+
+def test_a_file_has_the_figures_while_the_daemon_serves_and_says_when_it_has_stopped(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(config={"metrics": {"file": "figures/postroom.prom", "intervalSec": 1}})
+    path = daemon.root / "figures" / "postroom.prom"
+    path.parent.mkdir()
+    daemon.start()
+    daemon.publish("q")
+    daemon.wait(lambda: path.exists() and figures(path.read_text())["postroom_queues"] == 1, "the queue is told")
+    assert figures(path.read_text())["postroom_up"] == 1
+    daemon.stop()
+    assert figures(path.read_text()) == {"postroom_up": 0}
+
+
+def test_the_command_line_prints_the_figures_as_they_are(daemon: Daemon) -> None:
+    daemon.publish('a "queue"\\')
+    done = postroom(daemon, "metrics", "--prometheus")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert '\npostroom_queue_bytes{queue="a \\"queue\\"\\\\"} ' in done.stdout
+    assert done.stdout.endswith("\n") and not done.stdout.endswith("\n\n")
+    assert figures(done.stdout)["postroom_queues"] == 1
+    as_json = json.loads(postroom(daemon, "metrics", "--format", "prometheus", "--json").stdout)
+    assert figures(as_json["data"]["text"])["postroom_queues"] == 1
+
+
+def test_figures_of_many_queues_hold_up_nobody(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon("--metrics-queues", "1000").start()
+    for page in range(3):
+        messages = [{"queue": f"q{page}{number:03d}", "message": "x"} for number in range(1000)]
+        daemon.ask("publish_batch", messages=messages)
+    asked = daemon.send("metrics", {"format": "prometheus"})
+    for _ in range(5):
+        daemon.ask("health")
+    told = figures(daemon.answer(asked)["data"]["text"])
+    assert (told["postroom_queues"], told["postroom_queues_listed"]) == (3000, 1000)

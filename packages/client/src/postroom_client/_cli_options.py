@@ -197,7 +197,7 @@ def _add_fields(parser, command, lenient):
         else:
             metavar = _METAVARS.get(kind, "TEXT")
             kind_of = {"integer": int, "number": float, "string or number": _scalar}.get(kind, str)
-            choices = {"payloadAs": ("text", "value"), "operation": ("consume", "publish")}.get(name)
+            choices = _CHOICES.get(name)
             add(
                 *names,
                 dest=name,
@@ -219,10 +219,13 @@ def _add_fields(parser, command, lenient):
         add("--yes", action="store_true", help="do not ask")
     elif command == "reprocess_dlq":
         add("--rate", type=_rate, metavar="N", help="at most so many messages a second")
+    elif command == "metrics":
+        add("--prometheus", dest="format", action="store_const", const="prometheus", help="short for that format")
     elif command in ("pause", "resume"):
         add("--publish", dest="operation", action="store_const", const="publish", help="short for --operation publish")
 
 
+_CHOICES = {"payloadAs": ("text", "value"), "operation": ("consume", "publish"), "format": ("prometheus",)}
 _METAVARS = {"integer": "N", "number": "N", "queue name": "NAME", "string or object": "JSON"}
 
 

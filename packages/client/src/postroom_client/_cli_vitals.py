@@ -45,7 +45,9 @@ def _faults(name, check):
 
 
 def describe_metrics(data):
-    """Traffic and errors first, then times, the mailbox and the counters."""
+    """Traffic and errors first, then times, the mailbox and the counters; a text for Prometheus as it is."""
+    if "text" in data:
+        return data["text"].rstrip(u"\n")
     requests, mailbox, timing = (data.get(name) or {} for name in ("requests", "mailbox", "timing"))
     rates, lease, groups = (data.get(name) or {} for name in ("rates", "leaseToAckMs", "groups"))
     codes, errors, commands = (data.get(name) or {} for name in ("errorCodes", "errors", "commands"))

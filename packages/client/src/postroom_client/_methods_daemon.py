@@ -8,9 +8,10 @@ class DaemonMethods(Methods):
         """Whether the daemon's journal, store and disk work."""
         return self._send("health", timeout)
 
-    def metrics(self, timeout=None):
-        """The daemon's counters and rates."""
-        return self._send("metrics", timeout)
+    def metrics(self, timeout=None, format=None):
+        """The daemon's counters and rates; with ``format="prometheus"`` all its figures as ``text`` in the form that
+        Prometheus reads."""
+        return self._send("metrics", timeout, format=format)
 
     def read_state(self, part=None, after=None, limit=None, timeout=None):
         """A page of all that the daemon knows; for the user that it runs as, and for root."""

@@ -607,7 +607,16 @@ FIELDS = {
         ),
     ),
     "health": (),
-    "metrics": (),
+    "metrics": (
+        (
+            "format",
+            "format",
+            "string",
+            "prometheus: all figures as the text that Prometheus reads",
+            False,
+            "",
+        ),
+    ),
     "list_queues": (
         (
             "limit",

@@ -61,6 +61,8 @@ def _run(arguments):
                     return cli_options.EXIT_ERROR
             else:
                 data = _call(client, options.command, payload, _timeout_s(options, payload))
+            if "format" in payload and "text" not in data:
+                raise PostroomError("this daemon is older: it does not tell its figures in the format of Prometheus")
             if as_json:
                 _write_json({"ok": True, "command": word, "data": data})
             elif getattr(options, "raw", False):

@@ -404,7 +404,9 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.EXTEND_LEASE: (_KEY, _LEASE, _CONSUMER, _VISIBILITY),
     Command.STATUS: (_QUEUE,),
     Command.HEALTH: (),
-    Command.METRICS: (),
+    Command.METRICS: (
+        Field("format", Kind.TEXT, "prometheus: all figures as the text that Prometheus reads", default=""),
+    ),
     Command.LIST_QUEUES: (
         _LIMIT,
         Field("after", Kind.TEXT, "names greater than this only: the previous page's next", default=""),

@@ -269,6 +269,18 @@ class Settings:
         low=0,
         high=_BYTES_CEILING,
     )
+    metrics_file: str = setting(
+        "metrics.file",
+        "",
+        "file with the daemon's figures for the textfile collector of Prometheus, NAME.prom; empty: none",
+        **_PATH_OR_NONE,
+    )
+    metrics_interval_sec: int = setting(
+        "metrics.intervalSec", 60, "time between two of its versions", low=1, high=24 * 3600
+    )
+    metrics_queues: int = setting(
+        "metrics.queues", 100, "queues with figures of their own, there and in metrics", low=0, high=1000
+    )
     log_level: str = setting(
         "log.level", "info", "least severe records to log", choices=("debug", "info", "warning", "error")
     )

@@ -1,7 +1,8 @@
-"""A histogram of bounded size, for percentiles of times."""
+"""Histograms of bounded size: one for percentiles, one whose buckets are the same everywhere."""
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 
@@ -47,3 +48,35 @@ class Histogram:
             "p99": self.percentile(0.99),
             "max": self.max if self.count else None,
         }
+
+
+class Doublings:
+    """Counts of positive integers in buckets that each reach twice as far as the one before: bounds that are the same
+    for everybody, so that histograms of many devices can be added up.
+
+    The first bucket holds what is at most 2 ** ``first``, the last but one what is at most 2 ** ``last``, the last one
+    all else.
+    """
+
+    __slots__ = ("_first", "counts", "last", "total")
+
+    def __init__(self, first: int, last: int) -> None:
+        self._first = first
+        self.counts = [0] * (last - first + 2)
+        self.last = last - first + 1
+        self.total = 0
+
+    def add(self, value: int) -> None:
+        """Count one value, which is at least 1."""
+        self.total += value
+        bucket = ((value - 1) >> self._first).bit_length()
+        self.counts[bucket if bucket < self.last else self.last] += 1
+
+    def cumulated(self) -> list[tuple[int, int]]:
+        """Each bound, and how many values are at most that."""
+        return list(zip((2 ** (self._first + i) for i in range(self.last)), accumulate(self.counts), strict=False))
+
+    @property
+    def count(self) -> int:
+        """How many values were counted."""
+        return sum(self.counts)

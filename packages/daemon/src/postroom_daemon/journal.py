@@ -6,12 +6,14 @@ import os
 from collections.abc import Iterator
 from itertools import accumulate, count
 from pathlib import Path
+from time import monotonic_ns
 from typing import Final
 
 from postroom_common.errors import PostroomError
 from postroom_common.events import Event
 
 from .files import FULL_ERRNOS, Files
+from .histogram import Doublings
 from .journal_order import MOVED_SUFFIX, Owner, bring_into_order
 from .journal_tail import Tail, examine_tail
 from .quarantine import Quarantine
@@ -60,6 +62,8 @@ class Journal:
         self.root = root
         self.last_id = self.last_given = 0
         self.unsynced = False
+        self.sync_ns = Doublings(16, 33)
+        """Times of syncs: 66 microseconds to 8.6 seconds."""
         self._files = files
         self._quarantine = quarantine
         self.segment_bytes = segment_bytes
@@ -200,10 +204,12 @@ class Journal:
 
     def sync(self) -> None:
         """Make all that was appended durable. Raises ``JournalUnknown``."""
+        began_ns = monotonic_ns()
         try:
             self._files.fdatasync(self._fd)
         except OSError as error:
             raise JournalUnknown(f"journal: {error}") from error
+        self.sync_ns.add(monotonic_ns() - began_ns)
         self.unsynced = False
 
     def rewrite_last(self) -> None:

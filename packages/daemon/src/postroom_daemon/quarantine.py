@@ -28,18 +28,27 @@ class Quarantine:
         self.root = root
         self._files = files
         self._counted_ns = 0
-        self._bytes = 0
+        self._count = self._bytes = 0
 
     def bytes_kept(self) -> int:
         """The size of all that is here, of the first ``_COUNTED`` files; counted anew when something came or went."""
+        self._look()
+        return self._bytes
+
+    def files_kept(self) -> int:
+        """How many files are here, at most ``_COUNTED``."""
+        self._look()
+        return self._count
+
+    def _look(self) -> None:
         try:
             changed_ns = self.root.stat().st_mtime_ns
             if changed_ns != self._counted_ns:
-                self._bytes = sum(islice(sizes_kept(self.root), _COUNTED))
+                sizes = list(islice(sizes_kept(self.root), _COUNTED))
+                self._count, self._bytes = len(sizes), sum(sizes)
                 self._counted_ns = changed_ns
         except OSError:
-            return 0
-        return self._bytes
+            self._count = self._bytes = self._counted_ns = 0
 
     def keep(self, name: str, data: bytes, reason: str) -> None:
         """Keep ``data`` durably under a name that tells where it came from. The same bytes are kept once.

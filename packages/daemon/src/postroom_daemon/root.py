@@ -148,6 +148,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         store.in_flight = _in_flight(store)
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
+        vitals.checkpointed = store.applied  # it may be less; the first checkpoint tells
         access = Access(config.access, os.geteuid())
         parts = Parts(
             store,

@@ -23,6 +23,7 @@ from .config import Config
 from .files import FULL_ERRNOS
 from .journal import JournalUnknown
 from .mailbox import Mailbox
+from .metrics.textfile import MetricsFile
 from .notify import Watchdog, notify, notify_busy, notify_reloading
 from .reload import Reloading, put_in_force
 from .repeats import REPEATS_MS
@@ -141,6 +142,9 @@ class _Loop:
         self._checkpointing = False
         self._next_sync = 0.0
         self._segment = root.journal.segment
+        self._metrics = MetricsFile(
+            reloading.config.settings, lambda: root.vitals.exposition(root.store, root.clock.now())
+        )
         root.vitals.mailbox_figures = lambda: mailbox.figures() | {"parked": root.broker.waiters.count}
 
     def run(self) -> None:
@@ -160,6 +164,7 @@ class _Loop:
             notify_busy("stopping")
             self._broker.stop()
             self._checkpoint(self._root.store.checkpoint)
+            self._metrics.stop()
             log.info("stopped")
         finally:
             self._selector.close()
@@ -176,6 +181,7 @@ class _Loop:
         for call in calls:
             self._broker.submit(call)
         self._broker.run_group()
+        self._metrics.step()
         if self._settings.journal_durability == "interval":
             self._sync_in_time()
         if self._root.traffic:
@@ -187,6 +193,7 @@ class _Loop:
         # The mailbox is scanned then, too, which finds files that fired no watch.
         self._next_scan = self._clock.elapsed_s() + self._clock.tick_s
         logs.care()
+        self._metrics.care(self._clock.elapsed_s())
         try:
             self._mailbox.check()
             for call in self._mailbox.abandoned():
@@ -226,6 +233,7 @@ class _Loop:
             if folded is None:
                 self._checkpointing = True
                 return
+            self._root.vitals.checkpointed = max(self._root.vitals.checkpointed, folded)
             old = self._clock.now().engine - settings.journal_retention_hours * 3600 * 1000
             recent = self._clock.now().engine - REPEATS_MS
             removed = journal.drop_segments(folded, old, settings.journal_max_bytes, recent)
@@ -250,6 +258,8 @@ class _Loop:
 
     def _timeout_s(self) -> float:
         now = self._clock.elapsed_s()
+        if self._metrics.busy:
+            return 0.0
         waits = [self._next_scan - now]
         if not self._watched:
             waits.append(self._settings.ipc_poll_interval_ms / 1000)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter, deque
 from collections.abc import Callable, Generator
 from importlib.metadata import version
 from typing import Any
@@ -16,10 +15,12 @@ from postroom_common.protocol import PROTOCOL_VERSION, Command, ErrorCode
 from .calls import Answer, Call
 from .clock import Clock, Now
 from .config import Settings
+from .counters import RATE_SECONDS, Counters
 from .group import Group
-from .histogram import Histogram
 from .journal import Journal
 from .journal_history import MessageHistory, history_slices
+from .metrics.collect import collect
+from .metrics.queues import every_queue
 from .quarantine import Quarantine
 from .records import FACT_LOSSES, LOSSES_LIMIT
 from .reserve import Reserve
@@ -29,8 +30,6 @@ from .traffic import TrafficLog
 _VERSION = version("postroom-daemon")
 #: How long a look at the free space holds: a fast disk writes a megabyte in it, the reserve has many.
 FREE_CHECK_NS = 10_000_000
-#: Seconds over which rates are taken.
-RATE_SECONDS = 60
 #: What users are refused for being who they are.
 _REFUSED = frozenset({ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED})
 #: The events behind each rate.
@@ -53,7 +52,8 @@ _ERROR_NAMES = {
 class DaemonVitals:
     """Counters since the start; one per run of the daemon.
 
-    ``mailbox_figures`` gives the mailbox's own numbers (waiting, parked, dead).
+    ``mailbox_figures`` gives the mailbox's own numbers (waiting, parked, dead). ``checkpointed`` is the last event that
+    the store is known to have made durable.
     """
 
     def __init__(
@@ -68,28 +68,23 @@ class DaemonVitals:
     ) -> None:
         self.mailbox_figures: Callable[[], dict[str, int]] = dict
         self._clock = clock
-        self._journal = journal
+        self.journal = journal
         self._traffic = traffic
-        self._reserve = reserve
-        self._settings = settings
+        self.reserve = reserve
+        self.settings = settings
         self._min_free_bytes = settings.storage_min_free_bytes
         self._missing = missing
-        self._quarantine = quarantine
-        self._started = clock.now().engine
-        self._requests: Counter[str] = Counter()
-        self._commands: Counter[str] = Counter()
-        self._codes: Counter[str] = Counter()
-        self._groups: Counter[str] = Counter()
-        self._processing_ns = 0
-        self._last_ns = 0
-        self._lease_to_ack = Histogram()
-        self._seconds: deque[tuple[int, Counter[str]]] = deque()
+        self.quarantine = quarantine
+        self.started, self.started_wall = clock.now()
+        self.counters = Counters()
+        self.version = _VERSION
+        self.checkpointed = 0
         self._free_bytes = 0
         self._free_checked_ns = 0
 
     def adopt(self, settings: Settings) -> None:
         """Work by other settings from now on."""
-        self._settings = settings
+        self.settings = settings
         self._min_free_bytes = settings.storage_min_free_bytes
 
     # --- counting ---------------------------------------------------------------------------------------------
@@ -97,31 +92,20 @@ class DaemonVitals:
     def count_answer(self, call: Call, answer: Answer) -> None:
         """Count a request that was answered, and write its traffic line."""
         took_ns = time.monotonic_ns() - call.started_ns
-        self._processing_ns += took_ns
-        self._last_ns = took_ns
-        self._requests["total"] += 1
         code = answer.error.code if answer.error else ""
-        if answer.error:
-            self._requests["error"] += 1
-            self._codes[answer.error.code] += 1
-        if call.command is not None:
-            self._commands[_COMMAND_NAMES[call.command]] += 1
+        self.counters.answered(call.command, code, took_ns)
         if self._traffic:
             line = _traffic_line(call, code, took_ns, self._clock.wall_ms())
             self._traffic.add(line, failed=bool(code), refused=code in _REFUSED or bool(call.refusals))
 
     def count_unanswered(self, reason: str) -> None:
         """Count a request file that was set aside without an answer."""
-        self._requests["total"] += 1
-        self._requests["error"] += 1
-        self._codes[ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST] += 1
+        self.counters.set_aside(ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST)
 
     def count_foreign(self, reason: str, call: Call) -> None:
         """Count a request that was set aside because it came under the client id of another user; it has a traffic
         line as if it had been answered."""
-        self._requests["total"] += 1
-        self._requests["error"] += 1
-        self._codes[ErrorCode.FORBIDDEN] += 1
+        self.counters.set_aside(ErrorCode.FORBIDDEN)
         if self._traffic:
             now = self._clock.now()
             call.engine = now.engine
@@ -129,27 +113,11 @@ class DaemonVitals:
 
     def count_group(self, requests: int, group: Group, now: Now) -> None:
         """Count a group and its events."""
-        if not requests and not group.events:
-            return
-        self._groups["count"] += 1
-        self._groups["requests"] += requests
-        self._groups["events"] += len(group.events)
-        self._groups["maxRequests"] = max(self._groups["maxRequests"], requests)
-        second = now.engine // 1000
-        if not self._seconds or self._seconds[-1][0] != second:
-            self._seconds.append((second, Counter()))
-            if len(self._seconds) > RATE_SECONDS:
-                self._seconds.popleft()
-        counter = self._seconds[-1][1]
-        counter.update([event["type"] for event in group.events])
-        if EventType.ACKED in counter:
-            for event in group.events:
-                if event["type"] == EventType.ACKED:
-                    self._lease_to_ack.add(event["heldMs"])
+        self.counters.grouped(requests, group.events, now.engine)
 
     def history(self, key: str, limit: int) -> Generator[None, None, MessageHistory]:
         """What the journal still tells of a message, at the end of some steps. Raises ``OSError``."""
-        return history_slices(self._settings.journal_root, key, limit)
+        return history_slices(self.settings.journal_root, key, limit)
 
     def room_to_publish(self) -> bool:
         """Whether the disk has its reserve; looked at once in ``FREE_CHECK_NS``."""
@@ -161,7 +129,7 @@ class DaemonVitals:
 
     def _disk_free(self) -> int:
         try:
-            figures = os.statvfs(self._journal.root)
+            figures = os.statvfs(self.journal.root)
         except OSError:
             return 0
         return figures.f_bavail * figures.f_frsize
@@ -171,20 +139,20 @@ class DaemonVitals:
     def health(self, store: Store, now: Now) -> dict[str, Any]:
         """The answer to health: each part is probed."""
         checks = {
-            "journal": _check(self._journal.probe),
+            "journal": _check(self.journal.probe),
             "store": _check(store.probe),
             "disk": self._check_disk(),
         }
-        if checks["store"]["ok"] and store.applied < self._journal.last_id:
-            checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self._journal.last_id}"}
+        if checks["store"]["ok"] and store.applied < self.journal.last_id:
+            checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self.journal.last_id}"}
         self._add_losses(checks["journal"], store.fact(FACT_LOSSES) or [] if checks["store"]["ok"] else [])
         reply = {
             "status": "ok" if all(check["ok"] for check in checks.values()) else "degraded",
             "timestamp": now.wall,
             "checks": checks,
-            "nodeId": self._settings.node_id,
-            "backend": self._settings.backend,
-            "durability": self._settings.journal_durability,
+            "nodeId": self.settings.node_id,
+            "backend": self.settings.backend,
+            "durability": self.settings.journal_durability,
             "version": _VERSION,
             "protocolVersion": PROTOCOL_VERSION,
         }
@@ -210,51 +178,62 @@ class DaemonVitals:
             "ok": free >= self._min_free_bytes,
             "freeBytes": free,
             "reserveBytes": self._min_free_bytes,
-            "heldBackBytes": self._reserve.held,
+            "heldBackBytes": self.reserve.held,
         }
-        kept = self._quarantine.bytes_kept()
+        kept = self.quarantine.bytes_kept()
         if kept:
             check["quarantineBytes"] = kept
         return check if check["ok"] else check | {"error": "less is free than the reserve: publishes are refused"}
 
     def metrics(self, store: Store, now: Now) -> dict[str, Any]:
         """The answer to metrics: the sections of the C++ system, and ours."""
-        total = self._requests["total"]
-        errors = {name: self._codes[code] for code, name in _ERROR_NAMES.items()}
+        counted = self.counters
+        total, failed = counted.requests, counted.failed
         commands = {"publish": 0, "consume": 0, "ack": 0, "nack": 0, "status": 0, "health": 0, "dlq": 0}
+        for command, count in counted.commands.items():
+            name = _COMMAND_NAMES[command]
+            commands[name] = commands.get(name, 0) + count
         return {
             "timestamp": now.wall,
-            "uptimeMs": now.engine - self._started,
-            "requests": {
-                "total": total,
-                "success": total - self._requests["error"],
-                "error": self._requests["error"],
-            },
-            "commands": commands | dict(self._commands),
-            "errors": errors,
-            "errorCodes": {str(code): count for code, count in self._codes.items()},
+            "uptimeMs": now.engine - self.started,
+            "requests": {"total": total, "success": total - failed, "error": failed},
+            "commands": commands,
+            "errors": {name: counted.codes[code] for code, name in _ERROR_NAMES.items()},
+            "errorCodes": {str(code): count for code, count in counted.codes.items()},
             "timing": {
-                "totalProcessingMs": self._processing_ns // 1_000_000,
-                "avgProcessingMs": round(self._processing_ns / total / 1e6, 3) if total else 0,
-                "lastRequestMs": round(self._last_ns / 1e6, 3),
+                "totalProcessingMs": counted.processing_ns // 1_000_000,
+                "avgProcessingMs": round(counted.processing_ns / total / 1e6, 3) if total else 0,
+                "lastRequestMs": round(counted.last_ns / 1e6, 3),
             },
-            "leaseToAckMs": self._lease_to_ack.to_wire(),
+            "leaseToAckMs": counted.lease_to_ack.to_wire(),
             "rates": self.rates(now),
-            "groups": dict(self._groups),
+            "groups": dict(counted.groups),
             "mailbox": self.mailbox_figures(),
-            "trafficLinesLost": self._traffic.lost if self._traffic else 0,
-            "trafficLinesHeldBack": self._traffic.refusals.held_back if self._traffic else 0,
+            "trafficLinesLost": self.traffic_lines_lost,
+            "trafficLinesHeldBack": self.traffic_lines_held_back,
         }
+
+    def exposition(
+        self, store: Store, now: Now, shows: Callable[[str], bool] = every_queue
+    ) -> Generator[None, None, str]:
+        """All figures as Prometheus reads them, at the end of some steps; see ``metrics.collect``."""
+        return collect(self, store, now, shows)
 
     def rates(self, now: Now) -> dict[str, float]:
         """Events a second over the last minute, or since the start if that is shorter."""
-        oldest = now.engine // 1000 - RATE_SECONDS
-        span_s = max(1.0, min(RATE_SECONDS, (now.engine - self._started) / 1000))
-        sums: Counter[str] = Counter()
-        for second, counter in self._seconds:
-            if second > oldest:
-                sums.update(counter)
+        span_s = max(1.0, min(RATE_SECONDS, (now.engine - self.started) / 1000))
+        sums = self.counters.lately(now.engine)
         return {name: round(sums[type_] / span_s, 2) for name, type_ in _RATES.items()}
+
+    @property
+    def traffic_lines_lost(self) -> int:
+        """Lines of the traffic log that the disk did not take."""
+        return self._traffic.lost if self._traffic else 0
+
+    @property
+    def traffic_lines_held_back(self) -> int:
+        """Lines of the traffic log that users have too many of because they are refused again and again."""
+        return self._traffic.refusals.held_back if self._traffic else 0
 
 
 def _check(probe: Callable[[], None]) -> dict[str, Any]:

@@ -10,7 +10,8 @@ from postroom_common.policy import read_layer, without_nulls
 from postroom_common.protocol import ErrorCode, State
 
 from ..access_rules import Verb
-from ..context import Context, Decision, Draft
+from ..ages import oldest_dead_ms, oldest_lease_ms, oldest_ready_ms
+from ..context import Context, Decision, Draft, Work
 from ..fields import Fields
 from ..records import QueueRecord, no_counts
 from ..replies import paused_to_wire, policy_to_wire
@@ -45,9 +46,9 @@ def status(context: Context, fields: Fields) -> Decision:
         "totals": dict(record.totals) if record else {},
         "policy": policy.to_wire(),
         "paused": paused_to_wire(record),
-        "oldestReadyAgeMs": _oldest_age(context, record),
-        "oldestLeaseAgeMs": _oldest_lease_age(context, queue),
-        "oldestDeadAgeMs": _oldest_dead_age(context, record),
+        "oldestReadyAgeMs": oldest_ready_ms(context.store, context.now.engine, record),
+        "oldestLeaseAgeMs": oldest_lease_ms(context.store, context.now.engine, queue),
+        "oldestDeadAgeMs": oldest_dead_ms(context.store, context.now.engine, record),
         **_figures(record),
         **_waiting(context, queue),
         "draining": context.draining,
@@ -76,9 +77,9 @@ def list_queues(context: Context, fields: Fields) -> Decision:
                 "queue": name,
                 **_counts(record),
                 "paused": paused_to_wire(record),
-                "oldestReadyAgeMs": _oldest_age(context, record),
-                "oldestLeaseAgeMs": _oldest_lease_age(context, name),
-                "oldestDeadAgeMs": _oldest_dead_age(context, record),
+                "oldestReadyAgeMs": oldest_ready_ms(context.store, context.now.engine, record),
+                "oldestLeaseAgeMs": oldest_lease_ms(context.store, context.now.engine, name),
+                "oldestDeadAgeMs": oldest_dead_ms(context.store, context.now.engine, record),
                 **_figures(record),
                 "totals": dict(record.totals) if record else {},
             }
@@ -182,8 +183,18 @@ def health(context: Context, fields: Fields) -> Decision:
 
 
 def metrics(context: Context, fields: Fields) -> Decision:
-    """Counters, rates and times since the daemon started."""
+    """Counters, rates and times since the daemon started; or all figures as the text that Prometheus reads, with those
+    of queues with which the user may do anything."""
+    if fields["format"] not in ("", "prometheus"):
+        raise CommandError(ErrorCode.INVALID_REQUEST, "format must be prometheus, or be left out")
+    if fields["format"]:
+        return Decision(work=_as_text(context))
     return Decision(data=context.vitals.metrics(context.store, context.now) | as_of(context))
+
+
+def _as_text(context: Context) -> Work:
+    text = yield from context.vitals.exposition(context.store, context.now, lambda name: context.may(None, name))
+    return {"text": text}
 
 
 def _counts(record: QueueRecord | None) -> dict[str, int]:
@@ -210,22 +221,3 @@ def _waiting(context: Context, queue: str) -> dict[str, Any]:
         "inflightLooked": len(leased),
         "nextDueEngineMs": delayed[0].due if delayed else None,
     }
-
-
-def _oldest_age(context: Context, record: QueueRecord | None) -> int | None:
-    if record is None or not record.counts[State.READY]:
-        return None
-    oldest = context.store.oldest_ready(record.name)
-    return context.now.engine - oldest.created if oldest else None
-
-
-def _oldest_lease_age(context: Context, queue: str) -> int | None:
-    since = context.store.in_flight.oldest_lease(queue) if context.store.in_flight else None
-    return None if since is None else context.now.engine - since
-
-
-def _oldest_dead_age(context: Context, record: QueueRecord | None) -> int | None:
-    if record is None or not record.counts[State.DEAD]:
-        return None
-    oldest = context.store.dead(record.name, (-1, -1), 1)
-    return context.now.engine - oldest[0].dead_at if oldest else None
