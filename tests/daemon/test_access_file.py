@@ -53,7 +53,7 @@ def rules(*entries: Any, **more: Any) -> dict[str, Any]:
         ({"access": {"operators": "group ops"}}, 'access.operators: expected array, got "group ops"'),
         ({"access": {"default": ["write"]}}, "access.default: expected array of publish, consume, browse, operate"),
         (rules("x"), 'access.rules[0]: expected object, got "x"'),
-        (rules(*[RULE] * (RULES_LIMIT + 1)), "access.rules: at most 1,000 rules, not 1,001"),
+        (rules(*[RULE] * (RULES_LIMIT + 1)), "access.rules: at most 200 rules, not 201"),
         (rules(RULE | {"queues": "a"}), "access.rules[0].queues: unknown key"),
         (rules({"allow": ["publish"]}), "access.rules[0].who: expected array, got null"),
         (rules(RULE | {"who": []}), "access.rules[0].who: is empty: name somebody, or everyone"),

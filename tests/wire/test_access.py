@@ -157,6 +157,7 @@ def test_no_command_leads_into_a_queue_that_is_another_users(make_shared: MakeDa
         items = response.get("data", {}).get("results", [response])
         assert {item["error"]["code"] for item in items} == {FORBIDDEN}, (one.data, response)
     assert [event["id"] for event in daemon.events()] == [event["id"] for event in before]
+    assert "line.a" not in ask_as(daemon, BERT, "metrics", format="prometheus")["text"]
 
 
 def test_the_files_of_journal_traffic_and_data_are_no_way_around(make_shared: MakeDaemon) -> None:

@@ -130,15 +130,21 @@ class Access:
         if self.is_operator(uid):
             return dict.fromkeys(Verb, Ruling(True, "operator"))
         found: dict[Verb, Ruling] = {}
-        for place, rule in enumerate(self.rules.rules):
+        for place, rule in self.about(uid):
             open_verbs = rule.decides - found.keys()
-            if open_verbs and self.concerns(uid, rule) and rule.is_about(queue):
+            if open_verbs and rule.is_about(queue):
                 found |= {verb: Ruling(verb in rule.allow, "rule", place) for verb in open_verbs}
         return {verb: found.get(verb) or Ruling(verb in self.rules.default, "default") for verb in Verb}
 
-    def concerns(self, uid: int, rule: Rule) -> bool:
-        """Whether a rule is about a user."""
-        return self._is_among(uid, rule.who)
+    def about(self, uid: int) -> list[tuple[int, Rule]]:
+        """The rules that are about a user, in their order, with their places in the configuration."""
+        known = self._about.get(uid)
+        if known is None:
+            if len(self._about) >= REMEMBERED:
+                self._about.clear()
+            rules = enumerate(self.rules.rules)
+            known = self._about[uid] = [(place, rule) for place, rule in rules if self._is_among(uid, rule.who)]
+        return known
 
     def _refused(self, text: str) -> CommandError:
         self.refusals += 1
@@ -157,6 +163,7 @@ class Access:
         self._accounts.forget()
         self._meant: dict[tuple[Someone, ...], _Meant] = {}
         self._operators: dict[int, bool] = {}
+        self._about: dict[int, list[tuple[int, Rule]]] = {}
         self._remembered: dict[tuple[int, str], frozenset[Verb]] = {}
 
     def _is_among(self, uid: int, who: tuple[Someone, ...]) -> bool:

@@ -15,8 +15,8 @@ from .access_rules import OPEN, TECHNICIANS, AccessRules, Rule, Someone, Verb, W
 from .config_tree import expect, refuse_strangers
 from .validation_schema import Pattern
 
-#: Rules that a configuration may have: whoever asks for queue after queue has all of them looked at each time.
-RULES_LIMIT: Final = 1000
+#: Rules that a configuration may have: whoever asks for queue after queue has those about him looked at each time.
+RULES_LIMIT: Final = 200
 _ID_CEILING: Final = 2**32 - 2
 _NAME: Final = re.compile(r"(?! )[^:,/\x00-\x1f\x7f]{1,256}(?<! )")
 

@@ -76,9 +76,7 @@ def _described(config: Config, uid: int, queue: str | None) -> dict[str, Any]:
         "user": user_name(uid),
         "groups": [group_name(gid) or str(gid) for gid in sorted(accounts.groups_of(uid))],
         "operator": made.is_operator(uid),
-        "rules": [
-            {"rule": place, **rule.to_wire()} for place, rule in enumerate(rules.rules) if made.concerns(uid, rule)
-        ],
+        "rules": [{"rule": place, **rule.to_wire()} for place, rule in made.about(uid)],
         "default": in_order(rules.default),
         "clients": [client for client, one in rules.clients.items() if one.number(accounts) == uid],
     }
