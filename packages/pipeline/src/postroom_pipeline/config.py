@@ -60,6 +60,11 @@ SPARK_SETTINGS: Final = (
         "TIMESTAMP_MICROS",
         "Spark's own INT96 is a trouble to other readers",
     ),
+    SparkSetting(
+        "spark.sql.sources.fileCompressionFactor",
+        "10",
+        "rows in memory take so many times their files; Spark's own 1 sends a million lines to every task, to join them",
+    ),
     SparkSetting("spark.sql.parquet.compression.codec", "zstd", "smaller than snappy at about the same cost"),
     SparkSetting(
         "spark.sql.maxConcurrentOutputFileWriters",

@@ -11,80 +11,46 @@ from postroom_common.snapshot import FIELDS, FORMAT_MAJOR, OLDEST_MAJOR, Kind
 from postroom_common.snapshot_reader import CLOCK_RANGE_MS, Reason
 
 from ..contract.schema import snake
-from ..tables.clock import day_of
-from .raw import BROKEN, OTHER
+from .raw import BROKEN
+from .sums import COUNTED
 
 #: Reasons beside those of ``Reason``, which only who reads many files can have.
 DUPLICATE: Final = "duplicate"
 OTHER_CONTENT: Final = "other_content"
 
 _HEADER: Final = [snake(field.name) for field in FIELDS[Kind.HEADER]]
-_COUNTED: Final = [kind.value for kind in Kind if kind not in (Kind.TRAILER, Kind.BUNDLE)]
 _OF: Final = ["file", "snapshot"]
-_SUMS: Final = ["crc", "text_lines", "glued", "unknown_fields", "last"]
 
 
 def judged(lines: DataFrame, sums: DataFrame, files: DataFrame, origins: DataFrame) -> DataFrame:
     """One row for each snapshot of each file: ``reason`` is null for one to be taken, ``detail`` says more for people.
 
-    :param lines: rows of ``raw.bronze``; ``sums``: of ``raw.sums``; ``files``: of ``endings.read_files``.
+    :param lines: rows of ``raw.bronze``; ``sums``: of ``sums.sums``; ``files``: of ``endings.read_files``.
     :param origins: of what was taken before.
     """
     told = files.select("file", "path", "sha256", "arrival", "ending", "last_snapshot", "orphans")
-    rows = _gathered(lines, sums, files).join(F.broadcast(told), "file")
+    rows = _gathered(lines, sums).join(F.broadcast(told), "file")
     reason, detail = _verdict()
     rows = rows.withColumns({"reason": reason, "detail": detail}).withColumn("device", F.coalesce("device", F.lit("")))
     return _once(rows, origins)
 
 
-def _gathered(lines: DataFrame, sums: DataFrame, files: DataFrame) -> DataFrame:
-    """All that is known of each snapshot of each file, in one row: head, tail, its lines and what they sum to."""
+def _gathered(lines: DataFrame, sums: DataFrame) -> DataFrame:
+    """All that is known of each snapshot of each file, in one row: its head, its tail, and what its lines sum to."""
+    body = F.struct(*(name for name in sums.columns if name not in _OF))
     parts = {
-        "body": _groups(lines, files),
+        "body": sums.where("snapshot IS NOT NULL").select(*_OF, body.alias("body")),
         "head": _heads(lines),
         "tail": _tails(lines),
-        "text": sums.where("snapshot IS NOT NULL").select(*_OF, F.struct(*_SUMS).alias("text")),
     }
     rows = parts["body"]
-    for name in ("head", "tail", "text"):
+    for name in ("head", "tail"):
         rows = rows.unionByName(parts[name], allowMissingColumns=True)
     counted = [F.count("head").alias("copies"), F.count("tail").alias("endings")]
     gathered = rows.groupBy(*_OF).agg(*(F.min(name).alias(name) for name in parts), *counted)
     return gathered.where("body IS NOT NULL").select(
         *_OF, *(f"{name}.*" for name in parts), F.when(F.col("copies") > 0, F.col("copies")).alias("copies"), "endings"
     )
-
-
-def _groups(lines: DataFrame, files: DataFrame) -> DataFrame:
-    """What the lines of each snapshot of each file come to, as ``body``."""
-    arrivals = files.select("file", F.col("arrival").alias("file_arrival"))
-    kind = F.col("kind")
-    is_header = (kind == Kind.HEADER.value) | ((kind == BROKEN) & F.col("major").isNotNull())
-    has_clock = F.col("wall_ms").isNotNull() & F.col("engine_ms").isNotNull()
-    is_event = kind == Kind.EVENT.value
-    counts = {name: F.count_if(is_header if name == Kind.HEADER.value else kind == name) for name in _COUNTED}
-    rows = lines.where(F.col("snapshot").isNotNull() & (kind != Kind.BUNDLE.value)).join(F.broadcast(arrivals), "file")
-    day = day_of(F.col("wall_ms"), F.col("file_arrival"))
-    counted = {
-        "lines": F.count_if(kind != Kind.TRAILER.value),
-        **{f"n_{name}": number for name, number in counts.items()},
-        "unknown_lines": F.count_if(kind == OTHER),
-        "broken": F.count_if((kind == BROKEN) & ~(is_header & ~has_clock)),
-        "of_nobody": F.count_if(F.col("device").isNull() & (kind != BROKEN)),
-        "least_event": F.min(F.when(is_event, F.col("event"))),
-        "greatest_event": F.max(F.when(is_event, F.col("event"))),
-        "least_day": F.min(F.when(is_event, day)),
-        "greatest_day": F.max(F.when(is_event, day)),
-    }
-    # By the device too: a text cannot be summed up without sorting all lines.
-    per_device = rows.groupBy(*_OF, "device").agg(*(number.alias(name) for name, number in counted.items()))
-    summed = [
-        (F.min if name.startswith("least") else F.max if name.startswith("greatest") else F.sum)(name).alias(name)
-        for name in counted
-    ]
-    devices = [F.min("device").alias("least_device"), F.max("device").alias("greatest_device")]
-    body = per_device.groupBy(*_OF).agg(*summed, *devices)
-    return body.select(*_OF, F.struct(*counted, "least_device", "greatest_device").alias("body"))
 
 
 def _heads(lines: DataFrame) -> DataFrame:
@@ -107,7 +73,7 @@ def _verdict() -> tuple[Column, Column]:
     """Reason and detail of a row, in the order of ``Reason``."""
     copies = F.col("copies")
     numbers = F.map_from_entries("said_counts")
-    said = {name: F.coalesce(F.try_element_at(numbers, F.lit(name)), F.lit(0)) for name in _COUNTED}
+    said = {name: F.coalesce(F.try_element_at(numbers, F.lit(name)), F.lit(0)) for name in COUNTED}
     total = F.aggregate(
         F.map_values(numbers), F.lit(0).cast("bigint"), lambda sum_, one: sum_ + F.coalesce(one, F.lit(0))
     )

@@ -9,6 +9,8 @@ from pyspark.sql import functions as F
 
 from postroom_common.snapshot import Kind
 
+from .raw import BLANK
+
 _SIZE_MODULUS: Final = 2**32
 
 
@@ -16,10 +18,10 @@ def read_files(files: DataFrame, lines: DataFrame, sums: DataFrame) -> DataFrame
     """The files with what was read of each: ``ending``, ``last_snapshot``, ``read_bytes``; ``orphans``, lines that are
     of no snapshot, of which ``shown`` is one; ``bundles``, lines that tell of a bundle.
 
-    :param files: rows of ``inventory.fresh``; ``lines``: of ``raw.bronze``; ``sums``: of ``raw.sums``.
+    :param files: rows of ``inventory.fresh``; ``lines``: of ``raw.bronze``; ``sums``: of ``sums.sums``.
     """
     is_bundle = F.col("kind") == Kind.BUNDLE.value
-    strange = lines.where(is_bundle | F.col("snapshot").isNull()).groupBy("file")
+    strange = lines.where(is_bundle | (F.col("snapshot").isNull() & (F.col("kind") != BLANK))).groupBy("file")
     found = strange.agg(
         F.nullif(F.count_if(~is_bundle), F.lit(0)).alias("orphans"),
         F.min(F.when(~is_bundle, F.substring("line", 1, 80))).alias("shown"),

@@ -20,6 +20,7 @@ from .endings import read_files
 from .gold import write_reports
 from .held import held
 from .silver import Silver
+from .sums import sums
 
 #: Of files that could not be read so many are looked for by name: are they gone, or barred?
 _LOOKED_FOR: Final = 1_000
@@ -86,9 +87,9 @@ def _take_in(
         warehouse.write(table, raw.lines(files), replacing="all", as_it_comes=True)
         lines = warehouse.read(table)
     with run.stage("admission"):
-        sums = held(raw.sums(files))
-        read = held(read_files(batch.files, lines, sums))
-        rows = held(judged(lines, sums, read, warehouse.read(origins.TABLE)))
+        summed = held(sums(lines, batch.files))
+        read = held(read_files(batch.files, lines, summed))
+        rows = held(judged(lines, summed, read, warehouse.read(origins.TABLE)))
         accepted = rows.where("reason IS NULL").withColumn("batch", F.lit(batch.id))
         refused = refusals.rejects(rows, lines, read, batch.refused)
         refused = held(refused.withColumn("batch", F.lit(batch.id)))

@@ -1,13 +1,15 @@
-"""Reads the lines of snapshots: once as columns, once as text, whose sums show whether a line was changed or lost."""
+"""Reads the lines of snapshots, each once: its columns, and what its text adds to the sums that show what is missing."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import reduce
+from operator import add, or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, StringType, StructField, StructType
+from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from postroom_common.snapshot import Kind
 
@@ -16,11 +18,24 @@ from ..contract.upgrade import CORRUPT, boundless_number, known_names, reading_s
 from ..table import Table
 from .landing import GLOB
 
-#: Kinds of rows beside those of lines: what is no line, and kinds that this version does not know.
+#: Kinds of rows beside those of lines: what is no line, kinds that this version does not know, and empty lines.
 BROKEN: Final = "broken"
 OTHER: Final = "other"
+BLANK: Final = "blank"
+#: What a line's text adds to the sums of its snapshot, behind the columns of the format.
+_OF_TEXT: Final = [
+    StructField("crc", LongType(), metadata={"comment": "its CRC-32, as the trailer's lineCrc adds it up"}),
+    StructField("bytes", LongType(), metadata={"comment": "its bytes, with the newline"}),
+    StructField("place", LongType(), metadata={"comment": "greater for what stands further back in the file"}),
+    StructField("is_glued", BooleanType(), metadata={"comment": "it is not one object alone"}),
+    StructField("unknown_fields", IntegerType(), metadata={"comment": "its fields that this version does not know"}),
+]
 #: As many names are told to the reader one by one; more are sorted out of what it has read.
 _NAMED_FILES: Final = 2_000
+#: The column of a line's text, beside columns that are named as fields are.
+_TEXT: Final = "_text"
+#: What may stand between the parts of a line, and behind it.
+_BLANKS: Final = " \t\r"
 _KINDS: Final = [kind.value for kind in Kind]
 #: Enough for the device and the snapshot at the head of a line.
 _HEAD_CHARACTERS: Final = 400
@@ -65,9 +80,9 @@ def files_of(session: SparkSession, landing: str, wanted: DataFrame, count: int,
 
 
 def bronze(batch: str) -> Table:
-    """The table of a batch's lines: columns of every kind, and ``line``, the text of what is broken."""
+    """The table of a batch's lines: columns of every kind, ``line``, the text of what is broken, and ``_OF_TEXT``."""
     columns = [StructField(snake(field.name), field.dataType) for field in wide_schema().fields if field.name != "kind"]
-    schema = StructType([StructField("file", StringType()), *columns, StructField("line", StringType())])
+    schema = StructType([StructField("file", StringType()), *columns, StructField("line", StringType()), *_OF_TEXT])
     return Table(f"bronze/batch={batch}", schema.add("kind", StringType()), ("file", "snapshot"), ("kind",))
 
 
@@ -79,49 +94,29 @@ def unknown(batch: str) -> Table:
 
 
 def lines(files: Files) -> DataFrame:
-    """The rows of ``bronze``: one for each line but blank ones."""
-    read = files.reader().schema(reading_schema()).option("columnNameOfCorruptRecord", CORRUPT)
-    frame = read.option("allowNonNumericNumbers", False).option("allowSingleQuotes", False).json(files.landing)
-    whole = F.col(CORRUPT).isNull() & F.col("snapshot").isNotNull() & ~boundless_number()
-    kind = F.when(~whole, BROKEN).when(F.col("kind").isin(_KINDS), F.col("kind")).otherwise(OTHER)
-    rows = files.only(frame).select(
-        "file",
-        *upgraded_columns(),
-        F.coalesce(CORRUPT, F.when(kind == BROKEN, F.lit(""))).alias("line"),
-        kind.alias("row_kind"),
+    """The rows of ``bronze``: one for each line."""
+    read = files.only(files.reader().text(files.landing)).withColumnRenamed("value", _TEXT)
+    text = F.col(_TEXT)
+    place = F.monotonically_increasing_id().alias("place")
+    frame = read.select("file", _TEXT, place, _parsed(text).alias("parsed")).select("file", _TEXT, "place", "parsed.*")
+    is_line = F.col(CORRUPT).isNull() & F.col("snapshot").isNotNull() & ~boundless_number()
+    kind = F.when(F.trim(text, F.lit(_BLANKS)) == "", BLANK).when(~is_line, BROKEN)
+    kind = kind.when(F.col("kind").isin(_KINDS), F.col("kind")).otherwise(OTHER)
+    rows = frame.withColumn("row_kind", kind).select(
+        "file", *upgraded_columns(), *_of_text(text), _TEXT, "row_kind", F.col("kind").alias("told_kind")
     )
-    owner = F.coalesce("snapshot", _sane_id(_owner(F.col("line"))))
-    return rows.withColumns({"snapshot": owner, "kind": F.col("row_kind")}).drop("row_kind")
-
-
-def sums(files: Files) -> DataFrame:
-    """What the text of each snapshot of each file sums up to, of all lines but trailers where it is not said otherwise.
-
-    ``crc`` and ``text_lines``; ``bytes`` with the trailer and newlines; ``glued``: lines that are not one object alone;
-    ``unknown_fields``; ``last``: greater for what stands further back in the file.
-    """
-    frame = files.only(files.reader().text(files.landing))
-    kind = _told_kind(F.col("value"))
-    is_body = ~F.coalesce(kind == Kind.TRAILER.value, F.lit(False))
-    rows = frame.select(
-        "file",
-        F.when(F.coalesce(kind == Kind.BUNDLE.value, F.lit(False)), None)
-        .otherwise(_owner(F.col("value")))
-        .alias("snapshot"),
-        is_body.alias("is_body"),
-        "value",
-        F.monotonically_increasing_id().alias("place"),
-    )
-    value = F.col("value")
-    glued = ~F.endswith(F.rtrim(value, F.lit(" \t\r")), F.lit("}")) | F.contains(value, F.lit('}{"'))
-    return rows.groupBy("file", "snapshot").agg(
-        F.sum(F.when(F.col("is_body"), F.crc32(value)).otherwise(0)).alias("crc"),
-        F.count_if(F.col("is_body")).alias("text_lines"),
-        F.sum(F.octet_length(value) + 1).alias("bytes"),
-        F.count_if((value != "") & glued).alias("glued"),
-        F.coalesce(F.sum(F.size(_unknown_names(value))), F.lit(0)).alias("unknown_fields"),
-        F.max("place").alias("last"),
-    )
+    is_broken = F.col("row_kind") == BROKEN
+    owner = F.coalesce("snapshot", F.when(is_broken, _sane_id(_owner(text))))
+    told_kind = F.when(is_broken, F.coalesce("told_kind", _told_kind(text))).otherwise(F.col("row_kind"))
+    is_body = ~F.coalesce(told_kind == Kind.TRAILER.value, F.lit(False))
+    return rows.withColumns(
+        {
+            "snapshot": owner,
+            "line": F.when(is_broken, text),
+            "crc": F.when(is_body, F.crc32(text)),
+            "kind": F.col("row_kind"),
+        }
+    ).select(*bronze("").schema.names)
 
 
 def unknown_lines(files: Files, wanted: DataFrame) -> DataFrame:
@@ -136,6 +131,38 @@ def unknown_lines(files: Files, wanted: DataFrame) -> DataFrame:
     )
     newer = rows.where((F.size("names") > 0) | ~F.coalesce("is_known", F.lit(False)))
     return newer.join(F.broadcast(wanted), ["file", "snapshot"], "left_semi").drop("is_known")
+
+
+def _parsed(text: Column) -> Column:
+    """A line as ``reading_schema``; what cannot be one is in its column ``CORRUPT``, with what could be read of it."""
+    options = {"columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
+    return F.from_json(text, reading_schema(), options)
+
+
+def _of_text(text: Column) -> list[Column]:
+    """``bytes``, ``place``, ``is_glued`` and ``unknown_fields`` of a line that stands beside its columns."""
+    is_blank = F.trim(text, F.lit(_BLANKS)) == ""
+    is_glued = ~F.endswith(F.rtrim(text, F.lit(_BLANKS)), F.lit("}")) | F.contains(text, F.lit('}{"'))
+    return [
+        (F.octet_length(text) + F.lit(1).cast("bigint")).alias("bytes"),
+        F.col("place"),
+        (~is_blank & is_glued).alias("is_glued"),
+        F.when(_has_known_names_alone(text), 0)
+        .otherwise(F.coalesce(F.greatest(F.size(_unknown_names(text)), F.lit(0)), F.lit(0)))
+        .alias("unknown_fields"),
+    ]
+
+
+def _has_known_names_alone(text: Column) -> Column:
+    """True where a line surely has no other fields than those that were read of it: then it need not be parsed again.
+
+    Each name is followed by a colon at once, or by a blank. Where nothing is followed by a blank, and there are as many
+    colons behind quotes as fields were read, there is room for no other name.
+    """
+    colons = F.length(text) - F.length(F.replace(text, F.lit('":'), F.lit(":")))
+    fields = [F.col(name).isNotNull().cast("int") for name in reading_schema().names if name != CORRUPT]
+    has_blanks = [F.contains(text, F.lit(f'"{blank}')) for blank in _BLANKS]
+    return F.coalesce((colons == reduce(add, fields)) & ~reduce(or_, has_blanks), F.lit(False))
 
 
 def _unknown_names(text: Column) -> Column:

@@ -120,7 +120,7 @@ class Silver:
         touched = {*_listed(self._taken.select("day").distinct())} & self._days(table)
         if touched:
             key = ["device", "snapshot"]
-            others = self._of_days(table, touched).join(self._taken.select(*key), key, "left_anti")
+            others = self._of_days(table, touched).join(F.broadcast(self._taken.select(*key)), key, "left_anti")
             fresh = others.select(*fresh.columns).unionByName(fresh)
         self._write(table, fresh, touched)
 

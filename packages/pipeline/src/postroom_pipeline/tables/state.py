@@ -20,7 +20,7 @@ def of_snapshots(lines: DataFrame, taken: DataFrame, schema: StructType, **own: 
     whose = [field.name for field in OF_SNAPSHOT]
     told = [name for name in schema.names if name not in (*whose, *own, "day")]
     heads = taken.select("file", *whose, "day")
-    rows = lines.select("file", "snapshot", *told).join(heads, ["file", "snapshot"])
+    rows = lines.select("file", "snapshot", *told).join(F.broadcast(heads), ["file", "snapshot"])
     return rows.withColumns(own).select(*schema.names)
 
 

@@ -37,7 +37,7 @@ _TOLD: Final = ["device", *(column.name for column in columns_of(Kind.TRAFFIC))]
 def build(frames: c.Frames) -> DataFrame:
     """Rows of the snapshots of ``taken``, from ``lines`` of the kind; two that are alike in everything are one."""
     arrivals = frames["taken"].select("file", "snapshot", "arrival")
-    rows = frames["lines"].select("file", "snapshot", *_TOLD).join(arrivals, ["file", "snapshot"])
+    rows = frames["lines"].select("file", "snapshot", *_TOLD).join(F.broadcast(arrivals), ["file", "snapshot"])
     text = F.to_json(F.struct(*_TOLD))
     rows = rows.withColumns(
         with_clock(rows)
