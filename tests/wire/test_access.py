@@ -237,6 +237,25 @@ def test_a_registered_client_id_is_for_its_user_also_where_another_one_has_made_
     assert code(daemon, owners) == "OK"
 
 
+def test_an_answer_is_not_put_into_a_box_that_has_become_another_users(make_shared: MakeDaemon) -> None:
+    daemon = make_shared().start()
+    waiting = send_as(daemon, ANNA, "consume_next", {"queue": "q", "waitMs": 600_000})
+    daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 1, "she waits")
+    box = daemon.responses / client_of(ANNA)
+    with acting_as(ANNA):
+        box.rmdir()
+    with acting_as(BERT):
+        box.mkdir()
+        box.chmod(0o770)
+    daemon.publish("q", "secret")
+    assert "has become another user's" in daemon.reason(waiting.name)
+    assert not list(box.iterdir())
+    with acting_as(BERT):
+        box.rmdir()
+    put_as(daemon, ANNA, waiting)
+    assert daemon.answer(waiting)["data"]["message"]["payload"] == "secret"
+
+
 def test_a_reload_exchanges_the_rules_for_all_that_come_and_all_that_wait(make_shared: MakeDaemon) -> None:
     daemon = make_shared(config=RULES).start()
     waiting = send_as(daemon, ANNA, "consume_next", {"queue": "line.a", "waitMs": 600_000})

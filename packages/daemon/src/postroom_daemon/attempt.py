@@ -230,6 +230,7 @@ class Attempt:
             decision = Decision()
             if answer is None:
                 try:
+                    self._parts.access.check_command(call.who, Command.CONSUME_NEXT)
                     decision = self._decider.decide(Command.CONSUME_NEXT, call.request.payload, call.who)
                 except CommandError as error:  # who waits is told, not whoever has made the queue be looked at
                     answer = Answer(error=error)

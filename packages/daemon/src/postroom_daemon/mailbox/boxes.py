@@ -57,10 +57,11 @@ class Boxes:
         """Make a box that only this uid can use."""
         self._files.mkdir(client_id, 0o700, dir_fd=self.fd)
 
-    def put(self, client_id: str, request_id: str, response: bytes) -> None:
-        """Put a response into a box. Raises ``OSError``."""
+    def put(self, client_id: str, uid: int, request_id: str, response: bytes) -> None:
+        """Put a response into the box of a client, which must be its user's still: it may have been removed since the
+        request was taken, and made by another one. Raises ``OSError``, ``NoBox``."""
         try:
-            self._files.put(self._box(client_id), request_id + ".json", response, 0o644)
+            self._files.put(self._box(client_id, uid), request_id + ".json", response, 0o644)
         except OSError as error:
             if error.errno == errno.ENOENT:  # the box was removed, and perhaps made again, since it was opened
                 self._close(client_id)
@@ -68,19 +69,23 @@ class Boxes:
                 self.let_go()
             else:
                 raise
-            self._files.put(self._box(client_id), request_id + ".json", response, 0o644)
+            self._files.put(self._box(client_id, uid), request_id + ".json", response, 0o644)
 
-    def _box(self, client_id: str) -> int:
+    def _box(self, client_id: str, uid: int) -> int:
         cached = self._open.get(client_id)
-        if cached:
+        if cached and cached[2] == uid:
             self._open.move_to_end(client_id)
             return cached[0]
+        self._close(client_id)
         fd = self._files.open(client_id, DIRECTORY_FLAGS, dir_fd=self.fd)
         try:
             found = self._files.fstat(fd)
         except OSError:
             self._files.close(fd)
             raise
+        if found.st_uid != uid:
+            self._files.close(fd)
+            raise NoBox(f"responses/{client_id} has become another user's")
         self._open[client_id] = (fd, found.st_ino, found.st_uid)
         if len(self._open) > self._limit:
             self._close(next(iter(self._open)))

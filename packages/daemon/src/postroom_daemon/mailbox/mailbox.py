@@ -196,7 +196,7 @@ class Mailbox:
             bytes=len(taken.data),
         )
 
-    def _with_room(self, write: Callable[..., None], *arguments: str | bytes) -> None:
+    def _with_room(self, write: Callable[..., None], *arguments: str | int | bytes) -> None:
         while True:
             try:
                 write(*arguments)
@@ -210,11 +210,11 @@ class Mailbox:
         self._on_set_aside(reason)
 
     def _respond(self, name: str, answer: Answer) -> None:
-        request = self._calls[name].request
+        call = self._calls.pop(name)
+        request = call.request
         response = answer.encode(request.request_id)
-        del self._calls[name]
         try:
-            self._with_room(self._boxes.put, request.client_id, request.request_id, response)
+            self._with_room(self._boxes.put, request.client_id, call.who.uid, request.request_id, response)
         except OSError as error:
             # The request is done: when it is looked at again, it is a repeat and gets its answer.
             if error.errno in _PASSING:
