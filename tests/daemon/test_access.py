@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from postroom_common.protocol import Command
 from postroom_daemon.access import Access
@@ -188,6 +190,40 @@ def test_what_was_found_of_a_user_and_a_queue_is_found_anew_when_rules_are_excha
     assert as_user(bench, ALICE, "publish", queue="q").code == "OK"
     use(bench, allow(for_user(BOB, "publish")))
     assert [as_user(bench, uid, "publish", queue="q").code for uid in (ALICE, BOB)] == [FORBIDDEN, "OK"]
+
+
+VERBS = st.lists(st.sampled_from(ALL), unique=True, max_size=3)
+ENTRIES = st.builds(
+    lambda who, queue, verbs, word: {"who": who, word: verbs} | ({"queue": queue} if queue else {}),
+    st.lists(st.sampled_from([f"user {ALICE}", f"user {BOB}", "everyone"]), min_size=1, max_size=2),
+    st.sampled_from(["", "a", "b"]),
+    VERBS.filter(bool),
+    st.sampled_from(["allow", "deny"]),
+)
+
+
+@given(
+    st.lists(ENTRIES, max_size=6),
+    VERBS,
+    st.lists(st.tuples(*map(st.sampled_from, ((ALICE, BOB), ALL, "abc"))), max_size=9),
+)
+def test_whatever_the_rules_are_the_first_that_fits_counts(
+    entries: list[Fields], default: list[str], questions: list[tuple[int, str, str]]
+) -> None:
+    access = Access(read_access(allow(*entries, default=tuple(default)), "file"), daemon_uid=1)
+
+    def by_hand(uid: int, verb: str, queue: str) -> bool:
+        for entry in entries:
+            if {f"user {uid}", "everyone"} & set(entry["who"]) and entry.get("queue", queue) == queue:
+                for word in ("allow", "deny"):
+                    if verb in entry.get(word, []):
+                        return word == "allow"
+        return verb in default
+
+    for uid, verb, queue in questions:
+        assert access.may(uid, Verb(verb), queue) is by_hand(uid, verb, queue)
+        assert access.may(uid, None, queue) is any(by_hand(uid, one, queue) for one in ALL)
+        assert access.is_open(Verb(verb)) <= by_hand(uid, verb, queue)
 
 
 def test_any_number_of_queues_may_be_asked_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,9 +59,14 @@ def test_the_history_of_a_message_gives_the_lease_in_force_to_its_holder_and_ope
     assert shown == {ALICE: [lease], BOB: [], 0: [lease]}
 
 
-def test_a_consumers_name_settles_nothing_for_another_user(bench: Bench) -> None:
+@pytest.mark.parametrize("backend", ["sqlite", "filesystem", "hybrid"])
+def test_a_consumers_name_settles_nothing_for_another_user_also_after_a_restart(
+    make_bench: Callable[..., Bench], backend: str
+) -> None:
+    bench = make_bench(backend).open()
     key = bench.publish("a")
     as_user(bench, ALICE, "consume_next", queue="a", consumerId="worker")
+    bench.reopen()
     assert as_user(bench, BOB, "ack", messageKey=key, consumerId="worker").code == "ERR_LEASE_MISMATCH"
     assert as_user(bench, ALICE, "extend_lease", messageKey=key, consumerId="worker").code == "OK"
     assert as_user(bench, 0, "ack", messageKey=key, consumerId="worker").code == "OK"
