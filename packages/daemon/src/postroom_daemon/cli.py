@@ -8,7 +8,6 @@ import logging
 import os
 from functools import partial
 from importlib.metadata import version as installed_version
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -19,27 +18,15 @@ from postroom_common.protocol import PROTOCOL_VERSION, queue_name_problem
 
 from .cli_access import access, rules_lines
 from .cli_backup import backup_command, restore
+from .cli_init import init, make_directories
 from .cli_local import LOCAL_COMMANDS, always_json_option
 from .cli_migrate import migrate
-from .cli_options import Source, configured, json_option, root_option
+from .cli_options import Source, configured, json_option
+from .cli_system import add_client, check_permissions, permission_warnings
 from .cli_transfer import export_command, import_command
 from .cli_verify import repair, verify
 from .config import SETTINGS, Config
-from .config_file import CONFIG_NAME
 from .logs import set_up, set_up_plain
-
-#: Settings that ``init`` writes into a new configuration file, with their defaults.
-INITIAL_KEYS: Final = (
-    "schemaVersion",
-    "nodeId",
-    "backend",
-    "ipc.root",
-    "sqlite.dbPath",
-    "journal.root",
-    "journal.durability",
-    "traffic.root",
-    "log.level",
-)
 
 _PACKAGES: Final = {"postroomd": "postroom-daemon", "postroom-common": "postroom-common"}
 
@@ -113,10 +100,10 @@ def run(source: Source, driver_fd: int | None) -> None:
     DIR is made if it does not exist. Every setting of the configuration has a flag: see --help-settings.
     """
     config = source.load()
-    _make_directories(config.root)
+    make_directories(config.root)
     form = set_up(config.settings)
     _log.info("postroomd %s, pid %d, root %s", versions()["postroomd"], os.getpid(), config.root)
-    for warning in config.warnings:
+    for warning in (*config.warnings, *permission_warnings(config)):
         _log.warning("%s", warning)
     try:
         raise SystemExit(_serve(source, config, driver_fd))
@@ -141,35 +128,12 @@ def _serve(source: Source, config: Config, driver_fd: int | None) -> int:
     return serve(config, source.load, driver.clock)
 
 
-@main.command()
-@root_option
-def init(root: Path) -> None:
-    """Make DIR with a first config.json.
-
-    Its directories get mode 0700, the file the main settings with their defaults. An existing config.json is never
-    overwritten.
-    """
-    target = root / CONFIG_NAME
-    if target.exists():
-        raise PostroomError(f"{target} exists already; it is left as it is")
-    # Only the names count here: nothing is read from the environment, so that what is made is what is written.
-    settings = {key: known.default for key, known in SETTINGS.items()}
-    inside = [settings[key] for key in ("ipc.root", "paths.dataRoot", "journal.root", "traffic.root")]
-    boxes = [settings["ipc.root"] / settings[key] for key in ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir")]
-    _make_directories(root, *(root / path for path in inside + boxes))
-    try:
-        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(json.dumps(_initial_tree(), indent=2) + "\n")
-    except OSError as error:
-        raise PostroomError(f"{target} cannot be written: {error.strerror}") from None
-    click.echo(f"made {root}; start it with: postroomd run --root {root}")
-
-
 @main.command("check-config")
 @json_option
+@click.option("--quiet", is_flag=True, help="Show only what is wrong with it.")
 @click.option("--queue", metavar="NAME", help="Show the policy of a queue of this name, and where each key is from.")
 @configured
-def check_config(source: Source, as_json: bool, queue: str | None) -> None:
+def check_config(source: Source, as_json: bool, quiet: bool, queue: str | None) -> None:
     """Show the configuration in force.
 
     That is every setting's value and source, the policies of the configured queues, and all warnings. Changes
@@ -187,7 +151,10 @@ def check_config(source: Source, as_json: bool, queue: str | None) -> None:
             click.echo(json.dumps({"ok": False, "error": str(error)}))
             raise SystemExit(2) from None
         raise
-    if queue is not None:
+    if quiet:
+        for text in config.warnings:
+            click.echo(f"warning: {text}", err=True)
+    elif queue is not None:
         _show_policy(config, queue, as_json)
     elif as_json:
         click.echo(json.dumps({"ok": True, **_described(config)}))
@@ -244,6 +211,9 @@ def accept_loss(source: Source, as_json: bool) -> None:
 
 
 main.add_command(access)
+main.add_command(init)
+main.add_command(check_permissions)
+main.add_command(add_client)
 main.add_command(migrate)
 main.add_command(verify)
 main.add_command(repair)
@@ -251,23 +221,6 @@ main.add_command(export_command)
 main.add_command(import_command)
 main.add_command(backup_command(versions))
 main.add_command(restore)
-
-
-def _make_directories(*paths: Path) -> None:
-    for path in paths:
-        try:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            raise PostroomError(f"{path} cannot be made: {error.strerror}") from None
-
-
-def _initial_tree() -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key in INITIAL_KEYS:
-        group, _, name = key.rpartition(".")
-        default = SETTINGS[key].default
-        (tree.setdefault(group, {}) if group else tree)[name] = f"./{default}" if isinstance(default, Path) else default
-    return tree | {"policyDefaults": Policy.from_layers().to_wire(), "queues": []}
 
 
 def _show_policy(config: Config, queue: str, as_json: bool) -> None:

@@ -1,0 +1,101 @@
+"""The boxes of clients of other users: made for those who cannot do it themselves, and looked at."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from postroom_common.errors import PostroomError
+from postroom_common.protocol import is_id
+
+from ..config import Config
+from ..files import DIRECTORY_FLAGS
+from .finding import Finding
+from .layout import BOX_MODE, shown_group, shown_user
+
+
+class BoxRefused(PostroomError):
+    """A box cannot be made; the text says why."""
+
+
+def add_box(config: Config, client_id: str, uid: int) -> bool:
+    """Make the box of a client, or mend the modes of the one that it has. Whether it was made.
+
+    It belongs to ``uid``, and the daemon writes into it as a member of its group. Only root can give it away.
+    Raises ``BoxRefused``, ``OSError``.
+    """
+    if not is_id(client_id):
+        raise BoxRefused(f"{client_id!r} cannot be a client id: letters, digits, . _ -, not first a sign, at most 128")
+    path = config.settings.ipc_root / config.settings.ipc_responses_dir
+    try:
+        responses = os.open(path, DIRECTORY_FLAGS)
+    except FileNotFoundError:
+        raise BoxRefused(f"{path} is missing: make it, as postroomd check-permissions says") from None
+    try:
+        made = _make(responses, client_id)
+        box = os.open(client_id, DIRECTORY_FLAGS, dir_fd=responses)
+        try:
+            # By descriptor: a name in there may be swapped by whoever owns it.
+            if not made and os.fstat(box).st_uid != uid:
+                owner = shown_user(os.fstat(box).st_uid)
+                raise BoxRefused(
+                    f"the box of {client_id} belongs to {owner}: remove {path / client_id} if it should not"
+                )
+            os.fchown(box, uid, os.fstat(responses).st_gid)
+            os.fchmod(box, BOX_MODE)
+        finally:
+            os.close(box)
+    finally:
+        os.close(responses)
+    return made
+
+
+def _make(responses: int, client_id: str) -> bool:
+    try:
+        os.mkdir(client_id, 0o700, dir_fd=responses)
+    except FileExistsError:
+        found = os.stat(client_id, dir_fd=responses, follow_symlinks=False)
+        if not stat.S_ISDIR(found.st_mode):
+            raise BoxRefused(f"there is something called {client_id} that is no directory: remove it") from None
+        return False
+    return True
+
+
+def box_findings(config: Config, daemon_uid: int) -> Iterator[Finding]:
+    """What is wrong with boxes: those that the daemon cannot write into, and those that others can reach into."""
+    responses = config.settings.ipc_root / config.settings.ipc_responses_dir
+    try:
+        group = os.stat(responses).st_gid
+        entries = sorted(os.scandir(responses), key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        try:
+            found = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue  # RACE: its client has removed it
+        yield from _of_box(Path(entry.path), found, daemon_uid, group)
+
+
+def _of_box(path: Path, found: os.stat_result, daemon_uid: int, group: int) -> Iterator[Finding]:
+    quoted, mode = shlex.quote(str(path)), stat.S_IMODE(found.st_mode)
+    owner = shown_user(found.st_uid)
+    if not stat.S_ISDIR(found.st_mode):
+        yield Finding("box", str(path), f"is no directory; {owner} has made it", f"rm {quoted}")
+        return
+    if found.st_uid == daemon_uid:
+        writable = mode & 0o300 == 0o300
+    else:
+        writable = found.st_gid == group and mode & 0o030 == 0o030
+    problems = []
+    if not writable:
+        problems.append("the daemon cannot put answers in")
+    if mode & 0o007 or (mode & 0o070 and found.st_gid != group):
+        problems.append(f"others than {owner} and the daemon reach its answers")
+    if problems:
+        known = f"belongs to {owner}:{shown_group(found.st_gid)} with the mode {mode:04o}"
+        mend = f"chgrp {shown_group(group)} {quoted} && chmod 0770 {quoted}"
+        yield Finding("box", str(path), f"{known}: {', and '.join(problems)}", mend)

@@ -1,0 +1,80 @@
+"""The daemon as a service of a machine, and what its users do with it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from tests.service.machine import Machine
+
+UNIT: Final = "postroomd.service"
+ROOT: Final = "/var/lib/postroom"
+IPC: Final = f"{ROOT}/ipc"
+CONFIGURATION: Final = "/etc/postroom/config.json"
+#: What is other than in the unit, so that a test need not wait as long as a device may.
+DROP_IN: Final = """\
+[Service]
+RestartSec=100ms
+WatchdogSec=3s
+"""
+
+
+class Served:
+    """The service on a machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def set_up(self) -> None:
+        """Set the system up, and make users."""
+        run = self.machine.run
+        run("postroomd", "init", "--system")
+        self.machine.write(f"/etc/systemd/system/{UNIT}.d/test.conf", DROP_IN)
+        run("systemctl", "daemon-reload")
+        for name, groups in {"anna": "postroom-clients", "bert": "postroom-clients", "otto": ""}.items():
+            run("useradd", "--no-create-home", "--groups", groups, name)
+        run("useradd", "--no-create-home", "--groups", "postroom-clients,postroom-ops", "tess")
+
+    def start(self) -> None:
+        """Start it, which waits until it is ready."""
+        self.machine.run("systemctl", "start", UNIT)
+
+    def stop(self) -> None:
+        self.machine.run("systemctl", "stop", UNIT)
+
+    def shows(self, name: str) -> str:
+        return self.machine.run("systemctl", "show", "--property", name, "--value", UNIT).strip()
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process, as it is called inside."""
+        return int(self.shows("MainPID"))
+
+    def is_ready(self) -> bool:
+        return self.shows("SubState") == "running" and self.shows("ActiveState") == "active"
+
+    def until_ready_again(self, before: int) -> None:
+        """Wait until another process than ``before`` serves."""
+        self.machine.until(lambda: self.is_ready() and self.pid != before, "the service is ready again")
+
+    def log(self) -> str:
+        return self.machine.run("journalctl", "--unit", UNIT, "--no-pager", "--output", "cat")
+
+    def postroom(self, user: str, command: str, *arguments: str) -> Any:
+        """The data of a command that a user gives and that must succeed."""
+        words = ["postroom", command, "--ipc-root", IPC, "--json", *arguments]
+        return json.loads(self.machine.run(*words, user=user))["data"]
+
+    def publish(self, user: str, queue: str, message: str = "x") -> str:
+        """Publish; the message's key."""
+        return str(self.postroom(user, "publish", "--queue", queue, "--message", message)["messageKey"])
+
+    def permissions(self) -> tuple[int, list[dict[str, str]]]:
+        """Exit code and findings of ``check-permissions``."""
+        ended = self.machine.ask("postroomd", "check-permissions", "--json", "--root", ROOT)
+        return ended.returncode, json.loads(ended.stdout)["findings"]
+
+    def events(self) -> list[dict[str, Any]]:
+        """What stands in the journal, as a technician reads it."""
+        lines = self.machine.run("sh", "-c", f"cat {ROOT}/journal/*.jsonl", user="tess")
+        return [json.loads(line) for line in lines.splitlines()]

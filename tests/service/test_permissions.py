@@ -1,0 +1,129 @@
+"""Users and modes: what `check-permissions` finds, what it says to do about it, and boxes made by `add-client`."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+import pytest
+
+from tests.service.machine import Machine
+from tests.service.served import CONFIGURATION, IPC, ROOT, Served
+
+#: Owner, group and mode of each directory, by design.
+DESIGN: Final = {
+    ROOT: "postroom postroom 711",
+    f"{ROOT}/data": "postroom postroom 700",
+    f"{ROOT}/journal": "postroom postroom-ops 2750",
+    f"{ROOT}/traffic": "postroom postroom-ops 2750",
+    IPC: "postroom postroom-clients 710",
+    f"{IPC}/requests": "postroom postroom 3733",
+    f"{IPC}/responses": "postroom postroom 3733",
+    f"{IPC}/dead": "postroom postroom 700",
+    f"{IPC}/held": "postroom postroom 700",
+}
+_BOX: Final = f"{IPC}/responses/box"
+#: What somebody may have done to a root, and what is said of it; in turns, for some hide others.
+DAMAGE: Final = (
+    {
+        f"chmod 00755 {ROOT}": f"{ROOT}: has the mode 0755, not 0711",
+        f"chgrp root {IPC}": f"{IPC}: has the group root, not postroom-clients",
+        f"chmod 00777 {IPC}/requests": f"{IPC}/requests: has the mode 0777, not 3733",
+        f"chown root {IPC}/dead": f"{IPC}/dead: belongs to root, not to postroom",
+        f"touch {ROOT}/data/x": f"{ROOT}/data: 1 files in it belong to other users",
+        f"chmod 00700 {ROOT}/journal": f"{ROOT}/journal: has the mode 0700, not 2750",
+        f"chmod 0600 {ROOT}/journal/*.jsonl": f"{ROOT}/journal: 1 files in it cannot be read by postroom-ops",
+        "chmod 0777 /var/lib": "/var/lib: has the mode 0777: others can put something else in the root's place",
+        f"chmod 0666 {CONFIGURATION}": f"{CONFIGURATION}: has the mode 0666: others can change what the daemon does",
+        "gpasswd --add anna postroom": "postroom: anna is a member, and so may read the requests and answers",
+        f"install -d -o anna -g anna -m 0755 {_BOX}-1": f"{_BOX}-1: belongs to anna:anna with the mode 2755: the",
+        f"install -d -o anna -g postroom -m 0777 {_BOX}-2": f"{_BOX}-2: belongs to anna:postroom with the mode 2777: ",
+        f"touch {_BOX}-3": f"{_BOX}-3: is no directory",
+    },
+    {
+        f"rmdir {IPC}/dead": f"{IPC}/dead: is missing",
+        "chmod 0700 /var/lib": "/var/lib: has the mode 0700: neither the daemon nor its clients can pass",
+        f"chmod 0600 {CONFIGURATION}": f"{CONFIGURATION}: cannot be read by the daemon",
+        "groupdel postroom-ops": "postroom-ops: there is no group postroom-ops",
+    },
+    {
+        f"rmdir {IPC}/dead; touch {IPC}/dead": f"{IPC}/dead: is no directory",
+        "chown otto /var/lib": "/var/lib: belongs to otto, who can put something else in the root's place",
+        f"chown otto {CONFIGURATION}": f"{CONFIGURATION}: belongs to otto, who can change what the daemon does",
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def still(machine: Machine) -> Served:
+    """A service that is set up and does not run."""
+    made = Served(machine)
+    made.set_up()
+    machine.run("sh", "-c", f"umask 027; touch {ROOT}/journal/{1:020d}.jsonl", user="postroom")
+    return made
+
+
+def test_owners_groups_and_modes_are_as_designed(still: Served) -> None:
+    told = still.machine.run("stat", "--format", "%n %U %G %a", *DESIGN)
+    assert dict(line.split(" ", 1) for line in told.splitlines()) == DESIGN
+
+
+@pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
+def test_what_is_wrong_is_told_with_what_mends_it(still: Served, damage: dict[str, str]) -> None:
+    for command in damage:
+        still.machine.run("sh", "-c", command)
+    code, findings = still.permissions()
+    assert code == 3
+    told = "\n".join(f"{one['path']}: {one['problem']}" for one in findings)
+    assert [words for words in damage.values() if words not in told] == []
+    for _ in range(4):  # mending one thing may show another
+        for finding in findings:
+            still.machine.run("sh", "-c", finding["mend"])
+        code, findings = still.permissions()
+        if not code:
+            break
+    assert (code, findings) == (0, [])
+
+
+def test_the_text_says_what_to_do_and_how_many_there_are(still: Served) -> None:
+    still.machine.run("chmod", "0755", f"{IPC}/requests")
+    told = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
+    assert f"    chmod 03733 {IPC}/requests\n1 wrong with this root for several users\n" in told
+    still.machine.run("chmod", "3733", f"{IPC}/requests")
+
+
+def test_a_root_of_one_user_is_closed_to_others(machine: Machine) -> None:
+    machine.run("postroomd", "init", "--root", "/srv/own")
+    check = ["postroomd", "check-permissions", "--json", "--root", "/srv/own"]
+    assert json.loads(machine.run(*check)) == {"ok": True, "setUp": "one-user", "findings": []}
+    machine.run("chmod", "0755", "/srv/own")
+    told = machine.ask(*check)
+    assert told.returncode == 3
+    assert json.loads(told.stdout)["findings"][0]["mend"] == "chmod 00700 /srv/own"
+    machine.run("chmod", "0700", "/srv/own")
+    assert machine.ask(*check, "--several-users").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("..", "--user", "anna"), "cannot be a client id"),
+        (("theirs", "--user", "anna"), "belongs to bert"),
+        (("linked", "--user", "anna"), "that is no directory"),
+        (("new", "--user", "nobody-of-that-name"), "there is no user nobody-of-that-name"),
+    ],
+)
+def test_a_box_that_cannot_be_given_is_refused(still: Served, words: tuple[str, ...], why: str) -> None:
+    still.machine.run("install", "-d", "-o", "bert", "-g", "postroom", "-m", "0770", f"{IPC}/responses/theirs")
+    still.machine.run("ln", "-sfn", "/etc", f"{IPC}/responses/linked", user="bert")
+    refused = still.machine.ask("postroomd", "add-client", *words, "--root", ROOT)
+    still.machine.run("rm", f"{IPC}/responses/linked")
+    assert refused.returncode == 1
+    assert why in refused.stderr
+
+
+def test_only_root_sets_a_system_up_and_gives_boxes_away(still: Served) -> None:
+    for words in (("init", "--system"), ("add-client", "given", "--root", ROOT, "--user", "anna")):
+        refused = still.machine.ask("postroomd", *words, user="postroom")
+        assert refused.returncode == 1, refused
+    still.machine.run("rm", "--recursive", "--force", f"{IPC}/responses/given")

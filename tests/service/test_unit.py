@@ -1,0 +1,287 @@
+"""The unit under systemd as PID 1: start, traffic of several users, reload, watchdog, stop; and how closed it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from postroom_daemon.system.setup import SHARE
+from tests.service.machine import MachineError
+from tests.service.served import CONFIGURATION, IPC, ROOT, UNIT, Served
+
+#: The highest exposure that `systemd-analyze security` may tell.
+EXPOSURE: Final = 0.6
+#: Publishes one message after the other until the service stops, and says what was acknowledged.
+PUBLISHER: Final = """\
+import sys
+sys.path.insert(0, "/opt/postroom/lib")
+from postroom_client import Client, PostroomError
+client = Client("/var/lib/postroom/ipc", timeout=5.0)
+try:
+    while True:
+        print(client.publish("load", "x")["messageKey"], flush=True)
+except PostroomError:
+    pass
+"""
+
+#: A request as the C++ tools write it, who know neither locks nor groups.
+CPP_REQUEST: Final = f"""\
+umask 022
+mkdir -p {IPC}/responses/$1
+cat >{IPC}/requests/$1.$2.json.tmp
+mv {IPC}/requests/$1.$2.json.tmp {IPC}/requests/$1.$2.json
+"""
+
+
+def test_the_unit_is_hardly_exposed() -> None:
+    analyze = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(SHARE / "postroomd.service")]
+    told = subprocess.run(analyze, capture_output=True, text=True).stdout
+    exposure = re.search(r"Overall exposure level for postroomd.service: (\d+\.\d)", told)
+    assert exposure, told
+    assert float(exposure[1]) <= EXPOSURE, told
+
+
+def test_packaging_has_the_files_that_are_installed() -> None:
+    packaging = Path(__file__).resolve().parents[2] / "packaging"
+    links = [path for path in packaging.rglob("*") if path.is_symlink() and SHARE in path.resolve().parents]
+    assert {path.resolve() for path in links} == set(SHARE.iterdir())
+
+
+def test_clients_of_several_users_send_and_receive(served: Served) -> None:
+    keys = {served.publish("anna", "several"), served.publish("bert", "several")}
+    received = {served.postroom("bert", "consume", "--queue", "several")["message"]["messageKey"] for _ in keys}
+    assert received == keys
+
+
+def test_whoever_is_in_no_group_does_not_reach_the_mailbox(served: Served) -> None:
+    with pytest.raises(MachineError, match="Permission denied"):
+        served.publish("otto", "several")
+
+
+def test_clients_neither_see_nor_touch_what_is_others(served: Served) -> None:
+    served.publish("anna", "private")
+    box = served.machine.run("find", f"{IPC}/responses", "-user", "anna").split()[0]
+    served.machine.run(
+        "install", "-o", "anna", "-g", "postroom", "-m", "0640", "/dev/null", f"{IPC}/requests/a.json.tmp"
+    )
+    for command in (
+        f"ls {IPC}/requests",
+        f"ls {IPC}/responses",
+        f"ls {box}",
+        f"mv {box} {box}.mine",
+        f"cat {IPC}/requests/a.json.tmp",
+        f"rm -f {IPC}/requests/a.json.tmp",
+        f"cat {ROOT}/journal/*",
+        f"ls {ROOT}/data",
+        f"touch {ROOT}/x",
+    ):
+        assert served.machine.ask("sh", "-c", command, user="bert").returncode, command
+
+
+def test_technicians_read_journal_and_traffic_and_change_neither(served: Served) -> None:
+    key = served.publish("anna", "watched")
+    assert key in [event.get("key") for event in served.events()]
+    assert '"queue":"watched"' in served.machine.run("sh", "-c", f"cat {ROOT}/traffic/*.jsonl", user="tess")
+    assert served.machine.ask("sh", "-c", f"echo >> {ROOT}/journal/*1.jsonl", user="tess").returncode
+    assert served.machine.ask("ls", f"{ROOT}/data", user="tess").returncode
+
+
+def test_every_restriction_of_the_unit_is_in_force(served: Served) -> None:
+    status = served.machine.run("cat", f"/proc/{served.pid}/status")
+    for line in ("CapBnd:\t0000000000000000", "CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"):
+        assert line in status
+    limits = served.machine.run("cat", f"/proc/{served.pid}/limits")
+    assert re.search(r"Max open files +4096 ", limits)
+    assert re.search(r"Max core file size +0 ", limits)
+    inside = ["nsenter", f"--target={served.pid}", "--mount", "--net", "--ipc"]
+    served.machine.write("/root/secret", "")
+    served.machine.run("mknod", "/dev/secret", "c", "1", "3")
+    for command in (
+        "touch /etc/x",
+        "touch /var/lib/x",
+        "ls /root/secret",
+        "test -e /dev/secret",
+        "touch /sys/fs/cgroup/x",
+    ):
+        ended = served.machine.ask(*inside, "sh", "-c", command)
+        assert ended.returncode, f"{command}: {ended.stdout}"
+    for namespace in ("net", "ipc", "mnt"):
+        ours = served.machine.run("readlink", f"/proc/{served.pid}/ns/{namespace}")
+        assert ours != served.machine.run("readlink", f"/proc/1/ns/{namespace}")
+    assert served.shows("MemoryMax") == str(512 * 2**20)
+
+
+@pytest.mark.parametrize("backend", ["filesystem", "hybrid"])
+def test_every_store_works_within_the_restrictions(served: Served, backend: str) -> None:
+    served.stop()
+    served.machine.run("rm", "--recursive", f"{ROOT}/data", f"{ROOT}/journal")
+    _configure(served, {"backend": backend})
+    served.start()
+    messages = json.dumps([{"queue": backend, "message": "x" * 2000}] * 300)
+    served.machine.run("postroom", "publish-batch", "--ipc-root", IPC, "--messages", "-", user="anna", given=messages)
+    served.postroom("bert", "consume", "--queue", backend, "--max", "99")
+    one = served.postroom("bert", "consume", "--queue", backend, "--consumer-id", "c")["message"]
+    served.postroom("bert", "ack", "--message-key", one["messageKey"], "--consumer-id", "c")
+    served.machine.run("systemctl", "restart", UNIT)
+    counts = served.postroom("anna", "status", "--queue", backend)["metrics"]
+    assert (counts["ready"], counts["inflight"]) == (200, 99)
+    health = served.postroom("anna", "health")
+    assert (health["status"], health["backend"]) == ("ok", backend)
+    assert "not permitted" not in served.log()
+    served.stop()
+    try:
+        served.machine.run("postroomd", "verify", "--root", ROOT, user="postroom")
+    finally:
+        _configure(served, {})
+        served.machine.run("rm", "--recursive", f"{ROOT}/data", f"{ROOT}/journal")
+        served.start()
+
+
+def test_time_goes_on_exactly_after_a_restart_for_the_boot_is_known(served: Served) -> None:
+    served.machine.run("systemctl", "restart", UNIT)
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    marks = [event for event in served.events() if event["type"] == "clock_marked"]
+    assert {mark["bootId"] for mark in marks} == {boot_id}
+
+
+def test_systemd_shows_how_much_there_is(served: Served) -> None:
+    served.publish("anna", "shown")
+    served.machine.run("systemctl", "restart", UNIT)
+    served.machine.until(lambda: served.shows("StatusText").startswith("serving: "), "the status line is there")
+    assert re.match(r"serving: \d+ ready.*; in a second: [\d.]+ publish, ", served.shows("StatusText"))
+
+
+def test_a_daemon_that_hangs_is_ended_by_the_watchdog_tells_where_and_is_started_again(served: Served) -> None:
+    key, before = served.publish("anna", "hang"), served.pid
+    served.machine.run("kill", "-STOP", str(before))
+    served.until_ready_again(before)
+    assert f"{UNIT}: Watchdog timeout" in served.log()
+    assert "Fatal Python error: Aborted" in served.log()
+    assert served.postroom("bert", "consume", "--queue", "hang")["message"]["messageKey"] == key
+
+
+@pytest.mark.parametrize("signal", ["KILL", "TERM"])
+def test_a_daemon_that_somebody_ends_is_started_again(served: Served, signal: str) -> None:
+    key, before = served.publish("anna", signal), served.pid
+    served.machine.run("kill", f"-{signal}", str(before))
+    served.until_ready_again(before)
+    assert served.postroom("bert", "consume", "--queue", signal)["message"]["messageKey"] == key
+
+
+def test_a_reload_puts_a_new_configuration_in_force_without_a_restart(served: Served) -> None:
+    served.publish("anna", "reloaded")
+    before = served.pid
+    _configure(served, {"policyDefaults": {"retry": {"limit": 9}}})
+    served.machine.run("systemctl", "reload", UNIT)
+    served.machine.until(lambda: served.shows("StatusText") == "reloaded", "the configuration is in force")
+    policy = served.postroom("bert", "policy", "get", "--queue", "reloaded")["policy"]
+    assert policy["retry"]["limit"] == 9
+    assert served.pid == before
+
+
+def test_a_configuration_that_cannot_be_used_is_told_to_whoever_reloads_and_to_the_log(served: Served) -> None:
+    served.publish("anna", "kept")
+    before = served.pid
+    served.machine.write(CONFIGURATION, '{"backend": 7}')
+    try:
+        assert served.machine.ask("systemctl", "reload", UNIT).returncode
+        assert "backend: expected one of" in served.log()
+        served.machine.run("kill", "-HUP", str(before))
+        served.machine.until(lambda: "reload refused" in served.log(), "the daemon has looked at it")
+        served.publish("anna", "kept")
+        assert served.pid == before
+    finally:
+        _configure(served, {})
+
+
+def test_a_service_that_could_not_start_comes_up_by_itself_once_its_configuration_is_mended(served: Served) -> None:
+    served.machine.write(CONFIGURATION, "{")
+    try:
+        assert served.machine.ask("systemctl", "restart", UNIT).returncode
+        served.machine.until(lambda: int(served.shows("NRestarts")) > 7, "it was tried again and again")
+    finally:
+        _configure(served, {})
+    served.until_ready_again(0)
+    served.publish("anna", "mended")
+
+
+def test_a_stop_under_load_is_orderly_and_loses_nothing(served: Served) -> None:
+    users = ("anna", "bert", "tess")
+    command = ["/opt/python/bin/python3", "-I", "-c", PUBLISHER]
+    environment = ["env", "LD_LIBRARY_PATH=/opt/python/lib"]
+    publishers = [served.machine.spawn(*environment, *command, user=user) for user in users]
+    keys: list[str] = []
+    for publisher in publishers:
+        assert publisher.stdout
+        keys += [publisher.stdout.readline().strip() for _ in range(20)]
+    served.stop()
+    assert served.shows("Result") == "success"
+    assert served.shows("ExecMainStatus") == "0"
+    for publisher in publishers:
+        said, errors = publisher.communicate()
+        assert not errors
+        keys += said.split()
+    served.start()
+    published = {event.get("key") for event in served.events() if event["type"] == "published"}
+    assert keys
+    assert set(keys) <= published
+    assert served.postroom("anna", "status", "--queue", "load")["metrics"]["ready"] >= len(keys)
+
+
+def test_directories_that_somebody_has_removed_are_made_again_at_the_start(served: Served) -> None:
+    served.stop()
+    served.machine.run("rm", "--recursive", IPC, f"{ROOT}/traffic")
+    served.start()
+    served.publish("anna", "anew")
+    assert served.permissions() == (0, [])
+
+
+def test_a_daemon_says_at_its_start_what_is_wrong(served: Served) -> None:
+    served.stop()
+    served.machine.run("chmod", "0777", "/var/lib")
+    served.start()
+    served.machine.run("chmod", "0755", "/var/lib")
+    assert "/var/lib: has the mode 0777" in served.log()
+
+
+def test_a_client_that_makes_no_box_for_the_daemon_has_it_made(served: Served) -> None:
+    def send(client: str, number: int) -> None:
+        request: dict[str, object] = {"requestId": f"r{number}", "clientId": client, "command": "publish"}
+        request |= {"timestampMs": 1, "deadlineMs": 0, "payload": {"queue": "cpp", "message": "x"}}
+        words = ["sh", "-c", CPP_REQUEST, "sh", client, str(number)]
+        served.machine.run(*words, user="bert", given=json.dumps(request))
+
+    def is_answered(client: str, number: int) -> bool:
+        answer = f"{IPC}/responses/{client}/r{number}.json"
+        return served.machine.ask("cat", answer, user="bert").returncode == 0
+
+    send("cpp-1", 1)
+    dead = f"{IPC}/dead/cpp-1.1.json"
+    served.machine.until(lambda: served.machine.ask("test", "-e", dead).returncode == 0, "it cannot be answered")
+    box = f"{IPC}/responses/cpp-1"
+    assert [one["path"] for one in served.permissions()[1]] == [box]
+    add = ["postroomd", "add-client", "cpp-1", "--root", ROOT, "--user", "bert"]
+    assert served.machine.run(*add) == f"was there: {box}, of bert\n"
+    send("cpp-1", 2)
+    served.machine.until(lambda: is_answered("cpp-1", 2), "it is answered")
+    served.machine.run("postroomd", "add-client", "cpp-2", "--root", ROOT, "--user", "bert")
+    send("cpp-2", 1)
+    served.machine.until(lambda: is_answered("cpp-2", 1), "it is answered at once")
+    assert served.permissions() == (0, [])
+
+
+def test_what_is_set_up_already_stays_and_what_is_missing_is_completed(served: Served) -> None:
+    told = served.machine.run("postroomd", "init", "--system")
+    assert f"{CONFIGURATION}: is there" in told
+    assert "/etc/systemd/system/postroomd.service: is there\n" in told
+    served.machine.run("rm", "/etc/tmpfiles.d/postroom.conf")
+    assert "/etc/tmpfiles.d/postroom.conf: made" in served.machine.run("postroomd", "init", "--system")
+
+
+def _configure(served: Served, tree: dict[str, object]) -> None:
+    served.machine.write(CONFIGURATION, json.dumps(tree))
