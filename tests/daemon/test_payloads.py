@@ -16,6 +16,7 @@ import pytest
 
 from postroom_daemon.files import Files
 from postroom_daemon.mailbox import Mailbox
+from postroom_daemon.reload import Reloading
 from postroom_daemon.service import _Loop
 from postroom_daemon.stores import hybrid, payloads
 from postroom_daemon.stores.base import StoreError
@@ -236,7 +237,8 @@ def test_with_durability_interval_bodies_are_synced_before_their_events(make_ben
     bench = make_bench("hybrid", **{"journal.durability": "interval"}).open()
     mailbox = Mailbox(bench.config.settings, Files(), lambda reason: None, lambda: False)
     read_fd, write_fd = os.pipe()
-    loop = _Loop(bench.config, bench.live, mailbox, cast(Any, SimpleNamespace(read_fd=read_fd, stopped=False)))
+    reloading = Reloading(bench.config, lambda: bench.config)
+    loop = _Loop(reloading, bench.live, mailbox, cast(Any, SimpleNamespace(read_fd=read_fd, stopped=False)))
     done = calls_of(bench, "fdatasync", "syncfs")
     bench.publish()
     assert done == []

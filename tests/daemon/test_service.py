@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_whoever_may_list_journal_and_traffic_may_read_their_files(
 def test_each_setting_counts_after_a_reload_or_is_told_to_wait(tmp_path: Path) -> None:
     before = load(tmp_path, None, {}, {})
     for key, name in ATTRIBUTES.items():
-        other = object()
+        other: Any = object()
         wanted = replace(before, settings=replace(before.settings, **{name: other}))
         now = merged(before, wanted)
         if key in RELOADED:
