@@ -55,10 +55,10 @@ def check_wheel(wheel: Path, package: Package) -> None:
     for member in members:
         if member.split("/")[0] not in (package.module, info) or member.endswith(UNWANTED):
             raise ReleaseError(f"{wheel.name} holds {member}, which is no part of it")
-    missing = {path.relative_to(package.source.parent).as_posix() for path in package.source.rglob("*.py*")} - {
-        *members
+    missing = {
+        path.relative_to(package.source.parent).as_posix() for path in package.source.rglob("*") if path.is_file()
     }
-    missing = {one for one in missing if not one.endswith(UNWANTED)}
+    missing = {one for one in missing - set(members) if not one.endswith(UNWANTED)}
     if missing:
         raise ReleaseError(f"{wheel.name} lacks {', '.join(sorted(missing))}")
     _check_sums(wheel.name, members, f"{info}/RECORD")

@@ -15,8 +15,18 @@ from .building import build, check_sdist, check_wheel
 from .errors import ReleaseError
 from .installing import Environment
 from .packages import ROOT, Package, find_package, with_siblings
-from .recorded import FILE, Release, check_commit, commit_time, find_release, git, last_of, record, recorded
-from .recorded import unpack_commit as unpack
+from .recorded import (
+    FILE,
+    Release,
+    check_commit,
+    commit_time,
+    find_release,
+    git,
+    last_of,
+    record,
+    recorded,
+    unpack_commit,
+)
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
@@ -87,7 +97,7 @@ def make_checked(release: Release, workspace: Path, root: Path = ROOT) -> list[P
     """Wheel and source archive of a release, built from its commit and checked. Raises ``ReleaseError``."""
     check_commit(release.commit, root)
     dated_s = commit_time(release.commit, root)
-    checkout = unpack(release.commit, workspace / "checkout", root)
+    checkout = unpack_commit(release.commit, workspace / "checkout", root)
     package = find_package(release.package, checkout)
     if package.version != release.version:
         raise ReleaseError(f"{release.commit} has {package.distribution} {package.version}, not {release.version}")

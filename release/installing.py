@@ -25,6 +25,25 @@ print(len(names))
 """
 
 
+def pip(python: Path, *arguments: str) -> None:
+    """Run pip on another environment. Raises ``ReleaseError`` with what pip said."""
+    environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1")
+    command = [sys.executable, "-m", "pip", "--python", str(python), *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if run.returncode:
+        raise ReleaseError(f"pip {arguments[0]}: {(run.stderr or run.stdout).strip()}")
+
+
+def install_wheels(python: Path, wheels: Path, names: list[str], outside: Iterable[str], constraints: Path) -> None:
+    """Install packages from a directory of wheels alone; what they need from outside comes from where pip gets it.
+
+    The ranges that packages require of each other are checked by pip's resolver. Raises ``ReleaseError``.
+    """
+    if outside:
+        pip(python, "install", "--quiet", "--no-compile", "-c", str(constraints), *sorted(outside))
+    pip(python, "install", "--quiet", "--no-compile", "--no-index", "--find-links", str(wheels), *names)
+
+
 class Environment:
     """A new virtual environment without pip: pip works on it from outside."""
 
@@ -33,23 +52,10 @@ class Environment:
         venv.create(home, with_pip=False, symlinks=True)
         self.python = home / "bin" / "python"
 
-    def pip(self, *arguments: str) -> None:
-        """Run pip on it. Raises ``ReleaseError`` with what pip said."""
-        environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1")
-        command = [sys.executable, "-m", "pip", "--python", str(self.python), *arguments]
-        run = subprocess.run(command, capture_output=True, text=True, env=environment)
-        if run.returncode:
-            raise ReleaseError(f"pip {arguments[0]}: {(run.stderr or run.stdout).strip()}")
-
-    def install(self, wheels: Path, names: Iterable[str], outside: Iterable[str], constraints: Path) -> None:
-        """Install packages from a directory of wheels alone; what they need from outside comes from where pip gets it.
-
-        The ranges that packages require of each other are checked by pip's resolver. Raises ``ReleaseError``.
-        """
-        if outside:
-            self.pip("install", "--quiet", "--no-compile", "-c", str(constraints), *sorted(outside))
-        self.pip("install", "--quiet", "--no-compile", "--no-index", "--find-links", str(wheels), *names)
-        self.pip("check")
+    def install(self, wheels: Path, names: list[str], outside: Iterable[str], constraints: Path) -> None:
+        """As ``install_wheels``; and nothing that was there before has lost what it needs."""
+        install_wheels(self.python, wheels, names, outside, constraints)
+        pip(self.python, "check")
 
     def run(self, *command: str, check: bool = True) -> str:
         """The output of a command of it, or of a Python's arguments (``-c``, ``-m``), outside the checkout.

@@ -88,13 +88,13 @@ def test_the_client_s_commands_and_options_are_documented(documents, words, caps
             assert any(name in documents["client.md"] for name in spellings), f"not documented: {spellings}"
 
 
-def test_the_readme_names_what_the_daemon_needs_wherever_it_tells_how_to_get_it(root):
+def test_the_guide_names_what_the_daemon_needs_wherever_it_tells_how_to_get_it(root):
     needed = tomllib.loads((root / "packages/daemon/pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-    readme = (root / "README.md").read_text("utf-8")
-    places = [readme.partition("It needs ")[2].partition(".")[0], readme.partition("pip download")[2].partition("#")[0]]
+    guide = (root / "docs/install.md").read_text("utf-8")
+    places = [guide.partition("It needs `")[2].partition(".")[0], guide.partition("pip download")[2].partition("#")[0]]
     for name, _, bound in (one.partition(",")[0].partition(">=") for one in needed):
         if not name.startswith("postroom-"):
-            assert_said(places[0], [name])
+            assert_said("`" + places[0], [f"`{name}`"])
             assert re.search(rf"(?<![\w-]){name}(?:>={bound}')?(?![\w-])", places[1]), f"not downloaded: {name}"
 
 

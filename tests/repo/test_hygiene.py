@@ -109,7 +109,10 @@ def test_a_sibling_is_required_by_a_range(package):
             assert re.fullmatch(r"postroom-[a-z]+>=\d+\.\d+,<\d+", requirement), requirement
 
 
-@pytest.mark.parametrize("name", ["setup", "start", "test", "lint", "find-python"])
+SCRIPTS = "setup start test lint find-python vendor-client release build-deb make-manual"
+
+
+@pytest.mark.parametrize("name", SCRIPTS.split())
 def test_a_script_can_be_run_and_says_what_it_does(root, name):
     path = root / "scripts" / name
     assert os.access(path, os.X_OK)

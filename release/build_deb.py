@@ -1,0 +1,112 @@
+"""``scripts/build-deb``: the Debian packages of a checkout, or of the releases that are recorded."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from .building import build
+from .debian import BINARIES, Binary, Source, build_binary, check_tools
+from .errors import ReleaseError
+from .packages import ROOT, Package, packages
+from .recorded import commit_time, find_release, git, last_of, unpack_commit
+
+#: The packages of the workspace that are in Debian packages.
+PARTS = ("client", "common", "console", "daemon")
+
+
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    """Run ``scripts/build-deb``; the exit status: 0 built, 1 not, 2 wrong use."""
+    parser = argparse.ArgumentParser(
+        prog="scripts/build-deb",
+        description="Build the Debian packages of this checkout, for this machine and its Debian.",
+        epilog="They bring their own Python environment, for Debian's Python. See docs/release.md.",
+    )
+    parser.add_argument("names", nargs="*", metavar="PACKAGE", help=f"only these of {', '.join(_names())}")
+    parser.add_argument("--recorded", action="store_true", help="of the last releases, each from its commit")
+    parser.add_argument("--out", type=Path, default=Path("dist"), metavar="DIR", help="where they are put (dist)")
+    parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3"), help="Debian's interpreter")
+    options = parser.parse_args(arguments)
+    unknown = set(options.names) - set(_names())
+    if unknown:
+        parser.error(f"there is no package {', '.join(sorted(unknown))}")
+    wanted = [one for one in BINARIES if one.name in (options.names or _names())]
+    try:
+        for path in build_all(wanted, options.out, options.python, options.recorded, root):
+            print(path)
+    except ReleaseError as error:
+        print(f"build-deb: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _names() -> list[str]:
+    return [binary.name for binary in BINARIES]
+
+
+def build_all(
+    binaries: list[Binary],
+    out: Path,
+    python: Path = Path("/usr/bin/python3"),
+    recorded: bool = False,
+    root: Path = ROOT,
+) -> list[Path]:
+    """Build packages; their paths. Raises ``ReleaseError``."""
+    check_tools(python)
+    with tempfile.TemporaryDirectory(prefix="postroom-deb-") as directory:
+        workspace = Path(directory)
+        if recorded:
+            parts, packaging, dated_s = _recorded_parts(workspace, root)
+        else:
+            parts = {one.name: one for one in packages(root) if one.name in PARTS}
+            packaging, dated_s = root / "packaging", _last_change(root)
+        for part in parts.values():
+            build(part, workspace / "wheels", "wheel", dated_s)
+        source = Source(parts, workspace / "wheels", packaging, root / "constraints.txt", python, dated_s)
+        return [
+            build_binary(one, _version(parts[one.versioned_by], recorded, root), source, workspace / one.name, out)
+            for one in binaries
+        ]
+
+
+def _recorded_parts(workspace: Path, root: Path) -> tuple[dict[str, Package], Path, int]:
+    """The packages of the last releases, the packaging that belongs to the daemon's, and its date.
+
+    The packaging of this checkout stands in where the release is older than all packaging.
+    """
+    found = {}
+    for name in PARTS:
+        release = find_release(f"postroom-{name}", "last", root)
+        checkout = unpack_commit(release.commit, workspace / "checkouts" / name, root)
+        found[name] = Package(checkout / "packages" / name)
+    daemon = find_release("postroom-daemon", "last", root)
+    packaging = workspace / "checkouts" / "daemon" / "packaging"
+    return found, packaging if packaging.exists() else root / "packaging", commit_time(daemon.commit, root)
+
+
+def _last_change(root: Path) -> int:
+    try:
+        return commit_time("HEAD", root)
+    except ReleaseError:  # files without a clone can be packaged, too
+        return int(time.time())
+
+
+def _version(package: Package, recorded: bool, root: Path) -> str:
+    """The Debian version: that of the release; of what is to become one, something that sorts before it."""
+    if recorded:
+        return f"{package.version}-1"
+    last = last_of(package.distribution, root)
+    try:
+        commit = git(root, "rev-parse", "--short=12", "HEAD")
+    except ReleaseError:
+        commit = "unknown"
+    moment = time.strftime("%Y%m%d%H%M%S", time.gmtime(_last_change(root)))
+    mark = "+" if last and last.version == package.version else "~"
+    return f"{package.version}{mark}{moment}.{commit}-1"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,51 @@
+"""What cannot become a Debian package is told; what is packaged does not know where it was made."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from release.build_deb import main
+from release.debian import check_tools
+from release.errors import ReleaseError
+from release.relocated import check_relocated
+
+
+def test_an_interpreter_that_is_not_debian_s_is_refused(tmp_path: Path, capsys) -> None:
+    assert main(["--python", sys.executable, "--out", str(tmp_path / "out")]) == 1
+    assert "is not Debian's: the package could not depend on it" in capsys.readouterr().err
+    assert main(["--python", "/nowhere/python3"]) == 1
+    assert "apt-get install python3" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_system_without_debian_s_tools_is_told_what_to_install(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ReleaseError, match=r"dpkg-deb, dpkg-gencontrol, dpkg-shlibdeps not found; .* dpkg-dev"):
+        check_tools(Path("/usr/bin/python3"))
+
+
+def test_a_package_that_is_not_there_is_wrong_use(capsys) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["postroom-pipeline"])
+    assert "there is no package postroom-pipeline" in capsys.readouterr().err
+
+
+def test_a_file_that_says_where_it_was_made_is_found(tmp_path: Path) -> None:
+    home = tmp_path / "usr" / "lib" / "it"
+    home.mkdir(parents=True)
+    check_relocated(home, tmp_path)
+    (home / "script").write_text(f"#!{tmp_path}/usr/lib/it/bin/python3\n")
+    with pytest.raises(ReleaseError, match="usr/lib/it/script says where it was made"):
+        check_relocated(home, tmp_path)
+
+
+@pytest.mark.parametrize("target", ["{stage}/usr/bin/python3", "/nowhere/python3"])
+def test_a_link_that_leads_where_nothing_will_be_is_found(target: str, tmp_path: Path) -> None:
+    home = tmp_path / "usr"
+    home.mkdir()
+    (home / "python3").symlink_to(target.format(stage=tmp_path))
+    with pytest.raises(ReleaseError, match="usr/python3 leads to"):
+        check_relocated(home, tmp_path)
