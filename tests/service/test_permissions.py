@@ -122,6 +122,12 @@ def test_a_box_that_cannot_be_given_is_refused(still: Served, words: tuple[str, 
     assert why in refused.stderr
 
 
+def test_a_look_by_root_leaves_nothing_that_the_daemon_cannot_use(still: Served) -> None:
+    still.machine.ask("postroomd", "verify", "--root", ROOT)
+    touched = [f"{ROOT}/postroomd.lock", f"{ROOT}/journal", f"{ROOT}/data"]
+    assert not still.machine.run("find", *touched, "!", "-user", "postroom")
+
+
 def test_only_root_sets_a_system_up_and_gives_boxes_away(still: Served) -> None:
     for words in (("init", "--system"), ("add-client", "given", "--root", ROOT, "--user", "anna")):
         refused = still.machine.ask("postroomd", *words, user="postroom")

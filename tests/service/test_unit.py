@@ -118,28 +118,30 @@ def test_every_restriction_of_the_unit_is_in_force(served: Served) -> None:
 
 @pytest.mark.parametrize("backend", ["filesystem", "hybrid"])
 def test_every_store_works_within_the_restrictions(served: Served, backend: str) -> None:
-    served.stop()
-    served.machine.run("rm", "--recursive", f"{ROOT}/data", f"{ROOT}/journal")
-    _configure(served, {"backend": backend})
-    served.start()
+    before = served.publish("anna", backend)
+    _migrate(served, backend)
     messages = json.dumps([{"queue": backend, "message": "x" * 2000}] * 300)
     served.machine.run("postroom", "publish-batch", "--ipc-root", IPC, "--messages", "-", user="anna", given=messages)
-    served.postroom("bert", "consume", "--queue", backend, "--max", "99")
     one = served.postroom("bert", "consume", "--queue", backend, "--consumer-id", "c")["message"]
-    served.postroom("bert", "ack", "--message-key", one["messageKey"], "--consumer-id", "c")
+    assert one["messageKey"] == before
+    served.postroom("bert", "ack", "--message-key", before, "--consumer-id", "c")
+    served.postroom("bert", "consume", "--queue", backend, "--max", "100")
     served.machine.run("systemctl", "restart", UNIT)
     counts = served.postroom("anna", "status", "--queue", backend)["metrics"]
-    assert (counts["ready"], counts["inflight"]) == (200, 99)
+    assert (counts["ready"], counts["inflight"]) == (200, 100)
     health = served.postroom("anna", "health")
     assert (health["status"], health["backend"]) == ("ok", backend)
     assert "not permitted" not in served.log()
+    served.machine.run("postroomd", "verify", "--root", ROOT, user="postroom")
+    _migrate(served, "sqlite")
+
+
+def _migrate(served: Served, backend: str) -> None:
     served.stop()
-    try:
-        served.machine.run("postroomd", "verify", "--root", ROOT, user="postroom")
-    finally:
-        _configure(served, {})
-        served.machine.run("rm", "--recursive", f"{ROOT}/data", f"{ROOT}/journal")
-        served.start()
+    served.machine.run("postroomd", "migrate", "--to", backend, "--root", ROOT, user="postroom")
+    assert json.loads(served.machine.run("cat", CONFIGURATION))["backend"] == backend
+    served.machine.run("sh", "-c", f"rm --recursive {ROOT}/data/*.replaced-*")
+    served.start()
 
 
 def test_time_goes_on_exactly_after_a_restart_for_the_boot_is_known(served: Served) -> None:

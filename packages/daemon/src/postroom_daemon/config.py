@@ -353,6 +353,8 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     warnings: list[str] = []
     root = Path(os.path.realpath(root))  # /var/lib/postroom is a link under systemd's DynamicUser
     path = config_file or root / CONFIG_NAME
+    if path.is_symlink():  # as of a package, in /etc: what replaces the file is to come into its place
+        path = Path(os.path.realpath(path))
     content = ConfigFile()
     read = config_file is not None or path.exists()
     if read:

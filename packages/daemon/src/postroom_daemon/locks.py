@@ -41,7 +41,7 @@ def lock_root(config: Config, files: Files, unfinished: bool = False, writing: b
     """
     with ExitStack() as locks:
         for directory in dict.fromkeys((config.root, config.settings.journal_root)):
-            fd = _lock(directory, files)
+            fd = _lock(directory, files, writing)
             locks.callback(os.close, fd)
             if writing:
                 _check_owner(fd, directory)
@@ -63,9 +63,10 @@ def lock_store(files: Files, *places: Path) -> Iterator[None]:
         yield
 
 
-def _lock(directory: Path, files: Files) -> int:
+def _lock(directory: Path, files: Files, writing: bool) -> int:
     files.close(files.open_directory(directory))
     path = directory / LOCK_NAME
+    is_new = not os.path.lexists(path)
     try:
         fd = os.open(path, _LOCK_FLAGS, 0o600)
     except OSError as error:
@@ -75,6 +76,9 @@ def _lock(directory: Path, files: Files) -> int:
         files.rename(path, path.with_name(f"{LOCK_NAME}.{time.time_ns()}"))
         fd = os.open(path, _LOCK_FLAGS, 0o600)
     try:
+        if is_new and not writing and os.geteuid() == 0:
+            found = os.stat(directory)
+            os.fchown(fd, found.st_uid, found.st_gid)  # whoever only looks does not become the one who works here
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)

@@ -55,7 +55,7 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
     Raises ``StartError`` when the root cannot be opened.
     """
     os.umask(0o022)
-    faulthandler.enable()  # the watchdog ends a daemon that hangs by SIGABRT: the log tells where it hung
+    faulthandler.enable(file=2)  # the watchdog ends a daemon that hangs by SIGABRT: the log tells where it hung
     gc.freeze()  # what was imported stays
     gc.set_threshold(*GC_THRESHOLD)
     signals = Signals()
@@ -160,8 +160,7 @@ class _Loop:
                 scan = self._wait()
                 if self._signals.take_reload():
                     self._reload()
-            notify("STOPPING=1")
-            notify_busy("stopping")
+            notify("STOPPING=1", "STATUS=stopping")
             self._broker.stop()
             self._checkpoint(self._root.store.checkpoint)
             self._metrics.stop()

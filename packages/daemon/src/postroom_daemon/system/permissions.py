@@ -41,7 +41,8 @@ class Permissions:
 
     def __init__(self, config: Config, several_users: bool | None = None) -> None:
         self._config = config
-        self._uid = config.root.stat().st_uid
+        found = config.root.stat()
+        self._uid, self._gid = found.st_uid, found.st_gid
         self.several_users = self._looks_shared() if several_users is None else several_users
 
     def _looks_shared(self) -> bool:
@@ -119,8 +120,9 @@ class Permissions:
     def _of_parents(self) -> Iterator[Finding]:
         settings = self._config.settings
         roots = [self._config.root, settings.ipc_root, settings.journal_root, settings.traffic_root]
+        configured = [Path(os.path.realpath(self._config.file))] if self._config.file else []
         own = {place.path for place in places(self._config)}
-        for path in above(roots):
+        for path in above([*roots, *configured]):
             found = None if path in own else _look(path)
             if found is None:
                 continue
@@ -128,8 +130,7 @@ class Permissions:
             if found.stat.st_uid not in (0, self._uid):
                 problem = f"belongs to {shown_user(found.stat.st_uid)}, who can put something else in the root's place"
                 yield Finding("parent", str(path), problem, f"chown root {quoted}")
-            by_group = found.mode & 0o020 and found.stat.st_gid != 0
-            if (found.mode & 0o002 or by_group) and not found.mode & stat.S_ISVTX:
+            if self._others_write(found) and not found.mode & stat.S_ISVTX:
                 problem = f"has the mode {found.mode:04o}: others can put something else in the root's place"
                 yield Finding("parent", str(path), problem, f"chmod go-w {quoted}")
             if self.several_users and not found.mode & 0o001:
@@ -137,6 +138,11 @@ class Permissions:
                 yield Finding("parent", str(path), problem, f"chmod o+x {quoted}")
         if self.several_users:
             yield from self._of_hidden_places(roots)
+
+    def _others_write(self, found: _Found) -> bool:
+        """Whether anybody but root and the daemon may."""
+        by_group = found.mode & 0o020 and found.stat.st_gid not in (0, self._gid)
+        return bool(found.mode & 0o002 or by_group)
 
     def _of_hidden_places(self, roots: list[Path]) -> Iterator[Finding]:
         for path in dict.fromkeys(roots):
@@ -156,7 +162,7 @@ class Permissions:
         if found.stat.st_uid not in (0, self._uid):
             problem = f"belongs to {shown_user(found.stat.st_uid)}, who can change what the daemon does"
             yield Finding("configuration", str(path), problem, f"chown root {quoted}")
-        if found.mode & 0o002 or (found.mode & 0o020 and found.stat.st_gid != 0):
+        if self._others_write(found):
             problem = f"has the mode {found.mode:04o}: others can change what the daemon does"
             yield Finding("configuration", str(path), problem, f"chmod go-w {quoted}")
         if found.stat.st_uid != self._uid and not found.mode & 0o004:

@@ -110,6 +110,7 @@ def _is_there(find: Callable[[str], int], name: str) -> bool:
 
 def _make_configuration(text: str, say: Say) -> None:
     CONFIGURATION.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    _own(CONFIGURATION.parent, 0, group_id(DAEMON), 0o775)  # migrate and restore name another backend
     try:
         fd = os.open(CONFIGURATION, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
@@ -147,6 +148,15 @@ def _make_place(root: Path, path: Path, group: str, mode: int) -> None:
             os.close(fd)
             fd = inner
         os.fchown(fd, user_id(DAEMON), group_id(group))
+        os.fchmod(fd, mode)
+    finally:
+        os.close(fd)
+
+
+def _own(path: Path, uid: int, gid: int, mode: int) -> None:
+    fd = os.open(path, DIRECTORY_FLAGS)
+    try:
+        os.fchown(fd, uid, gid)
         os.fchmod(fd, mode)
     finally:
         os.close(fd)
