@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 from types import FrameType
 
-from . import console, export, floor, machine, mailbox, pipeline, questions, stages
+from . import console, export, fair, floor, machine, mailbox, pipeline, questions, stages
 from .figures import Report
 from .stores import contest
 
 ROOT = Path(__file__).resolve().parent.parent
-PARTS = ("console", "export", "mailbox", "pipeline", "questions", "stages", "stores")
+PARTS = ("console", "export", "fair", "mailbox", "pipeline", "questions", "stages", "stores")
 #: Groups that ``stages`` looks at.
 STAGE_GROUPS = 300
 
@@ -35,8 +35,10 @@ def main() -> int:
     console_size = {"quick": console.QUICK, "full": console.FULL}.get(options.size, console.NORMAL)
     export_size = {"quick": export.QUICK, "full": export.FULL}.get(options.size, export.NORMAL)
     pipeline_size = {"quick": pipeline.QUICK, "full": pipeline.FULL}.get(options.size, pipeline.NORMAL)
+    fair_size = fair.QUICK if options.size == "quick" else fair.NORMAL
     limits = {"stores": contest_size.limit_s, "console": console_size.limit_s, "export": export_size.limit_s}
     limits["pipeline"] = pipeline_size.limit_s
+    limits["fair"] = fair_size.limit_s
     _end_in_time(limits.get(options.what, size.limit_s))
     options.dir.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="bench-", dir=options.dir))
@@ -59,6 +61,8 @@ def main() -> int:
                 export.measure(report, export_size, place)
             elif options.what == "pipeline":
                 pipeline.measure(report, pipeline_size, place, options.dir)
+            elif options.what == "fair":
+                fair.measure(report, fair_size, place, floor.build(place))
             elif options.what == "stores":
                 contest.measure(report, contest_size, place, with_peers=options.size != "tiny")
             else:

@@ -13,7 +13,7 @@ from postroom_daemon.files import Files
 CHANGING: Final = (
     "write", "rename", "unlink", "mkdir", "rmdir", "fsync", "fdatasync", "ftruncate", "syncfs", "allocate",
 )  # fmt: skip
-_LOOKING: Final = ("open", "read", "fstat", "stat", "listdir")
+_LOOKING: Final = ("open", "read", "fstat", "stat", "listdir", "scandir")
 
 #: What can go wrong, and the calls at which it does.
 CALLS: Final[dict[str, tuple[str, ...]]] = {

@@ -7,16 +7,19 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from postroom_daemon.clock import Now
 from postroom_daemon.config import load
 from postroom_daemon.files import Files
-from postroom_daemon.mailbox import Mailbox
+from postroom_daemon.mailbox import Mailbox, upkeep
 from postroom_daemon.mailbox.request_files import MailboxTaken
+from postroom_daemon.mailbox.upkeep import SWEEP_EVERY_MS
 
 STRANGER = 4001
 
@@ -109,3 +112,44 @@ def test_a_mailbox_that_is_served_is_not_served_twice(office: Office) -> None:
     office.serve(Files())
     with pytest.raises(MailboxTaken, match="another daemon serves"):
         office.serve(Files())
+
+
+def test_old_responses_are_removed_a_few_at_a_time_with_requests_between(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_SLICE_NS", 0)
+    mailbox = office.serve(Files())
+    box = office.box("away")
+    box.mkdir()
+    for number in range(50):
+        (box / f"{number}.json").touch()
+    (box / "none.txt").touch()
+    later = Now(SWEEP_EVERY_MS, 2**42)
+    left = []
+    for _ in range(60):
+        mailbox.care(later, 2**42)
+        left.append(len(list(box.iterdir())))
+        office.put("own")
+        assert len(mailbox.collect()) == 1
+        (office.root / "ipc" / "requests" / "r1.json").unlink()
+        assert mailbox.abandoned()
+    assert left[0] == 51
+    assert left[-1] == 1, "what is no response stays"
+    assert all(before - after <= 1 for before, after in pairwise(left))
+
+
+def test_a_box_that_goes_while_it_is_looked_through_is_passed_over(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upkeep, "_SLICE_NS", 0)
+    mailbox = office.serve(Files())
+    for client in ("first", "second"):
+        office.box(client).mkdir()
+        (office.box(client) / "r.json").touch()
+    mailbox.care(Now(SWEEP_EVERY_MS, 2**42), 2**42)
+    for client in ("first", "second"):
+        (office.box(client) / "r.json").unlink()
+        office.box(client).rmdir()
+    for _ in range(6):
+        mailbox.care(Now(SWEEP_EVERY_MS, 2**42), 2**42)
+    assert list(office.box("").iterdir()) == []

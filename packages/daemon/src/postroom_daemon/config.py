@@ -248,8 +248,9 @@ class Settings:
     )
     limits_user_turn_requests: int = setting(
         "limits.userTurnRequests",
-        16,
-        "most requests of one user that share one sync, where users share ipc.requestsDir",
+        8,
+        "most requests of one user that share one sync, where users share ipc.requestsDir; 8 times as many while nobody"
+        " else sends any",
         low=1,
         high=65536,
     )

@@ -115,6 +115,7 @@ class Files:
         self.fstat: Any = os.fstat
         self.stat: Any = os.stat
         self.listdir: Any = os.listdir
+        self.scandir: Any = os.scandir
         self.rename: Any = os.rename
         self.unlink: Any = os.unlink
         self.mkdir: Any = os.mkdir

@@ -8,6 +8,7 @@ import os
 import resource
 import stat
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 
 from postroom_common.protocol import TEMP_SUFFIX
@@ -101,34 +102,44 @@ class Boxes:
         for client_id in list(self._open):
             self._close(client_id)
 
-    def sweep(self, wall_ms: int, max_age_ms: int, empty_age_ms: int) -> None:
+    def sweep(self, wall_ms: int, max_age_ms: int, empty_age_ms: int) -> Iterator[None]:
         """Remove responses that nobody has read for ``max_age_ms``, and this uid's boxes that have been empty for
-        ``empty_age_ms``. Nothing is followed; other files are left."""
+        ``empty_age_ms``; a file or box at each step. Nothing is followed; other files are left."""
         for client_id in self._files.listdir(self.fd):
             try:
                 fd = self._files.open(client_id, DIRECTORY_FLAGS, dir_fd=self.fd)
             except OSError:
                 continue  # no directory, or not ours to open
+            yield
             try:
-                self._sweep_box(client_id, fd, wall_ms, max_age_ms, empty_age_ms)
+                yield from self._sweep_box(client_id, fd, wall_ms, max_age_ms, empty_age_ms)
             except OSError as error:
                 log.warning("responses/%s: %s", client_id, error)
             finally:
                 self._files.close(fd)
 
-    def _sweep_box(self, client_id: str, fd: int, wall_ms: int, max_age_ms: int, empty_age_ms: int) -> None:
-        names = self._files.listdir(fd)
-        for name in names:
-            if name.endswith((".json", TEMP_SUFFIX)):
-                found = self._files.stat(name, dir_fd=fd, follow_symlinks=False)
-                if wall_ms - found.st_ctime_ns // 1_000_000 > max_age_ms and stat.S_ISREG(found.st_mode):
-                    self._files.unlink(name, dir_fd=fd)
+    def _sweep_box(self, client_id: str, fd: int, wall_ms: int, max_age_ms: int, empty_age_ms: int) -> Iterator[None]:
+        is_empty = True
+        with self._files.scandir(fd) as entries:  # a box of very many files is not listed at once
+            for entry in entries:
+                is_empty = False
+                yield
+                if entry.name.endswith((".json", TEMP_SUFFIX)):
+                    self._remove_old(entry.name, fd, wall_ms - max_age_ms)
         box = self._files.fstat(fd)
-        if not names and box.st_uid == self._uid and wall_ms - box.st_mtime_ns // 1_000_000 > empty_age_ms:
+        if is_empty and box.st_uid == self._uid and wall_ms - box.st_mtime_ns // 1_000_000 > empty_age_ms:
             try:
                 self._files.rmdir(client_id, dir_fd=self.fd)
             except OSError:
                 pass  # RACE: a response, or its client's file, came in this moment
+
+    def _remove_old(self, name: str, fd: int, before_ms: int) -> None:
+        try:
+            found = self._files.stat(name, dir_fd=fd, follow_symlinks=False)
+            if found.st_ctime_ns // 1_000_000 < before_ms and stat.S_ISREG(found.st_mode):
+                self._files.unlink(name, dir_fd=fd)
+        except FileNotFoundError:
+            pass  # RACE: its client has read it
 
     def close(self) -> None:
         """Let go of all descriptors."""

@@ -82,6 +82,7 @@ class Intake:
         by_user = Working()
         for number, one in enumerate(taken):
             by_user.add(one.uid, len(one.data))
+            self._lines.note(one.uid)
             requests = self._by_user.requests[one.uid] + by_user.requests[one.uid]
             size = self._by_user.bytes[one.uid] + by_user.bytes[one.uid]
             if not self._may_have(one.uid, requests, size):

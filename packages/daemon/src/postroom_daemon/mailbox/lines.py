@@ -23,12 +23,19 @@ log = logging.getLogger(__name__)
 #: Files whose owners are looked up in one step, and files that are moved in one: some ten milliseconds.
 SORTED_A_STEP: Final = 4000
 MOVED_A_STEP: Final = 1500
+#: Files that are moved beside others that were sorted.
+_MOVED_BESIDE: Final = 400
+#: Files that may still be to be moved at the next look, which lists them once more.
+_UNMOVED: Final = 4000
 #: After files could not be moved, milliseconds until it is tried again; they are taken from where they are meanwhile.
 _PAUSE_MS: Final = 1000
 #: The part of a group's bytes that one user may have.
 _BYTES_OF_A_TURN: Final = 0.25
 #: Requests of a user that are refused in a turn, as a part of those that are executed.
 _REFUSED_OF_A_TURN: Final = 0.25
+#: A user who alone has sent something for so long (ms) has longer turns, of so many requests.
+_ALONE_MS: Final = 1000
+_ALONE_TURNS: Final = 8
 #: Stands for the owner of what is no plain file with one name: whoever has put it there.
 _NOBODY: Final = -1
 
@@ -107,6 +114,8 @@ class Lines:
         self.here: set[str] = set()
         """Names in ``requests/`` that are in a line, or about to be."""
         self._paused_until = 0
+        self._latest_user = _NOBODY
+        self._several_at = 0  # when requests of different users were last taken one after the other
         for name, shelf in requests.held.shelves.copy().items():
             if shelf.count:
                 self._line_of(name)
@@ -122,8 +131,9 @@ class Lines:
 
     @property
     def is_busy(self) -> bool:
-        """Whether what was seen is still to be sorted and moved: a further look would be of no use."""
-        return bool(self._unsorted) or any(line.over or len(line.here) > self._share for line in self._lines.values())
+        """Whether so much of what was seen is still to be sorted or moved that a further look would be of no use."""
+        most = self._share + _UNMOVED
+        return bool(self._unsorted) or any(len(line.over) + len(line.here) > most for line in self._lines.values())
 
     def forget_here(self) -> None:
         """``requests/`` was replaced: nothing is known of it."""
@@ -148,13 +158,14 @@ class Lines:
 
     def step(self, working: Working) -> None:
         """Bring what was seen into its lines, and what is too much out of the way, some of it at a time."""
+        beside = bool(self._unsorted)
         if self._unsorted:
             self._sort(self._unsorted[-SORTED_A_STEP:])
             del self._unsorted[-SORTED_A_STEP:]
             if not self._unsorted:
                 self._queue_up(working)
         if not self._unsorted and time.monotonic_ns() >= self._paused_until:
-            self._move()
+            self._move(_MOVED_BESIDE if beside else MOVED_A_STEP)
 
     def _sort(self, names: list[str]) -> None:
         files, fd = self._requests.files, self._requests.fd
@@ -193,9 +204,8 @@ class Lines:
                     line.over.append(one)
         self._sorted = {}
 
-    def _move(self) -> None:
+    def _move(self, left: int) -> None:
         """Move what is too much; what is held comes before what is here, so it is the oldest that goes."""
-        left = MOVED_A_STEP
         for line in self._lines.values():
             for seen, keep, shelf in ((line.over, 0, line.refused), (line.here, self._share, line.shelf)):
                 while left and len(seen) > keep:
@@ -233,6 +243,11 @@ class Lines:
     def _line_of(self, shelf: str) -> _Line:
         return self._line(_NOBODY if shelf == UNFIT else int(shelf.partition(".")[0]))
 
+    def note(self, uid: int) -> None:
+        """A request of a user is taken."""
+        if uid != self._latest_user:
+            self._latest_user, self._several_at = uid, time.monotonic_ns()
+
     # --- turns ------------------------------------------------------------------------------------------------
 
     def take(self, max_requests: int, max_bytes: int, read: Callable[[str], Taken | None]) -> list[Taken]:
@@ -240,6 +255,8 @@ class Lines:
         those of several users by arrival. Raises what ``read`` raises, and ``OSError``."""
         taken: list[tuple[int, Taken]] = []
         room = _Room(max_requests, max_bytes)
+        alone = time.monotonic_ns() - self._several_at > _ALONE_MS * 1_000_000
+        most = self.turn * (_ALONE_TURNS if alone else 1)
         for _ in range(len(self._order)):
             if room.is_used_up:
                 break
@@ -247,7 +264,7 @@ class Lines:
             line = self._lines[uid]
             try:
                 for refused, part in ((False, 1.0), (True, _REFUSED_OF_A_TURN)):
-                    turn = _Room(min(room.requests, max(1, int(self.turn * part))), int(max_bytes * _BYTES_OF_A_TURN))
+                    turn = _Room(min(room.requests, max(1, int(most * part))), int(max_bytes * _BYTES_OF_A_TURN))
                     self._take_turn(line, refused, turn, room, read, taken)
             finally:
                 if line.count:
@@ -277,6 +294,7 @@ class Lines:
             turn.use(size)
             room.use(size)
             if one:
+                self.note(one.uid)
                 latest = max(latest, one.ctime_ns)  # the clock may have been set back
                 taken.append((latest, one._replace(over=True) if refused else one))
 

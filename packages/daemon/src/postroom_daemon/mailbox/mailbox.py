@@ -13,7 +13,6 @@ from typing import Final
 
 from postroom_common.codec import Request, decode_request
 from postroom_common.errors import RequestRejected
-from postroom_common.protocol import REQUEST_SUFFIX, TEMP_SUFFIX
 
 from ..access import Principal, may_use_box
 from ..calls import Answer, Call
@@ -27,16 +26,11 @@ from .dead import DeadBox
 from .held import Held
 from .intake import Intake
 from .request_files import RequestFiles, Taken
+from .upkeep import Upkeep
 from .watch import Watch
 
 log = logging.getLogger(__name__)
 
-#: Engine milliseconds between two clean-ups.
-SWEEP_EVERY_MS: Final = 10_000
-#: A box that has been empty for so long is removed (it is made again when it is needed).
-EMPTY_BOX_MS: Final = 24 * 3600 * 1000
-#: Wall and engine time may part by this much between two clean-ups before it counts as a step of the wall clock.
-_STEP_MS: Final = 5_000
 #: Errors that may pass: what could not be done is tried again.
 _PASSING: Final = FULL_ERRNOS | {errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
 #: What clients look at to tell a missing daemon from a slow one: it is locked while the daemon serves.
@@ -92,8 +86,7 @@ class Mailbox:
             opened.callback(os.close, self._sign)
             self._opened = opened.pop_all()
         self._calls: dict[str, Call] = {}
-        self._swept: Now | None = None
-        self._age_from = 0
+        self._upkeep = Upkeep(settings, files, self._boxes, self._dead, requests)
         self._signed = False
         self.watch = self._make_watch()
 
@@ -108,7 +101,7 @@ class Mailbox:
 
     def adopt(self, settings: Settings) -> None:
         """Work by other settings from now on; its directories, and whether it is watched, stay."""
-        self._settings = settings
+        self._settings = self._upkeep.settings = settings
         self._dead.max_files, self._dead.max_age_hours = settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
 
     @property
@@ -148,6 +141,7 @@ class Mailbox:
                 self._intake.hold(one)
                 self._calls[one.name] = call
                 calls.append(call)
+        self._upkeep.go_on()
         return calls
 
     def _arm(self, watch: Watch) -> None:
@@ -253,32 +247,9 @@ class Mailbox:
         return [self._calls.pop(name) for name in self._intake.gone() if name in self._calls]
 
     def care(self, now: Now, files_wall: int) -> None:
-        """Once in a while: remove old responses, temporary files and dead requests. ``files_wall`` is what the clock
-        shows by which files are stamped. Raises ``OSError``."""
-        if self._swept and now.engine - self._swept.engine < SWEEP_EVERY_MS:
-            return
-        settings = self._settings
-        if self._swept and abs((now.wall - self._swept.wall) - (now.engine - self._swept.engine)) > _STEP_MS:
-            # The wall clock stepped: file ages mean nothing until files from before are old by any count.
-            self._age_from = now.engine + max(settings.ipc_response_max_age_ms, settings.ipc_temp_max_age_ms)
-        self._swept = now
-        by_age = now.engine >= self._age_from
-        if by_age:
-            self._boxes.sweep(files_wall, settings.ipc_response_max_age_ms, EMPTY_BOX_MS)
-            self._sweep_temporary(files_wall)
-        self._dead.sweep(files_wall, by_age)
-
-    def _sweep_temporary(self, files_wall: int) -> None:
-        directory = self._intake.requests.fd
-        for name in self._files.listdir(directory):
-            if not name.endswith(REQUEST_SUFFIX + TEMP_SUFFIX):
-                continue
-            try:
-                found = self._files.stat(name, dir_fd=directory, follow_symlinks=False)
-                if files_wall - found.st_ctime_ns // 1_000_000 > self._settings.ipc_temp_max_age_ms:
-                    self._files.unlink(name, dir_fd=directory)
-            except FileNotFoundError:
-                continue  # RACE: its writer renamed it
+        """About once a second: see to what is old. ``files_wall`` is what the clock shows by which files are stamped.
+        Raises ``OSError``."""
+        self._upkeep.care(now, files_wall)
 
     def check(self) -> None:
         """Once a second: whether ``requests/`` is still the directory that is open, and whether the sign that a daemon
@@ -296,4 +267,5 @@ class Mailbox:
         """Let go of everything; requests stay where they are."""
         if self.watch:
             self.watch.close()
+        self._upkeep.close()
         self._opened.close()
