@@ -248,6 +248,14 @@ def test_a_registered_client_id_is_for_its_user_and_for_who_may_become_anybody(b
     assert {one for one, code in codes.items() if code == FORBIDDEN} == refused
 
 
+def test_who_waits_under_an_id_that_is_registered_for_another_user_meanwhile_gets_nothing(bench: Bench) -> None:
+    waiting = as_user(bench, ALICE, "consume_next", queue="a", waitMs=60_000)
+    use(bench, {"clients": {f"client-{ALICE}": str(BOB)}})
+    bench.publish("a")
+    assert waiting.code == FORBIDDEN
+    assert bench.do("status", queue="a")["metrics"]["ready"] == 1
+
+
 # --- users and groups -----------------------------------------------------------------------------------------
 
 
