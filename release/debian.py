@@ -36,7 +36,7 @@ class Binary:
     programs: tuple[str, ...]
     #: Files below ``packaging/`` and where they are installed.
     files: tuple[tuple[str, str], ...] = ()
-    #: Whether it has the daemon's configuration file, as ``postroomd init`` writes it.
+    #: Whether it brings the daemon's first configuration, as ``postroomd init`` writes it, and the documents.
     is_configured: bool = False
 
     @property
@@ -153,9 +153,13 @@ def _install(file: Path, target: Path) -> None:
 
 
 def _write_configuration(stage: Path, python: Path, workspace: Path) -> None:
-    """``/etc/postroom/config.json``, by the daemon that is in the package."""
+    """The first configuration, by the daemon that is in the package.
+
+    It is no conffile: dpkg would stop in the middle of an upgrade to ask about one that was changed, on a device where
+    nobody answers.
+    """
     run(str(python), "-I", "-B", "-m", "postroom_daemon", "init", "--root", str(workspace / "root"))
-    _install(workspace / "root" / "config.json", stage / "etc/postroom/config.json")
+    _install(workspace / "root" / "config.json", stage / "usr/share/postroom/config.json")
 
 
 def _write_documents(binary: Binary, version: str, packages: list[Package], source: Source, stage: Path) -> None:
@@ -212,9 +216,6 @@ def _write_control(binary: Binary, version: str, source: Source, workspace: Path
         if path.is_file() and not path.is_symlink() and control not in path.parents
     ]
     (control / "md5sums").write_text("\n".join(sums) + "\n")
-    settings = [f"/{path.relative_to(stage)}" for path in sorted((stage / "etc").rglob("*")) if path.is_file()]
-    if settings:
-        (control / "conffiles").write_text("\n".join(settings) + "\n")
     for script in SCRIPTS:
         path = source.packaging / "debian" / f"{binary.name}.{script}"
         if path.exists():

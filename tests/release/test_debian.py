@@ -10,11 +10,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.service.machine import Machine, lacking
 
 from release.build_deb import build_all
 from release.debian import BINARIES
 from tests.release.overlay import PATIENCE_S, Overlay, outside_of
+from tests.service.machine import Machine, lacking
 
 pytestmark = pytest.mark.slow
 
@@ -132,6 +132,7 @@ def test_an_upgrade_from_the_last_release_keeps_every_message(machine: Overlay) 
     install(machine, "old")
     before = machine.shell("postroomd --version | head -n 1", user="postroom")
     publish = "for n in 1 2 3; do postroom publish --queue orders --message body-$n >/dev/null; done\n"
+    machine.run("sed", "-i", "s/local-01/press-07/", "/etc/postroom/config.json")
     take = "postroom consume --queue orders --visibility 40000 --raw\n"
     assert machine.shell(SERVE + publish + take + "kill -9 $daemon\n", user="postroom") == "body-1"
     assert "Unpacking postroom" in install(machine, "new")
@@ -139,6 +140,8 @@ def test_an_upgrade_from_the_last_release_keeps_every_message(machine: Overlay) 
     assert before != after
     assert machine.run("dpkg", "--verify", "postroom") == ""
     machine.shell("postroomd verify --root /var/lib/postroom", user="postroom")
+    configuration = json.loads(machine.shell("postroomd check-config --json --root /var/lib/postroom", user="postroom"))
+    assert configuration["settings"]["nodeId"] == {"value": "press-07", "source": "file"}
     take = "for n in 2 3; do postroom consume --queue orders --ack --raw; done; postroom status --queue orders --json\n"
     told = machine.shell(SERVE + take + STOP, user="postroom")
     assert told.startswith("body-2body-3")
