@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from postroom_client import Client
 from tests.daemon.test_logs import journal, read_fields
 from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon, wait_until
@@ -27,6 +28,11 @@ mount --bind "$0" /run/systemd/journal/socket && exec "$@"
 def records(text: str) -> list[dict[str, Any]]:
     """A log's records; every line must be one."""
     return [json.loads(line) for line in text.splitlines()]
+
+
+def postroom(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "postroom_client", "--ipc-root", str(daemon.ipc), *words]
+    return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
 def disturb(daemon: Daemon, count: int) -> None:
@@ -127,12 +133,30 @@ def test_of_a_trace_that_is_none_nothing_is_used(daemon: Daemon, value: Any) -> 
     assert "traceparent" not in event["by"]
 
 
+def test_what_the_client_does_with_a_delivery_belongs_to_the_trace_of_its_message(daemon: Daemon) -> None:
+    with Client(str(daemon.ipc), client_id="press-7") as client:
+        for message in ("done", "again", "bad"):
+            client.publish("q", message, traceparent=TRACE)
+        done, again = client.consume_next("q"), client.consume_next("q")
+        assert done and again
+        client.ack(done)
+        client.extend_lease(again)
+        client.release(again)
+        with client.consume("q"):
+            pass
+        bad = client.consume_next("q")
+        assert bad
+        client.nack(bad, reason="no")
+        client.call("pause", {"queue": "q"}, traceparent=OTHER)
+    by = [(event["type"], event.get("by", {})) for event in daemon.events()]
+    traces = {type_: who["traceparent"] for type_, who in by if "traceparent" in who}
+    ended = dict.fromkeys(("published", "acked", "lease_extended", "released", "died"), TRACE)
+    assert traces == ended | {"paused": OTHER}
+    told = postroom(daemon, "message", "--message-key", daemon.events("acked")[0]["key"], "--events", "3").stdout
+    assert f"by press-7, trace {TRACE[3:35]}" in told
+
+
 # --- figures --------------------------------------------------------------------------------------------------
-
-
-def postroom(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:
-    line = [sys.executable, "-m", "postroom_client", "--ipc-root", str(daemon.ipc), *words]
-    return subprocess.run(line, capture_output=True, text=True, check=False)
 
 
 def figures(text: str) -> dict[str, float]:

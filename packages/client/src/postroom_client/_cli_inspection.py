@@ -49,6 +49,8 @@ def _told(event):
         words.append(u"%s: %s" % (cell(failure.get("reasonCode")), cell(failure.get("reasonMessage"))))
     if event.get("by"):
         words.append(u"by %s" % cell(event["by"].get("client")))
+        if event["by"].get("traceparent"):
+            words.append(u"trace %s" % cell(event["by"]["traceparent"][3:35]))
     return u", ".join(words)
 
 

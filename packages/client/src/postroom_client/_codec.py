@@ -124,7 +124,7 @@ def _is_kind(kind, value):
     return isinstance(value, _TYPES.get(kind, (text_type, str)))
 
 
-def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, payload):
+def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, payload, traceparent=None):
     """The bytes of a request. Raises ``InvalidArgument`` naming the value that cannot be sent."""
     envelope = ordered_dict()
     envelope["requestId"] = check_id(request_id, "request id")
@@ -132,6 +132,9 @@ def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, pa
     envelope["command"] = command
     envelope["timestampMs"] = timestamp_ms
     envelope["deadlineMs"] = deadline_ms
+    if traceparent is not None:
+        check_kind("string", traceparent, "traceparent")
+        envelope["traceparent"] = traceparent
     envelope["payload"] = _checked(payload, "", _DEPTH_LIMIT + 1)
     data = _encode_json(envelope)
     if isinstance(data, text_type):

@@ -8,9 +8,11 @@ from .errors import InvalidArgument
 class Methods(object):
     """A part of ``Client``: one method for each command of an area."""
 
-    def _send(self, command, timeout, **options):
-        """Send a command with its options by their Python names. The reply's data."""
-        return self.call(command, encode_payload(command, options), timeout)
+    def _send(self, command, timeout, about=None, **options):
+        """Send a command with its options by their Python names. The reply's data. What is done about a ``Delivery``
+        belongs to the trace of its message."""
+        trace = about.traceparent if isinstance(about, Delivery) else None
+        return self.call(command, encode_payload(command, options), timeout, traceparent=trace)
 
 
 def check_timeout(timeout_s):

@@ -37,7 +37,13 @@ class BatchMethods(Methods):
         key, lease = key_and_lease(message_key, lease_id)
         items = [_encode_item("publish", message) for message in _a_list(messages, "messages")]
         data = self._send(
-            "ack_and_publish", timeout, message_key=key, lease_id=lease, consumer_id=consumer_id, messages=items
+            "ack_and_publish",
+            timeout,
+            message_key,
+            message_key=key,
+            lease_id=lease,
+            consumer_id=consumer_id,
+            messages=items,
         )
         return mark_settled(message_key, data)
 

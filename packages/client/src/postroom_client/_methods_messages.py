@@ -88,7 +88,7 @@ class MessageMethods(Methods):
     def ack(self, message_key, lease_id=None, consumer_id=None, timeout=None):
         """Settle a message as done. ``message_key`` is a ``Delivery``, or a key with ``lease_id``."""
         key, lease = key_and_lease(message_key, lease_id)
-        data = self._send("ack", timeout, message_key=key, lease_id=lease, consumer_id=consumer_id)
+        data = self._send("ack", timeout, message_key, message_key=key, lease_id=lease, consumer_id=consumer_id)
         return mark_settled(message_key, data)
 
     def nack(
@@ -107,6 +107,7 @@ class MessageMethods(Methods):
         data = self._send(
             "nack",
             timeout,
+            message_key,
             message_key=key,
             lease_id=lease,
             consumer_id=consumer_id,
@@ -119,7 +120,7 @@ class MessageMethods(Methods):
     def release(self, message_key, lease_id=None, consumer_id=None, timeout=None):
         """Give a message back untried: it is ready again and this delivery is not counted."""
         key, lease = key_and_lease(message_key, lease_id)
-        data = self._send("release", timeout, message_key=key, lease_id=lease, consumer_id=consumer_id)
+        data = self._send("release", timeout, message_key, message_key=key, lease_id=lease, consumer_id=consumer_id)
         return mark_settled(message_key, data)
 
     def extend_lease(
@@ -130,6 +131,7 @@ class MessageMethods(Methods):
         return self._send(
             "extend_lease",
             timeout,
+            message_key,
             message_key=key,
             lease_id=lease,
             consumer_id=consumer_id,

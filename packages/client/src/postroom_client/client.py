@@ -86,12 +86,13 @@ class Client(
             return self._given_id
         return self._own.get().client_id
 
-    def call(self, command, payload=None, timeout=None, request_id=None, keep=False):
+    def call(self, command, payload=None, timeout=None, request_id=None, keep=False, traceparent=None):
         """Send any command with a payload of the wire's own field names. Returns the reply's data."""
-        return self.send(self.prepare(command, payload, timeout, request_id), timeout, keep)
+        return self.send(self.prepare(command, payload, timeout, request_id, traceparent), timeout, keep)
 
-    def prepare(self, command, payload=None, timeout=None, request_id=None):
-        """A ``Request`` whose deadline is ``timeout`` seconds from now. Nothing is written."""
+    def prepare(self, command, payload=None, timeout=None, request_id=None, traceparent=None):
+        """A ``Request`` whose deadline is ``timeout`` seconds from now. Nothing is written. ``traceparent`` is the
+        trace that it belongs to (W3C Trace Context)."""
         payload = {} if payload is None else payload
         timeout_s = self.timeout if timeout is None else check_timeout(timeout)
         client_id = self.client_id
@@ -101,7 +102,7 @@ class Client(
         now_s = time.time()
         now_ms = int(now_s * 1000)
         data = _codec.encode_request(
-            request_id, client_id, command, now_ms, now_ms + int(timeout_s * 1000), payload
+            request_id, client_id, command, now_ms, now_ms + int(timeout_s * 1000), payload, traceparent
         )
         if len(data) > self.max_request_bytes:
             raise InvalidArgument(

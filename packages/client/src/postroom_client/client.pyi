@@ -60,6 +60,7 @@ class Client(
         timeout: float | None = None,
         request_id: str | None = None,
         keep: bool = False,
+        traceparent: str | None = None,
     ) -> dict[str, Any]: ...
     def prepare(
         self,
@@ -67,6 +68,7 @@ class Client(
         payload: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         request_id: str | None = None,
+        traceparent: str | None = None,
     ) -> Request: ...
     def send(
         self,
