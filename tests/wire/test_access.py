@@ -232,6 +232,13 @@ def test_a_registered_client_id_is_for_its_user_also_where_another_one_has_made_
     owners = daemon.request("publish", {"queue": "q", "message": "x"}, client_id="press-7")
     put_as(daemon, ANNA, owners)
     assert "belongs to another user" in daemon.reason(owners.name)
+    found = json.loads(daemon.tool("check-permissions", "--several-users", "--json").stdout)["findings"]
+    told = {one["path"]: one for one in found if one["kind"] == "client"}
+    assert told[str(daemon.responses / "press-7")]["problem"] == (
+        f"is registered for user {ANNA}, and belongs to {BERT}"
+    )
+    refused = daemon.tool("add-client", "press-7", "--user", str(BERT))
+    assert b"client id press-7 is registered for user %d" % ANNA in refused.stderr
     (daemon.responses / "press-7").rmdir()
     put_as(daemon, ANNA, owners)
     assert code(daemon, owners) == "OK"

@@ -11,6 +11,7 @@ from pathlib import Path
 from postroom_common.errors import PostroomError
 from postroom_common.protocol import is_id
 
+from ..accounts import Accounts
 from ..config import Config
 from ..files import DIRECTORY_FLAGS
 from .finding import Finding
@@ -29,6 +30,9 @@ def add_box(config: Config, client_id: str, uid: int) -> bool:
     """
     if not is_id(client_id):
         raise BoxRefused(f"{client_id!r} cannot be a client id: letters, digits, . _ -, not first a sign, at most 128")
+    registered = config.access.clients.get(client_id)
+    if registered and registered.number(Accounts()) != uid:
+        raise BoxRefused(f"client id {client_id} is registered for {registered.text} (clients in the configuration)")
     path = config.settings.ipc_root / config.settings.ipc_responses_dir
     try:
         responses = os.open(path, DIRECTORY_FLAGS)
@@ -65,19 +69,25 @@ def _make(responses: int, client_id: str) -> bool:
 
 
 def box_findings(config: Config, daemon_uid: int) -> Iterator[Finding]:
-    """What is wrong with boxes: those that the daemon cannot write into, and those that others can reach into."""
+    """What is wrong with boxes: those that the daemon cannot write into, those that others can reach into, and those
+    of a registered client id that belong to another user."""
     responses = config.settings.ipc_root / config.settings.ipc_responses_dir
     try:
         group = os.stat(responses).st_gid
         entries = sorted(os.scandir(responses), key=lambda entry: entry.name)
     except (FileNotFoundError, NotADirectoryError):
         return
+    accounts = Accounts()
     for entry in entries:
         try:
             found = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue  # RACE: its client has removed it
         yield from _of_box(Path(entry.path), found, daemon_uid, group)
+        registered = config.access.clients.get(entry.name)
+        if registered and registered.number(accounts) != found.st_uid:
+            problem = f"is registered for {registered.text}, and belongs to {shown_user(found.st_uid)}"
+            yield Finding("client", entry.path, problem, f"rm -r {shlex.quote(entry.path)}")
 
 
 def _of_box(path: Path, found: os.stat_result, daemon_uid: int, group: int) -> Iterator[Finding]:
