@@ -2,8 +2,19 @@
 
 from __future__ import annotations
 
-from tests.wire.conftest import MakeDaemon
-from tests.wire.users import ANNA, BERT, code, publish_as, put_as, who_published
+from tests.wire.conftest import MakeDaemon, on_every_store
+from tests.wire.daemon import Daemon, Fields
+from tests.wire.users import ANNA, BERT, code, publish_as, put_as, send_as, who_published
+
+
+def ask_as(daemon: Daemon, uid: int, command: str, **payload: object) -> Fields:
+    """The whole answer to a request of a user."""
+    return daemon.answer(send_as(daemon, uid, command, payload))
+
+
+def refused(daemon: Daemon, limit: str) -> int:
+    """How many requests were refused by a limit of users."""
+    return int(daemon.ask("metrics")["quotaRefusals"][limit])
 
 
 def test_who_has_more_waiting_than_one_may_is_told_so_for_what_is_beyond(make_shared: MakeDaemon) -> None:
@@ -15,6 +26,7 @@ def test_who_has_more_waiting_than_one_may_is_told_so_for_what_is_beyond(make_sh
     assert [code(daemon, one) for one in few] == ["OK"] * 100
     assert [code(daemon, one) for one in many] == ["OK"] * 100 + ["ERR_QUOTA_EXCEEDED"] * 150
     assert [request for uid, request in who_published(daemon) if uid == ANNA] == [one.request_id for one in many[:100]]
+    assert refused(daemon, "pendingRequests") == 150
 
 
 def test_bytes_that_wait_are_limited_as_well(make_shared: MakeDaemon) -> None:
@@ -44,3 +56,64 @@ def test_the_daemons_own_user_may_have_any_number(make_shared: MakeDaemon) -> No
     sent = [daemon.send("publish", {"queue": "q"}) for _ in range(40)]
     daemon.thaw()
     assert [code(daemon, one) for one in sent] == ["OK"] * 40
+
+
+def test_who_sends_faster_than_one_may_is_told_when_to_try_again(make_shared: MakeDaemon) -> None:
+    daemon = make_shared("--limits-user-requests-per-sec", "1").start()
+    daemon.freeze()
+    many, few = publish_as(daemon, ANNA, 100), publish_as(daemon, BERT, 1)
+    daemon.thaw()
+    assert code(daemon, few[0]) == "OK"
+    answers = [daemon.answer(one) for one in many]
+    assert answers[0]["ok"]
+    errors = [answer["error"] for answer in answers if not answer["ok"]]
+    assert {error["code"] for error in errors} == {"ERR_QUOTA_EXCEEDED"}
+    assert "limits.userRequestsPerSec): try again in " in errors[0]["message"]
+    assert refused(daemon, "requestsPerSec") == len(errors) > 50
+
+
+def test_who_waits_for_messages_in_many_requests_is_refused_one_more(make_shared: MakeDaemon) -> None:
+    daemon = make_shared("--limits-user-waits", "2").start()
+    wait = {"queue": "q", "waitMs": 60_000}
+    waiting = [send_as(daemon, ANNA, "consume_next", wait) for _ in range(2)]
+    daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 2, "both wait")
+    answer = daemon.answer(send_as(daemon, ANNA, "consume_next", wait))
+    assert answer["error"]["code"] == "ERR_QUOTA_EXCEEDED"
+    assert "limits.userWaits" in answer["error"]["message"]
+    other = send_as(daemon, BERT, "consume_next", wait)
+    daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 3, "another user waits, too")
+    for number in range(3):
+        daemon.publish("q", str(number))
+    assert [daemon.answer(one)["data"]["message"]["payload"] for one in (*waiting, other)] == ["0", "1", "2"]
+    assert refused(daemon, "waits") == 1
+
+
+@on_every_store
+def test_who_has_many_leases_settles_some_before_more_are_given_also_after_a_crash(make_shared: MakeDaemon) -> None:
+    daemon = make_shared("--limits-user-leases", "3").start()
+    publish_as(daemon, BERT, 9)
+    daemon.wait(lambda: daemon.counts("q").get("ready") == 9, "all are there")
+    given = ask_as(daemon, ANNA, "consume_next", queue="q", max=9)["data"]["messages"]
+    assert len(given) == 3
+    daemon.kill()
+    daemon.start()
+    answer = ask_as(daemon, ANNA, "consume_next", queue="q")
+    assert answer["error"]["code"] == "ERR_QUOTA_EXCEEDED"
+    assert "settle some" in answer["error"]["message"]
+    assert ask_as(daemon, BERT, "consume_next", queue="q")["data"]["message"]
+    first = given[0]
+    lease = {"messageKey": first["message"]["messageKey"], "leaseId": first["lease"]["leaseId"]}
+    assert ask_as(daemon, ANNA, "ack", **lease)["ok"]
+    assert ask_as(daemon, ANNA, "consume_next", queue="q")["data"]["message"]
+    assert refused(daemon, "leases") == 1
+
+
+def test_who_waits_with_as_many_leases_as_one_may_have_is_told_so_when_a_message_comes(make_shared: MakeDaemon) -> None:
+    daemon = make_shared("--limits-user-leases", "1").start()
+    daemon.publish("q", "first")
+    assert ask_as(daemon, ANNA, "consume_next", queue="q")["data"]["message"]
+    waiting = send_as(daemon, ANNA, "consume_next", {"queue": "q", "waitMs": 60_000})
+    daemon.wait(lambda: daemon.ask("metrics")["mailbox"]["parked"] == 1, "she waits")
+    daemon.publish("q", "second")
+    assert code(daemon, waiting) == "ERR_QUOTA_EXCEEDED"
+    assert daemon.consume("q")["message"]["payload"] == "second"

@@ -260,6 +260,15 @@ class Settings:
     limits_user_pending_bytes: int = setting(
         "limits.userPendingBytes", 4294967296, "their bytes; 0: any number", low=0, high=_BYTES_CEILING
     )
+    limits_user_requests_per_sec: int = setting(
+        "limits.userRequestsPerSec", 20000, "requests of one user in a second; 0: any number", low=0, high=10**6
+    )
+    limits_user_waits: int = setting(
+        "limits.userWaits", 1000, "requests of one user that wait for a message; 0: any number", low=0, high=10**6
+    )
+    limits_user_leases: int = setting(
+        "limits.userLeases", 100000, "messages that one user has leased; 0: any number", low=0, high=10**9
+    )
     storage_min_free_bytes: int = setting(
         "storage.minFreeBytes", 33554432, "free space below which publishes are refused", low=0, high=_BYTES_CEILING
     )

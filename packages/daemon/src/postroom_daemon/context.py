@@ -17,6 +17,7 @@ from .dead_addresses import DeadAddresses
 from .ids import Ids
 from .journal_history import MessageHistory
 from .policies import Policies
+from .quotas import Quotas
 from .rates import Rates
 from .records import Entry
 from .stores.base import Store
@@ -120,6 +121,7 @@ class Context:
     vitals: Vitals
     ids: Ids
     access: Access
+    quotas: Quotas
     rounds: dict[str, Any] = field(default_factory=dict)
     """How far the chores have come, each under a name of its own: kept while the root is open, no part of its state."""
     pending: Pending = field(default_factory=Pending)

@@ -84,6 +84,7 @@ class Decider:
             parts.vitals,
             parts.ids,
             parts.access,
+            parts.quotas,
             parts.rounds,
             draining=self._draining,
             rates=parts.rates,

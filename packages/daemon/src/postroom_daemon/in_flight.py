@@ -5,7 +5,7 @@ Leased dead letters are not counted. A transaction of the store that is taken ba
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
@@ -34,13 +34,18 @@ class InFlight:
         self._holders: OrderedDict[tuple[str, str], Holder] = OrderedDict()
         self._leases: dict[str, dict[int, int]] = {}  # by queue: the number of the message, since when (engine ms)
         self._unsorted: set[str] = set()  # queues whose leases are not in the order in which they were given
-        self._undo: list[tuple[Holder, int, str, int, int]] = []
+        self._users: Counter[str] = Counter()  # leases by uid
+        self._undo: list[tuple[Holder, int, str, int, int, str]] = []
         self._changed: set[tuple[str, str]] = set()
 
     def of(self, queue: str, consumer: str) -> int:
         """How many messages a consumer holds."""
         holder = self._holders.get((queue, consumer))
         return holder.held if holder else 0
+
+    def of_user(self, uid: int) -> int:
+        """How many messages a user holds."""
+        return self._users[str(uid)]
 
     def consumers(self, queue: str = "") -> list[tuple[str, str, Holder]]:
         """Queue, name and facts of all that are known, of one queue or of all ('')."""
@@ -64,6 +69,7 @@ class InFlight:
         """A message is leased, as its entry says."""
         holder = self._holder(entry.queue, entry.consumer_id)
         holder.held += 1
+        self._count_user(entry.holder_uid, 1)
         holder.given += 1
         holder.given_at = entry.leased_at
         self._leases.setdefault(entry.queue, {})[entry.seq] = entry.leased_at
@@ -73,6 +79,7 @@ class InFlight:
         """A lease has ended; the entry still has it."""
         holder = self._holder(entry.queue, entry.consumer_id)
         holder.held -= 1
+        self._count_user(entry.holder_uid, -1)
         self._end(entry.queue, entry.seq)
         self._note(holder, -1, entry)
 
@@ -80,6 +87,7 @@ class InFlight:
         """Messages that are leased at the start."""
         for entry in entries:
             self._holder(entry.queue, entry.consumer_id).held += 1
+            self._count_user(entry.holder_uid, 1)
             self._put_back(entry.queue, entry.seq, entry.leased_at)
 
     def begin(self) -> None:
@@ -89,14 +97,20 @@ class InFlight:
 
     def take_back(self) -> None:
         """What was counted since ``begin`` has not happened."""
-        for holder, count, queue, number, since in reversed(self._undo):
+        for holder, count, queue, number, since, uid in reversed(self._undo):
             holder.held -= count
+            self._count_user(uid, -count)
             holder.given -= max(count, 0)
             if count > 0:
                 self._end(queue, number)
             else:
                 self._put_back(queue, number, since)
         self.begin()
+
+    def _count_user(self, uid: str, by: int) -> None:
+        self._users[uid] += by
+        if not self._users[uid]:
+            del self._users[uid]
 
     def _end(self, queue: str, number: int) -> None:
         leases = self._leases.get(queue, {})
@@ -110,7 +124,7 @@ class InFlight:
         self._unsorted.add(queue)
 
     def _note(self, holder: Holder, count: int, entry: Entry) -> None:
-        self._undo.append((holder, count, entry.queue, entry.seq, entry.leased_at))
+        self._undo.append((holder, count, entry.queue, entry.seq, entry.leased_at, entry.holder_uid))
         self._changed.add((entry.queue, entry.consumer_id))
 
     def _holder(self, queue: str, consumer: str) -> Holder:

@@ -11,6 +11,7 @@ from .dead_addresses import DeadAddresses
 from .ids import Ids
 from .journal import Journal
 from .policies import Policies
+from .quotas import Quotas
 from .rates import Rates
 from .repeats import Repeats
 from .reserve import Reserve
@@ -36,6 +37,7 @@ class Parts:
     daemon_uid: int
     ids: Ids
     access: Access
+    quotas: Quotas
     waiters: Waiters = field(default_factory=Waiters)
     addresses: DeadAddresses = field(default_factory=DeadAddresses)
     rounds: dict[str, Any] = field(default_factory=dict)

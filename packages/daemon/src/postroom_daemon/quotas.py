@@ -1,5 +1,5 @@
-"""What one user may have of the daemon: requests that wait. Identity is the uid; the daemon's own user and root may
-have anything.
+"""What one user may have of the daemon: requests that wait, and how fast they come; leases. Identity is the uid; the
+daemon's own user and root may have anything.
 
 Every refusal says what to do, and is counted by what was too much.
 """
@@ -13,9 +13,13 @@ from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 
 from .config import Settings
+from .rates import Rates
 
 #: What refusals are counted by.
 PENDING: Final = "pendingRequests"
+RATE: Final = "requestsPerSec"
+WAITS: Final = "waits"
+LEASES: Final = "leases"
 
 
 class OverQuota(CommandError):
@@ -29,9 +33,10 @@ class Quotas:
     """The limits by user, of which 0 is none, and what was refused by them since the start."""
 
     def __init__(self, settings: Settings, daemon_uid: int) -> None:
-        self.refused: Counter[str] = Counter({PENDING: 0})
+        self.refused: Counter[str] = Counter(dict.fromkeys((PENDING, RATE, WAITS, LEASES), 0))
         self._settings = settings
         self._exempt = (0, daemon_uid)
+        self._rates = Rates()
 
     def applies(self, uid: int) -> bool:
         """Whether a user has limits at all."""
@@ -52,6 +57,38 @@ class Quotas:
             f" (limits.userPendingRequests), {settings.limits_user_pending_bytes:,} bytes (limits.userPendingBytes);"
             " read the answers before you send more",
         )
+
+    def check_rate(self, uid: int, now: int) -> None:
+        """Count a request that came at the engine time ``now`` (ms). Raises ``OverQuota`` while they come too fast."""
+        rate = self._settings.limits_user_requests_per_sec
+        if rate and self.applies(uid):
+            wait_ms = self._rates.wait_ms(str(uid), rate, 1, now)
+            if wait_ms:
+                raise self._refuse(
+                    RATE,
+                    f"uid {uid} may send {rate:,} requests a second (limits.userRequestsPerSec):"
+                    f" try again in {wait_ms} ms",
+                )
+            self._rates.take(str(uid))
+
+    def check_waits(self, uid: int, waits: int) -> None:
+        """Raise ``OverQuota`` for a user who waits for messages in ``waits`` requests already, if one more is too
+        much."""
+        most = self._settings.limits_user_waits
+        if most and waits >= most and self.applies(uid):
+            raise self._refuse(
+                WAITS,
+                f"uid {uid} waits for messages in {waits:,} requests (limits.userWaits): let one end before the next",
+            )
+
+    def check_leases(self, uid: int, leases: int) -> None:
+        """Raise ``OverQuota`` for a user who has ``leases``, if one more is too much."""
+        most = self._settings.limits_user_leases
+        if most and leases >= most and self.applies(uid):
+            raise self._refuse(
+                LEASES,
+                f"uid {uid} has {leases:,} messages leased (limits.userLeases): settle some before you take more",
+            )
 
     def _refuse(self, kind: str, text: str) -> OverQuota:
         self.refused[kind] += 1

@@ -27,6 +27,7 @@ from .notify import WHOLE_S, notify_busy
 from .parts import Parts
 from .policies import Policies
 from .quarantine import Quarantine
+from .quotas import Quotas
 from .records import FACT_EPOCH
 from .recovery import Recovery
 from .refusals import Refusals
@@ -61,6 +62,7 @@ class OpenRoot:
     clock: Clock
     reserve: Reserve
     access: Access
+    quotas: Quotas
     locks: ExitStack
 
     def close(self) -> None:
@@ -149,7 +151,8 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         vitals.checkpointed = store.applied  # it may be less; the first checkpoint tells
-        access = Access(config.access, os.geteuid())
+        access, quotas = Access(config.access, os.geteuid()), Quotas(settings, os.geteuid())
+        vitals.quota_refusals = quotas.refused
         parts = Parts(
             store,
             journal,
@@ -163,11 +166,12 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
             os.geteuid(),
             sources.ids,
             access,
+            quotas,
         )
         broker = Broker(parts, sync_each_group=settings.journal_durability == "commit")
         opened.pop_all()  # they are the caller's from here
         reserve.care()
-        return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, access, locks.pop_all())
+        return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, access, quotas, locks.pop_all())
 
 
 def _in_flight(store: Store) -> InFlight:

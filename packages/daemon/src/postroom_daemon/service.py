@@ -106,6 +106,7 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
                 sources.files,
                 root.vitals.count_unanswered,
                 root.reserve.give,
+                root.quotas,
                 on_foreign=root.vitals.count_foreign,
             )
         except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -52,8 +52,8 @@ _ERROR_NAMES = {
 class DaemonVitals:
     """Counters since the start; one per run of the daemon.
 
-    ``mailbox_figures`` gives the mailbox's own numbers (waiting, parked, dead). ``checkpointed`` is the last event that
-    the store is known to have made durable.
+    ``mailbox_figures`` gives the mailbox's own numbers (waiting, parked, dead). ``quota_refusals`` are requests that were
+    refused since one user had too much. ``checkpointed`` is the last event that the store is known to have made durable.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class DaemonVitals:
         quarantine: Quarantine,
     ) -> None:
         self.mailbox_figures: Callable[[], dict[str, int]] = dict
+        self.quota_refusals: Mapping[str, int] = {}
         self._clock = clock
         self.journal = journal
         self._traffic = traffic
@@ -209,6 +210,7 @@ class DaemonVitals:
             "rates": self.rates(now),
             "groups": dict(counted.groups),
             "mailbox": self.mailbox_figures(),
+            "quotaRefusals": dict(self.quota_refusals),
             "trafficLinesLost": self.traffic_lines_lost,
             "trafficLinesHeldBack": self.traffic_lines_held_back,
         }

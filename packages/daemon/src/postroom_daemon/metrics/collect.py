@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -40,6 +40,7 @@ class Measured(Protocol):
     reserve: Reserve
     quarantine: Quarantine
     mailbox_figures: Callable[[], dict[str, int]]
+    quota_refusals: Mapping[str, int]
 
     @property
     def traffic_lines_lost(self) -> int: ...
@@ -101,6 +102,7 @@ def _add_requests(out: Exposition, vitals: Measured) -> None:
     out.add(table.WAITING, mailbox.get("waiting", 0))
     out.add(table.HELD_FILES, mailbox.get("held", 0))
     out.add(table.STRAYS, mailbox.get("straysRemoved", 0))
+    out.add_all(table.QUOTA_REFUSALS, vitals.quota_refusals.items())
     out.add(table.PARKED, mailbox.get("parked", 0))
     out.add(table.DEAD_FILES, mailbox.get("dead", 0))
 

@@ -56,6 +56,7 @@ JOURNAL_FILES: Final = _gauge("journal_files", "Number of the journal's files.")
 WAITING: Final = _gauge("mailbox_waiting_requests", "Request files that were seen and not taken yet.")
 HELD_FILES: Final = _gauge("mailbox_held_requests", "Requests of users beyond their share, in held/.")
 STRAYS: Final = _counter("mailbox_strays_removed", "Files that were no requests and were removed from requests/.")
+QUOTA_REFUSALS: Final = _counter("quota_refusals", "Refusals because one user had too much, by what of.", "limit")
 PARKED: Final = _gauge("mailbox_parked_requests", "Long polls that wait for a message.")
 DEAD_FILES: Final = _gauge("mailbox_dead_files", "Requests that are kept in dead/.")
 

@@ -29,7 +29,8 @@ def consume_next(context: Context, fields: Fields) -> Decision:
 
     Without one: the empty answer, or a wish to wait when ``waitMs`` is given. Raises ``CommandError`` for a
     ``payloadAs`` that does not exist and for who may not consume, ``BodyLost`` when that message has lost its body,
-    ``BodyUnread`` when the disk does not give it, ``TimeOver`` when nobody wants it any more.
+    ``BodyUnread`` when the disk does not give it, ``TimeOver`` when nobody wants it any more; and for a user who has as
+    many leases as one may (ERR_QUOTA_EXCEEDED).
     """
     if fields["payloadAs"] not in ("text", "value"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
@@ -40,6 +41,8 @@ def consume_next(context: Context, fields: Fields) -> Decision:
         if fields["waitMs"]:
             return Decision(wait_until=now + fields["waitMs"])
         return Decision(data={"message": None})
+    if context.store.in_flight:
+        context.quotas.check_leases(context.who.uid, context.store.in_flight.of_user(context.who.uid))
     draft: Draft = {
         "type": EventType.LEASED,
         "queue": entry.queue,
