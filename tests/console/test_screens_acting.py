@@ -7,7 +7,9 @@ import stat
 from pathlib import Path
 
 from postroom_console.data.action_log import ActionLog
+from postroom_console.data.actions import pause
 from postroom_console.data.config import Config
+from postroom_console.data.updates import Outcome, Result
 from tests.console.desk import Desk, kill_one, sit_down
 from tests.wire.daemon import Daemon
 
@@ -30,6 +32,23 @@ def test_a_queue_is_paused_when_that_is_confirmed_and_the_last_action_is_taken_b
         await desk.keys("y")
         await desk.sees("resume alarms -> ok")
         assert not desk.client.status("alarms")["paused"]["consume"]
+
+    sit_down(daemon, visit)
+
+
+def test_who_may_not_operate_one_queue_is_told_so_and_operates_the_others(daemon: Daemon) -> None:
+    async def visit(desk: Desk) -> None:
+        desk.client.publish("alarms", "x")
+        await desk.has("queues")
+        plan = pause("press", "consume")
+        desk.console._plans[99] = plan
+        desk.console.log_of_actions.begin(99, plan.verb, plan.queue, plan.effect)
+        desk.console.end(Outcome(99, Result.REFUSED, 0, "ERR_FORBIDDEN", "uid 7 may not operate queue 'press'"))
+        await desk.sees("pause press -> refused", "ERR_FORBIDDEN uid 7 may not operate queue")
+        await desk.keys("p")
+        await desk.sees("y yes")
+        await desk.keys("y")
+        await desk.sees("pause alarms -> ok")
 
     sit_down(daemon, visit)
 

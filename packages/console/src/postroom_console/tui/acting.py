@@ -101,7 +101,6 @@ class Acting(App[None]):
             self.last_words += f" ({tr('{key} takes it back').format(key=self.shown(UNDO))})"
         if self.log_of_actions.problem:
             self.last_words += f" ({tr('not logged')}: {clean(self.log_of_actions.problem)})"
-        self._heed(outcome)
 
     def _counted(self, dialog: Confirm, outcome: Outcome) -> None:
         if outcome.result is Result.OK and outcome.count:
@@ -112,13 +111,6 @@ class Acting(App[None]):
             self.say(tr("nothing fits: nothing is changed"))
         else:
             self.say(f"{tr(dialog.plan.verb)}: {clean(f'{outcome.code} {outcome.text}'.strip())}")
-            self._heed(outcome)
-
-    def _heed(self, outcome: Outcome) -> None:
-        """Offer no more what this user may not do."""
-        if outcome.code == "ERR_FORBIDDEN":
-            self.read_only = True
-            self.last_words += f" ({tr('this user may only look')})"
 
     def action_undo(self) -> None:
         if self._undo is None:
