@@ -73,6 +73,7 @@ class RotatedLines:
             name = self._name_of(numbers[-1] + 1 if numbers else 1)
             mode = self._files.shared_mode(directory)
             fd = self._files.open(name, CREATE_FLAGS | os.O_APPEND, mode, dir_fd=directory)
+            os.fchmod(fd, mode)  # the log is begun before the daemon has set its umask
         finally:
             self._files.close(directory)
         self.close()
