@@ -101,6 +101,8 @@ def _version(package: Package, recorded: bool, root: Path) -> str:
     last = last_of(package.distribution, root)
     try:
         commit = git(root, "rev-parse", "--short=12", "HEAD")
+        if git(root, "status", "--porcelain", "--", "packages", "packaging"):
+            commit += ".changed"
     except ReleaseError:
         commit = "unknown"
     moment = time.strftime("%Y%m%d%H%M%S", time.gmtime(_last_change(root)))

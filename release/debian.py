@@ -169,21 +169,21 @@ def _write_documents(binary: Binary, version: str, packages: list[Package], sour
         for path in (source.packaging.parent / "docs").glob("*.md"):
             shutil.copyfile(path, directory / path.name)
     for package in packages:
-        shutil.copyfile(package.directory / "CHANGELOG.md", directory / f"changelog.{package.name}.md")
-        _compress(directory / f"changelog.{package.name}.md")
+        name = "changelog" if package.name == binary.versioned_by else f"changes-{package.name}.md"
+        shutil.copyfile(package.directory / "CHANGELOG.md", directory / name)
+        _compress(directory / name)
     (directory / "changelog.Debian").write_text(_changelog(binary, version, source), "utf-8")
     _compress(directory / "changelog.Debian")
     licence = (packages[0].directory / "LICENSE").read_text("utf-8")
     text = "\n".join(f" {line}" if line else " ." for line in licence.splitlines())
+    _install(source.packaging / "debian/lintian-overrides", stage / "usr/share/lintian/overrides" / binary.name)
     (directory / "copyright").write_text((source.packaging / "debian/copyright").read_text("utf-8") + text + "\n")
 
 
 def _changelog(binary: Binary, version: str, source: Source) -> str:
     maintainer = re.search(r"^Maintainer: (.+)$", (source.packaging / "debian/control").read_text(), re.MULTILINE)
     assert maintainer
-    lines = (
-        f"  * The changelogs of the packages in it are beside this one, in changelog.*.md.gz.\n\n -- {maintainer[1]}"
-    )
+    lines = f"  * What has changed is told beside this, in changelog.gz and changes-*.gz.\n\n -- {maintainer[1]}"
     return f"postroom ({version}) unstable; urgency=medium\n\n{lines}  {formatdate(source.dated_s)}\n"
 
 

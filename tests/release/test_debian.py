@@ -93,6 +93,7 @@ done
 def test_an_installation_serves_as_its_user_with_nothing_of_the_checkout(machine: Overlay) -> None:
     install(machine, "new")
     assert machine.run("dpkg", "--verify", "postroom") == ""
+    machine.run("postroomd", "check-permissions", "--root", "/var/lib/postroom")
     script = (
         SERVE + "echo hello | postroom publish --queue orders >/dev/null; postroom consume --queue orders --ack --raw\n"
     )
