@@ -165,13 +165,14 @@ def test_every_release_is_of_a_commit_of_this_branch_and_recorded_once() -> None
     for commit in {one.commit for one in releases}:
         check_commit(commit)
         git(ROOT, "merge-base", "--is-ancestor", commit, "HEAD")
-    assert {one.distribution for one in packages()} == {one.package for one in releases}
+    assert {one.package for one in releases} <= {one.distribution for one in packages()}
 
 
 @pytest.mark.parametrize("package", packages(), ids=[package.name for package in packages()])
 def test_a_package_that_has_changed_since_its_release_has_a_later_version(package: Package) -> None:
     last = last_of(package.distribution)
-    assert last
+    if last is None:  # what was never released may have any version
+        return
     paths = [os.path.relpath(path, ROOT) for path in (package.source, package.directory / "pyproject.toml")]
     changed = git(ROOT, "diff", "--name-only", last.commit, "--", *paths)
     if changed and package.version == last.version:
