@@ -118,7 +118,7 @@ def package(directory: Path) -> None:
 @click.option(
     "--no-reports",
     is_flag=True,
-    help="Leave the reports as they are; the next one that takes something in builds them.",
+    help="Leave the reports as they are; the next run without this builds them.",
 )
 @spark_options
 def ingest(landing: str, tables: str, no_reports: bool, given: dict[str, str]) -> None:

@@ -63,7 +63,7 @@ SPARK_SETTINGS: Final = (
     SparkSetting(
         "spark.sql.sources.fileCompressionFactor",
         "10",
-        "rows in memory take so many times their files; Spark's own 1 sends a million lines to every task, to join them",
+        "rows take so many times their files in memory; by Spark's own 1 a million lines are sent to every task",
     ),
     SparkSetting("spark.sql.parquet.compression.codec", "zstd", "smaller than snappy at about the same cost"),
     SparkSetting(

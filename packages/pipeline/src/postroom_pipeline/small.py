@@ -12,16 +12,16 @@ from .config import SMALL_INPUT_BYTES
 _LOCAL: Final = "file:"
 
 
-def is_small(landing: str) -> bool:
-    """Whether a directory on this machine holds files of few bytes, all that lies below it counted.
+def is_small(place: str) -> bool:
+    """Whether a directory on this machine, of snapshots or of tables, holds few bytes, all that lies below it counted.
 
-    What was taken in before lies there too as a rule, so tables that are made of it are small as well. False where it
-    cannot be told without Spark.
+    Snapshots that were taken in before lie there too as a rule, so tables that are made of them are small as well.
+    False where it cannot be told without Spark.
     """
-    path = landing.removeprefix(_LOCAL)
+    path = place.removeprefix(_LOCAL)
     if ":" in path.partition("/")[0]:
         return False
-    if landing != path:
+    if place != path:
         path = "/" + path.lstrip("/")
     left = SMALL_INPUT_BYTES
     for size in _sizes(Path(path)):

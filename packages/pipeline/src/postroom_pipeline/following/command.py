@@ -28,7 +28,7 @@ _EVERY_S: Final = 600
 @click.option(
     "--no-reports",
     is_flag=True,
-    help="Leave the reports as they are; the next run without this that takes something in builds them.",
+    help="Leave the reports as they are; the next run without this builds them.",
 )
 @spark_options
 def follow(
@@ -47,10 +47,12 @@ def follow(
         raise UsageError("--available-now looks once, --every again and again: one of them")
     from ..io import Warehouse
     from ..progress import Progress
+    from ..small import is_small
     from ..spark import session
     from .job import Follower
 
-    with until_told_to_end() as ended, session("postroom-pipeline follow", given) as started:
+    small = available_now and is_small(landing)  # who stays may meet more later
+    with until_told_to_end() as ended, session("postroom-pipeline follow", given, small=small) as started:
         follower = Follower(
             started, landing, Warehouse(started, tables), Progress(started, sys.stderr), reports=not no_reports
         )

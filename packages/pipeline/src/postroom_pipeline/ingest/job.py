@@ -17,7 +17,7 @@ from ..tables import origins, rejects
 from . import inventory, raw, refusals
 from .admission import judged
 from .endings import read_files
-from .gold import write_reports
+from .gold import are_behind, mark_behind, write_reports
 from .held import held
 from .silver import Silver
 from .sums import sums
@@ -54,6 +54,8 @@ def ingest(session: SparkSession, landing: str, warehouse: Warehouse, run: Run, 
         _take_in(session, landing, warehouse, run, batch, finished=seen.count(), reports=reports)
     else:
         _write_refused(warehouse, run, batch)
+        if reports and are_behind(warehouse):
+            write_reports(warehouse, run)
 
 
 def _batch(session: SparkSession, warehouse: Warehouse, run: Run, listed: DataFrame, seen: DataFrame) -> Batch:
@@ -96,9 +98,10 @@ def _take_in(
         _account(batch, rows, refused)
         _keep_unknown(warehouse, files, lines, rows, batch)
     if not accepted.isEmpty():
+        mark_behind(warehouse)
         Silver(warehouse, run, lines, accepted).write()
-        if reports:
-            write_reports(warehouse, run)
+    if reports and are_behind(warehouse):
+        write_reports(warehouse, run)
     with run.stage("inventory of files"):
         _write_rejects(warehouse, run, batch, refused)
         frames = {

@@ -46,6 +46,7 @@ def report(
     """
     from ..io import Warehouse
     from ..progress import Progress
+    from ..small import is_small
     from ..spark import session
     from .job import report as make
     from .scope import Scope
@@ -53,6 +54,6 @@ def report(
     days = [day and day.date() for day in (since, until)]
     if since and until and until < since:
         raise UsageError("--until is before --since")
-    with session("postroom-pipeline report", given) as started:
+    with session("postroom-pipeline report", given, small=is_small(tables)) as started:
         warehouse = Warehouse(started, tables)
         click.echo(make(started, warehouse, target, Scope(device, *days), form, top, Progress(started, sys.stderr)))

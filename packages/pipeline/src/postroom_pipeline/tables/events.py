@@ -55,8 +55,8 @@ def build(frames: c.Frames) -> DataFrame:
 
 def fresh(frames: c.Frames) -> DataFrame:
     """Rows of the snapshots of ``taken``, from ``lines`` of the kind; a key may have several."""
-    arrivals = frames["taken"].select("file", "snapshot", "arrival")
-    rows = frames["lines"].select("file", "snapshot", "device", *_TOLD).join(F.broadcast(arrivals), ["file", "snapshot"])
+    arrivals = F.broadcast(frames["taken"].select("file", "snapshot", "arrival"))
+    rows = frames["lines"].select("file", "snapshot", "device", *_TOLD).join(arrivals, ["file", "snapshot"])
     return rows.withColumns(
         with_clock(rows) | {"content_digest": content_digest(), "day": day_of(F.col("wall_ms"), F.col("arrival"))}
     ).select(*SCHEMA.names)
