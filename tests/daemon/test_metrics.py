@@ -287,6 +287,21 @@ def test_without_a_path_nothing_is_collected(tmp_path):
     assert (file.busy, list(tmp_path.iterdir())) == (False, [])
 
 
+def test_a_reload_lets_the_file_begin_move_and_go(tmp_path):
+    def settings(path: str) -> Any:
+        return load(tmp_path, None, {}, {"metrics.file": path}).settings
+
+    file = MetricsFile(settings(""), steps("first\n", "second\n"))
+    for path, text in (("a.prom", "first\n"), ("b.prom", "second\n")):
+        file.adopt(settings(path))
+        file.care(1.0)
+        do_all(file)
+        assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [(path, text)]
+    file.adopt(settings(""))
+    file.care(1000.0)
+    assert (file.busy, list(tmp_path.iterdir())) == (False, [])
+
+
 def test_a_daemon_that_has_stopped_in_order_says_so(tmp_path):
     path = tmp_path / "postroom.prom"
     file = written(path, steps("first\n"))

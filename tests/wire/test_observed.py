@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -175,6 +176,17 @@ def test_a_file_has_the_figures_while_the_daemon_serves_and_says_when_it_has_sto
     assert figures(path.read_text())["postroom_up"] == 1
     daemon.stop()
     assert figures(path.read_text()) == {"postroom_up": 0}
+
+
+def test_a_reload_begins_the_figures_and_lifts_the_limit_of_the_log(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(config={"log": {"perMinute": 1}}).start()
+    path = daemon.root / "postroom.prom"
+    config = {"log": {"perMinute": 0}, "metrics": {"file": "postroom.prom", "intervalSec": 1}}
+    (daemon.root / "config.json").write_text(json.dumps(config))
+    daemon.process.send_signal(signal.SIGHUP)
+    daemon.wait(path.exists, "there are figures")
+    disturb(daemon, 30)
+    assert len([one for one in records(daemon.log()) if "is a directory" in one["message"]]) == 30
 
 
 def test_the_command_line_prints_the_figures_as_they_are(daemon: Daemon) -> None:

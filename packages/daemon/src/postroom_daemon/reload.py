@@ -9,6 +9,7 @@ from typing import Final
 
 from postroom_common.errors import PostroomError
 
+from . import logs
 from .config import ATTRIBUTES, Config
 from .mailbox import Mailbox
 from .policies import Policies
@@ -34,7 +35,11 @@ RELOADED: Final = frozenset(
         "limits.groupRequests",
         "limits.groupBytes",
         "storage.minFreeBytes",
+        "metrics.file",
+        "metrics.intervalSec",
+        "metrics.queues",
         "log.level",
+        "log.perMinute",
     }
 )
 
@@ -93,7 +98,7 @@ def waiting(in_force: Config, wanted: Config) -> list[str]:
 def put_in_force(config: Config, root: OpenRoot, mailbox: Mailbox) -> None:
     """Have all parts of a running daemon work by ``config``."""
     settings = config.settings
-    logging.getLogger().setLevel(settings.log_level.upper())
+    logs.adopt(settings)
     mailbox.adopt(settings)
     root.vitals.adopt(settings)
     root.journal.segment_bytes = settings.journal_segment_bytes

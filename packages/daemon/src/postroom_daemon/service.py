@@ -221,6 +221,7 @@ class _Loop:
         if not refused:
             self._settings = self._reloading.config.settings
             put_in_force(self._reloading.config, self._root, self._mailbox)
+            self._metrics.adopt(self._settings)
         notify("READY=1", f"STATUS=reload refused: {refused}" if refused else "STATUS=reloaded")
 
     def _checkpoint(self, checkpoint: Callable[[], int | None]) -> None:

@@ -52,8 +52,9 @@ _ERROR_NAMES = {
 class DaemonVitals:
     """Counters since the start; one per run of the daemon.
 
-    ``mailbox_figures`` gives the mailbox's own numbers (waiting, parked, dead). ``quota_refusals`` are requests that were
-    refused since one user had too much. ``checkpointed`` is the last event that the store is known to have made durable.
+    ``mailbox_figures`` gives the mailbox's own numbers (waiting, parked, dead). ``quota_refusals`` are requests that
+    were refused since one user had too much. ``checkpointed`` is the last event that the store is known to have made
+    durable.
     """
 
     def __init__(

@@ -6,6 +6,6 @@
 
 from .outlets import care, figures
 from .records import about
-from .set_up import set_up, set_up_plain
+from .set_up import adopt, set_up, set_up_plain
 
-__all__ = ["about", "care", "figures", "set_up", "set_up_plain"]
+__all__ = ["about", "adopt", "care", "figures", "set_up", "set_up_plain"]

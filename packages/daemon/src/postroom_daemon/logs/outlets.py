@@ -37,13 +37,13 @@ class Outlets(logging.Handler):
         self.records: Counter[str] = Counter()
         self.suppressed = 0
         self._outlets = outlets
-        self._per_minute = per_minute
+        self.per_minute = per_minute
         self._clock = clock
         self._windows: dict[tuple[str, int], _Window] = {}
 
     def emit(self, record: logging.LogRecord) -> None:
         self.records[record.levelname.lower()] += 1
-        if not self._per_minute or record.levelno >= logging.CRITICAL:
+        if not self.per_minute or record.levelno >= logging.CRITICAL:
             self._hand_on(record)
             return
         kind, now = (record.pathname, record.lineno), self._clock()
@@ -52,7 +52,7 @@ class Outlets(logging.Handler):
             self._end(kind)
             window = self._windows[kind] = _Window(now)
         window.count += 1
-        if window.count <= self._per_minute:
+        if window.count <= self.per_minute:
             self._hand_on(record)
             return
         self.suppressed += 1
@@ -91,21 +91,22 @@ class Outlets(logging.Handler):
 
 def care() -> None:
     """Once a second: see ``Outlets.care``."""
-    for outlets in _installed():
+    for outlets in installed():
         outlets.care()
 
 
 def figures() -> dict[str, Any]:
     """``records`` by level, how many were ``suppressed``, and how many were ``lost``, since the start."""
     records: Counter[str] = Counter()
-    for outlets in _installed():
+    for outlets in installed():
         records.update(outlets.records)
     return {
         "records": dict(records),
-        "suppressed": sum(outlets.suppressed for outlets in _installed()),
-        "lost": sum(outlets.lost for outlets in _installed()),
+        "suppressed": sum(outlets.suppressed for outlets in installed()),
+        "lost": sum(outlets.lost for outlets in installed()),
     }
 
 
-def _installed() -> list[Outlets]:
+def installed() -> list[Outlets]:
+    """Those that records go to now."""
     return [handler for handler in logging.getLogger().handlers if isinstance(handler, Outlets)]

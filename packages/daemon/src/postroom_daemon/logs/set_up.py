@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..config import Settings
 from .lines import JsonFormatter, LineFormatter
-from .outlets import Outlets
+from .outlets import Outlets, installed
 
 
 def set_up(settings: Settings) -> str:
@@ -25,6 +25,13 @@ def set_up(settings: Settings) -> str:
         outlets.append(LogFiles(Path(settings.paths_log_root), settings.log_file_bytes, settings.log_files))
     _install(settings.log_level, Outlets(outlets, settings.log_per_minute))
     return form
+
+
+def adopt(settings: Settings) -> None:
+    """Log by another ``log.level`` and ``log.perMinute`` from now on."""
+    logging.getLogger().setLevel(settings.log_level.upper())
+    for outlets in installed():
+        outlets.per_minute = settings.log_per_minute
 
 
 def set_up_plain(level: str) -> None:

@@ -27,12 +27,27 @@ class MetricsFile:
     """
 
     def __init__(self, settings: Settings, collect: Callable[[], Generator[None, None, str]]) -> None:
-        self._path = Path(settings.metrics_file) if settings.metrics_file else None
-        self._interval_s = settings.metrics_interval_sec
+        self._take(settings)
         self._collect = collect
         self._files = Files()
         self._next_s = 0.0
         self._work: Generator[None, None, str] | None = None
+
+    def _take(self, settings: Settings) -> None:
+        self._path = Path(settings.metrics_file) if settings.metrics_file else None
+        self._interval_s = settings.metrics_interval_sec
+
+    def adopt(self, settings: Settings) -> None:
+        """Work by other settings from now on. A file that is not written any more is removed: its figures would be
+        taken for those of a daemon that hangs."""
+        before = self._path
+        self._take(settings)
+        self._work, self._next_s = None, 0.0
+        if before and before != self._path:
+            try:
+                before.unlink(missing_ok=True)
+            except OSError as error:
+                log.error("metrics: %s", error)
 
     @property
     def busy(self) -> bool:
