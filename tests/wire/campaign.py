@@ -14,11 +14,14 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from tests.wire.audit import audit, audit_bodies
 from tests.wire.chaos import Outcome, run_chaos
 from tests.wire.daemon import Daemon
 from tests.wire.flood import flood_before_start, flood_while_running
+
+T = TypeVar("T")
 
 #: Longest time without the end of a step (s).
 PATIENCE_S = 1800
@@ -83,13 +86,50 @@ def crash(options: argparse.Namespace) -> None:
     print(run_campaign(options.every, options.processes_every, options.minutes, options.backend))
 
 
-def on_fresh_root(run: Callable[[Daemon], object], backend: str, audited: bool = True) -> None:
-    """Run on a daemon of its own and print the outcome; what it left is kept if it fails."""
+def mutations(options: argparse.Namespace) -> None:
+    """Requests that are nearly right, made by Hypothesis: each is taken away, and the daemon outlives them all."""
+    print(f"mutations: {options.files} files, seed {options.seed}")
+    from tests.wire.mutations import send_mutated
+
+    total = Counter[str]()
+    for number in range(-(-options.files // 50_000)):
+
+        def run(daemon: Daemon, number: int = number) -> Counter[str]:
+            daemon.start()
+            return send_mutated(daemon, min(50_000, options.files), options.seed * 1000 + number)
+
+        total += on_fresh_root(run, options.backend, flags=("--traffic-enabled", "false", "--log-level", "error"))
+        print(f"\r{total['sent']} sent", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    for name, count in total.most_common():
+        print(f"{count:8}  {name}")
+
+
+def swaps(options: argparse.Namespace) -> None:
+    """A hostile user swaps what its names in requests/ show; needs root, which can be several users."""
+    from tests.wire.swaps import run_swaps
+    from tests.wire.users import share
+
+    print(f"swaps: {options.swaps} swaps, seed {options.seed}")
+
+    def run(daemon: Daemon) -> Counter[str]:
+        share(daemon)
+        daemon.start()
+        return run_swaps(daemon, options.swaps, options.seed)
+
+    for name, count in on_fresh_root(run, options.backend, flags=("--limits-user-share-requests", "3")).most_common():
+        print(f"{count:8}  {name}")
+
+
+def on_fresh_root(run: Callable[[Daemon], T], backend: str, audited: bool = True, flags: tuple[str, ...] = ()) -> T:
+    """Run on a daemon of its own and print the outcome, which is returned; what it left is kept if it fails."""
     folder = Path(tempfile.mkdtemp(prefix="postroom-campaign-"))
-    daemon = Daemon(folder / "root", backend=backend)
+    folder.chmod(0o711)  # for those who act as other users
+    daemon = Daemon(folder / "root", *flags, backend=backend)
     began = time.monotonic()
     try:
-        print(run(daemon))
+        outcome = run(daemon)
+        print(outcome)
         daemon.kill()
         if audited:
             audit(daemon.events())
@@ -101,6 +141,7 @@ def on_fresh_root(run: Callable[[Daemon], object], backend: str, audited: bool =
         raise
     shutil.rmtree(folder)
     print(f"held, {time.monotonic() - began:.1f} s in all")
+    return outcome
 
 
 def main() -> None:
@@ -111,6 +152,8 @@ def main() -> None:
         (chaos, {"messages": 20_000, "kills": 10, "seed": 1}),
         (flood, {"files": 20_000}),
         (bits, {"runs": 10_000, "seed": 1}),
+        (mutations, {"files": 1_000_000, "seed": 1}),
+        (swaps, {"swaps": 100_000, "seed": 1}),
         (crash, {"every": 5, "processes_every": 9, "minutes": 60}),
     ):
         command = commands.add_parser(run.__name__, help=run.__doc__)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon
+from tests.wire.swaps import run_swaps
 from tests.wire.users import (
     ANNA,
     BERT,
@@ -144,3 +147,13 @@ def test_where_nothing_can_be_held_all_is_done_all_the_same(make_shared: MakeDae
     for one in sent:
         assert daemon.answer(one)["ok"]
     assert who_published(daemon) == [(ANNA, one.request_id) for one in sent]
+
+
+@pytest.mark.slow
+def test_names_that_show_something_else_at_each_look_are_neither_followed_nor_stall_anybody(
+    make_shared: MakeDaemon,
+) -> None:
+    daemon = make_shared("--limits-user-share-requests", "3", "--limits-user-turn-requests", "4").start()
+    made = run_swaps(daemon, 2000, number=1)
+    assert sum(made.values()) == 2000
+    assert len(made) > 10

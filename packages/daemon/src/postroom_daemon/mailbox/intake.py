@@ -142,7 +142,7 @@ class Intake:
                 others.append(name)
             elif name not in working and name not in waiting:
                 names.append(name)
-        left = [name for name in names if self.requests.is_left(name)] if self.requests.leaves_any else []
+        left = self.requests.are_left(names)
         if left:
             names = list(set(names).difference(left))
         if self._shared:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 #: Names that are remembered to have been left long enough; they are looked at soon after.
 _WAITED_LIMIT: Final = 10_000
+#: Files that are left, of which each is looked at again at each look.
+_LEFT_CHECKED: Final = 100
 
 
 class MailboxTaken(OSError):
@@ -146,14 +148,13 @@ class RequestFiles:
         self._left.pop(name, None)  # the first is the one that was left first
         self._left[name] = (inode, time.monotonic_ns() + SETTLE_MS * 1_000_000)
 
-    @property
-    def leaves_any(self) -> bool:
-        """Whether files are left for a while."""
-        return bool(self._left)
-
-    def is_left(self, name: str) -> bool:
-        """Whether a file is to be left alone still."""
-        return name in self._left and self._left[name][0] == self.inode(name)
+    def are_left(self, names: list[str]) -> list[str]:
+        """Those of some files that are to be left alone still. Where they are few, one that has another's name now is
+        seen at once."""
+        left = [name for name in names if name in self._left] if self._left else []
+        if len(left) > _LEFT_CHECKED:
+            return left
+        return [name for name in left if self._left[name][0] == self.inode(name)]
 
     def left_long_enough(self) -> list[str]:
         """The held files that are to be looked at again. What was left long enough is left no longer."""
