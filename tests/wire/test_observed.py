@@ -71,6 +71,14 @@ def test_what_is_logged_too_often_is_told_with_its_number(make_daemon: MakeDaemo
     assert told[-1]["message"].endswith(" (and 6 more like it in the last minute)")
 
 
+def test_what_is_set_aside_is_logged_with_its_file_and_cannot_forge_a_record(daemon: Daemon) -> None:
+    name = 'a"\n{"level": "critical"}.json'
+    daemon.put(b"no JSON", name)
+    daemon.reason(name)
+    (told,) = [one for one in records(daemon.log()) if one["level"] == "warning"]
+    assert (told["file"], told["logger"]) == (name.replace("\n", "\\n"), "postroom_daemon.mailbox.dead")
+
+
 def test_under_systemd_the_log_goes_to_the_journal_with_its_fields(make_daemon: MakeDaemon, tmp_path: Path) -> None:
     with journal(tmp_path / "journal") as reader:
         reader.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**20)

@@ -15,6 +15,7 @@ import orjson
 from postroom_common.protocol import REQUEST_BYTES_CEILING
 
 from ..files import READ_FLAGS, Files
+from ..logs import about
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ class DeadBox:
             if error.errno != errno.EXDEV or not self._copy(directory, name, kept):
                 log.error("dead/: cannot take %r (%s): removed", name, error)
             self._files.unlink(name, dir_fd=directory)
-        log.warning("request %r was set aside: %s", name[:100], reason)
+        log.warning("request %r was set aside: %s", name[:100], reason, extra=about(file=name))
         note = {"reason": reason, "movedAt": time.time_ns() // 1_000_000}
         try:
             self._files.put(self.fd, kept + _REASON_SUFFIX, orjson.dumps(note), 0o644)

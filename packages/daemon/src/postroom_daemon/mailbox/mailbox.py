@@ -15,7 +15,7 @@ from postroom_common.codec import Request, decode_request
 from postroom_common.errors import RequestRejected
 
 from ..access import Principal, may_use_box
-from ..calls import Answer, Call
+from ..calls import Answer, Call, about_call
 from ..clock import Now
 from ..config import Settings
 from ..files import FULL_ERRNOS, Files
@@ -212,7 +212,7 @@ class Mailbox:
         except OSError as error:
             # The request is done: when it is looked at again, it is a repeat and gets its answer.
             if error.errno in _PASSING:
-                log.error("the response to %r is put off: %s", name[:100], error)
+                log.error("the response to %r is put off: %s", name[:100], error, extra=about_call(call))
                 self._intake.put_off(name)
             else:
                 self._intake.set_aside(name, f"the response could not be written: {error}")
@@ -220,7 +220,7 @@ class Mailbox:
         try:
             self._intake.finish(name)
         except OSError as error:
-            log.error("request %r is answered and cannot be removed: %s", name[:100], error)
+            log.error("request %r is answered and cannot be removed: %s", name[:100], error, extra=about_call(call))
 
     def _is_alive(self, name: str) -> bool:
         """Whether the client of a parked request still waits: it may have taken the file back, or have died, which
