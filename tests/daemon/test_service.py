@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from postroom_daemon.config import ATTRIBUTES, SETTINGS, load
+from postroom_daemon.files import Files
+from postroom_daemon.mailbox import Mailbox
 from postroom_daemon.recovery import REPLAY_BATCH
-from postroom_daemon.reload import RELOADED, merged, waiting
+from postroom_daemon.reload import RELOADED, merged, put_in_force, waiting
 from tests.conformance.bench import Bench
 
 
@@ -67,6 +69,23 @@ def test_each_setting_counts_after_a_reload_or_is_told_to_wait(tmp_path: Path) -
             assert now.settings == before.settings
             assert waiting(now, wanted) == [key]
     assert set(SETTINGS) >= RELOADED
+
+
+def test_limits_of_users_traffic_and_journal_count_from_the_reload_on(make_bench: Callable[..., Bench]) -> None:
+    bench = make_bench(**{"traffic.enabled": "true"}).open()
+    mailbox = Mailbox(bench.config.settings, Files(), lambda reason: None, lambda: False, bench.live.quotas)
+    wanted = replace(
+        bench.config.settings,
+        limits_user_pending_requests=1,
+        journal_segment_bytes=65536,
+        traffic_sample_every=7,
+    )
+    put_in_force(replace(bench.config, settings=wanted), bench.live, mailbox)
+    assert not bench.live.quotas.may_have_waiting(os.geteuid() + 1, requests=2, size=10)
+    assert bench.live.journal.segment_bytes == 65536
+    assert bench.live.traffic
+    assert bench.live.traffic.sample_every == 7
+    mailbox.close()
 
 
 def test_depths_are_counted_over_any_number_of_queues_in_rounds(bench: Bench) -> None:

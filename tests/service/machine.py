@@ -172,10 +172,14 @@ class Machine:
         if self._process.poll() is not None:
             raise MachineError(f"the machine has ended:\n{self.console()}")
         if not self._pid:
-            children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-            if not children or Path(f"/proc/{children[0]}/comm").read_text() != "systemd\n":
-                return False
-            self._pid = int(children[0])
+            own = f"/proc/{self._process.pid}/task/{self._process.pid}/children"
+            try:
+                child = Path(own).read_text().split()[0]
+                if Path(f"/proc/{child}/comm").read_text() != "systemd\n":
+                    return False
+            except (FileNotFoundError, IndexError):
+                return False  # it is on its way
+            self._pid = int(child)
         return self.ask("systemctl", "is-active", "machine.target").returncode == 0
 
     def ask(self, *command: str, user: str = "root", given: str = "") -> subprocess.CompletedProcess[str]:

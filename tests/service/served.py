@@ -15,7 +15,7 @@ CONFIGURATION: Final = "/etc/postroom/config.json"
 DROP_IN: Final = """\
 [Service]
 RestartSec=100ms
-WatchdogSec=3s
+WatchdogSec=6s
 """
 
 
@@ -62,7 +62,7 @@ class Served:
 
     def postroom(self, user: str, command: str, *arguments: str) -> Any:
         """The data of a command that a user gives and that must succeed."""
-        words = ["postroom", command, "--ipc-root", IPC, "--json", *arguments]
+        words = ["postroom", command, "--ipc-root", IPC, "--json", "--wait-daemon", *arguments]
         return json.loads(self.machine.run(*words, user=user))["data"]
 
     def publish(self, user: str, queue: str, message: str = "x") -> str:

@@ -38,6 +38,10 @@ class Quotas:
         self._exempt = (0, daemon_uid)
         self._rates = Rates()
 
+    def adopt(self, settings: Settings) -> None:
+        """Work by other settings from now on."""
+        self._settings = settings
+
     def applies(self, uid: int) -> bool:
         """Whether a user has limits at all."""
         return uid not in self._exempt

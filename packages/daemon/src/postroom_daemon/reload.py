@@ -34,6 +34,11 @@ RELOADED: Final = frozenset(
         "traffic.refusalsPerMinute",
         "limits.groupRequests",
         "limits.groupBytes",
+        "limits.userPendingRequests",
+        "limits.userPendingBytes",
+        "limits.userRequestsPerSec",
+        "limits.userWaits",
+        "limits.userLeases",
         "storage.minFreeBytes",
         "metrics.file",
         "metrics.intervalSec",
@@ -107,6 +112,7 @@ def put_in_force(config: Config, root: OpenRoot, mailbox: Mailbox) -> None:
         root.traffic.refusals.per_minute = settings.traffic_refusals_per_minute
     root.broker.adopt(Policies(config.defaults, config.queues, config.patterns))
     root.access.use(config.access)
+    root.quotas.adopt(settings)
 
 
 def _shown(value: object) -> str:

@@ -47,12 +47,14 @@ def places(config: Config) -> list[Place]:
     private = [settings.sqlite_db_path.parent, settings.filesystem_root, settings.hybrid_payload_root]
     # The store's directories are made when they are used; most lie in one another.
     apart = [path for path in dict.fromkeys(private) if path != config.root and (path == private[0] or path.exists())]
+    logs = [Path(settings.paths_log_root)] if settings.paths_log_root else []
     data = "messages are the daemon's alone"
     return [
         Place(config.root, DAEMON, 0o711, "the way to the mailbox, of which nobody sees what else is there"),
         *(Place(path, DAEMON, 0o700, data) for path in apart),
         Place(settings.journal_root, TECHNICIANS, 0o2750, "technicians read it; its files take its group"),
         Place(settings.traffic_root, TECHNICIANS, 0o2750, "technicians read it; its files take its group"),
+        *(Place(path, TECHNICIANS, 0o2750, "technicians read it; its files take its group") for path in logs),
         Place(ipc, CLIENTS, 0o710, "only members of the group reach the mailbox"),
         Place(ipc / settings.ipc_requests_dir, DAEMON, DROP_MODE, "clients put requests in, and do not see others'"),
         Place(ipc / settings.ipc_responses_dir, DAEMON, DROP_MODE, "clients make their boxes in it"),
