@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,6 +115,18 @@ def make_bench(tmp_path: Path) -> Iterator[Any]:
     yield make
     for bench in made:
         bench.close()
+
+
+def test_promtool_has_nothing_against_the_text_where_it_is_installed(make_bench: Any) -> None:
+    tool = shutil.which("promtool")
+    if tool is None:
+        return  # the parser above has read it; this is about what else a good text has
+    bench = make_bench()
+    for name in HOSTILE:
+        bench.do("publish", queue=name, message="x")
+    text = LocalSession(bench.live).call("metrics", {"format": "prometheus"})["text"]
+    done = subprocess.run([tool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("backend", ["sqlite", "filesystem", "hybrid", "memory"])
