@@ -105,9 +105,9 @@ class Shelf:
         while not self._names:
             if not self._unread:
                 return None
-            done, self._reading = self._reading, self._unread.popleft()
+            names = deque(name for name, _ in self._listed(self._unread[0]))
+            done, self._reading, self._names = self._reading, self._unread.popleft(), names
             self._remove_if_done(done)
-            self._names = deque(name for name, _ in self._listed(self._reading))
         return self._names[0]
 
     def take_first(self) -> None:

@@ -127,8 +127,6 @@ class Intake:
             return self.requests.read(name)
         except OSError as error:
             if error.errno in _OUR_FAULT:
-                if is_held(name):
-                    self.requests.leave(name, 0)
                 raise
             log.error("request %r is put off: %s", name[:100], error)
             self.requests.leave(name, self.requests.inode(name) or 0)
@@ -180,10 +178,10 @@ class Intake:
 
     def gone(self) -> list[str]:
         """Names of requests that are worked on whose file has vanished or was replaced; they are no longer."""
-        lost = [name for name, taken in self._working.items() if self.requests.inode(name) != taken.inode]
+        here = ((name, taken.inode) for name, taken in self._working.items() if not is_held(name))
+        lost = [name for name, inode in here if self.requests.inode(name) != inode]
         for name in lost:
             self._let_go(name)
-            self.requests.gone(name)
         return lost
 
     def open(self, name: str) -> int | None:
@@ -195,7 +193,11 @@ class Intake:
         """The request is answered: remove its file, if it is still the one that was read. Raises ``OSError``."""
         inode = self._let_go(name)
         if inode:
-            self.requests.remove(name, inode)
+            try:
+                self.requests.remove(name, inode)
+            except OSError:
+                self.requests.leave(name, inode)  # it is a repeat then
+                raise
 
     def set_aside(self, name: str, reason: str) -> None:
         """Move a request that cannot be used to ``dead/``."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from .held import UNFIT, Shelf, shelf_of
+from .held import UNFIT, Shelf, is_held, shelf_of
 from .request_files import RequestFiles, Taken
 
 log = logging.getLogger(__name__)
@@ -252,7 +252,7 @@ class Lines:
 
     def take(self, max_requests: int, max_bytes: int, read: Callable[[str], Taken | None]) -> list[Taken]:
         """The next requests, at most so many and about so many bytes: of each user a turn, in the order of its line;
-        those of several users by arrival. Raises what ``read`` raises, and ``OSError``."""
+        those of several users by arrival. Raises ``OSError``, as ``read`` does, when there is nothing else."""
         taken: list[tuple[int, Taken]] = []
         room = _Room(max_requests, max_bytes)
         alone = time.monotonic_ns() - self._several_at > _ALONE_MS * 1_000_000
@@ -266,6 +266,10 @@ class Lines:
                 for refused, part in ((False, 1.0), (True, _REFUSED_OF_A_TURN)):
                     turn = _Room(min(room.requests, max(1, int(most * part))), int(max_bytes * _BYTES_OF_A_TURN))
                     self._take_turn(line, refused, turn, room, read, taken)
+            except OSError:
+                if not taken:
+                    raise
+                break  # what was taken is not in its line any more; the error comes again, or has passed
             finally:
                 if line.count:
                     self._order.append(uid)
@@ -289,7 +293,13 @@ class Lines:
             if name is None:
                 return
             self.here.discard(name)
-            one = read(name)
+            try:
+                one = read(name)
+            except OSError:
+                line.again.appendleft(name)  # it stays the first
+                if not is_held(name):
+                    self.here.add(name)
+                raise
             size = len(one.data) if one else 0
             turn.use(size)
             room.use(size)

@@ -122,8 +122,8 @@ class RequestFiles:
             return False
 
     def remove(self, name: str, inode: int) -> None:
-        """Remove a file, if it is still the one that was read. Raises ``OSError``."""
-        if self.inode(name) == inode:
+        """Remove a file, if it is still the one that was read: a held one is. Raises ``OSError``."""
+        if is_held(name) or self.inode(name) == inode:
             try:
                 self.files.unlink(name, dir_fd=self.at(name))
             except FileNotFoundError:
