@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -32,6 +34,10 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
 def client(machine: Machine) -> Iterator[Client]:
     with Client(str(machine.root / "ipc"), client_id="test", timeout=PATIENCE_S) as made:
         yield made
+
+
+def records(log: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in log.splitlines()]
 
 
 def events(machine: Machine, *types: str) -> list[Event]:
@@ -105,7 +111,8 @@ def test_a_restart_within_a_boot_is_exact(machine: Machine, client: Client) -> N
 
 def test_health_the_log_and_the_journal_tell_of_it(machine: Machine, client: Client) -> None:
     assert client.health()["testClock"] is True
-    assert "WARNING a test clock" in machine.log.read_text()
+    warnings = [one["message"] for one in records(machine.log.read_text()) if one["level"] == "warning"]
+    assert [one for one in warnings if one.startswith("a test clock: ")]
     client.publish("q", "x")
     assert events(machine, "clock_marked")[0]["bootId"] == "test-m-1"
     assert events(machine, "clock_marked")[0]["bootMs"] == BOOT_MS
@@ -139,4 +146,6 @@ def test_what_is_no_driver_is_refused_in_one_line(tmp_path: Path) -> None:
         fd = theirs.fileno()
         done = subprocess.run([*command, str(fd)], pass_fds=[fd], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("postroomd: --test-clock: expected the driver's time: ")
+    last = records(done.stderr)[-1]
+    assert (last["level"], "traceback" in last) == ("critical", False)
+    assert last["message"].startswith("--test-clock: expected the driver's time: ")

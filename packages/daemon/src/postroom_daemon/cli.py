@@ -36,6 +36,11 @@ _LONG_KEY: Final = "validation.schema"
 _log = logging.getLogger(__name__)
 
 
+def exit_code(error: Exception) -> int:
+    """With what a command ends for an error: 2 for a wrong configuration, else 1."""
+    return 2 if isinstance(error, ConfigurationError) else 1
+
+
 class Commands(click.Group):
     """A group that ends with one line and exit code 2 for a wrong configuration, 1 for any other known failure."""
 
@@ -44,7 +49,7 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except PostroomError as error:
             click.echo(f"postroomd: {error}", err=True)
-            ctx.exit(2 if isinstance(error, ConfigurationError) else 1)
+            ctx.exit(exit_code(error))
         except OSError as error:
             if error.errno == errno.EPIPE:  # nobody reads the output any more: click ends for that without a word
                 raise
@@ -113,7 +118,7 @@ def run(source: Source, driver_fd: int | None) -> None:
             raise
         # Whoever reads the log by a program finds the end of the daemon there, too.
         _log.critical("%s", error if known else repr(error), exc_info=not known)
-        raise SystemExit(1) from None
+        raise SystemExit(exit_code(error)) from None
 
 
 def _serve(source: Source, config: Config, driver_fd: int | None) -> int:
