@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,27 +15,55 @@ import pytest
 from postroom_daemon.config import ATTRIBUTES, SETTINGS, load
 from postroom_daemon.files import Files
 from postroom_daemon.mailbox import Mailbox
-from postroom_daemon.recovery import REPLAY_BATCH
+from postroom_daemon.notify import Progress
 from postroom_daemon.reload import RELOADED, merged, put_in_force, waiting
 from tests.conformance.bench import Bench
 
 
-def test_time_is_asked_for_again_and_again_while_the_journal_is_replayed(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for _ in range(3):
-        bench.run(*(bench.make("publish", queue="q", message="x") for _ in range(REPLAY_BATCH)))
-    bench.close()
-    bench.lose_store()
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[str]]]:
+    """What a service manager is told, a message each."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
+        manager.setblocking(False)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        bench.open()
-        told = [manager.recv(4096).decode() for _ in range(5)]
-    replays = [message.splitlines() for message in told if "replaying" in message]
-    assert len(replays) == 3
-    assert all(lines[:2] == ["EXTEND_TIMEOUT_USEC=120000000", "WATCHDOG=1"] for lines in replays)
-    assert replays[-1][2].startswith("STATUS=replaying the journal: event 3,00")
+
+        def messages() -> list[str]:
+            found = []
+            with contextlib.suppress(BlockingIOError):
+                while True:
+                    found.append(manager.recv(4096).decode())
+            return found
+
+        yield messages
+
+
+def test_a_replay_tells_how_far_it_is(bench: Bench, told: Callable[[], list[str]]) -> None:
+    bench.publish()
+    bench.close()
+    bench.lose_store()
+    told()
+    bench.open()
+    (replay,) = [message for message in told() if "replaying" in message]
+    last_id = bench.live.journal.last_id
+    assert replay.splitlines()[2].startswith("STATUS=replaying the journal: event ")
+    assert replay.endswith(f" of {last_id}")
+
+
+def test_long_work_asks_for_more_time_again_and_again(told: Callable[[], list[str]]) -> None:
+    progress = Progress("line", total=5000, every_s=0)
+    for done in (1000, 2000):
+        progress.at(done)
+    assert told() == [
+        f"EXTEND_TIMEOUT_USEC=120000000\nWATCHDOG=1\nSTATUS=line {done} of 5,000" for done in ("1,000", "2,000")
+    ]
+
+
+def test_work_that_goes_fast_does_not_talk_all_the_time(told: Callable[[], list[str]]) -> None:
+    progress = Progress("line", total=5000, every_s=3600)
+    for done in range(5000):
+        progress.at(done)
+    assert len(told()) == 1
 
 
 @pytest.mark.parametrize(("directory_mode", "file_mode"), [(0o700, 0o600), (0o2750, 0o640)])

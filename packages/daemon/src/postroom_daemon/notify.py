@@ -41,6 +41,23 @@ def notify_reloading() -> None:
     notify("RELOADING=1", f"MONOTONIC_USEC={time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000}")
 
 
+class Progress:
+    """How far long work has come, told every ``every_s`` seconds, and each time the next ``STEP_S`` are asked for."""
+
+    def __init__(self, what: str, total: int, every_s: float = 1.0) -> None:
+        self._what = what
+        self._total = total
+        self._every_s = every_s
+        self._next = 0.0
+
+    def at(self, done: int) -> None:
+        """Note that so much of ``total`` is done."""
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._every_s
+            notify_busy(f"{self._what} {done:,} of {self._total:,}")
+
+
 class Watchdog:
     """The service manager's watchdog, which ends a daemon that hangs. Nothing happens where none is set up."""
 

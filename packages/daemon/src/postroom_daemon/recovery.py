@@ -17,7 +17,7 @@ from .group import Group
 from .ids import Ids
 from .journal import Journal
 from .lifecycle import IllegalTransition
-from .notify import notify_busy
+from .notify import Progress
 from .quarantine import Quarantine
 from .records import FACT_CLOCK, FACT_EPOCH
 from .repeats import REMEMBERED_AFTER_RESTART, Repeats, key_of_event
@@ -66,14 +66,15 @@ class Recovery:
         begin = max(1, min(store.applied + 1, journal.last_id - REMEMBERED_AFTER_RESTART))
         expected = store.applied + 1  # what was before, retention may have taken
         current = store.applied == journal.last_id
+        progress = Progress("replaying the journal: event", journal.last_id)
         store.begin()
         for request in journal.requests_from(begin, self._note_damage):
             expected = self._note(request, expected)
+            progress.at(expected - 1)
             if request.events[-1]["id"] > store.applied:
                 self._fold(request.events)
                 if self._folded % REPLAY_BATCH == 0:
                     store.commit()
-                    notify_busy(f"replaying the journal: event {store.applied:,} of {journal.last_id:,}")
                     store.begin()
         if expected <= journal.last_id:
             self._miss(expected, journal.last_id)
