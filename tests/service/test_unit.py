@@ -148,6 +148,27 @@ def test_every_store_works_within_the_restrictions(served: Served, backend: str)
     _migrate(served, "sqlite")
 
 
+def test_schemas_waits_delays_and_backups_work_within_the_restrictions(served: Served) -> None:
+    schema = {"type": "object", "properties": {"id": {"pattern": "^[a-z]+-[0-9]+$"}}, "required": ["id"]}
+    _configure(served, {"queues": [{"pattern": "checked.*", "policy": {"validation": {"schema": schema}}}]})
+    served.machine.run("systemctl", "restart", UNIT)
+    try:
+        served.postroom("anna", "publish", "--queue", "checked", "--json-body", "--message", '{"id": "a-1"}')
+        with pytest.raises(MachineError, match="ERR_VALIDATION_FAILED"):
+            served.postroom("anna", "publish", "--queue", "checked", "--json-body", "--message", '{"id": "?"}')
+        served.postroom("anna", "publish", "--queue", "late", "--message", "x", "--delay", "500")
+        assert served.postroom("bert", "consume", "--queue", "late", "--wait", "30000")["message"]
+        cron = ["schedule", "set", "--name", "nightly", "--queue", "late", "--cron", "0 3 * * *", "--message", "x"]
+        served.machine.run("postroom", *cron, "--ipc-root", IPC, user="tess")
+        backup = ["runuser", "-u", "postroom", "--", "postroomd", "backup", "--root", ROOT, "--to", "/tmp/backup.tar"]
+        assert "/tmp/backup.tar: " in served.machine.run(*backup)
+        assert "not permitted" not in served.log()
+    finally:
+        served.machine.run("rm", "--force", "/tmp/backup.tar")
+        _configure(served, {})
+        served.machine.run("systemctl", "restart", UNIT)
+
+
 def _migrate(served: Served, backend: str) -> None:
     served.stop()
     served.machine.run("postroomd", "migrate", "--to", backend, "--root", ROOT, user="postroom")

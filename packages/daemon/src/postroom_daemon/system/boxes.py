@@ -33,6 +33,8 @@ def add_box(config: Config, client_id: str, uid: int) -> bool:
     registered = config.access.clients.get(client_id)
     if registered and registered.number(Accounts()) != uid:
         raise BoxRefused(f"client id {client_id} is registered for {registered.text} (clients in the configuration)")
+    if os.geteuid() not in (0, uid):
+        raise BoxRefused("only root can give a box to another user")
     path = config.settings.ipc_root / config.settings.ipc_responses_dir
     try:
         responses = os.open(path, DIRECTORY_FLAGS)
@@ -43,8 +45,9 @@ def add_box(config: Config, client_id: str, uid: int) -> bool:
         box = os.open(client_id, DIRECTORY_FLAGS, dir_fd=responses)
         try:
             # By descriptor: a name in there may be swapped by whoever owns it.
-            if not made and os.fstat(box).st_uid != uid:
-                owner = shown_user(os.fstat(box).st_uid)
+            found = os.fstat(box).st_uid
+            if found != (os.geteuid() if made else uid):
+                owner = shown_user(found)
                 raise BoxRefused(
                     f"the box of {client_id} belongs to {owner}: remove {path / client_id} if it should not"
                 )
