@@ -21,6 +21,7 @@ from postroom_daemon.metrics.collect import stopped
 from postroom_daemon.metrics.exposition import Exposition, Metric
 from postroom_daemon.metrics.table import METRICS
 from postroom_daemon.metrics.textfile import MetricsFile
+from postroom_daemon.stores.base import StoreError
 from tests.conformance.bench import Bench
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -178,11 +179,42 @@ def test_only_so_many_queues_have_figures_of_their_own_and_all_are_in_the_sums(m
     bench = make_bench(**{"metrics.queues": "3"})
     for name in HOSTILE:
         bench.do("publish", queue=name, message="x")
+        bench.hands.pass_ms(1)
     samples = figures(bench)
-    listed = {dict(labels)["queue"] for name, labels in samples if name == "postroom_queue_bytes"}
-    assert listed == set(sorted(HOSTILE)[:3])
+    assert listed(samples) == set(HOSTILE[:3])
     assert (value(samples, "queues"), value(samples, "queues_listed"), value(samples, "queues_complete")) == (8, 3, 1)
     assert value(samples, "messages", state="ready") == 8
+
+
+def listed(samples: Samples) -> set[str]:
+    """The queues that have figures of their own."""
+    return {dict(labels)["queue"] for name, labels in samples if name == "postroom_queue_bytes"}
+
+
+def test_no_queue_that_is_made_later_takes_the_place_of_another(make_bench: Any) -> None:
+    bench = make_bench(**{"metrics.queues": "2"})
+    for name in ("old-b", "old-a", "!new", "0-new"):
+        bench.do("publish", queue=name, message="x")
+        bench.hands.pass_ms(1)
+    assert listed(figures(bench)) == {"old-a", "old-b"}
+    bench.do("purge", queue="old-b")
+    bench.do("delete_queue", queue="old-b")
+    assert listed(figures(bench)) == {"old-a", "!new"}
+
+
+def test_what_the_store_does_not_give_is_an_error_of_the_request_and_of_no_other(make_bench: Any) -> None:
+    bench = make_bench()
+    bench.publish()
+    store, known = bench.live.store, bench.live.store.queue_names
+
+    def broken(after: str, limit: int) -> list[str]:
+        raise StoreError("the disk")
+
+    store.queue_names = broken
+    assert bench.send("metrics", format="prometheus").code == "ERR_STORAGE_FAILED"
+    store.queue_names = known
+    bench.publish()
+    assert value(figures(bench), "messages", state="ready") == 2
 
 
 def test_many_queues_are_looked_at_in_steps_between_other_requests(make_bench: Any) -> None:

@@ -22,7 +22,7 @@ from ..stores.base import Store
 from . import table
 from .exposition import Exposition
 from .process import add_process
-from .queues import add_queues
+from .queues import add_queues, reading
 
 _LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 _NS: Final = 1e-9
@@ -53,12 +53,11 @@ class Measured(Protocol):
 
 def collect(vitals: Measured, store: Store, now: Now, shows: Callable[[str], bool]) -> Generator[None, None, str]:
     """The text, at the end of steps of a few milliseconds each that are done outside of transactions. Queues that
-    ``shows`` does not let pass have no figures of their own. Raises ``OSError``, ``StoreError``."""
+    ``shows`` does not let pass have no figures of their own. Raises as ``reading``."""
     out = Exposition()
-    store.begin()
-    checks: dict[str, Any] = vitals.health(store, now)["checks"]
-    losses, draining = store.fact(FACT_LOSSES) or [], bool(store.fact(FACT_DRAINING))
-    store.commit()
+    with reading(store):
+        checks: dict[str, Any] = vitals.health(store, now)["checks"]
+        losses, draining = store.fact(FACT_LOSSES) or [], bool(store.fact(FACT_DRAINING))
     out.add(table.UP, 1)
     _add_daemon(out, vitals, now)
     out.add_all(table.CHECK_OK, ((name, check["ok"]) for name, check in checks.items()))
