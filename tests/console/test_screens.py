@@ -10,6 +10,7 @@ from postroom_console.tui.widgets.row_list import RowList
 from tests.console.desk import Desk, kill_one, sit_down
 from tests.wire.daemon import Daemon
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 HOSTILE = "\x1b]52;c;cm0=\x07 [/bold] [red] \u202egnp \x9b2J"
 VIEWS = "123456"
 
@@ -83,7 +84,7 @@ def test_a_search_finds_the_message_of_a_line_and_its_key_goes_to_the_clipboard_
     daemon: Daemon,
 ) -> None:
     async def visit(desk: Desk) -> None:
-        keys = [desk.client.publish("alarms", f"body-{number}")["messageKey"] for number in range(9)]
+        keys = [desk.client.publish("alarms", f"body-{number}", traceparent=TRACE)["messageKey"] for number in range(9)]
         await desk.keys("2")
         await desk.sees("FOLLOW", "alarms")
         await desk.keys("s")
@@ -99,7 +100,7 @@ def test_a_search_finds_the_message_of_a_line_and_its_key_goes_to_the_clipboard_
         await desk.keys("y")
         assert copied == [keys[4]]
         await desk.keys("enter")
-        await desk.sees("HISTORY", "body-4", keys[4])
+        await desk.sees("HISTORY", "body-4", keys[4], f'"trace": "{TRACE[3:35]}"')
 
     sit_down(daemon, visit, size=(100, 40))
 
