@@ -159,7 +159,7 @@ class Machine:
         }
         with (self._place / "console").open("wb") as console:
             self._process = subprocess.Popen(
-                ["unshare", "--mount", "bash", "-c", OUTER],
+                ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "bash", "-c", OUTER],  # it ends with its test
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,

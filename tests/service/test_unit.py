@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,8 @@ mv {IPC}/requests/$1.$2.json.tmp {IPC}/requests/$1.$2.json
 
 
 def test_the_unit_is_hardly_exposed() -> None:
+    if not shutil.which("systemd-analyze"):
+        pytest.skip("systemd-analyze is not installed")
     analyze = ["systemd-analyze", "security", "--offline=true", "--no-pager", str(SHARE / "postroomd.service")]
     told = subprocess.run(analyze, capture_output=True, text=True).stdout
     exposure = re.search(r"Overall exposure level for postroomd.service: (\d+\.\d)", told)
@@ -309,6 +312,15 @@ def test_a_client_that_makes_no_box_for_the_daemon_has_it_made(served: Served) -
     served.machine.run("postroomd", "add-client", "cpp-2", "--root", ROOT, "--user", "bert")
     send("cpp-2", 1)
     served.machine.until(lambda: is_answered("cpp-2", 1), "it is answered at once")
+    assert served.permissions() == (0, [])
+
+
+def test_a_mailbox_that_is_removed_under_a_daemon_is_told_of_and_is_whole_after_a_restart(served: Served) -> None:
+    served.machine.run("rm", "--recursive", f"{IPC}/requests")
+    told = f"{IPC}/requests: has the mode 0700, not 3733"
+    served.machine.until(lambda: told in served.log(), "the daemon says what is wrong")
+    served.machine.run("systemctl", "restart", UNIT)
+    served.publish("anna", "whole")
     assert served.permissions() == (0, [])
 
 

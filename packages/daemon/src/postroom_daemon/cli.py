@@ -22,7 +22,7 @@ from .cli_init import init, make_directories
 from .cli_local import LOCAL_COMMANDS, always_json_option
 from .cli_migrate import migrate
 from .cli_options import Source, configured, json_option
-from .cli_system import add_client, check_permissions, permission_warnings
+from .cli_system import add_client, check_permissions
 from .cli_transfer import export_command, import_command
 from .cli_verify import repair, verify
 from .config import SETTINGS, Config
@@ -108,6 +108,8 @@ def run(source: Source, driver_fd: int | None) -> None:
     make_directories(config.root)
     form = set_up(config.settings)
     _log.info("postroomd %s, pid %d, root %s", versions()["postroomd"], os.getpid(), config.root)
+    from .system.permissions import permission_warnings
+
     for warning in (*config.warnings, *permission_warnings(config)):
         _log.warning("%s", warning)
     try:

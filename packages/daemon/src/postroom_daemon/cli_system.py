@@ -8,16 +8,6 @@ import click
 
 from .cli_options import Source, configured, json_option
 from .cli_verify import FAULTS_FOUND
-from .config import Config
-
-
-def permission_warnings(config: Config) -> list[str]:
-    """What is wrong with the directories of a root that serves several users, to be told at the start."""
-    from .system.permissions import Permissions
-
-    permissions = Permissions(config)
-    findings = permissions.of_directories() if permissions.several_users else ()
-    return [f"{one.path}: {one.problem}; to mend it: {one.mend}" for one in findings]
 
 
 @click.command("check-permissions")

@@ -31,6 +31,7 @@ from .root import OpenRoot, Sources, StartError, open_root
 from .signals import Signals
 from .status_line import StatusLine
 from .stores.base import StoreDamaged, StoreError, StoreFull
+from .system.permissions import permission_warnings
 
 __all__ = ["StartError", "serve"]
 
@@ -195,7 +196,9 @@ class _Loop:
         logs.care()
         self._metrics.care(self._clock.elapsed_s())
         try:
-            self._mailbox.check()
+            if self._mailbox.check():  # perhaps by one that clients cannot use
+                for warning in permission_warnings(self._reloading.config):
+                    log.warning("%s", warning)
             for call in self._mailbox.abandoned():
                 self._broker.cancel(call)
             now = self._clock.now()

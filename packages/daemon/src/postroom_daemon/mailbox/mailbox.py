@@ -251,10 +251,11 @@ class Mailbox:
         Raises ``OSError``."""
         self._upkeep.care(now, files_wall)
 
-    def check(self) -> None:
-        """Once a second: whether ``requests/`` is still the directory that is open, and whether the sign that a daemon
-        serves here is up. Raises ``OSError``."""
-        if self._intake.check() and self.watch:
+    def check(self) -> bool:
+        """Once a second: whether ``requests/`` was replaced by another directory, which is served then; and that the
+        sign is up that a daemon serves here. Raises ``OSError``."""
+        replaced = self._intake.check()
+        if replaced and self.watch:
             self.watch.forget()
         if not self._signed:
             try:
@@ -262,6 +263,7 @@ class Mailbox:
                 self._signed = True
             except OSError:
                 pass  # a client is looking at it this moment, or a hostile one holds it: it is only a sign
+        return replaced
 
     def close(self) -> None:
         """Let go of everything; requests stay where they are."""

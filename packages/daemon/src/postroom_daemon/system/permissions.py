@@ -20,7 +20,7 @@ from .boxes import box_findings
 from .finding import Finding
 from .layout import CLIENTS, DAEMON, TECHNICIANS, NoAccount, above, group_id, places, shown_group, shown_user
 
-__all__ = ["Finding", "Permissions"]
+__all__ = ["Finding", "Permissions", "permission_warnings"]
 
 #: Where the unit of systemd shows the daemon nothing, or something else.
 HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
@@ -193,6 +193,13 @@ class Permissions:
                     f" && find {quoted} -name '*.jsonl' -exec chmod g+r {{}} +"
                 )
                 yield Finding("group", str(top), f"{unreadable} files in it cannot be read by {TECHNICIANS}", mend)
+
+
+def permission_warnings(config: Config) -> list[str]:
+    """What is wrong with the directories of a root that serves several users, for the daemon's log."""
+    permissions = Permissions(config)
+    findings = permissions.of_directories() if permissions.several_users else ()
+    return [f"{one.path}: {one.problem}; to mend it: {one.mend}" for one in findings]
 
 
 def _look(path: Path) -> _Found | None:
