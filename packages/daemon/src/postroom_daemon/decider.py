@@ -16,6 +16,7 @@ from .clock import Now
 from .context import Context, Decision, no_message
 from .engine import decide, decide_lost
 from .group import Group
+from .logs import about
 from .parts import Parts
 from .records import FACT_DRAINING
 from .stores.base import BodyLost, BodyUnread
@@ -45,7 +46,7 @@ class Decider:
             try:
                 return decide(command, payload, context)
             except (BodyLost, BodyUnread) as error:
-                log.error("%s", error)
+                log.error("%s", error, extra=about(key=error.key))
                 if isinstance(error, BodyUnread) and not unread.note(error.key, self._now.engine):
                     raise CommandError(ErrorCode.STORAGE_FAILED, f"nothing was changed: {error}") from error
                 self._group.record([decide_lost(context, error.key)])

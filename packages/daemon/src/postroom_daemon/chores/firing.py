@@ -13,6 +13,7 @@ from postroom_common.protocol import Command
 
 from ..context import Context, Draft, Pending
 from ..fields import read_fields
+from ..logs import about
 from ..records import SCHEDULE
 from ..schedules import Plan
 from ..verbs.publish import publish
@@ -79,7 +80,7 @@ def _note_unread(context: Context, name: str, schedule: dict[str, Any], why: str
     told: dict[str, Any] = context.rounds.setdefault(_UNREAD, {})
     if told.get(name) != schedule:
         told[name] = schedule
-        log.error("schedule %r cannot be read, and publishes nothing: %s", name, why)
+        log.error("schedule %r cannot be read, and publishes nothing: %s", name, why, extra=about(schedule=name))
 
 
 def _runs(schedule: dict[str, Any], plan: Plan, wall: int, most: int) -> Iterator[tuple[int, int]]:
@@ -116,7 +117,9 @@ def _fired(context: Context, name: str, schedule: dict[str, Any], at: int, follo
             told: dict[str, str] = context.rounds.setdefault(_REFUSED, {})
             if told.get(name) != error.code:  # the journal has each run; the log would have hundreds a second
                 told[name] = error.code
-                log.warning("schedule %r: runs are not published any more: %s", name, error.message)
+                log.warning(
+                    "schedule %r: runs are not published any more: %s", name, error.message, extra=about(schedule=name)
+                )
     else:
         fired["skipped"] = True
     return [*drafts, fired]
