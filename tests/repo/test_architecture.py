@@ -40,7 +40,7 @@ CLOSED_DOORS = {
 PURE_ROOMS = (
     "engine", "verbs", "fold", "lifecycle", "records", "replies", "policies", "fields", "context", "admission", "rates",
     "deduplication", "validation", "validation_rules", "validation_schema", "validation_work", "in_flight",
-    "quotas",
+    "quotas", "stored",
 )  # fmt: skip
 IO_MODULES = {
     "asyncio", "ctypes", "datetime", "fcntl", "glob", "io", "mmap", "os", "pathlib", "select", "selectors", "shutil",

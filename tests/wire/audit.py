@@ -249,6 +249,14 @@ def _set_apart(event: Event, ledger: Ledger) -> None:
     message.phase = event["phase"]
 
 
+def _let_anyone(event: Event, ledger: Ledger) -> None:
+    ledger.messages[event["key"]].target = ""
+
+
+def _put_off(event: Event, ledger: Ledger) -> None:
+    ledger.messages[event["key"]].due = event["dueEngineMs"]
+
+
 _RULES = {
     "published": _published,
     "leased": _leased,
@@ -263,4 +271,6 @@ _RULES = {
     "moved": _moved,
     "reprocessed": _reprocessed,
     "quarantined": _set_apart,
+    "retargeted": _let_anyone,
+    "rescheduled": _put_off,
 }

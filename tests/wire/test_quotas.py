@@ -117,3 +117,35 @@ def test_who_waits_with_as_many_leases_as_one_may_have_is_told_so_when_a_message
     daemon.publish("q", "second")
     assert code(daemon, waiting) == "ERR_QUOTA_EXCEEDED"
     assert daemon.consume("q")["message"]["payload"] == "second"
+
+
+def publish_one(daemon: Daemon, uid: int, queue: str = "q") -> Fields:
+    return ask_as(daemon, uid, "publish", queue=queue, message="x" * 1000)
+
+
+@on_every_store
+def test_who_has_very_much_stored_publishes_again_once_some_is_consumed_also_after_a_crash(
+    make_shared: MakeDaemon,
+) -> None:
+    daemon = make_shared("--limits-user-stored-bytes", "5000").start()
+    answers = [publish_one(daemon, ANNA, queue=f"q{number % 2}") for number in range(6)]
+    assert [answer["ok"] for answer in answers] == [True] * 4 + [False] * 2
+    assert answers[5]["error"]["code"] == "ERR_QUOTA_EXCEEDED"
+    assert "publish again once some have been consumed" in answers[5]["error"]["message"]
+    daemon.kill()
+    daemon.start()
+    daemon.wait(lambda: not publish_one(daemon, ANNA)["ok"], "what was stored before is counted")
+    assert publish_one(daemon, BERT)["ok"]
+    assert all(daemon.publish("q", "x" * 1000) for _ in range(6)), "the daemon's own user has no limit"
+    daemon.settle("ack", daemon.consume("q0"))
+    daemon.ask("move", queue="q1", to="elsewhere")
+    daemon.settle("nack", daemon.consume("q0"), reason="kept as a dead letter")
+    assert publish_one(daemon, ANNA)["ok"]
+    assert not publish_one(daemon, ANNA)["ok"]
+    daemon.ask("drop_dlq", queue="q0")
+    daemon.ask("purge", queue="elsewhere")
+    batch = {"messages": [{"queue": "q", "message": "x" * 1000} for _ in range(6)]}
+    results = ask_as(daemon, ANNA, "publish_batch", **batch)["data"]["results"]
+    assert ["error" not in result for result in results] == [True] * 3 + [False] * 3
+    daemon.stop()
+    assert daemon.tool("verify").returncode == 0

@@ -58,6 +58,8 @@ class Attempt:
         self._decider = Decider(parts, now, self.group)
         if parts.store.in_flight:
             parts.store.in_flight.begin()
+        if parts.store.stored:
+            parts.store.stored.begin()
 
     def keep_house(self, chores: bool) -> None:
         """What is due without a request: delayed messages, leases that are over, waits that have ended; and the
@@ -273,6 +275,8 @@ class Attempt:
         self._parts.addresses.forget()
         if self._parts.store.in_flight:
             self._parts.store.in_flight.take_back()
+        if self._parts.store.stored:
+            self._parts.store.stored.take_back()
 
     def _count_published(self, drafts: list[Draft]) -> None:
         if not self._parts.rates.limits_any:

@@ -269,6 +269,13 @@ class Settings:
     limits_user_leases: int = setting(
         "limits.userLeases", 100000, "messages that one user has leased; 0: any number", low=0, high=10**9
     )
+    limits_user_stored_bytes: int = setting(
+        "limits.userStoredBytes",
+        4294967296,
+        "bytes of messages that one user has published and that are still stored; 0: any number",
+        low=0,
+        high=_BYTES_CEILING,
+    )
     storage_min_free_bytes: int = setting(
         "storage.minFreeBytes", 33554432, "free space below which publishes are refused", low=0, high=_BYTES_CEILING
     )

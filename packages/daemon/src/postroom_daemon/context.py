@@ -83,7 +83,7 @@ class Pending:
     oldest ready messages of a queue, in order (``asked``: how many the store was asked for), and ``fresh`` those of the
     request itself. ``dying`` are those that die; ``gave_way`` is how many stored letters go for them, the last of which
     died at ``gone_up_to``. ``open`` are queues that take any message, with their policies: nothing but ``queues``
-    is noted of them."""
+    and ``stored``, the bytes that come to who asks, is noted of them."""
 
     queues: set[str] = field(default_factory=set)
     added: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -97,6 +97,7 @@ class Pending:
     asked: dict[str, int] = field(default_factory=dict)
     fresh: dict[str, deque[Entry]] = field(default_factory=dict)
     open: dict[str, Policy] = field(default_factory=dict)
+    stored: int = 0
 
     def add(self, queue: str, messages: int, size: int) -> None:
         """Note messages that come to a queue, or go if negative, and their bytes."""

@@ -33,6 +33,8 @@ def _published(event: Event, store: Store) -> None:
         reference = BodyReference.from_json(event["body"])
         entry.size = reference.length
         store.insert_kept(entry, reference)
+    if store.stored:
+        store.stored.comes(entry)
 
 
 def _take_options(entry: Entry, event: Event) -> None:
@@ -47,6 +49,7 @@ def _take_options(entry: Entry, event: Event) -> None:
     entry.due_wall = event.get("deliverAtMs", 0)
     entry.order_key = event.get("orderingKey", "")
     entry.claim = _claim_while_present(event)
+    entry.publisher_uid = str(event.get("publisher", ""))
 
 
 def _leased(event: Event, store: Store) -> None:
@@ -225,6 +228,8 @@ def _forget(entry: Entry, before: State, store: Store) -> None:
     if before is State.DEAD:
         _count_reason(entry, -1, store)
     store.delete(entry, before)
+    if store.stored:
+        store.stored.goes(entry)
     if entry.failures:
         store.put_fact(history_fact(entry.key), None)
 

@@ -17,6 +17,7 @@ from .chores.firing import due_schedules
 from .chores.idle import idle_queues
 from .chores.lapses import lapses
 from .chores.retention import old_dead_letters
+from .chores.stored import stored_before
 from .chores.wall_time import clock_steps
 from .context import Context, Draft, Pending
 from .verbs import settle
@@ -36,4 +37,12 @@ def leases_over(context: Context) -> Iterator[list[Draft]]:
 
 
 DUTIES: Final[tuple[Duty, ...]] = (leases_over, lapses, claims_left)
-CHORES: Final[tuple[Duty, ...]] = (clock_steps, due_schedules, idle_queues, claims_over, old_dead_letters, depths)
+CHORES: Final[tuple[Duty, ...]] = (
+    clock_steps,
+    due_schedules,
+    idle_queues,
+    claims_over,
+    old_dead_letters,
+    depths,
+    stored_before,
+)

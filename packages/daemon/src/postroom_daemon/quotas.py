@@ -1,5 +1,6 @@
-"""What one user may have of the daemon: requests that wait, and how fast they come; leases. Identity is the uid; the
-daemon's own user and root may have anything.
+"""What one user may have of the daemon: requests that wait, and how fast they come; leases; stored messages.
+
+Identity is the uid; the daemon's own user and root may have anything.
 
 Every refusal says what to do, and is counted by what was too much.
 """
@@ -20,6 +21,7 @@ PENDING: Final = "pendingRequests"
 RATE: Final = "requestsPerSec"
 WAITS: Final = "waits"
 LEASES: Final = "leases"
+STORED: Final = "storedBytes"
 
 
 class OverQuota(CommandError):
@@ -33,7 +35,7 @@ class Quotas:
     """The limits by user, of which 0 is none, and what was refused by them since the start."""
 
     def __init__(self, settings: Settings, daemon_uid: int) -> None:
-        self.refused: Counter[str] = Counter(dict.fromkeys((PENDING, RATE, WAITS, LEASES), 0))
+        self.refused: Counter[str] = Counter(dict.fromkeys((PENDING, RATE, WAITS, LEASES, STORED), 0))
         self._settings = settings
         self._exempt = (0, daemon_uid)
         self._rates = Rates()
@@ -92,6 +94,16 @@ class Quotas:
             raise self._refuse(
                 LEASES,
                 f"uid {uid} has {leases:,} messages leased (limits.userLeases): settle some before you take more",
+            )
+
+    def check_stored(self, uid: int, stored: int, size: int) -> None:
+        """Raise ``OverQuota`` for a user of whose messages ``stored`` bytes are kept, if ``size`` more are too much."""
+        most = self._settings.limits_user_stored_bytes
+        if most and stored + size > most and self.applies(uid):
+            raise self._refuse(
+                STORED,
+                f"{stored:,} bytes of messages by uid {uid} are stored, of at most {most:,} (limits.userStoredBytes):"
+                " publish again once some have been consumed; dead letters count until they are removed",
             )
 
     def _refuse(self, kind: str, text: str) -> OverQuota:

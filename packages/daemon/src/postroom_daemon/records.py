@@ -25,8 +25,9 @@ class Entry:
     length of its body and headers as stored, ``reason`` why it died. After ``expires`` it is not wanted any more, after
     ``fallback`` anyone may have it (0: never); ``due_wall`` is the Unix time (ms) for which it was published. Of the
     messages of a queue with the same ``order_key`` one is delivered at a time. ``claim`` is what it claims against
-    others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased, in
-    decimal digits; '' where that is not known.
+    others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased,
+    ``publisher_uid`` the one whose stored bytes it counts for, in decimal digits; '' where there is none, or it is not
+    known.
     """
 
     key: str
@@ -54,6 +55,7 @@ class Entry:
     order_key: str = ""
     claim: str = ""
     holder_uid: str = ""
+    publisher_uid: str = ""
 
     @property
     def lapse(self) -> int:
@@ -91,6 +93,7 @@ _ENTRY_NAMES: Final = {
     "orderingKey": "order_key",
     "claim": "claim",
     "uid": "holder_uid",
+    "publisherUid": "publisher_uid",
 }
 
 

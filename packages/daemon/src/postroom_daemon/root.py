@@ -34,6 +34,7 @@ from .refusals import Refusals
 from .repeats import Repeats
 from .reserve import Reserve
 from .segments import list_segments
+from .stored import Stored
 from .stores.base import Cursor, Store, StoreBusy, StoreDamaged, StoreError, StoreFull
 from .takeover import take_over
 from .traffic import TrafficLog
@@ -148,6 +149,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         recovery.run(clock)
         policies = Policies(config.defaults, config.queues, config.patterns)
         store.in_flight = _in_flight(store)
+        store.stored = Stored(store.applied) if settings.limits_user_stored_bytes else None
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         vitals.checkpointed = store.applied  # it may be less; the first checkpoint tells

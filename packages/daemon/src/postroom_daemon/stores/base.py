@@ -21,6 +21,7 @@ from postroom_common.protocol import State
 from ..files import FULL_ERRNOS
 from ..in_flight import InFlight
 from ..records import BodyReference, Entry, QueueRecord
+from ..stored import Stored
 
 #: The states in which a message may be leased.
 LEASED: Final = (State.INFLIGHT, State.DEAD)
@@ -89,6 +90,8 @@ class Store(ABC):
     applied: int = 0
     #: Who holds how many messages, kept up by the fold once the root is open. No part of what is stored.
     in_flight: InFlight | None = None
+    #: Of how many bytes each user's messages are, likewise; None where that is not limited.
+    stored: Stored | None = None
 
     # --- life -------------------------------------------------------------------------------------------------
 

@@ -41,7 +41,7 @@ STATES: Final = {letter: state for state, letter in LETTERS.items()}
 NAME: Final = re.compile(
     r"(?=p[0-9a-f]{8}-|[duxah][0-9]{15})([pduxah])([0-9a-f]{8}|[0-9]{15,19})"
     rf"-([0-9]{{15,19}})-({ID_PATTERN})"
-    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegy]-?[0-9]{1,19}|[kctromi][A-Za-z0-9._%-]+|[TOMRQ]))*)\.json"
+    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegy]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQ]))*)\.json"
 )
 _PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
@@ -71,6 +71,7 @@ _TEXTS: Final = {
     "o": "order_key",
     "m": "claim",
     "i": "holder_uid",
+    "z": "publisher_uid",
 }
 #: What tells that a text stands inside the file, since the start must know, or cannot do without it.
 INSIDE: Final = {"target": "T", "order_key": "O", "claim": "M", "reason": "R"}
@@ -79,7 +80,7 @@ MOVED: Final = "Q"
 #: The fact that the order of a name tells, by its letter: it needs no tag.
 _ORDERS: Final = {READY: "priority", DELAYED: "due", INFLIGHT: "lease_until", DEAD: "dead_at", HELD: "seq"}
 #: What gives way when the name is too long, in this order.
-_GIVES_WAY: Final = ("holder_uid", "consumer_id", "claim", "target", "order_key", "reason", "lease_id")
+_GIVES_WAY: Final = ("holder_uid", "publisher_uid", "consumer_id", "claim", "target", "order_key", "reason", "lease_id")
 
 
 class FileName(NamedTuple):

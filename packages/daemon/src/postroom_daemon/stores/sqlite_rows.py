@@ -37,7 +37,7 @@ Row = tuple[Any, ...]
 def row_of(e: Entry, as_of: int) -> Row:
     """An entry as a row, ``crc`` last. ``as_of`` is the last event that it shows."""
     lapses = (e.expires or e.fallback) and (e.state is State.READY or e.state is State.DELAYED)
-    rare = (e.reason, e.expires, e.fallback, e.due_wall, e.claim, *((e.holder_uid,) if e.holder_uid else ()))
+    rare = (e.reason, e.expires, e.fallback, e.due_wall, e.claim, *_users(e))
     values = (
         e.key, e.queue, e.state, e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due, e.lease_id,
         e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if e.state is State.DEAD else None, e.failures,
@@ -45,6 +45,13 @@ def row_of(e: Entry, as_of: int) -> Row:
         orjson.dumps(rare).decode() if any(rare) else "",
     )  # fmt: skip
     return (*values, crc32(orjson.dumps(values)))
+
+
+def _users(e: Entry) -> tuple[str, ...]:
+    """Who has it, and who has published it: no more than there is to be told."""
+    if e.publisher_uid:
+        return e.holder_uid, e.publisher_uid
+    return (e.holder_uid,) if e.holder_uid else ()
 
 
 def changes_of(row: Row) -> list[Any]:
@@ -71,7 +78,7 @@ def entry_of(row: Row) -> Entry:
     return Entry(
         row[0], row[1], State(row[2]), row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
         row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, rare[0], rare[1], rare[2], rare[3],
-        row[19], rare[4], rare[5] if len(rare) > 5 else "",
+        row[19], rare[4], *rare[5:7],
     )  # fmt: skip
 
 

@@ -51,8 +51,8 @@ def admit(context: Context, fields: Fields) -> Item:
 
     A duplicate makes no events. A message that the queue does not take, though its policy keeps it, is published and
     dies at once. Raises ``CommandError``, then nothing was noted: ERR_FORBIDDEN, ERR_PAUSED, ERR_DRAINING,
-    ERR_STORAGE_FULL, ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL, and for a body
-    that cannot be kept.
+    ERR_STORAGE_FULL, ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL,
+    ERR_QUOTA_EXCEEDED, and for a body that cannot be kept.
     """
     queue, store, pending = fields["queue"], context.store, context.pending
     known = pending.open.get(queue)
@@ -90,6 +90,9 @@ def admit(context: Context, fields: Fields) -> Item:
             before, end = make_room(context, queue, record, policy, size), []
         except QueueFull as full:
             before, end = [], _end(context, draft, size, ReasonCode.QUEUE_FULL, full.text)
+        except CommandError:
+            pending.stored -= size if "publisher" in draft else 0
+            raise
     kept = not end or end[-1]["type"] is EventType.DIED
     if claim and kept:
         draft["claim"] = claim.to_json()
@@ -153,8 +156,19 @@ def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> 
     if fields["deduplicationKey"]:
         draft["deduplicationKey"] = fields["deduplicationKey"]
     body = orjson.dumps(envelope)
+    _count_for_publisher(context, draft, len(body))
     draft["message"] = orjson.Fragment(body)
     return draft, len(body)
+
+
+def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:
+    """Let a message count for who publishes it. Raises ``CommandError`` for more than one user may have stored."""
+    uid, stored = context.who.uid, context.store.stored
+    if context.quotas.applies(uid):
+        draft["publisher"] = uid
+        if stored:
+            context.quotas.check_stored(uid, stored.of_user(uid) + context.pending.stored, size)
+            context.pending.stored += size
 
 
 def _check_trace(traceparent: str) -> None:

@@ -16,7 +16,7 @@ from .facts import corrections
 from .findings import Finding, Kind
 
 #: Facts of a message that never change.
-FIXED: Final = ("queue", "seq", "priority", "created_wall", "created", "due_wall", "order_key")
+FIXED: Final = ("queue", "seq", "priority", "created_wall", "created", "due_wall", "order_key", "publisher_uid")
 _CHANGING: Final = (
     "attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase", "target", "reason",
     "expires", "fallback", "claim", "holder_uid",
