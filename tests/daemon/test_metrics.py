@@ -168,6 +168,7 @@ def test_requests_errors_groups_and_syncs_are_counted(make_bench: Any) -> None:
     assert value(samples, "requests_total", command="publish") == 3
     assert value(samples, "request_errors_total", code="ERR_MESSAGE_NOT_FOUND") == 1
     assert value(samples, "request_duration_seconds_count") == 4
+    assert value(samples, "request_age_seconds_count") == 4
     assert value(samples, "group_requests_bucket", le="2") == value(samples, "group_requests_count") - 1
     assert value(samples, "group_requests_sum") == 5
     assert value(samples, "journal_sync_duration_seconds_count") >= 1
@@ -250,6 +251,20 @@ def test_what_is_set_aside_and_lost_is_told(make_bench: Any) -> None:
     assert (value(samples, "quarantine_files"), value(samples, "quarantine_bytes")) == (1, 10)
     assert value(samples, "request_errors_total", code="ERR_PARSE_ERROR") == 1
     assert value(samples, "lost_events") == 0
+
+
+def test_the_age_of_a_request_counts_its_wait_but_no_long_poll_and_no_step_of_the_clock(make_bench: Any) -> None:
+    bench = make_bench()
+    slow, poll, early = (bench.make("consume_next", queue="q", waitMs=wait) for wait in (0, 1000, 0))
+    slow.call.arrived_wall -= 3000
+    early.call.arrived_wall += 10**9
+    bench.run(slow, poll, early)
+    bench.hands.pass_ms(2000)
+    bench.run()
+    assert all(one.answers for one in (slow, poll, early))
+    samples = figures(bench)
+    assert value(samples, "request_age_seconds_count") == 1
+    assert value(samples, "request_age_seconds_sum") == 3
 
 
 def test_counted_events_stay_counted_when_the_minute_is_over():

@@ -11,6 +11,8 @@ from .histogram import Doublings, Histogram
 
 #: Seconds over which rates are taken.
 RATE_SECONDS = 60
+#: A request that is older is none: the wall clock was set since it was made.
+_OLDEST_MS = 24 * 3600 * 1000
 
 
 class Counters:
@@ -28,6 +30,8 @@ class Counters:
         self.lease_to_ack = Histogram()
         self.request_ns = Doublings(17, 34)
         """Times of requests: 131 microseconds to 17 seconds."""
+        self.request_age_ms = Doublings(2, 17)
+        """Ages of requests when they were answered: 4 ms, about the grain of the times of files, to 131 seconds."""
         self.group_requests = Doublings(0, 12)
         self._seconds: deque[tuple[int, Counter[str]]] = deque()
         self._events: Counter[str] = Counter()
@@ -43,6 +47,11 @@ class Counters:
             self.codes[code] += 1
         if command is not None:
             self.commands[command] += 1
+
+    def aged(self, age_ms: int) -> None:
+        """An answered request was so old, by a wall clock that may have been set meanwhile."""
+        if 0 <= age_ms <= _OLDEST_MS:
+            self.request_age_ms.add(age_ms or 1)
 
     def set_aside(self, code: str) -> None:
         """A request could not be answered."""

@@ -95,9 +95,12 @@ class DaemonVitals:
         """Count a request that was answered, and write its traffic line."""
         took_ns = time.monotonic_ns() - call.started_ns
         code = answer.error.code if answer.error else ""
+        wall_ms = self._clock.wall_ms()
         self.counters.answered(call.command, code, took_ns)
+        if not call.wait_until:  # a long poll is to take long
+            self.counters.aged(wall_ms - call.arrived_wall)
         if self._traffic:
-            line = _traffic_line(call, code, took_ns, self._clock.wall_ms())
+            line = _traffic_line(call, code, took_ns, wall_ms)
             self._traffic.add(line, failed=bool(code), refused=code in _REFUSED or bool(call.refusals))
 
     def count_unanswered(self, reason: str) -> None:

@@ -92,6 +92,7 @@ def _add_requests(out: Exposition, vitals: Measured) -> None:
     out.add_all(table.ERRORS, ((code.value, counted.codes[code]) for code in ErrorCode))
     out.add(table.SET_ASIDE, mailbox.get("setAside", 0))
     out.histogram(table.REQUEST_SECONDS, counted.request_ns, _NS)
+    out.histogram(table.REQUEST_AGE, counted.request_age_ms, 0.001)
     out.histogram(table.GROUP_REQUESTS, counted.group_requests, 1)
     out.add_all(table.EVENTS, sorted(counted.events().items()))
     lease = counted.lease_to_ack

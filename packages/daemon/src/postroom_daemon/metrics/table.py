@@ -36,6 +36,9 @@ REQUESTS: Final = _counter("requests", "Requests by command; those set aside una
 ERRORS: Final = _counter("request_errors", "Requests that failed, by error code.", "code")
 SET_ASIDE: Final = _counter("requests_set_aside", "Request files that were set aside unanswered, in dead/.")
 REQUEST_SECONDS: Final = _histogram("request_duration_seconds", "From taking a request to its durable answer.")
+REQUEST_AGE: Final = _histogram(
+    "request_age_seconds", "Age of a request file when it was answered, as its client sees it; without long polls."
+)
 GROUP_REQUESTS: Final = _histogram(
     "group_requests", "Requests that were decided together; their events share one sync."
 )
