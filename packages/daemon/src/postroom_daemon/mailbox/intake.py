@@ -14,7 +14,8 @@ from typing import Final
 from postroom_common.protocol import REQUEST_SUFFIX
 
 from .held import is_held
-from .lines import Lines, MayHave, Working
+from .line import Working
+from .lines import Lines, MayHave
 from .request_files import RequestFiles, Taken
 from .strays import Strays
 
@@ -36,8 +37,7 @@ class Intake:
         self._may_have = may_have
         self._shared = requests.is_shared()
         self._backlog: deque[str] = deque()
-        self._working: dict[str, Taken] = {}  # without their bytes
-        self._sizes: dict[str, int] = {}
+        self._working: dict[str, tuple[int, int, int]] = {}  # by name: inode, uid, bytes
         self._by_user = Working()
 
     @property
@@ -164,21 +164,22 @@ class Intake:
 
     def hold(self, taken: Taken) -> None:
         """The request is being worked on: looks pass over it until it is finished, set aside or postponed."""
-        self._working[taken.name] = taken._replace(data=b"")
-        self._sizes[taken.name] = len(taken.data)
-        self._by_user.add(taken.uid, len(taken.data))
+        size = len(taken.data)
+        self._working[taken.name] = (taken.inode, taken.uid, size)
+        self._by_user.add(taken.uid, size)
 
     def _let_go(self, name: str) -> int:
         """The request is not worked on any more; its inode, 0 if it was not."""
-        taken = self._working.pop(name, None)
-        if taken is None:
+        known = self._working.pop(name, None)
+        if known is None:
             return 0
-        self._by_user.remove(taken.uid, self._sizes.pop(name))
-        return taken.inode
+        inode, uid, size = known
+        self._by_user.remove(uid, size)
+        return inode
 
     def gone(self) -> list[str]:
         """Names of requests that are worked on whose file has vanished or was replaced; they are no longer."""
-        here = ((name, taken.inode) for name, taken in self._working.items() if not is_held(name))
+        here = ((name, inode) for name, (inode, _, _) in self._working.items() if not is_held(name))
         lost = [name for name, inode in here if self.requests.inode(name) != inode]
         for name in lost:
             self._let_go(name)
@@ -186,8 +187,8 @@ class Intake:
 
     def open(self, name: str) -> int | None:
         """An fd of a request that is worked on, or None when its file is no longer the one that was read."""
-        taken = self._working.get(name)
-        return self.requests.open(name, taken.inode) if taken else None
+        known = self._working.get(name)
+        return self.requests.open(name, known[0]) if known else None
 
     def finish(self, name: str) -> None:
         """The request is answered: remove its file, if it is still the one that was read. Raises ``OSError``."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import stat
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from .held import UNFIT, Shelf, is_held, shelf_of
+from .line import Line, Room, Seen, Working
 from .request_files import RequestFiles, Taken
 
 log = logging.getLogger(__name__)
@@ -40,77 +40,22 @@ _ALONE_TURNS: Final = 8
 _NOBODY: Final = -1
 
 
-class _Seen(NamedTuple):
-    """A file in ``requests/``; sorts as it came."""
-
-    ctime_ns: int
-    name: str
-    size: int
-
-
-@dataclass(slots=True)
-class Working:
-    """Requests that are being worked on, by user: how many, and their bytes."""
-
-    requests: Counter[int] = field(default_factory=Counter)
-    bytes: Counter[int] = field(default_factory=Counter)
-
-    def add(self, uid: int, size: int) -> None:
-        """One more."""
-        self.requests[uid] += 1
-        self.bytes[uid] += size
-
-    def remove(self, uid: int, size: int) -> None:
-        """One less."""
-        self.requests[uid] -= 1
-        self.bytes[uid] -= size
-        if not self.requests[uid]:
-            del self.requests[uid], self.bytes[uid]
-
-
 MayHave = Callable[[int, int, int], bool]
 """Whether a user may have so many requests, of so many bytes, waiting."""
-
-
-@dataclass(slots=True)
-class _Line:
-    """What one user has waiting: ``again`` was left for a while, ``shelf`` is held, and older than what is ``here``.
-    ``over`` is beyond what the user may have, and goes on the shelf ``refused``."""
-
-    shelf: Shelf
-    refused: Shelf
-    here: deque[_Seen] = field(default_factory=deque)
-    over: deque[_Seen] = field(default_factory=deque)
-    again: deque[str] = field(default_factory=deque)
-
-    @property
-    def count(self) -> int:
-        return self.shelf.count + self.refused.count + len(self.here) + len(self.over) + len(self.again)
-
-    def next(self, refused: bool) -> str | None:
-        """The name of the next request, or of the next that is to be refused; it is no longer in the line."""
-        if not refused and self.again:
-            return self.again.popleft()
-        shelf, here = (self.refused, self.over) if refused else (self.shelf, self.here)
-        name = shelf.first()
-        if name is not None:
-            shelf.take_first()
-            return name
-        return here.popleft().name if here else None
 
 
 class Lines:
     """The lines of all users. A user may have ``share`` files in ``requests/``, and ``turn`` requests in one group."""
 
     def __init__(self, requests: RequestFiles, share: int, turn: int, may_have: MayHave) -> None:
-        self.turn = turn
+        self._turn = turn
         self._requests = requests
         self._share = share
         self._may_have = may_have
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, Line] = {}
         self._order: deque[int] = deque()  # users with a line, whose turn is next first
         self._unsorted: list[str] = []
-        self._sorted: dict[int, list[_Seen]] = {}
+        self._sorted: dict[int, list[Seen]] = {}
         self.here: set[str] = set()
         """Names in ``requests/`` that are in a line, or about to be."""
         self._paused_until = 0
@@ -119,6 +64,12 @@ class Lines:
         for name, shelf in requests.held.shelves.copy().items():
             if shelf.count:
                 self._line_of(name)
+
+    @property
+    def turn(self) -> int:
+        """Requests of one user that a group may have now."""
+        alone = time.monotonic_ns() - self._several_at > _ALONE_MS * 1_000_000
+        return self._turn * (_ALONE_TURNS if alone else 1)
 
     @property
     def waiting(self) -> int:
@@ -180,7 +131,7 @@ class Lines:
                 continue
             # Who makes a second name for another user's file does not stand in that one's line.
             plain = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
-            seen = _Seen(found.st_ctime_ns, name, found.st_size)
+            seen = Seen(found.st_ctime_ns, name, found.st_size)
             self._sorted.setdefault(found.st_uid if plain else _NOBODY, []).append(seen)
 
     def _step_over(self, name: str) -> None:
@@ -216,7 +167,7 @@ class Lines:
                     seen.popleft()
                     self.here.discard(one.name)
 
-    def _hold(self, one: _Seen, shelf: Shelf) -> bool:
+    def _hold(self, one: Seen, shelf: Shelf) -> bool:
         """Move a file into ``held/``, or see that it is in nobody's way. False where none can be moved now."""
         try:
             shelf.add(self._requests.fd, one.name, one.ctime_ns, one.size)
@@ -231,16 +182,16 @@ class Lines:
             return False
         return True
 
-    def _line(self, uid: int) -> _Line:
+    def _line(self, uid: int) -> Line:
         line = self._lines.get(uid)
         if line is None:
             held = self._requests.held
             name = UNFIT if uid == _NOBODY else shelf_of(uid)
-            line = self._lines[uid] = _Line(held.shelf(name), held.shelf(shelf_of(uid, over=True)))
+            line = self._lines[uid] = Line(held.shelf(name), held.shelf(shelf_of(uid, over=True)))
             self._order.append(uid)
         return line
 
-    def _line_of(self, shelf: str) -> _Line:
+    def _line_of(self, shelf: str) -> Line:
         return self._line(_NOBODY if shelf == UNFIT else int(shelf.partition(".")[0]))
 
     def note(self, uid: int) -> None:
@@ -254,9 +205,8 @@ class Lines:
         """The next requests, at most so many and about so many bytes: of each user a turn, in the order of its line;
         those of several users by arrival. Raises ``OSError``, as ``read`` does, when there is nothing else."""
         taken: list[tuple[int, Taken]] = []
-        room = _Room(max_requests, max_bytes)
-        alone = time.monotonic_ns() - self._several_at > _ALONE_MS * 1_000_000
-        most = self.turn * (_ALONE_TURNS if alone else 1)
+        room = Room(max_requests, max_bytes)
+        most = self.turn
         for _ in range(len(self._order)):
             if room.is_used_up:
                 break
@@ -264,7 +214,7 @@ class Lines:
             line = self._lines[uid]
             try:
                 for refused, part in ((False, 1.0), (True, _REFUSED_OF_A_TURN)):
-                    turn = _Room(min(room.requests, max(1, int(most * part))), int(max_bytes * _BYTES_OF_A_TURN))
+                    turn = Room(min(room.requests, max(1, int(most * part))), int(max_bytes * _BYTES_OF_A_TURN))
                     self._take_turn(line, refused, turn, room, read, taken)
             except OSError:
                 if not taken:
@@ -280,10 +230,10 @@ class Lines:
 
     def _take_turn(
         self,
-        line: _Line,
+        line: Line,
         refused: bool,
-        turn: _Room,
-        room: _Room,
+        turn: Room,
+        room: Room,
         read: Callable[[str], Taken | None],
         taken: list[tuple[int, Taken]],
     ) -> None:
@@ -307,19 +257,3 @@ class Lines:
                 self.note(one.uid)
                 latest = max(latest, one.ctime_ns)  # the clock may have been set back
                 taken.append((latest, one._replace(over=True) if refused else one))
-
-
-@dataclass(slots=True)
-class _Room:
-    """How much more fits: requests, and bytes, of which the last may be too much."""
-
-    requests: int
-    bytes: int
-
-    @property
-    def is_used_up(self) -> bool:
-        return self.requests <= 0 or self.bytes <= 0
-
-    def use(self, size: int) -> None:
-        self.requests -= 1
-        self.bytes -= size
