@@ -241,16 +241,16 @@ class Settings:
     )
     limits_user_share_requests: int = setting(
         "limits.userShareRequests",
-        256,
+        500,
         "requests of one user that wait in ipc.requestsDir, where users share it; more wait in ipc.heldDir",
         low=1,
         high=10**6,
     )
     limits_user_turn_requests: int = setting(
         "limits.userTurnRequests",
-        8,
-        "most requests of one user that share one sync, where users share ipc.requestsDir; 8 times as many while nobody"
-        " else sends any",
+        4,
+        "most requests of one user that share one sync, where users share ipc.requestsDir; 16 times as many while"
+        " nobody else sends any",
         low=1,
         high=65536,
     )

@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import stat
 from collections import Counter, deque
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -182,7 +183,8 @@ class Held:
         self._files = files
         self._shelves: dict[str, Shelf] = {}
         try:
-            os.fchmod(self.fd, 0o700)  # whoever has made it
+            if stat.S_IMODE(files.fstat(self.fd).st_mode) != 0o700:
+                os.fchmod(self.fd, 0o700)  # whoever has made it
             for name in files.listdir(self.fd):
                 if _SHELF.fullmatch(name):
                     self.shelf(name).load()

@@ -23,10 +23,8 @@ log = logging.getLogger(__name__)
 #: Files whose owners are looked up in one step, and files that are moved in one: some ten milliseconds.
 SORTED_A_STEP: Final = 4000
 MOVED_A_STEP: Final = 1500
-#: Files that are moved beside others that were sorted.
-_MOVED_BESIDE: Final = 400
 #: Files that may still be to be moved at the next look, which lists them once more.
-_UNMOVED: Final = 4000
+_UNMOVED: Final = 500
 #: After files could not be moved, milliseconds until it is tried again; they are taken from where they are meanwhile.
 _PAUSE_MS: Final = 1000
 #: The part of a group's bytes that one user may have.
@@ -35,7 +33,7 @@ _BYTES_OF_A_TURN: Final = 0.25
 _REFUSED_OF_A_TURN: Final = 0.25
 #: A user who alone has sent something for so long (ms) has longer turns, of so many requests.
 _ALONE_MS: Final = 1000
-_ALONE_TURNS: Final = 8
+_ALONE_TURNS: Final = 16
 #: Stands for the owner of what is no plain file with one name: whoever has put it there.
 _NOBODY: Final = -1
 
@@ -109,14 +107,13 @@ class Lines:
 
     def step(self, working: Working) -> None:
         """Bring what was seen into its lines, and what is too much out of the way, some of it at a time."""
-        beside = bool(self._unsorted)
         if self._unsorted:
             self._sort(self._unsorted[-SORTED_A_STEP:])
             del self._unsorted[-SORTED_A_STEP:]
             if not self._unsorted:
                 self._queue_up(working)
         if not self._unsorted and time.monotonic_ns() >= self._paused_until:
-            self._move(_MOVED_BESIDE if beside else MOVED_A_STEP)
+            self._move()
 
     def _sort(self, names: list[str]) -> None:
         files, fd = self._requests.files, self._requests.fd
@@ -155,8 +152,9 @@ class Lines:
                     line.over.append(one)
         self._sorted = {}
 
-    def _move(self, left: int) -> None:
+    def _move(self) -> None:
         """Move what is too much; what is held comes before what is here, so it is the oldest that goes."""
+        left = MOVED_A_STEP
         for line in self._lines.values():
             for seen, keep, shelf in ((line.over, 0, line.refused), (line.here, self._share, line.shelf)):
                 while left and len(seen) > keep:

@@ -141,7 +141,8 @@ class Mailbox:
                 self._intake.hold(one)
                 self._calls[one.name] = call
                 calls.append(call)
-        self._upkeep.go_on()
+        if calls:
+            self._upkeep.go_on()
         return calls
 
     def _arm(self, watch: Watch) -> None:

@@ -28,11 +28,13 @@ SWEEP_EVERY_MS: Final = 10_000
 EMPTY_BOX_MS: Final = 24 * 3600 * 1000
 #: Wall and engine time may part by this much between two clean-ups before it counts as a step of the wall clock.
 _STEP_MS: Final = 5_000
-#: How long a slice of a clean-up may take: the one of each second, and those between requests; and the time between
-#: these.
+#: How long a slice of a clean-up may take, the one of each second, and those between requests; and the time between
+#: these: a tenth of it all.
 _SLICE_NS: Final = 20_000_000
-_SHORT_SLICE_NS: Final = 4_000_000
-_BETWEEN_NS: Final = 50_000_000
+_SHORT_SLICE_NS: Final = 1_000_000
+_BETWEEN_NS: Final = 10_000_000
+#: So long after the last request, nobody waits for a long slice.
+_QUIET_NS: Final = 100_000_000
 
 
 class Upkeep:
@@ -47,18 +49,20 @@ class Upkeep:
         self._swept: Now | None = None
         self._age_from = 0
         self._steps: Generator[None, None, None] | None = None
-        self._went_on_ns = 0
+        self._went_on_ns = self._asked_ns = 0
 
     def care(self, now: Now, files_wall: int) -> None:
         """About once a second: begin a clean-up when it is time, or go on with one. ``files_wall`` is what the clock
         shows by which files are stamped. Raises ``OSError``."""
         if self._swept is None or now.engine - self._swept.engine >= SWEEP_EVERY_MS:
             self._begin(now, files_wall)
-        self._go_on(_SLICE_NS)
+        quiet = time.monotonic_ns() - self._asked_ns > _QUIET_NS
+        self._go_on(_SLICE_NS if quiet else _SHORT_SLICE_NS)
 
     def go_on(self) -> None:
-        """Between requests: go on with a clean-up, if one is under way."""
-        if self._steps and time.monotonic_ns() - self._went_on_ns >= _BETWEEN_NS:
+        """Where requests are: go on with a clean-up, if one is under way."""
+        self._asked_ns = time.monotonic_ns()
+        if self._steps and self._asked_ns - self._went_on_ns >= _BETWEEN_NS:
             self._go_on(_SHORT_SLICE_NS)
 
     def _begin(self, now: Now, files_wall: int) -> None:
