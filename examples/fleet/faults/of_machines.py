@@ -16,8 +16,8 @@ _KEPT = ("data", "journal")
 class PowerCuts(Fault):
     name = "power-cuts"
     description = "The power is cut some times; the clock is buffered and right. What is in work is delivered again."
-    reports = ("device_health",)
-    also = ("latency_daily", "clock_trouble")
+    reports = ("clock_trouble",)
+    also = ("device_health", "latency_daily")
 
     def plan(self) -> None:
         self.facts["redelivered"] = []
@@ -110,7 +110,7 @@ class PutBack(Fault):
         " and its event numbers are given out again."
     )
     reports = ("conflicts", "audit")
-    also = ("audit_messages", "clock_trouble", "latency_daily")
+    also = ("audit_messages", "clock_trouble", "device_health", "latency_daily")
 
     def plan(self) -> None:
         begin = self.device.part(self.device.random.uniform(0.35, 0.45))

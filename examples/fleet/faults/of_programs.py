@@ -122,7 +122,7 @@ class Duplicates(Fault):
     description = (
         "A publisher that gets no answer sends commands anew, in other requests without a key: each is there twice."
     )
-    reports = ("audit_messages",)
+    reports = ("duplicate_publishes",)
 
     def plan(self) -> None:
         pairs: list[list[str]] = []

@@ -91,6 +91,11 @@ SMALL_INPUT_BYTES: Final = 4 * 1024 * 1024
 SMALL_SETTINGS: Final = (
     SparkSetting("spark.sql.codegen.wholeStage", "false", "a program for each step takes longer to make than to do"),
     SparkSetting("spark.sql.codegen.factoryMode", "NO_CODEGEN", "the same for each expression"),
+    SparkSetting(
+        "spark.sql.constraintPropagation.enabled",
+        "false",
+        "what filters could be added takes longer to find out than it saves",
+    ),
 )
 
 #: Options of Java for small runs: the first of its two compilers alone, with as much room as both have.
