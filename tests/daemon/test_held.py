@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -178,3 +179,20 @@ def test_a_directory_that_has_got_the_name_of_a_request_is_no_reason_to_hold_not
     mailbox.close()
     assert done == [f"r{number}" for number in range(FILES) if number != 3]
     assert (tmp_path / "ipc" / "requests" / ".bad-1").is_dir()
+
+
+def test_where_held_is_taken_away_the_others_are_served_from_where_they_are(tmp_path: Path) -> None:
+    prepare(tmp_path)
+    mailbox = serve(tmp_path, Files())
+    done: list[str] = []
+    while not list((tmp_path / "ipc" / "held").rglob("*.json")):
+        work_off(mailbox, done)
+    lost = len(list((tmp_path / "ipc" / "held").rglob("*.json")))
+    shutil.rmtree(tmp_path / "ipc" / "held")
+    for _ in range(10 * FILES):
+        if not work_off(mailbox, done):
+            break
+    assert not mailbox.has_backlog, "it would look for ever for what is not there"
+    assert len(done) >= FILES - lost
+    mailbox.close()
+    assert left(tmp_path) == []

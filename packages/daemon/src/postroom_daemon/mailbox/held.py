@@ -105,6 +105,7 @@ class Shelf:
         """The name of the oldest file. Raises ``OSError``."""
         while not self._names:
             if not self._unread:
+                self.count = self.bytes = 0  # also where somebody has taken some away
                 return None
             names = deque(name for name, _ in self._listed(self._unread[0]))
             done, self._reading, self._names = self._reading, self._unread.popleft(), names

@@ -169,9 +169,9 @@ class Lines:
         """Move a file into ``held/``, or see that it is in nobody's way. False where none can be moved now."""
         try:
             shelf.add(self._requests.fd, one.name, one.ctime_ns, one.size)
-        except FileNotFoundError:
-            pass  # RACE: taken back since it was seen
         except OSError as error:
+            if self._requests.inode(one.name) is None:
+                return True  # RACE: taken back since it was seen
             if self._requests.is_directory(one.name):
                 self._step_over(one.name)  # RACE: a directory has got its name
                 return True
