@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -34,25 +34,34 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(getattr(request, "param", os.environ.get("POSTROOM_BACKEND", "")))
 
 
-@pytest.fixture
-def make_daemon(tmp_path: Path, backend: str) -> Iterator[MakeDaemon]:
-    """Makes daemons that are not started yet; the arguments are those of ``Daemon`` behind its root."""
+@contextlib.contextmanager
+def daemons_in(place: Path, backend: str) -> Iterator[MakeDaemon]:
+    """Makes daemons that are not started yet, each on a root of its own in a directory. Their journals are audited at
+    the end."""
     made: list[Daemon] = []
 
     def make(*flags: str, **options: object) -> Daemon:
         options = {"backend": backend, **options}
-        daemon = Daemon(tmp_path / f"root{len(made) or ''}", *flags, **options)  # type: ignore[arg-type]
-        made.append(daemon)
-        return daemon
+        made.append(Daemon(place / f"root{len(made) or ''}", *flags, **options))  # type: ignore[arg-type]
+        return made[-1]
 
-    yield make
-    for daemon in made:
-        daemon.kill()
-        print(daemon.log())  # pytest shows it only if the test fails
+    try:
+        yield make
+    finally:
+        for daemon in made:
+            daemon.kill()
+            print(daemon.log())  # pytest shows it only if the test fails
     for daemon in made:
         if daemon.audited:
             assert "Traceback" not in daemon.log()
             audit(daemon.events())
+
+
+@pytest.fixture
+def make_daemon(tmp_path: Path, backend: str) -> Iterator[MakeDaemon]:
+    """Makes daemons that are not started yet; the arguments are those of ``Daemon`` behind its root."""
+    with daemons_in(tmp_path, backend) as make:
+        yield make
 
 
 @pytest.fixture
@@ -65,22 +74,13 @@ def daemon(make_daemon: MakeDaemon) -> Daemon:
 def make_shared(backend: str) -> Iterator[MakeDaemon]:
     """As ``make_daemon``, with a mailbox that several users share, in a place that all of them can reach."""
     need_root()
-    place = Path(tempfile.mkdtemp(prefix="postroom-shared-"))
-    place.chmod(0o711)
-    made: list[Daemon] = []
+    with tempfile.TemporaryDirectory(prefix="postroom-shared-") as place:
+        Path(place).chmod(0o711)
+        with daemons_in(Path(place), backend) as make:
 
-    def make(*flags: str, **options: object) -> Daemon:
-        options = {"backend": backend, **options}
-        made.append(Daemon(place / f"root{len(made) or ''}", *flags, **options))  # type: ignore[arg-type]
-        share(made[-1])
-        return made[-1]
+            def make_one(*flags: str, **options: object) -> Daemon:
+                daemon = make(*flags, **options)
+                share(daemon)
+                return daemon
 
-    yield make
-    for daemon in made:
-        daemon.kill()
-        print(daemon.log())
-    for daemon in made:
-        if daemon.audited:
-            assert "Traceback" not in daemon.log()
-            audit(daemon.events())
-    shutil.rmtree(place)
+            yield make_one

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -147,6 +148,29 @@ def test_where_nothing_can_be_held_all_is_done_all_the_same(make_shared: MakeDae
     for one in sent:
         assert daemon.answer(one)["ok"]
     assert who_published(daemon) == [(ANNA, one.request_id) for one in sent]
+
+
+def test_very_much_that_is_no_request_is_set_aside_and_only_so_much_of_it_is_kept(
+    make_shared: MakeDaemon,
+) -> None:
+    daemon = make_shared(*SMALL, "--ipc-dead-max-files", "20").start()
+    daemon.freeze()
+    makers: tuple[Callable[[Path], object], ...] = (
+        os.mkfifo,
+        lambda path: path.symlink_to(daemon.root / "config.json"),
+        lambda path: path.write_bytes(bytes(5_000_000)),
+        lambda path: path.write_bytes(b"[]"),
+    )
+    with acting_as(ANNA):
+        for number in range(400):
+            makers[number % len(makers)](daemon.requests / f"{number:03d}.json")
+    few = publish_as(daemon, BERT, 3)
+    daemon.thaw()
+    for one in few:
+        assert daemon.answer(one)["ok"]
+    daemon.wait(lambda: is_empty(daemon), "all files are gone")
+    assert sum(1 for _ in daemon.dead.iterdir()) <= 2 * 2 * 20
+    assert daemon.ask("metrics")["mailbox"]["setAside"] == 400
 
 
 @pytest.mark.slow
