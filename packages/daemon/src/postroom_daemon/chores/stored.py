@@ -7,8 +7,8 @@ from typing import Final
 
 from ..context import Context, Draft
 
-#: Messages that one turn counts: some milliseconds.
-_MESSAGES_A_TURN: Final = 1000
+#: Messages that one turn counts: three milliseconds.
+_MESSAGES_A_TURN: Final = 500
 
 
 def stored_before(context: Context) -> Iterator[list[Draft]]:
