@@ -21,6 +21,7 @@ from .segments import (
     UNREADABLE_ERRNOS,
     OnDamage,
     PlacedRequest,
+    Start,
     begun_at,
     find_request,
     list_segments,
@@ -142,6 +143,11 @@ class Journal:
         self._size = size
         self.segment = path
         self.unsynced = True  # what can be read may be in memory only, from a daemon that was killed
+
+    @property
+    def end(self) -> Start | None:
+        """Where the next event will stand, unless a new segment is begun for it."""
+        return Start(self.segment, self._size) if self.segment else None
 
     def close(self) -> None:
         """Let go of the files; nothing is synced."""

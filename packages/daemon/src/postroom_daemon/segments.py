@@ -158,8 +158,18 @@ class PlacedRequest(NamedTuple):
     place: int
 
 
-def read_requests(root: Path, from_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
-    """All intact requests that end at ``from_id`` or later, in order.
+class Start(NamedTuple):
+    """An offset of a segment at which a request begins, or will."""
+
+    segment: Path
+    offset: int
+
+
+def read_requests(
+    root: Path, from_id: int, on_damage: OnDamage, begins: Start | None = None
+) -> Iterator[PlacedRequest]:
+    """All intact requests that end at ``from_id`` or later, in order. Who knows that they begin at ``begins`` or behind
+    spares the reading of what comes before.
 
     Damaged lines, and the rest of a request that has lost one, go to ``on_damage``; so does a segment that cannot be
     read, without its bytes. Raises ``OSError`` for faults of the machine.
@@ -168,13 +178,14 @@ def read_requests(root: Path, from_id: int, on_damage: OnDamage) -> Iterator[Pla
     for index, (_, path) in enumerate(segments):
         if index + 1 < len(segments) and segments[index + 1][0] <= from_id:
             continue
-        yield from _read_segment(path, from_id, on_damage)
+        start = begins.offset if begins and begins.segment == path else 0
+        yield from _read_segment(path, start, from_id, on_damage)
 
 
-def _read_segment(path: Path, from_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
+def _read_segment(path: Path, start: int, from_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
     pending: list[Line] = []
     try:
-        for line in read_lines(path):
+        for line in read_lines(path, start):
             event = line.event
             if event is None:
                 _report(path, pending, "its request is incomplete", on_damage)

@@ -23,8 +23,8 @@ from .model import Message, body_of, message_json
 
 T = TypeVar("T")
 
-#: Keys or messages of one look, and what is done in one transaction.
-_PAGE: Final = 1000
+#: Keys, messages or queues of one look, and what is done in one transaction.
+_PAGE: Final = 100
 _BATCH: Final = 1000
 #: The ``value_type`` of a row that refers to a body, and of one whose body is lost.
 _REFERENCE: Final = "reference"
@@ -73,14 +73,16 @@ class Changes(SqliteStore):
             shutil.rmtree(self._path.parent)
         self.applied = start
 
-    def each(self, items: Iterable[T], do: Callable[[T], None]) -> None:
-        """Do something with each item, many in one transaction."""
+    def each(self, items: Iterable[T | None], do: Callable[[T], None]) -> Iterator[None]:
+        """Do something with each item, a step for each, many in one transaction. None is a step without an item."""
         self.begin()
         for number, item in enumerate(items, 1):
-            do(item)
+            if item is not None:
+                do(item)
             if number % _BATCH == 0:
                 self.commit()
                 self.begin()
+            yield
         self.commit()
 
     def put_queue(self, record: QueueRecord, as_of: int) -> None:
@@ -162,7 +164,9 @@ class Changes(SqliteStore):
             return self._body(entry, BodyReference.from_json(orjson.loads(value)))
         return self.envelope(entry.key)
 
-    def queues(self) -> list[QueueRecord]:
+    def queues(self) -> Iterator[QueueRecord]:
         """Every queue's record, in the order of their names."""
-        names = self.queue_names("", 2**31)
-        return [record for name in names if (record := self.queue(name))]
+        after = ""
+        while names := self.queue_names(after, _PAGE):
+            yield from (record for name in names if (record := self.queue(name)))
+            after = names[-1]

@@ -6,7 +6,7 @@ bytes, hex) of all bytes before it. docs/backup.md describes the fields. Format 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import IO, Any, Final, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ from postroom_common.events import decode_line, encode_line
 
 from ..records import QueueRecord
 from .model import Fact, Head, Message, State, StateError
+from .steps import Steps, finish
 
 STATE_FORMAT: Final = 2
 
@@ -30,19 +31,34 @@ class Totals(NamedTuple):
 
 def write_state(state: State, file: IO[bytes]) -> Totals:
     """Write a state, going through its messages once. Raises ``OSError``, and what reading the state raises."""
-    writer = _Writer(file)
-    writer.add({"kind": "head", "format": STATE_FORMAT, **state.head.to_json()})
-    for record in state.queues:
+    return finish(write_in_steps(state.head, state.queues, state.facts, state.messages, file))
+
+
+def write_in_steps(
+    head: Head,
+    queues: Iterable[QueueRecord],
+    facts: Iterable[Fact],
+    messages: Iterable[Message | None],
+    file: IO[bytes],
+) -> Steps[Totals]:
+    """As ``write_state``, a step for each line; None among the messages is a step without one."""
+    writer, queue_count, message_count = _Writer(file), 0, 0
+    writer.add({"kind": "head", "format": STATE_FORMAT, **head.to_json()})
+    for record in queues:
         writer.add({"kind": "queue", **record.to_json()})
-    for fact in state.facts:
+        queue_count += 1
+        yield
+    for fact in facts:
         writer.add({"kind": "fact", "name": fact["name"], "value": fact["value"]})
-    messages = 0
-    for message in state.messages:
-        writer.add({"kind": "message", **message})
-        messages += 1
-    totals = Totals(len(state.queues), messages, writer.size, writer.digest.hexdigest())
-    writer.add({"kind": "end", "queues": totals.queues, "messages": messages, "digest": totals.digest})
-    return totals._replace(size=writer.size)
+        yield
+    for message in messages:
+        if message is not None:
+            writer.add({"kind": "message", **message})
+            message_count += 1
+        yield
+    digest = writer.digest.hexdigest()
+    writer.add({"kind": "end", "queues": queue_count, "messages": message_count, "digest": digest})
+    return Totals(queue_count, message_count, writer.size, digest)
 
 
 class _Writer:
