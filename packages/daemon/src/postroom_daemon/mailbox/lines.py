@@ -31,9 +31,12 @@ _PAUSE_MS: Final = 1000
 _BYTES_OF_A_TURN: Final = 0.25
 #: Requests of a user that are refused in a turn, as a part of those that are executed.
 _REFUSED_OF_A_TURN: Final = 0.25
-#: A user who alone has sent something for so long (ms) has longer turns, of so many requests.
-_ALONE_MS: Final = 1000
-_ALONE_TURNS: Final = 16
+#: Turns are longer, by these factors, where for a second requests have come from one user alone, and where those of
+#: different users have followed each other fewer than so many times.
+_ALONE: Final = 16
+_NEARLY_ALONE: Final = 4
+_FEW: Final = 20
+_SECOND_NS: Final = 1_000_000_000
 #: Stands for the owner of what is no plain file with one name: whoever has put it there.
 _NOBODY: Final = -1
 
@@ -58,7 +61,7 @@ class Lines:
         """Names in ``requests/`` that are in a line, or about to be."""
         self._paused_until = 0
         self._latest_user = _NOBODY
-        self._several_at = 0  # when requests of different users were last taken one after the other
+        self._changes: deque[int] = deque(maxlen=_FEW)  # when a request of another user than before was taken
         for name, shelf in requests.held.shelves.copy().items():
             if shelf.count:
                 self._line_of(name)
@@ -66,8 +69,10 @@ class Lines:
     @property
     def turn(self) -> int:
         """Requests of one user that a group may have now."""
-        alone = time.monotonic_ns() - self._several_at > _ALONE_MS * 1_000_000
-        return self._turn * (_ALONE_TURNS if alone else 1)
+        changes, since = self._changes, time.monotonic_ns() - _SECOND_NS
+        if not changes or changes[-1] < since:
+            return self._turn * _ALONE
+        return self._turn * (_NEARLY_ALONE if len(changes) < _FEW or changes[0] < since else 1)
 
     @property
     def waiting(self) -> int:
@@ -195,7 +200,8 @@ class Lines:
     def note(self, uid: int) -> None:
         """A request of a user is taken."""
         if uid != self._latest_user:
-            self._latest_user, self._several_at = uid, time.monotonic_ns()
+            self._latest_user = uid
+            self._changes.append(time.monotonic_ns())
 
     # --- turns ------------------------------------------------------------------------------------------------
 
