@@ -154,3 +154,22 @@ def test_a_box_that_goes_while_it_is_looked_through_is_passed_over(
     for _ in range(6):
         mailbox.care(Now(SWEEP_EVERY_MS, 2**42), 2**42)
     assert list(office.box("").iterdir()) == []
+
+
+def test_a_name_that_is_set_aside_again_and_again_is_found_a_free_one_quickly(office: Office) -> None:
+    files = Files()
+    looks: list[str] = []
+
+    def stat(name: Any, **options: Any) -> os.stat_result:
+        looks.append(str(name))
+        return os.stat(name, **options)
+
+    mailbox = office.serve(files)
+    files.stat = stat
+    requests = office.root / "ipc" / "requests"
+    for _ in range(100):
+        (requests / "same.json").symlink_to("nothing")
+        assert mailbox.collect() == []
+        assert len(looks) < 30
+        looks.clear()
+    assert len(list((office.root / "ipc" / "dead").glob("same*.json"))) == 100

@@ -9,6 +9,7 @@ import stat
 import time
 from collections import deque
 from pathlib import Path
+from typing import Final
 
 import orjson
 
@@ -20,6 +21,8 @@ from ..logs import about
 log = logging.getLogger(__name__)
 
 _REASON_SUFFIX = ".reason"
+#: Numbers of a name that are tried in order, before the time (Unix ms) is one.
+_NUMBERS_TRIED: Final = 10
 #: All that is kept in dead/ may have this size; the oldest goes first.
 BYTES_LIMIT = 64 * 1024 * 1024
 
@@ -94,7 +97,8 @@ class DeadBox:
         stem = os.fsdecode(os.fsencode(name.removesuffix(".json"))[:200])
         kept, number = stem + ".json", 0
         while self._exists(kept):
-            number += 1
+            # Whoever uses one name again and again does not make this look at all that it has had.
+            number += 1 if number != _NUMBERS_TRIED else time.time_ns() // 1_000_000
             kept = f"{stem}.{number}.json"
         return kept
 
