@@ -21,7 +21,7 @@ from ..logs import about
 log = logging.getLogger(__name__)
 
 _REASON_SUFFIX = ".reason"
-#: Numbers of a name that are tried in order, before the time (Unix ms) is one.
+#: Numbers of a name that are tried in order, before the time (Unix, microseconds) is one.
 _NUMBERS_TRIED: Final = 10
 #: All that is kept in dead/ may have this size; the oldest goes first.
 BYTES_LIMIT = 64 * 1024 * 1024
@@ -98,7 +98,7 @@ class DeadBox:
         kept, number = stem + ".json", 0
         while self._exists(kept):
             # Whoever uses one name again and again does not make this look at all that it has had.
-            number += 1 if number != _NUMBERS_TRIED else time.time_ns() // 1_000_000
+            number += 1 if number != _NUMBERS_TRIED else time.time_ns() // 1000
             kept = f"{stem}.{number}.json"
         return kept
 
