@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.wire.daemon import Daemon
-from tests.wire.users import ANNA, BERT, acting_as, client_of, send_as
+from tests.wire.users import ANNA, BERT, acting_as, client_of, held_files, send_as
 
 #: What only the daemon may read; nobody is ever to see it.
 SECRET: Final = b"the secret of the daemon"
@@ -130,8 +130,8 @@ def run_swaps(daemon: Daemon, swaps: int, number: int) -> Counter[str]:
 
 def _left(daemon: Daemon) -> int:
     """How much is still to be taken from ``requests/`` and ``held/``; directories stay under names of their own."""
-    held = [path for path in (daemon.ipc / "held").rglob("*") if ".bad-" not in str(path) and not path.is_dir()]
-    return len(held) + len([name for name in os.listdir(daemon.requests) if name.endswith(".json")])
+    requests = [name for name in os.listdir(daemon.requests) if name.endswith(".json")]
+    return len(held_files(daemon)) + len(requests)
 
 
 def _forget_answers(daemon: Daemon) -> None:

@@ -72,8 +72,13 @@ def publish_as(daemon: Daemon, uid: int, count: int, queue: str = "q") -> list[S
 
 
 def held_files(daemon: Daemon) -> list[Path]:
-    """The files that are held, in the order of each user's line."""
-    return sorted(path for path in (daemon.ipc / "held").rglob("*") if not path.is_dir() or path.is_symlink())
+    """The files that are held, in the order of each user's line, but for what the daemon has stepped over."""
+    found = []
+    for place, directories, names in os.walk(daemon.ipc / "held"):  # it passes over directories that go meanwhile
+        if ".bad-" not in place:
+            links = [name for name in directories if os.path.islink(os.path.join(place, name))]
+            found += [Path(place, name) for name in (*names, *links)]
+    return sorted(found)
 
 
 def code(daemon: Daemon, sent: Sent) -> str:

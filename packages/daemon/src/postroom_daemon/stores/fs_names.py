@@ -131,8 +131,13 @@ def queue_directory(queue: str, reserved: str) -> str:
 
 def queue_of_directory(name: str) -> str | None:
     """The queue of a directory; None when the name is hashed, or none of ours."""
-    queue = unquote(name, errors="surrogatepass")
-    return queue if "~" not in name and name in (queue_directory(queue, ""), queue_directory(queue, queue)) else None
+    if "~" in name:  # it was cut, perhaps in the midst of a character
+        return None
+    try:
+        queue = unquote(name, errors="surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    return queue if name in (queue_directory(queue, ""), queue_directory(queue, queue)) else None
 
 
 def read_name(name: str) -> FileName | None:
