@@ -8,7 +8,15 @@ import tomllib
 import click
 import pytest
 
-from postroom_client._cli_options import SUBCOMMANDS, parse
+from postroom_client._cli_options import (
+    EXIT_ERROR,
+    EXIT_NO_ANSWER,
+    EXIT_NOTHING,
+    EXIT_OK,
+    EXIT_USAGE,
+    SUBCOMMANDS,
+    parse,
+)
 from postroom_client._cli_words import FILTER_KEYS
 from postroom_common.events import EventType
 from postroom_common.protocol import ALIASES, FIELDS, Command, ErrorCode, ReasonCode
@@ -44,6 +52,17 @@ def test_the_protocol_tells_of_every_field_in_the_section_of_its_command(documen
 def test_the_protocol_tells_of_every_error_code_and_reason(documents):
     assert_said(documents["protocol.md"], [*ErrorCode])
     assert_said("\n".join(documents.values()), [*ReasonCode])
+
+
+def test_the_guide_to_incidents_helps_with_every_error_exit_code_and_alert(root, documents):
+    guide = documents["incidents.md"]
+    assert_said(
+        guide, [*ErrorCode, "CLIENT_TIMEOUT", "DAEMON_NOT_RUNNING", "REQUEST_REJECTED", "MAILBOX_ERROR", "USAGE"]
+    )
+    assert_said(guide, [f"`{code}`" for code in (EXIT_OK, EXIT_ERROR, EXIT_USAGE, EXIT_NO_ANSWER, EXIT_NOTHING)])
+    alerts = re.findall(r"- alert: (\w+)", (root / "packaging/monitoring/postroom-alerts.yml").read_text("utf-8"))
+    assert alerts
+    assert_said(guide, alerts)
 
 
 def test_the_journal_tells_of_every_event(documents):
