@@ -71,7 +71,12 @@ def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
 
 @click.command()
 @click.option(
-    "--from", "backup", type=click.Path(path_type=Path), required=True, metavar="BACKUP", help="Folder or tar."
+    "--from",
+    "backup",
+    type=click.Path(path_type=Path),
+    required=True,
+    metavar="BACKUP",
+    help="Folder or tar; or an hourly state file, or an export.",
 )
 @click.option("--to-event", metavar="N|last", help="Go on to this event, by the journal; last: to its end.")
 @click.option("--to-time", metavar="TIME", help="Go on to this time: ISO 8601 with its zone, or Unix milliseconds.")

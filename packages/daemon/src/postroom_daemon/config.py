@@ -286,6 +286,21 @@ class Settings:
         low=0,
         high=_BYTES_CEILING,
     )
+    snapshots_enabled: bool = setting(
+        "snapshots.enabled", True, "write the state of all messages to a file each hour in which something has changed"
+    )
+    snapshots_root: Path = setting("snapshots.root", Path("data/snapshots"), "directory of these files")
+    snapshots_retention_hours: int = setting(
+        "snapshots.retentionHours", 168, "age at which they are removed; the newest stays", low=1, high=_HOURS_CEILING
+    )
+    snapshots_max_files: int = setting("snapshots.maxFiles", 168, "how many of them are kept", low=1, high=10**6)
+    snapshots_max_bytes: int = setting(
+        "snapshots.maxBytes",
+        67108864,
+        "bytes of all of them; a state that is larger is not written",
+        low=65536,
+        high=_BYTES_CEILING,
+    )
     metrics_file: str = setting(
         "metrics.file",
         "",
@@ -446,7 +461,15 @@ def _check_directories(values: Mapping[str, Any]) -> None:
     for group in (
         ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir", "ipc.heldDir"),
         tuple(f"filesystem.{folder}Dir" for folder in ("inbox", "processing", "delayed", "archive", "dlq")),
-        ("ipc.root", "journal.root", "traffic.root", "filesystem.root", "hybrid.payloadRoot", "paths.logRoot"),
+        (
+            "ipc.root",
+            "journal.root",
+            "traffic.root",
+            "filesystem.root",
+            "hybrid.payloadRoot",
+            "snapshots.root",
+            "paths.logRoot",
+        ),
     ):
         taken: dict[Any, str] = {}
         for key in group:

@@ -20,7 +20,7 @@ from . import logs
 from .broker import MustRecover
 from .clock import Clock
 from .config import Config
-from .files import FULL_ERRNOS
+from .files import FULL_ERRNOS, Files
 from .journal import JournalUnknown
 from .mailbox import Mailbox
 from .metrics.textfile import MetricsFile
@@ -29,6 +29,7 @@ from .reload import Reloading, put_in_force
 from .repeats import REPEATS_MS
 from .root import OpenRoot, Sources, StartError, open_root
 from .signals import Signals
+from .snapshots import Snapshots
 from .status_line import StatusLine
 from .stores.base import StoreDamaged, StoreError, StoreFull
 from .system.permissions import permission_warnings
@@ -113,7 +114,7 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
         except OSError as error:
             raise StartError(str(error), error.errno in FULL_ERRNOS) from error
         try:
-            _Loop(reloading, root, mailbox, signals).run()
+            _Loop(reloading, root, mailbox, signals, sources.files).run()
         finally:
             mailbox.close()
     finally:
@@ -123,7 +124,7 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
 class _Loop:
     """One run between opening a root and closing it."""
 
-    def __init__(self, reloading: Reloading, root: OpenRoot, mailbox: Mailbox, signals: Signals) -> None:
+    def __init__(self, reloading: Reloading, root: OpenRoot, mailbox: Mailbox, signals: Signals, files: Files) -> None:
         self._reloading = reloading
         self._settings = reloading.config.settings
         self._root = root
@@ -147,6 +148,7 @@ class _Loop:
         self._metrics = MetricsFile(
             reloading.config.settings, lambda: root.vitals.exposition(root.store, root.clock.now())
         )
+        self._snapshots = Snapshots(reloading.config.settings, root.store, root.journal, root.clock, files)
         root.vitals.mailbox_figures = lambda: mailbox.figures() | {"parked": root.broker.waiters.count}
 
     def run(self) -> None:
@@ -168,6 +170,7 @@ class _Loop:
             self._metrics.stop()
             log.info("stopped")
         finally:
+            self._snapshots.stop()
             self._selector.close()
 
     def _turn(self, scan: bool) -> None:
@@ -183,6 +186,7 @@ class _Loop:
             self._broker.submit(call)
         self._broker.run_group()
         self._metrics.step()
+        self._snapshots.step()
         if self._settings.journal_durability == "interval":
             self._sync_in_time()
         if self._root.traffic:
@@ -195,6 +199,7 @@ class _Loop:
         self._next_scan = self._clock.elapsed_s() + self._clock.tick_s
         logs.care()
         self._metrics.care(self._clock.elapsed_s())
+        self._snapshots.care(self._clock.elapsed_s(), self._clock.now())
         try:
             if self._mailbox.check():  # perhaps by one that clients cannot use
                 for warning in permission_warnings(self._reloading.config):
@@ -225,6 +230,7 @@ class _Loop:
             self._settings = self._reloading.config.settings
             put_in_force(self._reloading.config, self._root, self._mailbox)
             self._metrics.adopt(self._settings)
+            self._snapshots.adopt(self._settings)
         notify("READY=1", f"STATUS=reload refused: {refused}" if refused else "STATUS=reloaded")
 
     def _checkpoint(self, checkpoint: Callable[[], int | None]) -> None:
@@ -262,7 +268,7 @@ class _Loop:
 
     def _timeout_s(self) -> float:
         now = self._clock.elapsed_s()
-        if self._metrics.busy:
+        if self._metrics.busy or self._snapshots.busy:
             return 0.0
         waits = [self._next_scan - now]
         if not self._watched:

@@ -31,6 +31,7 @@ def check_apart(path: Path, config: Config) -> None:
         settings.hybrid_payload_root,
         settings.ipc_root,
         settings.traffic_root,
+        settings.snapshots_root,
         config.quarantine_root,
     )
     for directory in owned:

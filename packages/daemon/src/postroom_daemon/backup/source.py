@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import IO, Final
 
 from ..segments import read_lines
-from ..state import State, read_state
-from .form import JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, TAR_FOLDER, BackupError, Manifest
+from ..state import STATE_BEGINS, State, read_state
+from .form import JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, TAR_FOLDER, BackupError, FileFacts, Manifest
 
 _CHUNK_BYTES: Final = 2**20
 #: No manifest is longer: 100,000 journal files are named in half of it.
@@ -80,10 +80,10 @@ def _digest(path: Path) -> str:
 
 @contextmanager
 def open_backup(path: Path, workspace: Path) -> Iterator[Backup]:
-    """The backup at ``path``, which is a folder or a tar. A tar is unpacked to ``workspace``, which must not exist and
-    is removed in the end.
+    """The backup at ``path``, which is a folder, a tar, or a state alone. What is a file is unpacked to ``workspace``,
+    which must not exist and is removed in the end.
 
-    Raises ``BackupError`` for what is none, or is cut short; ``OSError``.
+    Raises ``BackupError``, or ``StateError`` for a state, for what is none or is cut short; ``OSError``.
     """
     if path.is_dir():
         yield _found(path, path)
@@ -92,8 +92,11 @@ def open_backup(path: Path, workspace: Path) -> Iterator[Backup]:
         raise BackupError(f"{path}: there is no backup")
     workspace.mkdir(mode=0o700)
     try:
-        _unpack(path, workspace)
-        yield _found(path, workspace)
+        if _is_state(path):
+            yield _of_state(path, workspace)
+        else:
+            _unpack(path, workspace)
+            yield _found(path, workspace)
     finally:
         shutil.rmtree(workspace)
 
@@ -105,6 +108,41 @@ def _found(path: Path, folder: Path) -> Backup:
     except FileNotFoundError:
         raise BackupError(f"{path}: there is no {MANIFEST_NAME}: it is no backup, or one that is not whole") from None
     return Backup(str(path), folder, Manifest.decode(data, f"{path}: {MANIFEST_NAME}"))
+
+
+def _is_state(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(STATE_BEGINS)) == STATE_BEGINS
+
+
+def _of_state(path: Path, folder: Path) -> Backup:
+    """A backup without a journal, of a state that is known by its own checksums."""
+    with path.open("rb") as file:
+        _copy(file, folder / STATE_NAME)
+    with (folder / STATE_NAME).open("rb") as file:
+        state = read_state(file, str(path))
+        head, lost, messages = state.head, 0, 0
+        for message in state.messages:
+            messages += 1
+            lost += "bodyLost" in message
+        size = file.tell()
+    manifest = Manifest(
+        root=head.root,
+        epoch=head.epoch,
+        event=head.event,
+        event_wall_ms=head.wall_ms,
+        event_crc="",
+        engine_ms=head.engine_ms,
+        wall_ms=head.wall_ms,
+        backend=head.backend,
+        node="",
+        queues=len(state.queues),
+        messages=messages,
+        bodies_lost=lost,
+        versions={},
+        files={STATE_NAME: FileFacts(size, _digest(folder / STATE_NAME))},
+    )
+    return Backup(str(path), folder, manifest)
 
 
 def _unpack(path: Path, folder: Path) -> None:

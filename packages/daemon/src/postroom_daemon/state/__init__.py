@@ -2,13 +2,14 @@
 store; written to a file and read back. Backup, restore, migration, export and verification stand on it."""
 
 from .changes import bodies_in
-from .lines import Totals, read_state, write_state
+from .lines import STATE_BEGINS, Totals, read_state, write_state
 from .loading import can_go_on, load
 from .model import Fact, Head, State, StateError, message_json
 from .moment import capture
 from .pages import Ask, of_store, steady
 
 __all__ = [
+    "STATE_BEGINS",
     "Ask",
     "Fact",
     "Head",

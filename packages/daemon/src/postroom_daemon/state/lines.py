@@ -18,6 +18,8 @@ from .model import Fact, Head, Message, State, StateError
 from .steps import Steps, finish
 
 STATE_FORMAT: Final = 2
+#: What the file of every state begins with.
+STATE_BEGINS: Final = b'{"kind":"head",'
 
 
 class Totals(NamedTuple):

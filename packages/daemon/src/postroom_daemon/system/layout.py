@@ -44,7 +44,8 @@ def places(config: Config) -> list[Place]:
     """The directories of a root that serves several users, each behind those that it lies in. All are the daemon's."""
     settings = config.settings
     ipc = settings.ipc_root
-    private = [settings.sqlite_db_path.parent, settings.filesystem_root, settings.hybrid_payload_root]
+    stores = [settings.sqlite_db_path.parent, settings.filesystem_root, settings.hybrid_payload_root]
+    private = [*stores, settings.snapshots_root]
     # The store's directories are made when they are used; most lie in one another.
     apart = [path for path in dict.fromkeys(private) if path != config.root and (path == private[0] or path.exists())]
     logs = [Path(settings.paths_log_root)] if settings.paths_log_root else []
