@@ -34,7 +34,8 @@ class Keeper:
         self.bench = bench
         self.settings = replace(bench.config.settings, storage_min_free_bytes=0, **settings)
         live = bench.live
-        self.snapshots = Snapshots(self.settings, live.store, live.journal, live.clock, files or Files())
+        self.snapshots = Snapshots(self.settings, live.store, live.journal, live.clock)
+        self.files = self.snapshots._shelf.files = files or Files()
         self.meanwhile: Callable[[], None] = lambda: None
 
     def begin(self) -> bool:
@@ -273,7 +274,7 @@ def test_whatever_fails_or_ends_it_a_file_is_whole_or_not_there(
 
 def test_space_that_is_kept_for_messages_is_not_taken(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     keeper = Keeper(bench)
-    files, free = keeper.snapshots._shelf.files, os.statvfs(bench.path)
+    files, free = keeper.files, os.statvfs(bench.path)
     keeper.snapshots.adopt(replace(keeper.settings, storage_min_free_bytes=free.f_bavail * free.f_frsize // 2))
     looks = 0
 

@@ -20,7 +20,7 @@ from . import logs
 from .broker import MustRecover
 from .clock import Clock
 from .config import Config
-from .files import FULL_ERRNOS, Files
+from .files import FULL_ERRNOS
 from .journal import JournalUnknown
 from .mailbox import Mailbox
 from .metrics.textfile import MetricsFile
@@ -114,7 +114,7 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
         except OSError as error:
             raise StartError(str(error), error.errno in FULL_ERRNOS) from error
         try:
-            _Loop(reloading, root, mailbox, signals, sources.files).run()
+            _Loop(reloading, root, mailbox, signals).run()
         finally:
             mailbox.close()
     finally:
@@ -148,7 +148,7 @@ class _Loop:
         self._metrics = MetricsFile(
             reloading.config.settings, lambda: root.vitals.exposition(root.store, root.clock.now())
         )
-        self._snapshots = Snapshots(reloading.config.settings, root.store, root.journal, root.clock, files)
+        self._snapshots = Snapshots(reloading.config.settings, root.store, root.journal, root.clock)
         root.vitals.mailbox_figures = lambda: mailbox.figures() | {"parked": root.broker.waiters.count}
 
     def run(self) -> None:
