@@ -124,7 +124,7 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
 class _Loop:
     """One run between opening a root and closing it."""
 
-    def __init__(self, reloading: Reloading, root: OpenRoot, mailbox: Mailbox, signals: Signals, files: Files) -> None:
+    def __init__(self, reloading: Reloading, root: OpenRoot, mailbox: Mailbox, signals: Signals) -> None:
         self._reloading = reloading
         self._settings = reloading.config.settings
         self._root = root
