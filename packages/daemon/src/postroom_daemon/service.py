@@ -186,7 +186,7 @@ class _Loop:
             self._broker.submit(call)
         self._broker.run_group()
         self._metrics.step()
-        self._snapshots.step()
+        self._snapshots.step(asked=bool(calls))
         if self._settings.journal_durability == "interval":
             self._sync_in_time()
         if self._root.traffic:
@@ -268,9 +268,11 @@ class _Loop:
 
     def _timeout_s(self) -> float:
         now = self._clock.elapsed_s()
-        if self._metrics.busy or self._snapshots.busy:
+        if self._metrics.busy or (self._snapshots.busy and self._clock.is_driven):  # work takes no driven time
             return 0.0
         waits = [self._next_scan - now]
+        if self._snapshots.busy:
+            waits.append(self._snapshots.pause_s())
         if not self._watched:
             waits.append(self._settings.ipc_poll_interval_ms / 1000)
         due = self._broker.next_due()

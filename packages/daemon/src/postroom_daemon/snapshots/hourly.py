@@ -27,6 +27,10 @@ log = logging.getLogger(__name__)
 
 #: What is done at once, between two groups (ns).
 _SLICE_NS: Final = 1_000_000
+#: The time between two slices (ns) where there are requests: a tenth of it all; and so long after the last of them,
+#: nobody waits for one.
+_BETWEEN_NS: Final = 10_000_000
+_QUIET_NS: Final = 100_000_000
 #: After a start nothing is written for so long (s): a daemon that is started again and again would do little else.
 SETTLED_S: Final = 300.0
 #: Engine time that lies between two looks at least, whatever the wall clock shows.
@@ -55,6 +59,7 @@ class Snapshots:
         """The newest file's, but for the event: up to that, nothing has changed since."""
         self._looked: Now | None = None
         self._work: Steps[None] | None = None
+        self._asked_ns = self._next_ns = 0
 
     def adopt(self, settings: Settings) -> None:
         """Work by other settings from now on. What is not finished is given up."""
@@ -65,6 +70,10 @@ class Snapshots:
     def busy(self) -> bool:
         """Whether there are steps to be done: ``step`` does some."""
         return self._work is not None
+
+    def pause_s(self) -> float:
+        """How long the next slice can wait (s); 0: it is to be done at once."""
+        return max(0, self._next_ns - monotonic_ns()) / 1e9
 
     def care(self, elapsed_s: float, now: Now) -> None:
         """To be called every second or so: begin, if it is time."""
@@ -85,16 +94,23 @@ class Snapshots:
         if self._last:
             self._looked = Now(self._last.engine_ms, self._last.wall_ms)
 
-    def step(self) -> None:
-        """Do what can be done in about a millisecond, if there is something. Raises ``StoreError`` where the store that
-        is served has failed."""
-        if not self._work:
+    def step(self, asked: bool = False) -> None:
+        """Do what can be done in about a millisecond, if there is something; less often while there are requests
+        (``asked``). Raises ``StoreError`` where the store that is served has failed."""
+        now_ns = monotonic_ns()
+        if asked:
+            self._asked_ns = now_ns
+        if not self._work or now_ns < self._next_ns:
             return
-        until = monotonic_ns() + _SLICE_NS
+        self._slice(self._work, now_ns + _SLICE_NS)
+        now_ns = monotonic_ns()
+        self._next_ns = now_ns + _BETWEEN_NS if now_ns - self._asked_ns < _QUIET_NS else 0
+
+    def _slice(self, work: Steps[None], until: int) -> None:
         try:
-            next(self._work)
+            next(work)
             while monotonic_ns() < until:
-                next(self._work)
+                next(work)
         except StopIteration:
             self._work = None
         except StoreFailed as failed:
@@ -123,7 +139,9 @@ class Snapshots:
     def _changed(self, head: Head) -> Steps[bool]:
         """Whether something has changed since the last file."""
         last, segments = self._last, list_segments(self._origin.journal.root)
-        if last is None or (last.root, last.epoch) != (head.root, head.epoch) or segments[0][0] > last.event + 1:
+        if last is None or (last.root, last.epoch) != (head.root, head.epoch):
+            return True
+        if not segments or segments[0][0] > last.event + 1:  # the journal does not tell
             return True
         for number, (_, path) in enumerate(segments, 1):
             if number < len(segments) and segments[number][0] <= last.event + 1:
