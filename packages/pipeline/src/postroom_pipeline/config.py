@@ -98,5 +98,14 @@ SMALL_SETTINGS: Final = (
     ),
 )
 
+#: Options of Java for all other runs: its second compiler comes ten times later than by Java's own defaults, so that it
+#: compiles what the many lines go through, and not each of some hundred plans.
+JAVA_OPTIONS: Final = (
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
+
 #: Options of Java for small runs: the first of its two compilers alone, with as much room as both have.
 SMALL_JAVA_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")

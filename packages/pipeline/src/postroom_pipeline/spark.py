@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .config import SMALL_JAVA_OPTIONS, SMALL_SETTINGS, SPARK_SETTINGS, START_SETTINGS
+from .config import JAVA_OPTIONS, SMALL_JAVA_OPTIONS, SMALL_SETTINGS, SPARK_SETTINGS, START_SETTINGS
 from .errors import EnvironmentProblem, said_by
 from .java import find_java
 
@@ -53,8 +53,7 @@ def start_session(application: str, given: Mapping[str, str] | None = None, *, s
     if _GATEWAY not in os.environ:
         find_java()
         _quieten()
-        if small:
-            _add_java_options(*SMALL_JAVA_OPTIONS)
+        _add_java_options(*(SMALL_JAVA_OPTIONS if small else JAVA_OPTIONS))
         chosen.setdefault(_CONSOLE_PROGRESS, "false")  # else Spark turns it on for who is started so
     try:
         from py4j.protocol import Py4JError
