@@ -20,6 +20,7 @@ from typing import Any
 from postroom_daemon import attempt, group
 from postroom_daemon.calls import Answer
 from postroom_daemon.config import load
+from postroom_daemon.decider import Decider
 from postroom_daemon.files import Files
 from postroom_daemon.group import Group
 from postroom_daemon.journal import Journal
@@ -44,7 +45,7 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (mailbox, "decode_request", "decode: strict JSON to a request"),
     (Boxes, "owner", "box: whose is it (stat)"),
     (Mailbox, "_call_for", "call: digest, call object"),
-    (attempt, "decide", "decide: fields, verb, ids"),
+    (Decider, "decide", "decide: fields, verb, ids"),
     (Group, "record", "record: events from drafts"),
     (group, "apply", "apply: fold, without SQL"),
     (SqliteStore, "_execute", "apply: SQL"),

@@ -1,4 +1,4 @@
-"""scripts/bench stores: what it measures did happen, and a queue that loses or doubles a message ends the run."""
+"""scripts/bench: what is measured did happen; a queue that loses or doubles a message ends the run; stages exist."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.stages import BORDERS
 from bench.stores.queue import Ledger, WrongMessages
 from bench.stores.worker import CHUNK, Worker
 from bench.stores.workers import QueueProcess
@@ -122,3 +123,7 @@ def test_what_goes_wrong_in_a_queues_process_is_told(tmp_path):
         assert process.ask("check") == {"left": 0}
     finally:
         process.close()
+
+
+def test_the_stages_that_are_timed_are_functions_of_the_daemon():
+    assert [f"{owner.__name__}.{name}" for owner, name, _ in BORDERS if not callable(getattr(owner, name, None))] == []
