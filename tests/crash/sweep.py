@@ -5,6 +5,7 @@ One run is a case: ``python -m tests.crash.sweep CASE`` repeats it alone.
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import os
@@ -102,18 +103,27 @@ class Sweep:
         """One run. Whether it came to the fault; if not, the life has no such call. Raises ``AssertionError``."""
         files = FaultyFiles()
         office = self.office(case.backend, case.life, files)
-        descriptors = len(os.listdir("/proc/self/fd"))
+        before = _in_use(self.folder)
         try:
             fired, self.calls = _trace(office, case) if case.call else _fail(office, case, files)
             if fired:
                 judge(office, case.kind)
                 office.server.close()
-                assert len(os.listdir("/proc/self/fd")) <= descriptors, "a descriptor is left open"
+                assert _in_use(self.folder) == before, "a descriptor is left open"
             return fired
         finally:
             files.heal()
             office.server.close()
             shutil.rmtree(office.server.bench.path)
+
+
+def _in_use(folder: Path) -> list[str]:
+    """What descriptors of this process stand for: files and directories below ``folder``, and watches."""
+    seen = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # that of the listing itself, and others of this process
+            seen.append(os.readlink(f"/proc/self/fd/{name}"))
+    return sorted(one for one in seen if one.startswith(f"{folder}/") or one == "anon_inode:inotify")
 
 
 def _fail(office: Office, case: Case, files: FaultyFiles) -> tuple[bool, int]:
