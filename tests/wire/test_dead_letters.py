@@ -143,8 +143,6 @@ def test_no_more_come_back_in_a_time_than_the_rate_allows(daemon: Daemon) -> Non
     assert [count for count, _ in came] == list(range(5, 41, 5))
     assert all(count - 5 <= 50 * after_s for count, after_s in came), "faster than it was told"
     assert daemon.counts("q") == {"ready": 40}
-    brought = [event["engineMs"] for event in daemon.events("reprocessed")]
-    assert brought[-1] - brought[0] >= 690, "35 of 40 at 50 a second"
 
 
 def assert_goes_on_to(count: int, pages: Iterable[int]) -> None:
