@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
+from postroom_pipeline.ingest import gold
 from postroom_pipeline.ingest.job import ingest
 from postroom_pipeline.io import Warehouse
 from postroom_pipeline.progress import Progress
+from postroom_pipeline.reports import ALL as REPORTS
 from postroom_pipeline.runlog import Run
 from postroom_pipeline.tables import ALL, conflicts, events, inventory, messages, rejects
 from postroom_pipeline.tables.clock import day_of, is_suspect, time_of
@@ -43,10 +45,12 @@ class KilledRun(Run):
         return super().stage(name)
 
 
-def take_in(spark: SparkSession, landing: Path, tables: Path, killed_at: str = "") -> Warehouse:
+def take_in(
+    spark: SparkSession, landing: Path, tables: Path, killed_at: str = "", *, reports: bool = False
+) -> Warehouse:
     warehouse = Warehouse(spark, str(tables))
     with warehouse.writing("test"):
-        ingest(spark, str(landing), warehouse, KilledRun(Progress(spark, io.StringIO()), killed_at), reports=False)
+        ingest(spark, str(landing), warehouse, KilledRun(Progress(spark, io.StringIO()), killed_at), reports=reports)
     return warehouse
 
 
@@ -113,6 +117,23 @@ def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: 
     assert {name: warehouse.read(module.TABLE).count() for name, module in ALL.items()} == before
     assert [row["reason"] for row in warehouse.read(rejects.TABLE).collect()] == ["duplicate"]
     assert warehouse.read(inventory.TABLE).where("settled").count() == 3
+
+
+def test_reports_that_are_behind_are_built_by_the_next_run_that_may_and_once(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All reports take long, and are built alike: here there is one."""
+    name = "dead_reasons_daily"
+    monkeypatch.setattr(gold, "REPORTS", {name: REPORTS[name]})
+    landing, tables, at = tmp_path / "landing", tmp_path / "tables", f"report {name}"
+    history(landing)
+    warehouse = take_in(spark, landing, tables)
+    assert not warehouse.exists(REPORTS[name].TABLE)
+    with pytest.raises(Killed):
+        take_in(spark, landing, tables, killed_at=at, reports=True)
+    take_in(spark, landing, tables, reports=True)
+    assert warehouse.read(REPORTS[name].TABLE).count() == 2, "one message of each device died"
+    take_in(spark, landing, tables, killed_at=at, reports=True)
 
 
 def test_a_message_is_what_its_events_tell_in_whatever_order(spark: SparkSession) -> None:

@@ -18,8 +18,9 @@ def complaints(fleet: Path, shown: Mapping[str, set[str]]) -> list[str]:
 
     :param shown: the reports in which findings of a device stand, by device.
     """
-    wrong = []
-    for path in sorted(fleet.glob("*/truth.json")):
+    truths = sorted(fleet.glob("*/truth.json"))
+    wrong = [] if truths else [f"{fleet}: no device lived here"]
+    for path in truths:
         device = path.parent.name
         faults = [fault for fault in json.loads(path.read_text())["faults"] if fault["happened"]]
         told = shown.get(device, set())

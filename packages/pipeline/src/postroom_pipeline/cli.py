@@ -24,7 +24,7 @@ from .errors import (
 )
 from .findings import Verdict
 from .following.command import follow
-from .options import spark_options
+from .options import reports_option, spark_options
 from .package import write_package
 from .pages.command import report
 
@@ -115,11 +115,7 @@ def package(directory: Path) -> None:
     "--in", "landing", required=True, metavar="DIR", help="The directory of the snapshots, with those below it."
 )
 @click.option("--out", "tables", required=True, metavar="DIR", help="The place of the tables.")
-@click.option(
-    "--no-reports",
-    is_flag=True,
-    help="Leave the reports as they are; the next run without this builds them.",
-)
+@reports_option
 @spark_options
 def ingest(landing: str, tables: str, no_reports: bool, given: dict[str, str]) -> None:
     """Take in the snapshots of a directory that are new by what they hold, and build tables and reports.

@@ -47,6 +47,13 @@ def _size(text: str) -> int | None:
     return int(match[1]) * _SIZES[match[2]] if match else None
 
 
+def reports_option(command: _Command) -> _Command:
+    """The option of every command that builds reports, ``no_reports``."""
+    return click.option(
+        "--no-reports", is_flag=True, help="Leave the reports as they are; the next run without this builds them."
+    )(command)
+
+
 def spark_options(command: _Command) -> _Command:
     """The options of every command that starts Spark; it gets them as ``given``."""
 

@@ -13,7 +13,7 @@ from typing import Final
 import click
 
 from ..errors import UsageError
-from ..options import Span, spark_options
+from ..options import Span, reports_option, spark_options
 
 _EVERY_S: Final = 600
 
@@ -25,11 +25,7 @@ _EVERY_S: Final = 600
 @click.option("--out", "tables", required=True, metavar="DIR", help="The place of the tables.")
 @click.option("--available-now", is_flag=True, help="Take in what is there, and end: for cron.")
 @click.option("--every", "every_s", metavar="SPAN", type=Span(), help="Look so often: 90s, 10m, 1h. [default: 10m]")
-@click.option(
-    "--no-reports",
-    is_flag=True,
-    help="Leave the reports as they are; the next run without this builds them.",
-)
+@reports_option
 @spark_options
 def follow(
     landing: str, tables: str, available_now: bool, every_s: int | None, no_reports: bool, given: dict[str, str]

@@ -147,7 +147,7 @@ def _of_text(text: Column) -> list[Column]:
         (F.octet_length(text) + F.lit(1).cast("bigint")).alias("bytes"),
         F.col("place"),
         (~is_alone | F.contains(text, F.lit('}{"'))).alias("is_glued"),
-        F.greatest(F.coalesce(F.size(_unknown_names(text)), F.lit(0)), F.lit(0)).alias("unknown_fields"),
+        F.greatest(F.size(_unknown_names(text)), F.lit(0)).alias("unknown_fields"),
     ]
 
 
