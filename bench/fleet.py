@@ -79,6 +79,9 @@ def _make(place: Path, devices: int, each: int) -> None:
     with multiprocessing.get_context("fork").Pool() as pool:
         work = [(landing, number, each) for number in range(devices)]
         paths = [path for of_device in pool.imap(_write_device, work) for path in of_device]
+        # Left to the end of the block, the workers would be terminated in the midst of reading and tell it.
+        pool.close()
+        pool.join()
     # As they come in: each device brings one, then each its next one.
     arriving = [paths[device * each + turn] for turn in range(each) for device in range(devices)]
     for first in range(0, len(arriving), BUNDLED):
