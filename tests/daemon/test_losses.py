@@ -78,7 +78,9 @@ def test_what_was_noted_comes_back_when_the_store_is_lost_before_the_note_only(
     assert bench.do("health")["status"] == "ok", "the note stands behind the hole, and is folded as well"
 
 
-def test_events_that_only_the_journal_lacks_are_told_and_are_no_loss(make_bench: Callable[..., Bench]) -> None:
+def test_events_that_only_the_journal_lacks_are_no_loss_until_the_store_is_lost_too(
+    make_bench: Callable[..., Bench],
+) -> None:
     bench = make_bench(segment_bytes=300).open()
     for number in range(6):
         bench.publish(message=f"m{number}")
@@ -90,6 +92,13 @@ def test_events_that_only_the_journal_lacks_are_told_and_are_no_loss(make_bench:
     health = bench.do("health")
     assert health["status"] == "ok"
     assert health["checks"]["journal"]["missingEvents"] == [[int(lost.stem), last]]
+    bench.live.broker.note_missing([[int(lost.stem), last]])
+    bench.reopen(without_store=True)  # which was all that had them
+    health = bench.do("health")
+    assert health["status"] == "degraded" and health["checks"]["journal"]["missingEvents"] == [[int(lost.stem), last]]
+    assert bench.live.broker.accept_losses() == [[int(lost.stem), last]]
+    bench.reopen(without_store=True)
+    assert bench.do("health")["status"] == "ok"
 
 
 def test_a_last_segment_that_the_disk_does_not_give_to_a_new_store_is_told_as_lost(

@@ -17,6 +17,7 @@ from .records import (
     claim_fact,
     dlq_fact,
     schedule_fact,
+    without_losses,
 )
 from .stores.base import NotStored, Store
 
@@ -129,7 +130,9 @@ def _epoch(event: Event, store: Store) -> None:
 
 
 def _loss_accepted(event: Event, store: Store) -> None:
-    store.put_fact(FACT_LOSSES, None)
+    if event.get("folded"):  # the store of then had them: one that is folded anew lacks them, and nobody knows of it
+        return
+    store.put_fact(FACT_LOSSES, without_losses(store.fact(FACT_LOSSES) or [], event["ranges"]) or None)
 
 
 #: By the type of an event that is about no single message.

@@ -226,6 +226,11 @@ def with_loss(losses: list[list[int]], first: int, last: int) -> list[list[int]]
     return [*losses[:-1], [losses[-1][0], last]]
 
 
+def without_losses(losses: list[list[int]], noted: list[list[int]]) -> list[list[int]]:
+    """The ranges that were lost, but for those that lie in one of ``noted``."""
+    return [span for span in losses if not any(first <= span[0] and span[1] <= last for first, last in noted)]
+
+
 def no_counts() -> dict[str, int]:
     """Counters of an empty queue, by state."""
     return {state.value: 0 for state in State}
