@@ -146,9 +146,9 @@ def test_the_deepest_message_that_the_client_sends_is_read_by_the_daemons_codec(
 
 
 def test_the_sign_of_a_running_daemon_has_one_name_on_both_sides() -> None:
-    from postroom_daemon.mailbox import mailbox
+    from postroom_daemon.mailbox import sign
 
-    assert mailbox.LOCK_NAME == _lock.DAEMON_LOCK
+    assert sign.LOCK_NAME == _lock.DAEMON_LOCK
 
 
 def test_an_import_is_light() -> None:

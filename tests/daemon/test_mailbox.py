@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ import pytest
 from postroom_daemon.clock import Now
 from postroom_daemon.config import load
 from postroom_daemon.files import Files
-from postroom_daemon.mailbox import Mailbox, upkeep
+from postroom_daemon.mailbox import Mailbox, MailboxLost, upkeep
 from postroom_daemon.mailbox.request_files import MailboxTaken
 from postroom_daemon.mailbox.upkeep import SWEEP_EVERY_MS
 
@@ -112,6 +113,31 @@ def test_a_mailbox_that_is_served_is_not_served_twice(office: Office) -> None:
     office.serve(Files())
     with pytest.raises(MailboxTaken, match="another daemon serves"):
         office.serve(Files())
+
+
+def test_a_sign_that_was_removed_is_put_up_again(office: Office) -> None:
+    mailbox = office.serve(Files())
+    mailbox.check()
+    sign = office.root / "ipc" / "daemon.lock"
+    sign.unlink()
+    mailbox.check()
+    with sign.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+
+def test_what_only_root_could_make_again_is_told(office: Office) -> None:
+    def refusing(*arguments: Any, **named: Any) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    files = Files()
+    mailbox = office.serve(files)
+    responses = office.root / "ipc" / "responses"
+    responses.chmod(0o3733)
+    mailbox.check()
+    responses.rmdir()
+    files.mkdir = refusing
+    with pytest.raises(MailboxLost, match=r"responses was removed, and only root can make it .* the mode 3733: start"):
+        mailbox.check()
 
 
 def test_old_responses_are_removed_a_few_at_a_time_with_requests_between(

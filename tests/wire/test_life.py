@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -130,10 +131,19 @@ def test_a_requests_directory_that_is_replaced_is_noticed(daemon: Daemon, how: s
     daemon.publish("q", "woken as before")
 
 
-def test_a_whole_mailbox_that_is_removed_comes_back(daemon: Daemon) -> None:
-    daemon.requests.rmdir()
-    daemon.wait(daemon.requests.is_dir, "it is made again")
-    daemon.publish("q")
+def test_a_mailbox_that_is_removed_comes_back_as_it_was_and_is_not_served_behind_a_link(daemon: Daemon) -> None:
+    daemon.requests.chmod(0o3733)
+    daemon.publish("q", "before")
+    shutil.rmtree(daemon.ipc)
+    daemon.wait(lambda: "the mailbox is opened again" in daemon.log(), "it is logged")
+    assert stat.S_IMODE(daemon.requests.stat().st_mode) == 0o3733
+    daemon.publish("q", "after")
+    assert daemon.counts("q") == {"ready": 2}
+    daemon.requests.rename(daemon.ipc / "elsewhere")
+    daemon.requests.symlink_to("elsewhere")
+    assert daemon.process.wait(PATIENCE_S) == 1
+    assert "requests has become a symbolic link: no request can come" in daemon.log()
+    assert daemon.events()[-1]["clean"], "it has stopped in order"
 
 
 def test_without_a_watcher_requests_are_found_by_polling(make_daemon) -> None:

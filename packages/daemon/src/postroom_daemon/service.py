@@ -22,7 +22,7 @@ from .clock import Clock
 from .config import Config
 from .files import FULL_ERRNOS
 from .journal import JournalUnknown
-from .mailbox import Mailbox
+from .mailbox import Mailbox, MailboxLost, MailboxReplaced
 from .metrics.textfile import MetricsFile
 from .notify import Watchdog, notify, notify_busy, notify_reloading
 from .reload import Reloading, put_in_force
@@ -54,7 +54,8 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
     SIGHUP reloads the configuration, which ``read_again`` reads; where it means that the terminal was closed, it stops.
     ``clock`` makes the clock of each run between opening the root and closing it.
 
-    Raises ``StartError`` when the root cannot be opened.
+    Raises ``StartError`` when the root cannot be opened, ``MailboxLost`` when the mailbox is taken away and only root
+    can make it again.
     """
     os.umask(0o022)
     faulthandler.enable(file=2)  # the watchdog ends a daemon that hangs by SIGABRT: the log tells where it hung
@@ -74,6 +75,10 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
                 if not (doubt.failures or error.full):
                     raise
                 log.critical("%s", error)
+            except MailboxReplaced as error:
+                log.warning("%s; the mailbox is opened again", error)
+                _warn_of_permissions(reloading.config)
+                continue
             except (MustRecover, JournalUnknown, StoreError) as error:
                 log.critical("%s; nobody was answered, starting again from the journal", error)
                 doubt.rewrite_journal |= isinstance(error, JournalUnknown)
@@ -86,6 +91,11 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
             doubt.failures += 1
     finally:
         signals.close()
+
+
+def _warn_of_permissions(config: Config) -> None:
+    for warning in permission_warnings(config):
+        log.warning("%s", warning)
 
 
 @dataclass(slots=True)
@@ -152,7 +162,8 @@ class _Loop:
         root.vitals.mailbox_figures = lambda: mailbox.figures() | {"parked": root.broker.waiters.count}
 
     def run(self) -> None:
-        """Serve until the stop signal. Raises ``MustRecover`` or ``JournalUnknown``."""
+        """Serve until the stop signal. Raises ``MustRecover``, ``JournalUnknown``; ``MailboxLost`` and
+        ``MailboxReplaced``, after an orderly stop."""
         self._mailbox.check()
         self._broker.run_group()
         notify("READY=1")
@@ -164,14 +175,26 @@ class _Loop:
                 scan = self._wait()
                 if self._signals.take_reload():
                     self._reload()
-            notify("STOPPING=1", "STATUS=stopping")
-            self._broker.stop()
-            self._checkpoint(self._root.store.checkpoint)
-            self._metrics.stop()
-            log.info("stopped")
+            self._stop()
+        except MailboxReplaced:  # the service goes on, with another one
+            self._settle()
+            raise
+        except MailboxLost:
+            self._stop()
+            raise
         finally:
             self._snapshots.stop()
             self._selector.close()
+
+    def _stop(self) -> None:
+        notify("STOPPING=1", "STATUS=stopping")
+        self._settle()
+        self._metrics.stop()
+        log.info("stopped")
+
+    def _settle(self) -> None:
+        self._broker.stop()
+        self._checkpoint(self._root.store.checkpoint)
 
     def _turn(self, scan: bool) -> None:
         calls = []
@@ -202,8 +225,7 @@ class _Loop:
         self._snapshots.care(self._clock.elapsed_s(), self._clock.now())
         try:
             if self._mailbox.check():  # perhaps by one that clients cannot use
-                for warning in permission_warnings(self._reloading.config):
-                    log.warning("%s", warning)
+                _warn_of_permissions(self._reloading.config)
             for call in self._mailbox.abandoned():
                 self._broker.cancel(call)
             now = self._clock.now()

@@ -1,5 +1,6 @@
 """The mailbox directory: the only code that touches it."""
 
-from .mailbox import Mailbox
+from .directories import MailboxLost
+from .mailbox import Mailbox, MailboxReplaced
 
-__all__ = ["Mailbox"]
+__all__ = ["Mailbox", "MailboxLost", "MailboxReplaced"]

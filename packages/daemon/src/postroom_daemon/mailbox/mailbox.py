@@ -23,9 +23,11 @@ from ..quotas import Quotas
 from ..repeats import request_key
 from .boxes import Boxes, NoBox
 from .dead import DeadBox
+from .directories import Directories
 from .held import Held
 from .intake import Intake
 from .request_files import RequestFiles, Taken
+from .sign import Sign
 from .upkeep import Upkeep
 from .watch import Watch
 
@@ -33,8 +35,10 @@ log = logging.getLogger(__name__)
 
 #: Errors that may pass: what could not be done is tried again.
 _PASSING: Final = FULL_ERRNOS | {errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
-#: What clients look at to tell a missing daemon from a slow one: it is locked while the daemon serves.
-LOCK_NAME: Final = "daemon.lock"
+
+
+class MailboxReplaced(Exception):
+    """Directories of the mailbox are others than those that were opened: it is to be opened again."""
 
 
 def _nothing_to_give() -> bool:
@@ -82,12 +86,14 @@ class Mailbox:
             )
             self._boxes = Boxes(root / settings.ipc_responses_dir, files)
             opened.callback(self._boxes.close)
-            self._sign = os.open(root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            opened.callback(os.close, self._sign)
+            self._sign = Sign(root, files)
+            opened.callback(self._sign.close)
+            others = (settings.ipc_dead_dir, settings.ipc_held_dir, settings.ipc_responses_dir)
+            self._directories = Directories(root, others, files, moving=settings.ipc_requests_dir)
+            opened.callback(self._directories.close)
             self._opened = opened.pop_all()
         self._calls: dict[str, Call] = {}
         self._upkeep = Upkeep(settings, files, self._boxes, self._dead, requests)
-        self._signed = False
         self.watch = self._make_watch()
 
     def _make_watch(self) -> Watch | None:
@@ -254,16 +260,17 @@ class Mailbox:
 
     def check(self) -> bool:
         """Once a second: whether ``requests/`` was replaced by another directory, which is served then; and that the
-        sign is up that a daemon serves here. Raises ``OSError``."""
+        sign is up that a daemon serves here. Directories that were removed are made again.
+
+        Raises ``MailboxReplaced`` for other directories than ``requests/``, ``MailboxLost``, ``OSError``.
+        """
+        others = self._directories.replaced()
+        if others:
+            raise MailboxReplaced(f"another directory is there now: {', '.join(map(str, others))}")
         replaced = self._intake.check()
         if replaced and self.watch:
             self.watch.forget()
-        if not self._signed:
-            try:
-                fcntl.flock(self._sign, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._signed = True
-            except OSError:
-                pass  # a client is looking at it this moment, or a hostile one holds it: it is only a sign
+        self._sign.put_up()
         return replaced
 
     def close(self) -> None:
