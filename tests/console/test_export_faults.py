@@ -198,9 +198,36 @@ def test_a_snapshot_without_a_name_does_not_count_where_that_cannot_be_noted_eit
     with pytest.raises(OSError, match="Input/output"):
         make(daemon.root, folder)
     monkeypatch.undo()
+    assert [path.stat().st_size for path in folder.glob(".*.part")] == [0], "the name alone is of use"
     snapshot = export(daemon.root, folder)
     assert snapshot.events == list(range(1, snapshot.header["asOfEvent"] + 1))
     assert list(folder.glob(".*.part")) == []
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_a_disk_with_no_room_for_what_is_remembered_has_a_whole_snapshot_or_nothing_of_it(
+    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """For the note before the name, or for what is kept behind it, which the note tells as well."""
+    folder, writes = tmp_path / "out", iter(range(10))
+    daemon.publish("q")
+    write = os.write
+
+    def full(fd: int, data: bytes) -> int:
+        if os.readlink(f"/proc/self/fd/{fd}").endswith(".new") and next(writes) >= room:
+            raise OSError(28, "No space left on device")
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", full)
+    if room:
+        make(daemon.root, folder)
+    else:
+        with pytest.raises(Refused, match="no space is left, so there is no new snapshot"):
+            make(daemon.root, folder)
+    monkeypatch.undo()
+    assert len(list(folder.glob("*.gz"))) == room
+    assert list(folder.glob(".*.part")) == []
+    assert export(daemon.root, folder).header["continuous"] == bool(room)
 
 
 def test_files_of_the_journal_that_go_while_it_is_read_are_told(make_daemon: MakeDaemon, tmp_path: Path) -> None:

@@ -148,9 +148,12 @@ class SnapshotWriter:
             self._file.close()
         if not self._is_left:
             self._part.unlink(missing_ok=True)
+        else:
+            with suppress(OSError):
+                os.truncate(self._part, 0)
 
     def leave(self) -> None:
-        """Do not remove what was not finished: by its part is seen that it has no name."""
+        """Do not remove what was not finished, but for what it holds: by its part is seen that it has no name."""
         self._is_left = True
 
 

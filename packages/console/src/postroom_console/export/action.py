@@ -40,7 +40,7 @@ def snapshot(places: Places, folder: Path, redaction: Redaction) -> Plan:
             made = Export(places, request, is_ended, pause, lambda what, count: tell(count, tr(_STAGES[what]))).run()
         except (Refused, Unreachable, *STRANGE) as error:
             raise PostroomError(str(error)) from error
-        return made.events, "; ".join([told(made), *made.warnings])
+        return made.events, "; ".join([*made.warnings, told(made)])  # a narrow screen shows the begin alone
 
     effect = tr("A snapshot of the device is written to {folder}.").format(folder=clean(str(folder)))
     return Plan("snapshot", folder.name, effect, (Work(run),))

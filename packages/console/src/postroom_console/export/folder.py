@@ -52,6 +52,7 @@ class Folder:
         self.problem = ""
         self._lock = -1
         self._roots: dict[str, Last] = {}
+        self._may_be_noted = False
 
     def __enter__(self) -> Self:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -83,7 +84,8 @@ class Folder:
 
     def forget(self) -> None:
         """The snapshot that was noted gets no name after all. Before its part is removed: else it would count."""
-        self._write(None)
+        if self._may_be_noted:
+            self._write(None)
 
     def keep(self, root: str, last: Last) -> None:
         """The snapshot has its name."""
@@ -155,9 +157,11 @@ class Folder:
                 os.fsync(fd)
             finally:
                 os.close(fd)
+            self._may_be_noted |= noted is not None
             new.rename(path)
         except OSError:
             with suppress(OSError):
                 new.unlink()
             raise
         sync_folder(self.path)
+        self._may_be_noted = noted is not None

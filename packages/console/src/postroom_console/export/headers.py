@@ -106,6 +106,9 @@ def gaps_of(source: Source, state: State, piece: EventSlice) -> Iterator[str]:
         yield f"events {wanted} to {available - 1} are not in the journal any more"
     elif since.wall_ms is not None and available > 1 and piece.first and piece.first["id"] == available:
         yield f"the journal begins with event {available}: what happened before is not in it any more"
+    if piece.is_cut and piece.last:
+        later = "come with the next snapshot" if source.is_kept else "are not in the file"
+        yield f"by --max-size the events end with {piece.last['id']}: those up to {state.as_of} {later}"
 
 
 def _holes(health: Any, piece: EventSlice) -> list[list[int]]:

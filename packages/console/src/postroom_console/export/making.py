@@ -150,8 +150,12 @@ class Export:
                         writer.leave()
                 raise
         if source.is_kept:
-            kept.keep(source.root, last)
-        return Made(path, path.stat().st_size, piece.count, last_event, state.as_of, tuple(self._warnings))
+            with suppress(OSError):  # the note counts as well, now that the snapshot has its name
+                kept.keep(source.root, last)
+        size = path.stat().st_size
+        if request.max_bytes is not None and size > request.max_bytes:
+            self._warnings.append(f"the file has {size} bytes, more than --max-size: its state is always whole")
+        return Made(path, size, piece.count, last_event, state.as_of, tuple(self._warnings))
 
     def _owner(self) -> str:
         """Whose the journal is; empty where it cannot be read."""
