@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from postroom_client._cli_options import parse
 from postroom_pipeline.errors import EnvironmentProblem, UsageError
+from postroom_pipeline.pages.findings import worded
 from postroom_pipeline.pages.job import report
+from postroom_pipeline.pages.rule import Rule
+from postroom_pipeline.pages.rules import RULES
 from postroom_pipeline.pages.scope import Scope
 from postroom_pipeline.pages.site import page_name
 from postroom_pipeline.pages.text import duration, quoted, shown
@@ -282,6 +287,16 @@ def test_no_two_devices_share_a_page() -> None:
     assert len(set(pages)) == len(names)
     assert not pages[names.index("con")].startswith("con.")
     assert all(re.fullmatch(r"[a-z0-9_-][a-z0-9._~-]*\.html", page) for page in pages)
+
+
+@pytest.mark.parametrize(
+    "rule", [rule for rule in RULES if rule.run.startswith("postroom ")], ids=lambda rule: rule.kind
+)
+def test_a_command_that_a_finding_names_is_one(rule: Rule) -> None:
+    facts = dict.fromkeys((*rule.by, *rule.facts), "-it's")
+    row = {"device": "d", "queue": "-it's", "kind": rule.kind, "since": None, "n": 1, "facts": json.dumps(facts)}
+    options = parse(shlex.split(worded(row).run)[1:])
+    assert {getattr(options, name, "-it's") for name in ("queue", "messageKey")} == {"-it's"}
 
 
 def test_names_become_one_word_of_a_shell() -> None:

@@ -38,7 +38,7 @@ RULES: Final = (
         "{n} messages that were not done, dropped or moved are not in the queue any more."
         " One is {example}: {evidence}.",
         "Look whether the data directory was damaged or put back from a copy; publish again what was lost.",
-        "postroom message {q_example}",
+        "postroom message --message-key={q_example} --events 20",
         facts=_LOST,
         since="min(last_at)",
     ),
@@ -119,7 +119,7 @@ RULES: Final = (
         "{consumer} has been silent for {silent_ms}; nine of ten of its pauses were no longer than {usual_ms}."
         " Since then the queue has grown from {backlog_from} to {backlog_to} messages.",
         "Look whether the program runs, and start it again.",
-        "postroom consumers {q_queue}",
+        "postroom consumers --queue={q_queue}",
         by=("queue", "consumer"),
         facts={
             "silent_ms": "max(silent_ms)",
@@ -139,7 +139,7 @@ RULES: Final = (
         "{consumer} holds {n} messages and does not end them: the longest for {held_ms}, where nine of ten deliveries"
         " were held no longer than {usual_ms}. {still} of them it held still in the last snapshot. One is {example}.",
         "The consumer hangs: end the program and start it again; its leases then end by themselves.",
-        "postroom inflight {q_queue}",
+        "postroom inflight --queue={q_queue}",
         by=("queue", "consumer"),
         facts={
             "held_ms": "max(held_ms)",
@@ -156,9 +156,9 @@ RULES: Final = (
         poison_messages.TROUBLE,
         "Poison messages",
         "{n} messages fail at every delivery ({failures} times at most); meanwhile {done} others were done."
-        " They fail of {why}. One is {example}.",
+        " They fail with {why}. One is {example}.",
         "Look at the body of one and at what the consumer says of it; mend one of the two, then reprocess or drop.",
-        "postroom message {q_example}",
+        "postroom message --message-key={q_example} --events 20",
         by=("queue", "reason_code", "cause"),
         facts={"why": _WHY, "failures": "max(failures)", "done": "max(others_done)", "example": "min(message)"},
         since="min(from_at)",
@@ -172,7 +172,7 @@ RULES: Final = (
         "{failed} deliveries failed in {n} storms, the longest of {lasted_ms}, in which {deliveries} were made:"
         " {messages} messages at {consumers} consumers, most often of {reason_code}; {died} became dead letters.",
         "Look at what the consumers need at that time (a database, a network); give the queue a longer back-off.",
-        "postroom policy {q_queue}",
+        "postroom policy get --queue={q_queue}",
         facts={
             "failed": "sum(retries)",
             "deliveries": "sum(deliveries)",
@@ -191,16 +191,15 @@ RULES: Final = (
         dead_reasons_daily.TABLE.name,
         dead_reasons_daily.TROUBLE,
         "Dead letters",
-        "{n} messages died of {why}: {last} of them on {last_day}, {growth_signed} against the day before."
-        " One is {example}.",
+        "{n} messages died of {why}: {last} of them on {last_day} (the day before: {before}). One is {example}.",
         "Look at the letters; when the cause is gone, reprocess them, or drop them.",
-        "postroom list-dlq {q_queue}",
+        "postroom list-dlq --queue={q_queue}",
         by=("queue", "reason_code", "cause"),
         facts={
             "why": _WHY,
             "last_day": "max(day)",
             "last": "max_by(deaths, day)",
-            "growth_signed": "max_by(growth, day)",
+            "before": "nvl(max(struct(day, format_number(day_before, 0) as deaths)).deaths, 'not known')",
             "example": "max_by(example, day)",
         },
         since="cast(min(day) as timestamp)",
@@ -214,7 +213,7 @@ RULES: Final = (
         "Messages that do not fit their events",
         "{n} messages are {kind} ({finding}). One is {example}: {evidence}. {missing} events are missing.",
         "Look at the history of one; where events are missing, they may explain it.",
-        "postroom message {q_example}",
+        "postroom message --message-key={q_example} --events 20",
         by=("queue", "kind", "finding"),
         facts=_LOST,
         since="min(last_at)",
@@ -228,7 +227,7 @@ RULES: Final = (
         "{n} messages came a second time with the same body, {apart_ms} apart at most, by {client}."
         " One is {example}, after {first}.",
         "Let the publisher give a deduplication key, or repeat a request under its old id.",
-        "postroom message {q_example}",
+        "postroom message --message-key={q_example} --events 20",
         facts={
             "apart_ms": "max(apart_ms)",
             "client": "min(client)",
@@ -246,7 +245,7 @@ RULES: Final = (
         "{consumer} was silent for {lasted_ms}; the queue grew from {backlog_from} to {backlog_to} messages."
         " It came back.",
         "Look at its log of that time.",
-        "postroom consumers {q_queue}",
+        "postroom consumers --queue={q_queue}",
         by=("queue", "consumer"),
         facts={
             "lasted_ms": "max(to_engine_ms - from_engine_ms)",
