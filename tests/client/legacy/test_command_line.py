@@ -186,8 +186,8 @@ class ExitStatus(CommandTest):
         self.assertEqual((status, errors), (1, ""))
         head = (
             "status   degraded\n"
-            "disk     not ok: 1.5 MB free, less than the reserve of 33.6 MB: "
-            "publishes are refused until space is free\n"
+            "disk     not ok: 1.5 MB free, less than the 33.6 MB that must stay free: "
+            "publishes are refused\n"
             "journal  not ok: Input/output error\n\n"
         )
         self.assertTrue(output.startswith(head), output)
@@ -327,6 +327,7 @@ class ACommand(CommandTest):
             (["pause", "--queue", "q"], "pause", {"queue": "q"}),
             (["resume", "--queue", "q", "--publish"], "resume", {"queue": "q", "operation": "publish"}),
             (["policy", "get", "--queue", "q"], "get_policy", {"queue": "q"}),
+            (["policy", "--queue", "q"], "get_policy", {"queue": "q"}),
             (
                 ["policy", "set", "--queue", "q", "--policy", '{"retry": {"limit": 2}}'],
                 "set_policy",
@@ -466,7 +467,7 @@ class TextForPeople(unittest.TestCase):
             self.assertTrue(any(line.startswith(u"k" * 30) for line in lines), lines)
             self.assertEqual(len([line for line in lines if line.endswith(u"...")]), 2)
 
-    def test_shows_a_lease_with_its_user_and_a_queue_only_where_the_key_does_not_tell_it(self):
+    def test_shows_a_lease_with_its_user_and_the_queue_that_it_is_in_now(self):
         lease = {"consumerId": "c", "attempt": 1, "leasedAtEngineMs": 1000, "leaseUntilEngineMs": 9000, "uid": 0}
         dead = dict(lease, messageKey="msg:q:2", queue="r", state="dead")
         rows = [dict(lease, messageKey="msg:q:1", queue="q"), dead]
@@ -474,7 +475,7 @@ class TextForPeople(unittest.TestCase):
         self.assertEqual(
             text,
             u"message key  queue  consumer  user  attempt  held  left  state\n"
-            u"msg:q:1      -      c         root        1    4s    4s  -\n"
+            u"msg:q:1      q      c         root        1    4s    4s  -\n"
             u"msg:q:2      r      c         root        1    4s    4s  dead",
         )
 

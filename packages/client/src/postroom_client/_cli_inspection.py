@@ -60,19 +60,13 @@ def describe_inflight(data):
     for one in data.get("messages") or []:
         since_ms = one.get("leasedAtEngineMs")
         held = now_ms - since_ms if isinstance(since_ms, int) and isinstance(now_ms, int) else None
-        row = [cell(one.get("messageKey")), _moved_to(one), cell(one.get("consumerId")), _user(one.get("uid"))]
+        row = [cell(one.get("messageKey")), cell(one.get("queue")), cell(one.get("consumerId")), _user(one.get("uid"))]
         row.append(cell(one.get("attempt")))
         row += [short_duration(held), u"overdue" if one.get("overdue") else _left(one, "leaseUntilEngineMs", data)]
         rows.append(row + [u"dead" if one.get("state") == "dead" else u"-"])
     if not rows:
         return u"nothing on this page" if data.get("next") else u"nothing is leased"
     return table([u"message key", u"queue", u"consumer", u"user", u"attempt", u"held", u"left", u"state"], rows)
-
-
-def _moved_to(message):
-    """The queue of a message whose key does not tell it."""
-    born = u"%s" % message.get("messageKey")
-    return u"-" if born.startswith(u"msg:%s:" % message.get("queue")) else cell(message.get("queue"))
 
 
 def _user(uid):

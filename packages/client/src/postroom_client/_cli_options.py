@@ -80,12 +80,14 @@ def parse(arguments):
 
 
 def _in_full(arguments):
-    """``policy QUEUE`` is short for ``policy get --queue QUEUE``; a queue named get or set needs the long form."""
+    """``policy QUEUE`` and ``policy --queue QUEUE`` are short for ``policy get --queue QUEUE``; a queue named get or
+    set needs the long form."""
     position = _position_of_word(arguments)
-    word, queue = arguments[position : position + 1], arguments[position + 1 : position + 2]
-    if word != ["policy"] or not queue or queue[0] in ("get", "set") or queue[0].startswith("-"):
+    word, rest = arguments[position : position + 1], arguments[position + 1 :]
+    if word != ["policy"] or not rest or {"get", "set", "-h", "--help"}.intersection(rest):
         return arguments
-    return arguments[: position + 1] + ["get", "--queue"] + arguments[position + 1 :]
+    named = [] if rest[0].startswith("-") else ["--queue"]
+    return arguments[: position + 1] + ["get"] + named + rest
 
 
 def _position_of_word(arguments):

@@ -12,7 +12,7 @@ def describe_health(data):
     disk = checks.get("disk") or {}
     body = [
         (u"checked", u", ".join(cell(name) for name in sorted(checks)) or u"-"),
-        (u"disk", u"%s free, %s in reserve" % (size(disk.get("freeBytes")), size(disk.get("reserveBytes")))),
+        (u"disk", u"%s free, %s must stay free" % (size(disk.get("freeBytes")), size(disk.get("reserveBytes")))),
         (u"node", cell(data.get("nodeId"))),
         (u"backend", cell(data.get("backend"))),
         (u"durability", cell(data.get("durability"))),
@@ -36,7 +36,7 @@ def _faults(name, check):
     if check.get("error"):
         yield u"not ok: " + cell(check["error"])
     elif name == "disk":
-        yield u"not ok: %s free, less than the reserve of %s: publishes are refused until space is free" % (
+        yield u"not ok: %s free, less than the %s that must stay free: publishes are refused" % (
             size(check.get("freeBytes")),
             size(check.get("reserveBytes")),
         )

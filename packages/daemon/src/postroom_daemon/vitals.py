@@ -188,7 +188,7 @@ class DaemonVitals:
         kept = self.quarantine.bytes_kept()
         if kept:
             check["quarantineBytes"] = kept
-        return check if check["ok"] else check | {"error": "less is free than the reserve: publishes are refused"}
+        return check if check["ok"] else check | {"error": "less is free than storage.minFreeBytes: publishes are refused"}
 
     def metrics(self, store: Store, now: Now) -> dict[str, Any]:
         """The answer to metrics: the sections of the C++ system, and ours."""
