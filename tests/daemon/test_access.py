@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -265,6 +267,54 @@ def test_a_user_without_an_entry_is_meant_by_number_and_by_everyone_alone() -> N
     access = Access(read_access(tree, "file"), daemon_uid=1)
     assert [verb for verb, told in access.rulings(ALICE, "q").items() if told.allowed] == ["publish", "browse"]
     assert [verb for verb, told in access.rulings(2**32 - 2, "q").items() if told.allowed] == ["browse"]
+
+
+def test_what_is_denied_to_a_group_is_denied_to_a_user_whose_groups_are_not_known() -> None:
+    both = {"who": ["group root"], "allow": ["consume"], "deny": ["publish"]}
+    tree = allow(for_user(BOB, "publish"), both, default=("publish", "browse"))
+    access = Access(read_access(tree, "file"), daemon_uid=54000)
+    for uid, told in {ALICE: ["browse"], BOB: ["publish", "browse"], 1: ["publish", "browse"]}.items():
+        assert [verb for verb, ruling in access.rulings(uid, "q").items() if ruling.allowed] == told
+
+
+def test_a_user_who_leaves_the_device_is_kept_out_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = allow({"who": ["user daemon"], "deny": ["publish"]}, default=("publish",))
+    access = Access(read_access(tree, "file"), daemon_uid=54000)
+    assert not access.may(1, Verb.PUBLISH, "q")
+    monkeypatch.setattr(pwd, "getpwnam", _nobody)
+    monkeypatch.setattr(pwd, "getpwuid", _nobody)
+    access.refresh(10**9)
+    assert not access.may(1, Verb.PUBLISH, "q")
+
+
+def test_nobody_waits_for_a_directory_of_users_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered, find = threading.Event(), pwd.getpwuid
+
+    def slow(uid: int) -> pwd.struct_passwd:
+        answered.wait()
+        return find(uid)
+
+    tree = allow({"who": ["group daemon"], "allow": ["publish"]})
+    access = Access(read_access(tree, "file"), daemon_uid=54000)
+    assert access.knows(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(pwd, "getpwuid", slow)
+        assert [access.knows(uid) for uid in (1, *range(2000, 2100))] == [False] * 101
+        answered.set()
+        while not access.knows(1):
+            pass
+    assert access.may(1, Verb.PUBLISH, "q")
+
+
+def test_without_a_rule_about_groups_no_user_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    access = Access(read_access(allow(for_user(ALICE, "publish"), operators=["user root"]), "file"), daemon_uid=54000)
+    monkeypatch.setattr(pwd, "getpwuid", None)
+    assert access.knows(ALICE)
+    assert access.may(ALICE, Verb.PUBLISH, "q")
+
+
+def _nobody(asked: object) -> None:
+    raise KeyError(asked)
 
 
 def test_names_and_numbers_mean_the_same_user_and_group() -> None:

@@ -106,6 +106,19 @@ def test_a_name_that_the_device_does_not_know_is_a_warning_and_no_more(tmp_path:
     assert "warning: access.rules[0]: this device has no user no.such.user" in run(tmp_path, "check-config").stdout
 
 
+def test_a_rule_that_would_keep_nobody_out_starts_no_daemon_and_is_told_wherever_one_looks(tmp_path: Path) -> None:
+    for unknown in ("user no.such.user", "group no.such.group"):
+        configured(tmp_path, rules({"who": ["everyone"], "deny": ["browse"]}, {"who": [unknown], "deny": ["publish"]}))
+        told = f"access.rules[1].who: this device has no {unknown}, so that nobody would be kept out of what the rule"
+        for command in ("run", "check-config"):
+            done = run(tmp_path, command)
+            assert done.exit_code == 2
+            assert told in done.stderr
+        assert f"no daemon starts with this: {told}" in run(tmp_path, "access", "--user", "root").stdout
+        assert told in run(tmp_path, "check-permissions").stdout
+        assert load(tmp_path, None, {}, {}).warnings, "tools go on: it may be a root of another device"
+
+
 def test_the_configuration_is_shown_with_its_rules_in_their_order(tmp_path: Path) -> None:
     configured(tmp_path, RULES)
     lines = run(tmp_path, "check-config").stdout.splitlines()

@@ -115,6 +115,23 @@ def test_a_mailbox_that_is_served_is_not_served_twice(office: Office) -> None:
         office.serve(Files())
 
 
+def test_a_request_of_a_user_who_is_being_looked_up_stays_until_he_is_known(office: Office) -> None:
+    asked: list[int] = []
+
+    def knows(uid: int) -> bool:
+        asked.append(uid)
+        return False
+
+    settings = load(office.root, None, {}, {}).settings
+    mailbox = Mailbox(settings, Files(), office.reasons.append, knows=knows)
+    office.opened.append(mailbox)
+    office.put("anna")
+    assert mailbox.collect() == []
+    assert asked == [os.geteuid()]
+    assert (office.root / "ipc" / "requests" / "r1.json").exists()
+    assert office.reasons == []
+
+
 def test_a_sign_that_was_removed_is_put_up_again(office: Office) -> None:
     mailbox = office.serve(Files())
     mailbox.check()

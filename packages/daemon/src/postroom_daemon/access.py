@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from postroom_common.errors import CommandError
@@ -62,13 +63,14 @@ class Access:
         self.refusals = 0
         """How often somebody was refused something since the start."""
         self._masters = frozenset({0, daemon_uid})
-        self._accounts = accounts or Accounts()
         self._looked_up = 0
-        self.use(rules)
+        self.use(rules, accounts or Accounts())
 
-    def use(self, rules: AccessRules) -> None:
-        """Let other rules count from now on. Not while a group is decided."""
+    def use(self, rules: AccessRules, accounts: Accounts | None = None) -> None:
+        """Let other rules count from now on; ``accounts`` knows the users and groups that they name. Not while a group
+        is decided."""
         self.rules = rules
+        self._accounts = accounts or Accounts()
         self._free = frozenset() if rules.rules else rules.default  # for everyone, in all queues
         self._forget()
 
@@ -76,7 +78,13 @@ class Access:
         """Once a group: who is in which group may have changed, ``now`` (engine ms)."""
         if now - self._looked_up >= LOOKED_UP_MS:
             self._looked_up = now
+            self._accounts.look_again()
+        if self._accounts.take_news():
             self._forget()
+
+    def knows(self, uid: int) -> bool:
+        """Whether it can be told at once what a user may; else that is looked up from now on: ask again."""
+        return not self._by_groups or uid in self._masters or self._accounts.knows(uid)
 
     def is_open(self, verb: Verb | None) -> bool:
         """Whether everyone may do something, or for None anything at all, with every queue."""
@@ -142,9 +150,18 @@ class Access:
         if known is None:
             if len(self._about) >= REMEMBERED:
                 self._about.clear()
-            rules = enumerate(self.rules.rules)
-            known = self._about[uid] = [(place, rule) for place, rule in rules if self._is_among(uid, rule.who)]
+            found = ((place, self._for(uid, rule)) for place, rule in enumerate(self.rules.rules))
+            known = self._about[uid] = [(place, rule) for place, rule in found if rule]
         return known
+
+    def _for(self, uid: int, rule: Rule) -> Rule | None:
+        """What a rule says of a user, if anything. Of one without an entry it is not known in which groups he is: what
+        is denied to a group is denied to him."""
+        if self._is_among(uid, rule.who):
+            return rule
+        if rule.deny and any(one.kind is Whom.GROUP for one in rule.who) and self._accounts.groups_of(uid) is None:
+            return replace(rule, allow=frozenset())
+        return None
 
     def _refused(self, text: str) -> CommandError:
         self.refusals += 1
@@ -160,11 +177,13 @@ class Access:
         return known
 
     def _forget(self) -> None:
-        self._accounts.forget()
         self._meant: dict[tuple[Someone, ...], _Meant] = {}
         self._operators: dict[int, bool] = {}
         self._about: dict[int, list[tuple[int, Rule]]] = {}
         self._remembered: dict[tuple[int, str], frozenset[Verb]] = {}
+        named = [one for who in (self.rules.operators, *(rule.who for rule in self.rules.rules)) for one in who]
+        groups = [one for one in named if one.kind is Whom.GROUP]
+        self._by_groups = any(one.number(self._accounts) is not None for one in groups)
 
     def _is_among(self, uid: int, who: tuple[Someone, ...]) -> bool:
         meant = self._meant.get(who)
@@ -172,7 +191,7 @@ class Access:
             meant = self._meant[who] = self._numbers(who)
         if meant.everyone or uid in meant.uids:
             return True
-        return bool(meant.gids) and not meant.gids.isdisjoint(self._accounts.groups_of(uid))
+        return bool(meant.gids) and not meant.gids.isdisjoint(self._accounts.groups_of(uid) or ())
 
     def _numbers(self, who: tuple[Someone, ...]) -> _Meant:
         ids: dict[Whom, set[int]] = {kind: set() for kind in Whom}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -112,16 +112,29 @@ class AccessRules:
 
     def unknown(self, accounts: Accounts) -> list[str]:
         """Warnings of users and groups that the device does not have, each once."""
-        places = {f"access.rules[{at}]": rule.who for at, rule in enumerate(self.rules)}
-        if self.operators != TECHNICIANS:
-            places["access.operators"] = self.operators
-        places |= {f"clients.{client}": (one,) for client, one in self.clients.items()}
         found: dict[Someone, str] = {}
-        for place, named in places.items():
-            for one in named:
-                if one.kind is not Whom.EVERYONE and one not in found and one.number(accounts) is None:
-                    found[one] = f"{place}: this device has no {one.text}; nobody is meant by it as long as that is so"
+        for place, one in self._named():
+            if one not in found and one.number(accounts) is None and one not in TECHNICIANS:
+                found[one] = f"{place}: this device has no {one.text}; nobody is meant by it as long as that is so"
         return list(found.values())
+
+    def open_denials(self, accounts: Accounts) -> list[str]:
+        """Rules that deny something to users or groups that the device does not have: they would keep nobody out."""
+        return [
+            f"access.rules[{at}].who: this device has no {one.text}, so that nobody would be kept out of what the rule"
+            " denies: correct the name, or give the number"
+            for at, rule in enumerate(self.rules)
+            for one in rule.who
+            if rule.deny and one.kind is not Whom.EVERYONE and one.number(accounts) is None
+        ]
+
+    def _named(self) -> Iterator[tuple[str, Someone]]:
+        """All users and groups that are named, with their places."""
+        places = {f"access.rules[{at}]": rule.who for at, rule in enumerate(self.rules)}
+        places["access.operators"] = self.operators
+        places |= {f"clients.{client}": (one,) for client, one in self.clients.items()}
+        for place, named in places.items():
+            yield from ((place, one) for one in named if one.kind is not Whom.EVERYONE)
 
 
 def in_order(verbs: frozenset[Verb]) -> list[str]:

@@ -104,7 +104,7 @@ def run(source: Source, driver_fd: int | None) -> None:
 
     DIR is made if it does not exist. Every setting of the configuration has a flag: see --help-settings.
     """
-    config = source.load()
+    config = source.load_to_run()
     make_directories(config.root)
     form = set_up(config.settings)
     _log.info("postroomd %s, pid %d, root %s", versions()["postroomd"], os.getpid(), config.root)
@@ -127,12 +127,12 @@ def _serve(source: Source, config: Config, driver_fd: int | None) -> int:
     from .service import serve
 
     if driver_fd is None:
-        return serve(config, source.load)
+        return serve(config, source.load_to_run)
     from .driven import Driver
 
     driver = Driver(driver_fd)
     _log.warning("a test clock: time passes as a program says, which is for tests and simulations only")
-    return serve(config, source.load, driver.clock)
+    return serve(config, source.load_to_run, driver.clock)
 
 
 @main.command("check-config")
@@ -152,7 +152,7 @@ def check_config(source: Source, as_json: bool, quiet: bool, queue: str | None) 
     if problem:
         raise click.UsageError(f"--queue: {problem}")
     try:
-        config = source.load()
+        config = source.load_to_run()
     except ConfigurationError as error:
         if as_json:
             click.echo(json.dumps({"ok": False, "error": str(error)}))

@@ -32,7 +32,8 @@ def access(source: Source, as_json: bool, user: str, queue: str | None) -> None:
 
     That is, by the configuration: the rules that are about the user, in the order in which they are looked at. With
     --queue: of each verb, whether the user may, and by which rule. A daemon that runs may have been started, or
-    reloaded, with another configuration. Changes nothing.
+    reloaded, with another configuration. Tells of rules that keep nobody out, with which no daemon starts. Changes
+    nothing.
     """
     problem = queue_name_problem(queue) if queue is not None else None
     if problem:
@@ -69,16 +70,17 @@ def _uid(user: str) -> int:
 
 
 def _described(config: Config, uid: int, queue: str | None) -> dict[str, Any]:
-    rules, accounts = config.access, Accounts()
+    rules, accounts = config.access, config.accounts
     made = Access(rules, _daemon_uid(config), accounts)
     told: dict[str, Any] = {
         "uid": uid,
         "user": user_name(uid),
-        "groups": [group_name(gid) or str(gid) for gid in sorted(accounts.groups_of(uid))],
+        "groups": [group_name(gid) or str(gid) for gid in sorted(accounts.groups_of(uid) or ())],
         "operator": made.is_operator(uid),
         "rules": [{"rule": place, **rule.to_wire()} for place, rule in made.about(uid)],
         "default": in_order(rules.default),
         "clients": [client for client, one in rules.clients.items() if one.number(accounts) == uid],
+        "problems": rules.open_denials(accounts),
     }
     if queue is not None:
         rulings = made.rulings(uid, queue)
@@ -115,7 +117,7 @@ def _lines(told: dict[str, Any]) -> list[str]:
         lines.append(f"else  {_verbs_text(told['default'])} (access.default)")
     if told["clients"]:
         lines.append(f"client ids that are registered for this user: {', '.join(told['clients'])}")
-    return lines
+    return lines + [f"no daemon starts with this: {problem}" for problem in told["problems"]]
 
 
 def _verbs_text(verbs: list[str]) -> str:

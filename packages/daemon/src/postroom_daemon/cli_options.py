@@ -47,6 +47,12 @@ class Source:
         _check_root(self.root)
         return load(self.root, self._file, os.environ, self._flags)
 
+    def load_to_run(self) -> Config:
+        """As ``load``, for a daemon. Raises ``ConfigurationError`` for what no daemon may work with, too."""
+        config = self.load()
+        config.check_to_run()
+        return config
+
     def load_root(self, purpose: str) -> Config:
         """As ``load``, of a root that must be there: else there is nothing to ``purpose``."""
         config = self.load()

@@ -346,6 +346,7 @@ class Config:
 
     ``sources`` says of each key where its value came from: ``default``, ``file``, ``environment NAME``,
     ``flag --NAME``, or another setting that implies it. ``file`` is None when there is no configuration file.
+    ``accounts`` knows the users and groups that are named.
     """
 
     root: Path
@@ -357,11 +358,17 @@ class Config:
     file: Path | None = None
     patterns: tuple[PatternConfig, ...] = ()
     access: AccessRules = field(default_factory=AccessRules)
+    accounts: Accounts = field(default_factory=Accounts, compare=False, repr=False)
 
     @property
     def quarantine_root(self) -> Path:
         """Where what cannot be used is kept."""
         return self.root / "quarantine"
+
+    def check_to_run(self) -> None:
+        """Raise ``ConfigurationError`` for what tools may work with, and no daemon."""
+        for problem in self.access.open_denials(self.accounts):
+            raise ConfigurationError(f"{self.file}: {problem}")
 
     def values(self) -> dict[str, Any]:
         """Every setting's value by key, as JSON shows it."""
@@ -416,11 +423,21 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     warn_of_clashes(defaults, content.queues, content.patterns, warnings.append)
     if values["journal.durability"] != "commit":
         warnings.append("journal.durability: answered requests can be lost at a power cut unless it is commit")
-    warnings += content.access.unknown(Accounts())
+    accounts = Accounts()
+    warnings += content.access.unknown(accounts)
     settings = Settings(**{ATTRIBUTES[key]: value for key, value in values.items()})
     file = path if read else None
     return Config(
-        root, settings, defaults, content.queues, tuple(warnings), sources, file, content.patterns, content.access
+        root,
+        settings,
+        defaults,
+        content.queues,
+        tuple(warnings),
+        sources,
+        file,
+        content.patterns,
+        content.access,
+        accounts,
     )
 
 

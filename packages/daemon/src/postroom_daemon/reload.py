@@ -115,7 +115,7 @@ def put_in_force(config: Config, root: OpenRoot, mailbox: Mailbox) -> None:
         root.traffic.sample_every = settings.traffic_sample_every
         root.traffic.refusals.per_minute = settings.traffic_refusals_per_minute
     root.broker.adopt(Policies(config.defaults, config.queues, config.patterns))
-    root.access.use(config.access)
+    root.access.use(config.access, config.accounts)
     root.quotas.adopt(settings)
 
 

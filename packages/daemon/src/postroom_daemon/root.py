@@ -153,7 +153,8 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         vitals.checkpointed = store.applied  # it may be less; the first checkpoint tells
-        access, quotas = Access(config.access, os.geteuid()), Quotas(settings, os.geteuid())
+        quotas = Quotas(settings, os.geteuid())
+        access = Access(config.access, os.geteuid(), config.accounts)
         vitals.quota_refusals = quotas.refused
         parts = Parts(
             store,

@@ -120,6 +120,7 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
                 root.reserve.give,
                 root.quotas,
                 on_foreign=root.vitals.count_foreign,
+                knows=root.access.knows,
             )
         except OSError as error:
             raise StartError(str(error), error.errno in FULL_ERRNOS) from error

@@ -48,7 +48,8 @@ def _nothing_to_give() -> bool:
 class Mailbox:
     """The directories below ``ipc.root``, opened once and used by descriptor. ``on_set_aside`` is told why a request
     was set aside unanswered, ``on_foreign`` of one that came under another user's client id; ``make_room`` is asked for
-    space when the disk is full, and says whether there is some more. Raises ``OSError``."""
+    space when the disk is full, and says whether there is some more. A request of a user whom nobody ``knows`` yet is
+    put off. Raises ``OSError``."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class Mailbox:
         make_room: Callable[[], bool] = _nothing_to_give,
         quotas: Quotas | None = None,
         on_foreign: Callable[[str, Call], None] | None = None,
+        knows: Callable[[int], bool] = lambda uid: True,
     ) -> None:
         root: Path = settings.ipc_root
         self._quotas = quotas or Quotas(settings, os.geteuid())
@@ -66,6 +68,7 @@ class Mailbox:
         self._on_set_aside = on_set_aside
         self._on_foreign = on_foreign or (lambda reason, call: on_set_aside(reason))
         self._make_room = make_room
+        self._knows = knows
         with ExitStack() as opened:  # what holds the mailbox's lock must not outlive a failure: it is tried again
             files.close(files.open_directory(root))
             self._dead = DeadBox(
@@ -181,6 +184,9 @@ class Mailbox:
             return None
         except NoBox as error:
             self._reject(taken, str(error))
+            return None
+        if not self._knows(taken.uid):
+            self._intake.postpone(taken)
             return None
         if taken.over and not request.problem:
             request = request._replace(problem=self._quotas.too_many_waiting(taken.uid))

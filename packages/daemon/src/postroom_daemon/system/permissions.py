@@ -155,6 +155,10 @@ class Permissions:
         if self._config.file is None:
             return
         path = Path(os.path.realpath(self._config.file))
+        for problem in self._config.access.open_denials(self._config.accounts):
+            yield Finding(
+                "access", str(path), problem, f"postroomd check-config --root {shlex.quote(str(self._config.root))}"
+            )
         found = _look(path)
         if found is None:
             return
