@@ -173,11 +173,18 @@ def test_a_flag_beats_the_environment_beats_the_file_beats_the_default(root):
     ]
 
 
-def test_every_setting_can_be_set_from_the_environment(root):
-    for known in SETTINGS.values():
+def test_every_setting_but_the_clients_can_be_set_from_the_environment(root):
+    for known in (one for one in SETTINGS.values() if one.by_variable):
         text = "false" if known.type is bool else "other" if known.type is Path else str(known.default)
         config = loaded(root, environ={known.environment: text or "x"})
         assert config.sources[known.key] == f"environment {known.environment}"
+
+
+def test_where_clients_find_a_mailbox_is_not_where_this_daemon_has_its_own(root):
+    for mailbox, told in {"/elsewhere/ipc": 1, str(root / "ipc"): 0, "": 0}.items():
+        config = loaded(root, environ={"POSTROOM_IPC_ROOT": mailbox})
+        assert config.settings.ipc_root == root / "ipc"
+        assert len([text for text in config.warnings if "tells clients of another mailbox" in text]) == told
 
 
 def test_an_empty_environment_variable_counts_as_unset(root):
@@ -399,7 +406,7 @@ def test_mailbox_directories_are_plain_names(root, name):
 def test_a_text_that_is_no_utf8_is_refused_and_a_path_may_be(root):
     with pytest.raises(ConfigurationError, match=r"nodeId: expected string, got .*udcff"):
         loaded(root, environ={"POSTROOM_NODE_ID": "a\udcff"})
-    assert loaded(root, environ={"POSTROOM_IPC_ROOT": "a\udcff"}).settings.ipc_root == root / "a\udcff"
+    assert loaded(root, environ={"POSTROOM_JOURNAL_ROOT": "a\udcff"}).settings.journal_root == root / "a\udcff"
 
 
 def test_an_empty_path_is_refused(root):

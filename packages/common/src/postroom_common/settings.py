@@ -50,6 +50,8 @@ class Setting:
     form: str = ""
     #: Why the setting has no effect; to set it to anything but the default is a warning.
     unused: str = ""
+    #: Whether an environment variable may give it; not where programs beside it give that name another meaning.
+    by_variable: bool = True
 
     @property
     def expected(self) -> str:
@@ -65,8 +67,9 @@ class Setting:
 
     @property
     def environment(self) -> str:
-        """Name of the environment variable: ``ipc.staleTimeoutMs`` is ``POSTROOM_IPC_STALE_TIMEOUT_MS``."""
-        return "POSTROOM_" + split_words(self.key, "_").upper()
+        """Name of the environment variable: ``ipc.staleTimeoutMs`` is ``POSTROOM_IPC_STALE_TIMEOUT_MS``; "" for
+        none."""
+        return "POSTROOM_" + split_words(self.key, "_").upper() if self.by_variable else ""
 
     @property
     def flag(self) -> str:

@@ -120,7 +120,8 @@ def settings_help() -> str:
     for known in SETTINGS.values():
         older = OLDER_FLAGS.get(known.key)
         lines.append(f"{known.flag} {_metavar(known)}" + (f"  (also {older})" if older else ""))
-        lines.append(f"    {known.help}; {known.key}, {known.environment}, default {default_text(known) or 'empty'}")
+        names = f"{known.key}, {known.environment}" if known.by_variable else f"{known.key}, no variable"
+        lines.append(f"    {known.help}; {names}, default {default_text(known) or 'empty'}")
     return "\n".join(lines)
 
 

@@ -50,6 +50,8 @@ _NAME: Final = {
     "form": "name of a directory, without slashes",
 }
 _PATH_OR_NONE: Final = {"pattern": r"[^\x00-\x1f\x7f]*", "form": "path (a string without control characters), or empty"}
+#: Tells clients where the mailbox is; this daemon may have another.
+CLIENTS_VARIABLE: Final = "POSTROOM_IPC_ROOT"
 _IN_PLACE: Final = "requests are handled in place"
 
 T = TypeVar("T")
@@ -90,7 +92,7 @@ class Settings:
     )
     paths_log_root: str = setting("paths.logRoot", "", "directory of log files; empty: none", **_PATH_OR_NONE)
 
-    ipc_root: Path = setting("ipc.root", Path("ipc"), "root of the mailbox")
+    ipc_root: Path = setting("ipc.root", Path("ipc"), "root of the mailbox", by_variable=False)
     ipc_requests_dir: str = setting("ipc.requestsDir", REQUESTS_DIR, "where requests arrive, inside ipc.root", **_NAME)
     ipc_processing_dir: str = setting(
         "ipc.processingDir", "processing", "where the C++ system moved a request first", **_NAME, unused=_IN_PLACE
@@ -406,7 +408,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
         if key in flags:
             source = f"flag {known.flag}"
             value = _parse(known, flags[key], f"{source}: {key}", warnings)
-        elif environ.get(known.environment):
+        elif known.by_variable and environ.get(known.environment):
             source = f"environment {known.environment}"
             value = _parse(known, environ[known.environment], f"{source}: {key}", warnings)
         elif key in content.values:
@@ -414,7 +416,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
             value = known.check(content.values[key], f"{path}: {key}", warnings.append)
         values[key] = _below(root, known, value)
         sources[key] = source
-    _warn_of_strangers(environ, warnings)
+    _warn_of_strangers(environ, values["ipc.root"], warnings)
     _choose_backend(values, sources, warnings)
     _check_directories(values)
     defaults = dict(content.defaults)
@@ -454,11 +456,15 @@ def _parse(known: Setting, text: str, where: str, warnings: list[str]) -> Any:
     return known.parse(text, where, warnings.append)
 
 
-def _warn_of_strangers(environ: Mapping[str, str], warnings: list[str]) -> None:
+def _warn_of_strangers(environ: Mapping[str, str], ipc_root: Path, warnings: list[str]) -> None:
     known = {one.environment for one in SETTINGS.values()}
     groups = tuple(f"POSTROOM_{key.partition('.')[0].upper()}_" for key in SETTINGS if "." in key)
     for name in sorted(environ):
-        if name.startswith(groups) and name not in known:
+        if name == CLIENTS_VARIABLE:
+            if environ[name] and os.path.realpath(environ[name]) != os.path.realpath(ipc_root):
+                text = f"tells clients of another mailbox than {ipc_root}; the daemon's is ipc.root, or --ipc-root"
+                warnings.append(f"environment {name}: {text}")
+        elif name.startswith(groups) and name not in known:
             warnings.append(f"environment {name}: no setting has this name; ignored")
 
 
