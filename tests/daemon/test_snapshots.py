@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -319,6 +321,46 @@ def test_what_is_not_finished_at_a_stop_leaves_nothing(bench: Bench, monkeypatch
     keeper.snapshots.stop()
     assert keeper.names() == []
     assert not keeper.snapshots.busy
+
+
+def test_nobody_waits_for_the_sync_of_a_file_that_is_given_up(bench: Bench) -> None:
+    bench.publish()
+    keeper = Keeper(bench)
+    begun, goes_on = threading.Event(), threading.Event()
+
+    def slow(fd: int) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            begun.set()
+            goes_on.wait()
+
+    keeper.files.fsync = slow
+    bench.hands.pass_ms(HOUR_MS)
+    assert keeper.begin()
+    while not begun.is_set():
+        keeper.snapshots.step()
+    keeper.snapshots.adopt(keeper.settings)
+    assert keeper.names() == []
+    goes_on.set()
+
+
+def test_the_first_error_is_told_where_what_is_left_cannot_be_removed_either(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(code: int) -> Callable[..., None]:
+        def fail(*_: object, **__: object) -> None:
+            raise OSError(code, os.strerror(code))
+
+        return fail
+
+    bench.publish()
+    keeper = Keeper(bench)
+    keeper.files.fsync, keeper.files.unlink = failing(errno.EIO), failing(errno.EROFS)
+    keeper.pass_hours()
+    assert os.strerror(errno.EIO) in caplog.text
+    directory = os.open(bench.path, os.O_RDONLY)
+    with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+        keeper.files.put(directory, "file", b"x", durable=True)
+    os.close(directory)
 
 
 def test_a_file_is_lines_that_other_programs_read(bench: Bench) -> None:

@@ -172,6 +172,13 @@ class Files:
         finally:
             self.close(fd)
 
+    def discard(self, name: str, directory: int) -> None:
+        """Remove what came to nothing, if that is possible: the error by which it did is what is to be told."""
+        try:
+            self.unlink(name, dir_fd=directory)
+        except OSError:
+            pass
+
     def put(self, directory: int, name: str, data: bytes, mode: int = 0o600, durable: bool = False) -> None:
         """Make a file with all its bytes appear under ``name`` at once; with ``durable``, so that a power cut leaves
         what was there before or all of this. Raises ``OSError``."""
@@ -197,7 +204,7 @@ class Files:
                 self.close(fd)
             self.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError:
-            self.unlink(temporary, dir_fd=directory)  # on a full disk it would take what space is left
+            self.discard(temporary, directory)  # on a full disk it would take what space is left
             raise
         if durable:
             self.fsync(directory)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import errno
+import os
+import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -130,7 +131,7 @@ def write_file(
                 files.close(fd)
             files.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except BaseException:
-            files.unlink(temporary, dir_fd=directory)
+            files.discard(temporary, directory)
             raise
         files.fsync(directory)
     return found.head, totals
@@ -152,13 +153,25 @@ def _checked(steps: Steps[T], check_room: Callable[[int], None]) -> Steps[T]:
 
 
 def _sync(fd: int, files: Files) -> Steps[None]:
-    """Sync a file beside the work: it may take long, and others would wait."""
-    with ThreadPoolExecutor(1, "snapshot") as thread:
+    """Sync a file beside the work: it may take long, and others would wait; nor does anybody where it is given up."""
+    own, ended = os.dup(fd), threading.Event()
+    failed: list[BaseException] = []
+
+    def sync() -> None:
         try:
-            synced = thread.submit(files.fsync, fd)
-        except RuntimeError as error:
-            raise OSError(errno.EAGAIN, str(error)) from error
-        while not synced.done():
-            yield
-            wait([synced], _SYNC_WAIT_S)
-        synced.result()
+            files.fsync(own)
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            os.close(own)
+            ended.set()
+
+    try:
+        threading.Thread(target=sync, name="snapshot", daemon=True).start()
+    except RuntimeError as error:
+        os.close(own)
+        raise OSError(errno.EAGAIN, str(error)) from error
+    while not ended.wait(_SYNC_WAIT_S):
+        yield
+    if failed:
+        raise failed[0]
