@@ -22,6 +22,11 @@ DESIGN: Final = {
     f"{IPC}/dead": "postroom postroom 700",
     f"{IPC}/held": "postroom postroom 700",
 }
+#: What ``init --system`` has made, where a package has its own.
+OURS: Final = {
+    "/etc/systemd/system/postroomd.service": "/usr/lib/systemd/system/postroomd.service",
+    "/etc/tmpfiles.d/postroom.conf": "/usr/lib/tmpfiles.d/postroom.conf",
+}
 _BOX: Final = f"{IPC}/responses/box"
 #: What somebody may have done to a root, and what is said of it; in turns, for some hide others.
 DAMAGE: Final = (
@@ -48,6 +53,7 @@ DAMAGE: Final = (
     },
     {
         f"rmdir {IPC}/dead; touch {IPC}/dead": f"{IPC}/dead: is no directory",
+        **{f"install -D {own} {other}": f"{own}: hides {other}, which a package" for own, other in OURS.items()},
         "chown otto /var/lib": "/var/lib: belongs to otto, who can put something else in the root's place",
         f"chown otto {CONFIGURATION}": f"{CONFIGURATION}: belongs to otto, who can change what the daemon does",
     },

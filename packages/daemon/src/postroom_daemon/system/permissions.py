@@ -19,6 +19,7 @@ from ..config import Config
 from .boxes import box_findings
 from .finding import Finding
 from .layout import CLIENTS, DAEMON, TECHNICIANS, NoAccount, above, group_id, places, shown_group, shown_user
+from .units import unit_findings
 
 __all__ = ["Finding", "Permissions", "permission_warnings"]
 
@@ -62,6 +63,7 @@ class Permissions:
         if self.several_users:
             yield from self._of_accounts()
             yield from self._of_places()
+            yield from unit_findings()
         else:
             yield from self._of_private_root()
         yield from self._of_parents()
