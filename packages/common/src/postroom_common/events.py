@@ -10,6 +10,7 @@ bytes of the line before ``,"crc"``.
 from __future__ import annotations
 
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any, Final
 from zlib import crc32
 
@@ -25,6 +26,7 @@ Event = dict[str, Any]
 _NUMBERS: Final = ("id", "epoch", "req", "grp", "engineMs", "wallMs")
 #: Those that every event has.
 COMMON_FIELDS: Final = (*_NUMBERS, "type")
+_take_common: Final = itemgetter(*COMMON_FIELDS)
 _MARK = b',"crc":"'
 _TAIL = len(_MARK) + 8 + 2  # ,"crc":"01234567"}
 
@@ -116,11 +118,13 @@ def decode_event(line: bytes) -> Event:
     Raises ``DamagedRecord`` when the checksum does not hold, and for what is no event.
     """
     event = decode_line(line)
-    get = event.get
-    for name in _NUMBERS:  # a loop takes a third of the time of any(), which is felt at thousands of events a second
-        if type(get(name)) is not int:
-            raise DamagedRecord("no event")
-    if type(get("type")) is not str:
+    try:
+        event_id, epoch, req, grp, engine_ms, wall_ms, kind = _take_common(event)
+    except KeyError:
+        raise DamagedRecord("no event") from None
+    # A loop over the names takes twice as long, which is felt at thousands of events a second.
+    is_counted = type(event_id) is type(epoch) is type(req) is type(grp) is type(engine_ms) is type(wall_ms) is int
+    if not is_counted or type(kind) is not str:
         raise DamagedRecord("no event")
     return event
 

@@ -33,7 +33,7 @@ class _Form(NamedTuple):
     names: tuple[str, ...]
     take: Callable[[Event], tuple[Any, ...]]
     columns: tuple[str, ...]
-    types: tuple[type, ...]
+    types: list[type]
     rest: tuple[str, ...]
     is_plain: bool
 
@@ -46,7 +46,7 @@ _FORMS_LIMIT: Final = 1000
 def _form_of(fields: tuple[str, ...]) -> _Form:
     names = tuple(name for name in fields if name in _COLUMNS)
     rest = tuple(name for name in fields if name not in _COLUMNS and name not in _PASSED)
-    columns, types = tuple(_COLUMNS[name][0] for name in names), tuple(_COLUMNS[name][1] for name in names)
+    columns, types = tuple(_COLUMNS[name][0] for name in names), [_COLUMNS[name][1] for name in names]
     is_plain = not rest and not {"failure", "message", "body"} & {*fields}
     form = _Form(names, itemgetter(*names), columns, types, rest, is_plain)
     if len(_forms) < _FORMS_LIMIT:
@@ -72,7 +72,7 @@ def of_event(event: Event, redactor: Redactor) -> Fields:
     form = _forms.get(fields) or _form_of(fields)
     values = form.take(event)
     # The second look is for those that are 0 alone: it takes longer.
-    if tuple(map(type, values)) == form.types and (all(values) or "" not in values):
+    if [*map(type, values)] == form.types and (all(values) or "" not in values):
         line: Fields = dict(zip(form.columns, values))  # noqa: B905  # of one length: types are
         rest: Fields = {name: event[name] for name in form.rest} if form.rest else {}
     else:

@@ -61,7 +61,7 @@ class EventSlice:
         put = 0
         last: Event | None = None
         self._expected = behind.event + 1 if since.is_last and behind.event else None
-        put_line, encode = self._drafts.put_encoded, self._lines.encode
+        put_line, encode = self._drafts.of(Kind.EVENT), self._lines.encode
         for count, event in enumerate(journal.events(behind, as_of)):
             if count % _LOOK_EVENTS == 0:
                 go_on()
@@ -79,7 +79,7 @@ class EventSlice:
             self._expected = number + 1
             if self.first is None:
                 self.first = event
-            put_line(Kind.EVENT, encode(event))
+            put_line(encode(event))
             put, last = put + 1, event
             if limit is not None and number == event["grp"]:
                 if group_ends and not self._drafts.spool.fits(limit):

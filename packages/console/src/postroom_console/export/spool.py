@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -100,10 +100,14 @@ class Drafts:
 
     def put_encoded(self, kind: Kind, line: bytes) -> None:
         """Take a line that the encoder has made."""
+        self.of(kind)(line)
+
+    def of(self, kind: Kind) -> Callable[[bytes], None]:
+        """What takes lines of a kind that the encoder has made, until one of another kind is put."""
         if kind is not self._kind:
             self._kind = kind
             self._runs.append((kind, self.spool.count))
-        self.spool.put(line)
+        return self.spool.put
 
     def blocks(self, count: int | None = None) -> Iterator[tuple[Kind, list[bytes]]]:
         """The first ``count`` lines, or all, once everything was put: some of one kind at a time."""
@@ -114,7 +118,7 @@ class Drafts:
         for block in self.spool.blocks():
             begin = 0
             while begin < len(block) and number < last:
-                if number == end:
+                while number == end:
                     kind, end = next(runs)
                 part = block[begin : begin + min(_BLOCK_LINES, end - number, last - number)]
                 yield kind, part
