@@ -17,9 +17,10 @@ from click.testing import CliRunner, Result
 
 from postroom_common.protocol import FIELDS, PROTOCOL_VERSION, TOOL_COMMANDS, Command
 from postroom_daemon import cli_local
-from postroom_daemon.cli import main
+from postroom_daemon.cli import main, refusal
 from postroom_daemon.config import SETTINGS, load
 from postroom_daemon.logs.lines import LineFormatter
+from postroom_daemon.system import setup
 
 #: Options of `local publish` that are no fields of the protocol.
 _OWN_OPTIONS = ("--json-body", "--binary", "--root", "--json")
@@ -137,6 +138,52 @@ def test_a_root_that_cannot_be_read_is_told_in_one_line(tmp_path, monkeypatch, c
 
 def raise_permission_error(path, **options):
     raise PermissionError(13, "Permission denied", str(path))
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("accept-loss", ()),
+        ("access", ("--user", "root")),
+        ("add-client", ("id", "--user", "root")),
+        ("backup", ("--to", "-")),
+        ("check-permissions", ()),
+        ("export", ("--to", "-")),
+        ("migrate", ("--to", "filesystem")),
+        ("repair", ()),
+        ("verify", ()),
+    ],
+)
+def test_a_root_that_is_not_there_is_told_and_not_made(tmp_path, command, more):
+    done = postroomd(command, "--root", str(tmp_path / "misspelt"), *more)
+    assert done.exit_code == 1
+    assert done.stderr.startswith(f"postroomd: {tmp_path / 'misspelt'} does not exist: there is nothing to ")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_the_system_refuses_is_told_with_what_to_do(tmp_path, monkeypatch):
+    root, away = str(tmp_path / "root"), tmp_path / "away"
+    postroomd("init", "--root", root)
+    postroomd("local", "publish", "--root", root, "--queue", "q", "--message", "m")
+    done = postroomd("backup", "--root", root, "--to", str(away / "today.tar"))
+    assert (done.exit_code, done.stderr) == (
+        1,
+        f"postroomd: {away} does not exist: make it first, or name another place\n",
+    )
+    denied = PermissionError(13, "Permission denied", str(tmp_path / "today.tar"))
+    monkeypatch.setattr(os, "geteuid", lambda: 2**31)  # has no name
+    assert refusal(denied) == f"{tmp_path / 'today.tar'}: Permission denied to the user {2**31}"
+    assert refusal(OSError(5, "Input/output error")) == "[Errno 5] Input/output error"
+
+
+def test_a_service_is_not_set_up_with_a_python_that_it_does_not_see(monkeypatch):
+    program = Path(sys.executable).with_name("postroomd")
+    monkeypatch.setattr(sys, "argv", [str(program)])
+    monkeypatch.setattr(setup, "HIDDEN", ())
+    assert setup.service_program() == str(program)
+    monkeypatch.setattr(setup, "HIDDEN", (str(Path(os.path.realpath(sys.executable)).parent),))
+    with pytest.raises(setup.SetUpFailed, match="does not see"):
+        setup.service_program()
 
 
 def test_the_root_may_come_from_the_environment(tmp_path):

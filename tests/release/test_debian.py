@@ -148,6 +148,14 @@ def test_an_upgrade_from_the_last_release_keeps_every_message(machine: Overlay) 
     told = machine.shell(SERVE + take + STOP, user="postroom")
     assert told.startswith("body-2body-3")
     assert '"inflight": 1' in told
+    aside = (
+        "postroomd backup --root /var/lib/postroom --to /tmp/backup.tar\n"
+        "postroomd restore --root /var/lib/postroom --from /tmp/backup.tar --replace\n"
+    )
+    # Once, in the root: the files in it show the devices of the layers that they lie on.
+    assert re.findall(" is in (.*)", machine.shell(aside, user="postroom")) == [
+        machine.run("sh", "-c", "echo /var/lib/postroom/replaced-*").strip()
+    ]
 
 
 def test_a_removal_keeps_messages_and_a_purge_keeps_nothing(machine: Overlay) -> None:

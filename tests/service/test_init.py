@@ -16,3 +16,4 @@ def test_a_system_without_systemd_gets_users_and_directories_too(machine: Machin
     assert "start it as the user postroom: /tools/postroomd run --root /srv/postroom" in machine.run(*words)
     assert machine.run("stat", "--format", "%U %G %a", "/srv/postroom/ipc/requests") == "postroom postroom 3733\n"
     machine.run("postroomd", "check-permissions", "--root", "/srv/postroom")
+    assert "/srv/postroom with its directories: is there" in machine.run(*words)

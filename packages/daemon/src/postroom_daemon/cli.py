@@ -16,6 +16,7 @@ from postroom_common.errors import ConfigurationError, PostroomError
 from postroom_common.policy import Policy
 from postroom_common.protocol import PROTOCOL_VERSION, queue_name_problem
 
+from .accounts import user_name
 from .cli_access import access, rules_lines
 from .cli_backup import backup_command, restore
 from .cli_init import init, make_directories
@@ -41,6 +42,19 @@ def exit_code(error: Exception) -> int:
     return 2 if isinstance(error, ConfigurationError) else 1
 
 
+def refusal(error: OSError) -> str:
+    """What the system refused, for people: what of, why, and to whom where that decides."""
+    if not error.filename or not error.strerror:
+        return str(error)
+    path = os.fsdecode(error.filename)
+    if error.errno == errno.ENOENT and not os.path.isdir(os.path.dirname(path) or "."):
+        return f"{os.path.dirname(path)} does not exist: make it first, or name another place"
+    to_whom = (
+        f" to the user {user_name(os.geteuid()) or os.geteuid()}" if error.errno in (errno.EACCES, errno.EPERM) else ""
+    )
+    return f"{path}: {error.strerror}{to_whom}"
+
+
 class Commands(click.Group):
     """A group that ends with one line and exit code 2 for a wrong configuration, 1 for any other known failure."""
 
@@ -53,7 +67,7 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:  # nobody reads the output any more: click ends for that without a word
                 raise
-            click.echo(f"postroomd: {error}", err=True)
+            click.echo(f"postroomd: {refusal(error)}", err=True)
             ctx.exit(1)
 
 
@@ -119,7 +133,8 @@ def run(source: Source, driver_fd: int | None) -> None:
         if known and form == "text":
             raise
         # Whoever reads the log by a program finds the end of the daemon there, too.
-        _log.critical("%s", error if known else repr(error), exc_info=not known)
+        text = refusal(error) if isinstance(error, OSError) else str(error) if known else repr(error)
+        _log.critical("%s", text, exc_info=not known)
         raise SystemExit(exit_code(error)) from None
 
 
@@ -207,14 +222,18 @@ def accept_loss(source: Source, as_json: bool) -> None:
     set_up_plain("warning")
     from .local import open_local
 
-    with open_local(source.load()) as session:
+    with open_local(source.load_root("take note of")) as session:
         losses = session.accept_losses()
     if as_json:
         click.echo(json.dumps({"ok": True, "ranges": losses}))
         return
     for first, last in losses:
         click.echo(f"events {first} to {last} are lost")
-    click.echo("taken note of" if losses else "nothing is lost")
+    click.echo(
+        "taken note of"
+        if losses
+        else "there is nothing to take note of: no event is missing that the store has not seen"
+    )
 
 
 main.add_command(access)

@@ -38,7 +38,7 @@ def access(source: Source, as_json: bool, user: str, queue: str | None) -> None:
     problem = queue_name_problem(queue) if queue is not None else None
     if problem:
         raise click.UsageError(f"--queue: {problem}")
-    config = source.load()
+    config = source.load_root("show")
     uid = _uid(user)
     known = _described(config, uid, queue)
     click.echo(json.dumps({"ok": True, **known}) if as_json else "\n".join(_lines(known)))

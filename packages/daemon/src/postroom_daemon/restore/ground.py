@@ -74,7 +74,8 @@ class Ground:
         if with_configuration and self._configuration.exists():
             there[self._configuration] = CONFIG_NAME
         root = self._config.root
-        homes = {path: root if path.lstat().st_dev == root.stat().st_dev else path.parent for path in there}
+        # Of the directory that a file lies in: on an overlay, the file itself shows another device.
+        homes = {path: root if path.parent.stat().st_dev == root.stat().st_dev else path.parent for path in there}
         free = replaced_name(wall_ms, lambda name: any((home / name).exists() for home in homes.values()))
         return [Move(homes[path] / free, path, homes[path] / free / called) for path, called in there.items()]
 

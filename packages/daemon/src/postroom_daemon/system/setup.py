@@ -42,7 +42,7 @@ def set_up(root: Path, configuration: str, say: Say) -> None:
     if os.geteuid() != 0:
         raise SetUpFailed("only root can set a system up")
     root = Path(os.path.abspath(root))
-    program = _program()
+    program = service_program()
     _make_accounts(root, say)
     _make_configuration(configuration, say)
     _make_directories(root, say)
@@ -57,7 +57,7 @@ def _config(root: Path) -> Config:
     return load(root, None, {}, {})
 
 
-def _program() -> str:
+def service_program() -> str:
     """The command that a service is to start. Raises ``SetUpFailed``."""
     started = os.path.abspath(sys.argv[0]) if os.sep in sys.argv[0] else ""
     named = [started, shutil.which("postroomd"), str(Path(sys.executable).with_name("postroomd"))]
@@ -66,9 +66,12 @@ def _program() -> str:
             break
     else:
         raise SetUpFailed("the command postroomd is not found: install it, or name it by its whole path")
-    for place in HIDDEN:
-        if os.path.realpath(path).startswith(place + os.sep):
-            raise SetUpFailed(f"{path} lies in {place}, which a service does not see: install it in /opt, for instance")
+    for one in (path, sys.executable or path):  # an environment in /opt may have been made with a Python in /root
+        found = os.path.realpath(one)
+        for place in HIDDEN:
+            if found.startswith(place + os.sep):
+                text = f"{found} lies in {place}, which a service does not see"
+                raise SetUpFailed(f"{text}: install it in /opt, for instance, with a Python that is not there either")
     return path
 
 
@@ -123,20 +126,22 @@ def _make_configuration(text: str, say: Say) -> None:
 
 def _make_directories(root: Path, say: Say) -> None:
     root.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    _make_place(root, root, DAEMON, 0o711)
+    done = "set right" if os.path.lexists(root) else "made"
+    changed = _make_place(root, root, DAEMON, 0o711)
     link = root / CONFIG_NAME
     if not os.path.lexists(link):
         link.symlink_to(CONFIGURATION)
     for place in places(_config(root)):
         if place.path.is_relative_to(root):
-            _make_place(root, place.path, place.group, place.mode)
-        else:
+            changed |= _make_place(root, place.path, place.group, place.mode)
+        elif not os.path.lexists(place.path):
             say(f"{place.path}: lies outside of {root}, and is yours to make")
-    say(f"{root} with its directories: made")
+    say(f"{root} with its directories: {done if changed else 'is there'}")
 
 
-def _make_place(root: Path, path: Path, group: str, mode: int) -> None:
-    """Make a directory at or below ``root``, whose owner may be anybody: no link is followed on the way."""
+def _make_place(root: Path, path: Path, group: str, mode: int) -> bool:
+    """Make a directory at or below ``root``, whose owner may be anybody: no link is followed on the way. Whether it was
+    not as it should be."""
     fd = os.open(root.parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
     try:
         for name in path.relative_to(root.parent).parts:
@@ -147,8 +152,12 @@ def _make_place(root: Path, path: Path, group: str, mode: int) -> None:
             inner = os.open(name, DIRECTORY_FLAGS, dir_fd=fd)
             os.close(fd)
             fd = inner
-        os.fchown(fd, user_id(DAEMON), group_id(group))
+        found, wanted = os.fstat(fd), (user_id(DAEMON), group_id(group), mode)
+        if (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == wanted:
+            return False
+        os.fchown(fd, *wanted[:2])
         os.fchmod(fd, mode)
+        return True
     finally:
         os.close(fd)
 
@@ -190,7 +199,8 @@ def _install(
     text = (SHARE / name).read_text().replace(_PROGRAM, program).replace(_ROOT, str(root))
     if os.path.lexists(target):
         same = stat.S_ISREG(target.lstat().st_mode) and target.read_text() == text
-        say(f"{target}: is there{'' if same else ', and differs from what would be made'}")
+        differs = "" if same else ", and differs from what would be made: remove it and do this again to have that"
+        say(f"{target}: is there{differs}")
         return
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "w") as file:
