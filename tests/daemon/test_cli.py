@@ -18,8 +18,9 @@ from click.testing import CliRunner, Result
 from postroom_common.protocol import FIELDS, PROTOCOL_VERSION, TOOL_COMMANDS, Command
 from postroom_daemon import cli_local
 from postroom_daemon.cli import main, refusal
-from postroom_daemon.config import SETTINGS, load
+from postroom_daemon.config import load
 from postroom_daemon.logs.lines import LineFormatter
+from postroom_daemon.settings import SETTINGS
 from postroom_daemon.system import setup
 
 #: Options of `local publish` that are no fields of the protocol.

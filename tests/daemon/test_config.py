@@ -12,7 +12,8 @@ import pytest
 from postroom_common.errors import ConfigurationError
 from postroom_common.policy import Policy
 from postroom_common.settings import split_words
-from postroom_daemon.config import SETTINGS, Config, Settings, load
+from postroom_daemon.config import Config, load
+from postroom_daemon.settings import SETTINGS, Settings
 
 POLICY: dict[str, Any] = {
     "visibilityTimeoutSec": 45,

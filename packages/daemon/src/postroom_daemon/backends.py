@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .config import Settings
 from .files import Files
 from .quarantine import Quarantine
+from .settings import Settings
 from .stores import fs_names
 from .stores.base import Store
 from .stores.filesystem import FilesystemStore

@@ -26,8 +26,9 @@ from .cli_options import Source, configured, json_option
 from .cli_system import add_client, check_permissions
 from .cli_transfer import export_command, import_command
 from .cli_verify import repair, verify
-from .config import SETTINGS, Config
+from .config import Config
 from .logs import set_up, set_up_plain
+from .settings import SETTINGS
 
 _PACKAGES: Final = {"postroomd": "postroom-daemon", "postroom-common": "postroom-common"}
 

@@ -14,8 +14,8 @@ from postroom_common.errors import PostroomError
 from postroom_common.policy import Policy
 
 from .cli_options import root_option
-from .config import SETTINGS
 from .config_file import CONFIG_NAME
+from .settings import SETTINGS
 
 #: Settings that ``init`` writes into a new configuration file, with their defaults.
 INITIAL_KEYS: Final = (

@@ -7,7 +7,7 @@ import json
 import click
 
 from .cli_options import Source, configured, json_option
-from .config import BACKENDS
+from .settings import BACKENDS
 
 _CHOICES = sorted(name for name, backend in BACKENDS.items() if backend != "memory")
 

@@ -14,7 +14,8 @@ import click
 from postroom_common.errors import PostroomError
 from postroom_common.settings import Setting
 
-from .config import ATTRIBUTES, SETTINGS, Config, load
+from .config import Config, load
+from .settings import ATTRIBUTES, SETTINGS
 
 #: Flags that ``--help`` shows; ``--help-settings`` shows all.
 SHOWN: Final = ("backend", "ipc.root", "sqlite.dbPath", "journal.durability", "log.level")

@@ -21,13 +21,14 @@ from postroom_common.events import EventType
 from .backends import beside, make_store, places
 from .changeover import replaced_name
 from .clock import Now
-from .config import BACKENDS, Config, Settings
+from .config import Config
 from .config_file import CONFIG_NAME, write_backend
 from .files import Files, remove_all
 from .local import open_local
 from .locks import lock_root, lock_store
 from .quarantine import Quarantine
 from .segments import read_requests
+from .settings import BACKENDS, Settings
 from .state import Head, State, StateError, can_go_on, load, of_store, steady
 from .stores.base import Store, StoreError
 from .stores.hybrid import HybridStore

@@ -13,8 +13,8 @@ from typing import Final
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 
-from .config import Settings
 from .rates import Rates
+from .settings import Settings
 
 #: What refusals are counted by.
 PENDING: Final = "pendingRequests"

@@ -10,10 +10,11 @@ from typing import Final
 from postroom_common.errors import PostroomError
 
 from . import logs
-from .config import ATTRIBUTES, Config
+from .config import Config
 from .mailbox import Mailbox
 from .policies import Policies
 from .root import OpenRoot
+from .settings import ATTRIBUTES
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from postroom_common.protocol import PROTOCOL_VERSION, Command, ErrorCode
 
 from .calls import Answer, Call
 from .clock import Clock, Now
-from .config import Settings
 from .counters import RATE_SECONDS, Counters
 from .group import Group
 from .journal import Journal
@@ -24,6 +23,7 @@ from .metrics.queues import every_queue
 from .quarantine import Quarantine
 from .records import FACT_LOSSES, LOSSES_LIMIT
 from .reserve import Reserve
+from .settings import Settings
 from .stores.base import Store, StoreError
 from .traffic import TrafficLog
 
@@ -188,7 +188,8 @@ class DaemonVitals:
         kept = self.quarantine.bytes_kept()
         if kept:
             check["quarantineBytes"] = kept
-        return check if check["ok"] else check | {"error": "less is free than storage.minFreeBytes: publishes are refused"}
+        full = {"error": "less is free than storage.minFreeBytes: publishes are refused"}
+        return check if check["ok"] else check | full
 
     def metrics(self, store: Store, now: Now) -> dict[str, Any]:
         """The answer to metrics: the sections of the C++ system, and ours."""

@@ -7,7 +7,7 @@ import os
 import sys
 from pathlib import Path
 
-from ..config import Settings
+from ..settings import Settings
 from .lines import JsonFormatter, LineFormatter
 from .outlets import Outlets, installed
 

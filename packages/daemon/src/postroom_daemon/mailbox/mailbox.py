@@ -17,10 +17,10 @@ from postroom_common.errors import RequestRejected
 from ..access import Principal, may_use_box
 from ..calls import Answer, Call, about_call
 from ..clock import Now
-from ..config import Settings
 from ..files import FULL_ERRNOS, Files
 from ..quotas import Quotas
 from ..repeats import request_key
+from ..settings import Settings
 from .boxes import Boxes, NoBox
 from .dead import DeadBox
 from .directories import Directories

@@ -14,8 +14,8 @@ from typing import Final
 from postroom_common.protocol import REQUEST_SUFFIX, TEMP_SUFFIX
 
 from ..clock import Now
-from ..config import Settings
 from ..files import Files
+from ..settings import Settings
 from .boxes import Boxes
 from .dead import DeadBox
 from .request_files import RequestFiles

@@ -11,13 +11,13 @@ from postroom_common.protocol import Command, ErrorCode
 
 from .. import logs
 from ..clock import Now
-from ..config import Settings
 from ..counters import Counters
 from ..journal import Journal
 from ..quarantine import Quarantine
 from ..records import FACT_DRAINING, FACT_LOSSES
 from ..reserve import Reserve
 from ..segments import list_segments
+from ..settings import Settings
 from ..stores.base import Store
 from . import table
 from .exposition import Exposition

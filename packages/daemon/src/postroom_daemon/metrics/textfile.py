@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Final
 
-from ..config import Settings
 from ..files import Files
+from ..settings import Settings
 from .collect import stopped
 
 log = logging.getLogger(__name__)

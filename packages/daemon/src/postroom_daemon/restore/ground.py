@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from ..backends import beside, places
 from ..changeover import replaced_name
-from ..config import Config, Settings
+from ..config import Config
 from ..config_file import CONFIG_NAME, write_backend
 from ..files import Files, remove_all
 from ..journal_order import MOVED_SUFFIX
 from ..segments import is_segment_name
+from ..settings import Settings
 from ..stores.filesystem import FilesystemStore
 from ..stores.hybrid import HybridStore
 from .staging import SUFFIX

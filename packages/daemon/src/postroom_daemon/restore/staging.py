@@ -14,13 +14,13 @@ from ..backup import Backup
 from ..backup.form import JOURNAL_NAME
 from ..backup.history import content, segments_until
 from ..clock import Mark, Now
-from ..config import Settings
 from ..files import CREATE_FLAGS, Files
 from ..group import Group
 from ..quarantine import Quarantine
 from ..records import FACT_CLOCK, FACT_EPOCH
 from ..root import Sources
 from ..segments import segment_name
+from ..settings import Settings
 from ..state import load
 from ..state.changes import Body
 from ..stores.base import Store

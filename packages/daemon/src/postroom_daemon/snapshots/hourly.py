@@ -12,10 +12,10 @@ from postroom_common.errors import PostroomError
 from postroom_common.events import EventType
 
 from ..clock import Clock, Now
-from ..config import Settings
 from ..files import Files
 from ..journal import Journal
 from ..segments import list_segments, read_lines
+from ..settings import Settings
 from ..state import Head
 from ..state.pages import read_head
 from ..state.steps import Steps

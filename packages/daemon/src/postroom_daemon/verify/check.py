@@ -16,12 +16,13 @@ from postroom_common.errors import CommandError, PostroomError
 
 from ..changeover import MARKER_NAME, check_whole
 from ..clock import Clock
-from ..config import Config, Settings
+from ..config import Config
 from ..files import LOST_ERRNOS, Files
 from ..locks import LOCK_NAME, RootBusy, lock_root
 from ..quarantine import sizes_kept
 from ..reach import NotReached, reach
 from ..records import FACT_EPOCH, FACT_LOSSES
+from ..settings import Settings
 from ..state import State, StateError, bodies_in, capture
 from ..stores.base import Store, StoreDamaged, StoreError
 from ..stores.hybrid import HybridStore

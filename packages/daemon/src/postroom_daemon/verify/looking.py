@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..backends import make_store
-from ..config import Settings
 from ..files import Files
 from ..quarantine import Quarantine
+from ..settings import Settings
 from ..stores.base import Store
 from ..stores.filesystem import FilesystemStore
 from ..stores.hybrid import HybridStore

@@ -19,11 +19,11 @@ import orjson
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import HISTORY_LIMIT, State
 
-from ..config import Settings
 from ..files import LOST_ERRNOS, READ_FLAGS
 from ..quarantine import Quarantine
 from ..records import FACT_CLOCK, BodyReference, Entry, QueueRecord, dlq_fact, history_fact, no_counts
 from ..segments import read_requests
+from ..settings import Settings
 from ..state.model import Message
 from ..stores.base import BodyLost, Store
 from ..stores.filesystem import FilesystemStore

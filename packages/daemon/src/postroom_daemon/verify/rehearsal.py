@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 from ..backends import make_store
-from ..config import Settings
 from ..fold import apply
 from ..lifecycle import IllegalTransition
 from ..segments import list_segments, read_requests
+from ..settings import Settings
 from ..stores.base import NotStored, Store, StoreDamaged
 from ..stores.filesystem import FilesystemStore
 from ..stores.sqlite import SqliteStore

@@ -8,8 +8,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..config import Settings
 from ..records import HISTORY
+from ..settings import Settings
 from ..stores.filesystem import FilesystemStore
 from ..stores.hybrid import LEAVING_FACT, HybridStore
 from ..stores.payload_audit import PayloadFindingKind
