@@ -1,4 +1,4 @@
-"""Rules for every test: with CI set, a skipped test is a failed one; what takes long begins first."""
+"""Rules for every test: in CI a skipped test is a failed one; what takes long begins first; Spark starts once."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import sys
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler import LoadFileScheduling
 
 # On a loaded machine a slow example says nothing about the code.
 settings.register_profile("repository", deadline=None, print_blob=True)
 settings.load_profile("repository")
 
 MEMORY = Path("/dev/shm")
+#: Whose tests share a session of Spark; but for those that start a cluster of their own.
+PIPELINE = "tests/pipeline/"
+CLUSTER = f"{PIPELINE}test_cluster.py"
 #: So much must be free there: a few roots at a time, each with its reserve.
 ROOM_BYTES = 2**30
 
@@ -43,9 +48,24 @@ compile_once()
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The files with slow tests come first, so that no worker is left alone with one at the end."""
+    """The pipeline's files come first, then those with slow tests, so that no worker is left alone with one at the
+    end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    items.sort(key=lambda item: (not item.nodeid.startswith(PIPELINE), item.path not in slow))
+
+
+class SparkOnce(LoadFileScheduling):  # type: ignore[misc]
+    """A file's tests are run by one worker, and those that share a session of Spark, too: its start, and all that Java
+    has to compile, cost more than most of them."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return PIPELINE if file.startswith(PIPELINE) and file != CLUSTER else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    return SparkOnce(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,7 +1,4 @@
-"""One session of Spark for all tests of a worker: its start costs as much as twenty tests.
-
-Keep the tests that need it in few files: a file is run by one worker, and each worker that meets one starts Java.
-"""
+"""One session of Spark for all tests: its start costs as much as twenty of them, and so they are run by one worker."""
 
 from __future__ import annotations
 

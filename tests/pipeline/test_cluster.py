@@ -9,16 +9,21 @@ import subprocess
 import sys
 import time
 import urllib.request
+import zipfile
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyspark
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from release.building import build
+from release.packages import find_package
+from tests.pipeline.conftest import TEST_SETTINGS
+
 SPARK = Path(pyspark.__file__).parent
 #: Has neither the pipeline nor PySpark nor click: only what Spark and the archive bring.
 BARE_PYTHON = getattr(sys, "_base_executable", sys.executable)
+QUICK_JAVA = TEST_SETTINGS["spark.driver.extraJavaOptions"]
 #: Generous: it fails only where something hangs.
 DEADLINE_S = 600
 
@@ -29,12 +34,9 @@ pytestmark = pytest.mark.slow
 def shipped(tmp_path_factory):
     """The archive and the entry, made by the package as its wheel installs it."""
     home = tmp_path_factory.mktemp("shipped")
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    projects = [str(ROOT / "packages" / name) for name in ("common", "pipeline")]
-    build = ["wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", str(home / "wheels"), *projects]
-    subprocess.run([*pip, *build], check=True)
-    wheels = map(str, (home / "wheels").iterdir())
-    subprocess.run([*pip, "install", "--quiet", "--no-deps", "--target", str(home / "site"), *wheels], check=True)
+    for name in ("common", "pipeline"):
+        with zipfile.ZipFile(build(find_package(name), home / "wheels", "wheel")) as wheel:
+            wheel.extractall(home / "site")
     command = [sys.executable, "-m", "postroom_pipeline", "package", "--out", str(home / "ship")]
     subprocess.run(command, check=True, env=dict(os.environ, PYTHONPATH=str(home / "site")), stdout=subprocess.DEVNULL)
     return home / "ship" / "postroom_pipeline.zip", home / "ship" / "run.py"
@@ -47,7 +49,9 @@ def environment(tmp_path_factory):
     return chosen | {
         "HOME": str(tmp_path_factory.mktemp("home")),
         "PYSPARK_PYTHON": BARE_PYTHON,
+        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
         "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_LAUNCHER_OPTS": QUICK_JAVA,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",  # it has a port of its own, always the same
     }
@@ -113,6 +117,8 @@ def submit(cluster, shipped, environment, *arguments):
     settings = {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
         "spark.executor.memory": "512m",
     }
     command = [SPARK / "bin" / "spark-submit", "--master", cluster[0], "--py-files", archive]
