@@ -222,7 +222,7 @@ def test_the_worst_is_told_first_with_its_numbers_and_what_to_do(
     assert "5 messages fail at every delivery (8 times at most); meanwhile 31 others were done" in text
     assert "RETRY_LIMIT: bad body" in text
     assert "since 2026-11-27 09:00 UTC" in text
-    assert "1 times (step), by −1 min 30 s at most" in text
+    assert "1 times the clock was set, by −1 min 30 s at most" in text
     assert "The table latency_daily is not there" in text
 
 

@@ -60,6 +60,7 @@ def test_a_place_without_snapshots_is_a_failure(tmp_path: Path) -> None:
     assert judged(tmp_path) == (1, [])
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
-    status, (line,) = judged(tmp_path / "gone.jsonl.gz")
-    assert (status, line["reason"]) == (1, "unreadable")
+@pytest.mark.parametrize("name", ["gone.jsonl.gz", "landing"])
+def test_what_is_not_there_is_told(tmp_path: Path, name: str) -> None:
+    status, (line,) = judged(tmp_path / name)
+    assert (status, line["reason"], line["detail"]) == (1, "unreadable", "No such file or directory")

@@ -39,11 +39,11 @@ class Judgement:
 def validate(files: Iterator[Path]) -> Iterator[Judgement]:
     """Each snapshot of each file, in order; a file that cannot be read has a judgement of its own."""
     for path in files:
-        if not path.name.endswith((_PACKED, _BARE)):
-            yield _of_file(path, REFUSED_NAME, f"only {_PACKED} and {_BARE} can be looked at without Spark")
-            continue
         try:
             with path.open("rb") as file:
+                if not path.name.endswith((_PACKED, _BARE)):
+                    yield _of_file(path, REFUSED_NAME, f"only {_PACKED} and {_BARE} can be looked at without Spark")
+                    continue
                 for member in check(file, compressed=path.name.endswith(_PACKED)):
                     reason = member.reason.value if member.reason else ""
                     yield Judgement(str(path), member.device, member.snapshot, member.lines, reason, member.detail)

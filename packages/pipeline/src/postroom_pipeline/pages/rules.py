@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from ..reports import (
-    anomalies,
     audit,
     audit_messages,
-    clock_trouble,
     consumer_health,
     dead_reasons_daily,
     device_health,
-    duplicate_publishes,
     journal_gaps,
     poison_messages,
     retry_storms,
     stuck_leases,
 )
 from .rule import Rule
+from .rules_odd import ODD
+from .words import FINDINGS, in_words
 
 _WHY: Final = "max(concat_ws(': ', nullif(reason_code, ''), nullif(cause, '')))"
 _LOST: Final = {
@@ -211,93 +210,13 @@ RULES: Final = (
         audit_messages.TABLE.name,
         "kind <> 'lost'",
         "Messages that do not fit their events",
-        "{n} messages are {kind} ({finding}). One is {example}: {evidence}. {missing} events are missing.",
+        "{n} messages are {kind}; of each: {what}. One is {example}: {evidence}. {missing} events are missing.",
         "Look at the history of one; where events are missing, they may explain it.",
         "postroom message --message-key={q_example} --events 20",
         by=("queue", "kind", "finding"),
-        facts=_LOST,
+        facts=_LOST | {"what": f"max({in_words('finding', FINDINGS)})"},
         since="min(last_at)",
     ),
-    Rule(
-        "published-twice",
-        4,
-        duplicate_publishes.TABLE.name,
-        duplicate_publishes.TROUBLE,
-        "Messages were published twice",
-        "{n} messages came a second time with the same body, {apart_ms} apart at most, by {client}."
-        " One is {example}, after {first}.",
-        "Let the publisher give a deduplication key, or repeat a request under its old id.",
-        "postroom message --message-key={q_example} --events 20",
-        facts={
-            "apart_ms": "max(apart_ms)",
-            "client": "min(client)",
-            "example": "min(message)",
-            "first": "min_by(first_message, message)",
-        },
-        since="min(wall_at)",
-    ),
-    Rule(
-        "consumer-recovered",
-        4,
-        consumer_health.TABLE.name,
-        "status = 'recovered'",
-        "A consumer was dead for a time",
-        "{consumer} was silent for {lasted_ms}; the queue grew from {backlog_from} to {backlog_to} messages."
-        " It came back.",
-        "Look at its log of that time.",
-        "postroom consumers --queue={q_queue}",
-        by=("queue", "consumer"),
-        facts={
-            "lasted_ms": "max(to_engine_ms - from_engine_ms)",
-            "backlog_from": "max(backlog_from)",
-            "backlog_to": "max(backlog_to)",
-        },
-        since="min(from_at)",
-        n="max(backlog_to)",
-    ),
-    Rule(
-        "power-cut",
-        4,
-        clock_trouble.TABLE.name,
-        "trouble = 'power_cut'",
-        "Power cuts",
-        "The machine started {n} times without having been stopped in order, the last time at {last}.",
-        "Look at the supply; what was in work is delivered again, nothing that was acknowledged is lost by it.",
-        by=(),
-        facts={"last": "max(wall_at)"},
-        since="min(wall_at)",
-    ),
-    Rule(
-        "clock",
-        4,
-        clock_trouble.TABLE.name,
-        "trouble not in ('power_cut', 'boot')",
-        "The clock is wrong",
-        "{n} times ({trouble}), by {step_ms} at most; times of that part of its life are not to be trusted.",
-        "Look at the source of time (the battery of the clock, NTP).",
-        "postroom health",
-        by=("trouble",),
-        facts={"step_ms": "max_by(step_ms, abs(step_ms))"},
-        since="min(coalesce(wall_at, timestamp_millis(wall_before_ms)))",
-    ),
-    Rule(
-        "anomaly",
-        4,
-        anomalies.TABLE.name,
-        anomalies.TROUBLE,
-        "Figures that stand out",
-        "{metric} of a {period} was {value}, {z_signed} times the usual spread away: the median of {figures}"
-        " ({against}) is {median}, the median distance {mad}; so {n} times.",
-        "Look what else is told of the device at that time.",
-        by=("queue", "metric", "period", "against"),
-        facts={
-            "value": "max_by(value, abs(z))",
-            "z_signed": "round(max_by(z, abs(z)), 1)",
-            "median": "max_by(median, abs(z))",
-            "mad": "max_by(mad, abs(z))",
-            "figures": "max_by(n, abs(z))",
-        },
-        since="min(begins_at)",
-    ),
+    *ODD,
 )
 BY_KIND: Final = {rule.kind: rule for rule in RULES}

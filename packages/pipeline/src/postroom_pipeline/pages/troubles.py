@@ -15,6 +15,8 @@ from ..reports import (
     stuck_leases,
 )
 from .section import QUEUE, Section, Shown
+from .words import METRICS, figure, in_words
+from .words import TROUBLES as TROUBLE_WORDS
 
 TROUBLES: Final = (
     Section(
@@ -116,7 +118,7 @@ TROUBLES: Final = (
         "Where the wall clock and the device's own running time part, and starts of the machine without a stop.",
         clock_trouble.TABLE.name,
         (
-            Shown("trouble", "replace(trouble, '_', ' ')"),
+            Shown("trouble", in_words("trouble", TROUBLE_WORDS)),
             Shown("at (UTC)", "wall_at"),
             Shown("step", "step_ms", "ms"),
             Shown("clock before (UTC)", "timestamp_millis(wall_before_ms)"),
@@ -152,13 +154,13 @@ TROUBLES: Final = (
         anomalies.TABLE.name,
         (
             QUEUE,
-            Shown("figure", "replace(metric, '_', ' ')"),
+            Shown("figure", in_words("metric", METRICS)),
             Shown("of", "period"),
             Shown("at (UTC)", "begins_at"),
-            Shown("value", "value"),
+            Shown("value", figure("value")),
             Shown("against", "against"),
-            Shown("median", "median"),
-            Shown("spread", "mad"),
+            Shown("median", figure("median")),
+            Shown("spread", figure("mad")),
             Shown("figures", "n"),
             Shown("times the spread", "round(z, 1)", "signed"),
         ),
