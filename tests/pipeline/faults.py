@@ -215,6 +215,28 @@ def _device_restored() -> list[Site]:
     return [site, backup]
 
 
+def _device_imports() -> Site:
+    """Messages were brought in, with what happened to them elsewhere at the times of that root: nothing failed here."""
+    site = Site("well-imported")
+    site.hours(1)
+    first = len(site.events)
+    keys = [site.new() for _ in range(8)]
+    for key in keys * 3:
+        site.lease(key, "worker-elsewhere")
+        site.retry(key)
+    site.event("imported")
+    *brought, imported = site.events[first:]
+    for event in brought:
+        event["requestEnd"] = imported["event"]
+        event["engineMs"] -= HOUR_MS
+    for key in keys:
+        site.take_in(key)
+        site.wait(1_000)
+        site.ack(key)
+    site.take()
+    return site
+
+
 def _device_pauses() -> Site:
     """Consuming was paused by hand: the backlog grows, and nobody is dead."""
     site = Site("well-paused")

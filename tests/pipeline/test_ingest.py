@@ -124,7 +124,7 @@ def test_reports_that_are_behind_are_built_by_the_next_run_that_may_and_once(
 ) -> None:
     """All reports take long, and are built alike: here there is one."""
     name = "dead_reasons_daily"
-    monkeypatch.setattr(gold, "REPORTS", {name: REPORTS[name]})
+    monkeypatch.setattr(gold, "BUILT", {name: REPORTS[name]})
     landing, tables, at = tmp_path / "landing", tmp_path / "tables", f"report {name}"
     history(landing)
     warehouse = take_in(spark, landing, tables)

@@ -4,7 +4,7 @@ with seen as (
            lag(clean) over o was_clean, lag(engine_ms) over o engine_before,
            last_value(case when type = 'clock_marked' then boot_id end ignore nulls)
                over (partition by device, root, epoch order by event rows between unbounded preceding and 1 preceding) boot_before
-    from events where type not in ('gap', 'epoch_started')
+    from native where type not in ('gap', 'epoch_started')
     window o as (partition by device, root, epoch order by event)
 ), told as (
     select *, coalesce(type = 'clock_marked' and boot_id <> boot_before, false) boots,

@@ -4,7 +4,7 @@ ends as (
     select s.device, s.root, s.epoch, arg_max(engine_ms, as_of_event) end_ms
     from snapshots s semi join newest using (device, root, epoch) group by all
 ), lives as (
-    select device, root, epoch, queue, consumer, engine_ms from events
+    select device, root, epoch, queue, consumer, engine_ms from native
     where type = 'leased' and of_dead is distinct from true and consumer is not null
     union all
     select distinct device, root, epoch, queue, consumer, unnest([asked_engine_ms, delivered_engine_ms]) from consumers

@@ -15,9 +15,12 @@ with restored as (
     where t.type in ('acked', 'dropped') group by all
 ), changes as (
     select device, root, epoch, event, queue, 1 live, wall_at, day from told where type = 'published'
-    union all select device, root, epoch, event, queue, -1, wall_at, day from told where type in ('died', 'moved')
-    union all select device, root, epoch, event, coalesce("to", queue), 1, wall_at, day from told where type in ('moved', 'reprocessed')
-    union all select device, root, epoch, event, queue, 0, wall_at, day from told where type = 'reprocessed'
+    union all select device, root, epoch, event, queue, -1, wall_at, day from told
+        where type = 'died' or (type = 'moved' and coalesce("to", queue) <> queue)
+    union all select device, root, epoch, event, coalesce("to", queue), 1, wall_at, day from told
+        where type = 'reprocessed' or (type = 'moved' and coalesce("to", queue) <> queue)
+    union all select device, root, epoch, event, queue, 0, wall_at, day from told
+        where type = 'reprocessed' and coalesce("to", queue) <> queue
     union all select t.device, t.root, t.epoch, t.event, t.queue, case when before = 'dead' then 0 else -1 end, wall_at, day
         from told t join ended using (device, root, epoch, event)
 ), levels as (

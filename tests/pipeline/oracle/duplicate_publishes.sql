@@ -1,6 +1,6 @@
 -- For each publication: is there one of the same body not long before, in a queue whose bodies tell one message from another?
 with p as (
-    select * from events e where type = 'published' and payload_digest is not null
+    select * from native e where type = 'published' and payload_digest is not null
         and not exists (from events s where (s.device, s.root) = (e.device, e.root) and s.type = 'epoch_started'
                         and s.epoch > e.epoch and s.event <= e.event)
 ), runs as (
@@ -19,5 +19,5 @@ from runs semi join queues using (device, root, queue) semi join (from bodies wh
 where gap <= 60000
 union all
 select e.device, e.root, e.epoch, e.event, 'recognised', f.event, e.engine_ms - f.engine_ms
-from events e join events f on f.type = 'published' and (f.device, f.root) = (e.device, e.root) and f.message = e.ext ->> '$.reply.of'
+from native e join native f on f.type = 'published' and (f.device, f.root) = (e.device, e.root) and f.message = e.ext ->> '$.reply.of'
 where e.type = 'answered'

@@ -1,5 +1,5 @@
 with failed as (
-    select * from events e where type in ('retried', 'died', 'dropped')
+    select * from native e where type in ('retried', 'died', 'dropped')
         and coalesce(reason_code, '') not in ('MESSAGE_EXPIRED', 'QUEUE_FULL', 'PURGED', 'BODY_LOST')
         and not exists (from events s where (s.device, s.root) = (e.device, e.root) and s.type = 'epoch_started'
                         and s.epoch > e.epoch and s.event <= e.event)
@@ -9,7 +9,7 @@ with failed as (
     from failed group by all
 )
 select o.device, o.root, o.message, o.queue, o.failures, o.from_event, o.to_event,
-    (select count(*) from events a where a.type = 'acked' and (a.device, a.root, a.queue) = (o.device, o.root, o.queue)
+    (select count(*) from native a where a.type = 'acked' and (a.device, a.root, a.queue) = (o.device, o.root, o.queue)
         and a.event between o.from_event and o.to_event) others_done,
     (select count(*) from failed f where f.message <> o.message and (f.device, f.root, f.queue) = (o.device, o.root, o.queue)
         and f.event between o.from_event and o.to_event) others_failed

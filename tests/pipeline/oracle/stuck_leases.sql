@@ -1,6 +1,6 @@
 with usual as (
     select device, root, queue, count(*) measured, quantile_disc(held_ms, 0.9) usual_ms
-    from events where type = 'acked' and held_ms >= 0 group by all
+    from native where type = 'acked' and held_ms >= 0 group by all
 ), shown as (
     select *, engine_ms - coalesce(leased_engine_ms, engine_ms) held, greatest(engine_ms - coalesce(until_engine_ms, engine_ms), 0) overdue,
         count(*) over same seen, row_number() over (same order by epoch desc, as_of_event desc, engine_ms desc, snapshot desc) back

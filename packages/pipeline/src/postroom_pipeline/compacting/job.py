@@ -13,7 +13,7 @@ from pyspark.sql import Row
 from ..errors import PipelineError, said_by
 from ..ingest import raw
 from ..io import Warehouse
-from ..reports import ALL as REPORTS
+from ..reports import BUILT
 from ..runlog import RUNS, Run
 from ..table import Table
 from ..tables import ALL as TABLES
@@ -64,7 +64,7 @@ def compact(warehouse: Warehouse, run: Run, target_bytes: int, *, drop_bronze: b
     if drop_bronze:
         with run.stage("lines that are settled"):
             yield from _dropped(warehouse, run)
-    known = [module.TABLE for module in (*TABLES.values(), *REPORTS.values())]
+    known = [module.TABLE for module in (*TABLES.values(), *BUILT.values())]
     for table in (*known, *_batches(warehouse), RUNS):
         most = LOG_FILES if table is RUNS else 1
         work = [(part, files) for part, files in _parts(warehouse, table) if _is_scattered(files, target_bytes, most)]

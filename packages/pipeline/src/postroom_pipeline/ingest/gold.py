@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from ..io import Warehouse
-from ..reports import ALL as REPORTS
+from ..reports import BUILT
 from ..reports.thresholds import Given
 from ..runlog import Run
 from ..tables import ALL as TABLES
@@ -30,9 +30,9 @@ def write_reports(warehouse: Warehouse, run: Run, given: Mapping[str, Given] | N
 
     :param given: thresholds that the user sets, by name of the report.
     """
-    for name, module in REPORTS.items():
+    known = {**TABLES, **BUILT}
+    for name, module in BUILT.items():
         with run.stage(f"report {name}"):
-            known = {**TABLES, **REPORTS}
             frames = {need: warehouse.read(known[need].TABLE) for need in module.NEEDS}
             warehouse.write(module.TABLE, module.build(frames, (given or {}).get(name)), replacing="all")
     warehouse.storage.delete(warehouse.storage.join(_BEHIND))

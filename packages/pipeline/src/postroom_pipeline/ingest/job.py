@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from ..errors import EnvironmentProblem, PipelineError
+from ..held import held
 from ..io import Warehouse
 from ..runlog import Run
 from ..storage import Storage
@@ -18,7 +19,6 @@ from . import inventory, raw, refusals
 from .admission import judged
 from .endings import read_files
 from .gold import are_behind, mark_behind, write_reports
-from .held import held
 from .silver import Silver
 from .sums import sums
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from postroom_common.snapshot import Kind
 
+from ..held import held
 from ..io import Warehouse
 from ..runlog import Run
 from ..table import Table
@@ -28,7 +29,6 @@ from ..tables import (
 )
 from ..tables.columns import OF_SNAPSHOT
 from ..tables.state import one_of_each
-from .held import held
 from .overlaps import days_of, overlaps, within
 
 _OF_STATE: Final = (queue_depth, leases, dead_letters, consumers, metrics)

@@ -34,7 +34,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "message", "finding")
 PARTITION: Final = ()
 TABLE: Final = c.table("audit_messages", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps")
+NEEDS: Final = ("events", "epochs", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "true"
 

@@ -57,7 +57,7 @@ def anchors(frames: Frames) -> DataFrame:
 def flows(frames: Frames, anchors: DataFrame) -> DataFrame:
     """Every event between two snapshots, at the ``number`` of the later one, with the ``queue`` that it changes,
     ``flow`` (null: none) and ``by``: 1, or -1 where a restore takes back what had been counted before."""
-    events = with_undone(frames["events"], frames["events"])
+    events = with_undone(frames["events"], frames["epochs"])
     columns = (*ROOT, "epoch", "event", "type", "queue", "to", "reason_code", "by")
     counted = events.withColumn("by", F.lit(1)).select(*columns)
     undone = events.where("undone_epoch is not null").withColumns(

@@ -42,7 +42,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch", "event", "trouble")
 PARTITION: Final = ()
 TABLE: Final = c.table("clock_trouble", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events",)
+NEEDS: Final = ("events", "imports")
 THRESHOLDS: Final = (Threshold("step_ms", 5_000, "wall clock and engine time part by so much between two events"),)
 TROUBLE: Final = "trouble <> 'boot'"
 
@@ -54,7 +54,7 @@ _BEFORE_MARK: Final = ("gap", "epoch_started")
 def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     """One row for each trouble of an event."""
     limits = chosen(THRESHOLDS, given)
-    seen = _sequence(frames["events"])
+    seen = _sequence(frames)
     parted = F.abs(F.col("step_ms")) >= limits["step_ms"]
     suspect = F.col("clock_suspect")
     begins = suspect & ~F.coalesce(F.col("suspect_before"), F.lit(False))
@@ -87,15 +87,15 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     )
 
 
-def boots(events: DataFrame) -> DataFrame:
+def boots(frames: c.Frames) -> DataFrame:
     """The first event of each start of a machine behind the first that is known: ``device``, ``root``, ``epoch``,
     ``event``, ``engine_ms``."""
-    return _sequence(events).where("is_boot").select(*_ROOT, "event", "engine_ms")
+    return _sequence(frames).where("is_boot").select(*_ROOT, "event", "engine_ms")
 
 
-def _sequence(events: DataFrame) -> DataFrame:
+def _sequence(frames: c.Frames) -> DataFrame:
     """Events of a root in order, each with the clocks of the one before."""
-    own = native(events).where(~F.col("type").isin(*_BEFORE_MARK))
+    own = native(frames["events"], frames["imports"]).where(~F.col("type").isin(*_BEFORE_MARK))
     order = Window.partitionBy(*_ROOT).orderBy("event")
     marked = (F.col("type") == "clock_marked") & F.col("boot_id").isNotNull()
     boot_before = F.last(F.when(marked, F.col("boot_id")), ignorenulls=True).over(

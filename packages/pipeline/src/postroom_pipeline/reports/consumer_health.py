@@ -8,9 +8,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ..held import held
 from ..tables import columns as c
 from .clock_trouble import boots
-from .depth_hourly import depth
 from .lineage import native
 from .thresholds import Given, Threshold, chosen
 
@@ -44,7 +44,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "queue", "consumer")
 PARTITION: Final = ()
 TABLE: Final = c.table("consumer_health", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "dead_letters", "queue_depth", "consumers", "snapshots")
+NEEDS: Final = ("events", "imports", "depth", "queue_depth", "consumers", "snapshots")
 THRESHOLDS: Final = (
     Threshold("silent_ms", 600_000, "it is silent for so long"),
     Threshold("silent_factor", 10, "and so many times as long as nine of ten of its pauses"),
@@ -58,25 +58,25 @@ THRESHOLDS: Final = (
 TROUBLE: Final = "status <> 'ok'"
 
 _QUEUE: Final = ("device", "root", "queue")
-_OF: Final = (*KEY, "epoch", "from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "is_end")
+_SILENCE: Final = ("epoch", "from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "is_end")
+_OF: Final = (*KEY, *_SILENCE)
 
 
 def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     """Of the newest epoch of each root. A queue whose consuming is paused has no dead consumers, and one that another
     consumer took over, which came only then, has not either; the time before a start of the machine does not count."""
     limits = chosen(THRESHOLDS, given)
-    sequence = _sequence(frames)
-    pauses = _pauses(sequence)
-    silences = _judged(_candidates(pauses, limits), sequence, frames, limits)
+    rows = _rows(frames)
+    lives = held(_lives(_pauses(_course(rows)), limits))
+    candidates = held(_candidates(lives, limits))
+    of_them = rows.join(F.broadcast(candidates.select(*_QUEUE).distinct()), [*_QUEUE], "left_semi")
+    silences = _judged(candidates, _course(of_them), frames, limits)
     columns = ("from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "grown_since_engine_ms", "others_took")
     length = F.struct(F.col("to_engine_ms") - F.col("from_engine_ms"), "from_engine_ms")
     longest = silences.groupBy(*KEY).agg(
         F.max_by(F.struct(*columns), length).alias("silence"), F.max("is_end").alias("is_dead")
     )
-    seen = pauses.groupBy(*KEY, "usual_ms", "end_engine_ms", "end_wall_ms").agg(
-        F.max("from_engine_ms").alias("last_active_engine_ms"), F.count(F.lit(1)).alias("active")
-    )
-    told = seen.join(longest, [*KEY], "left").withColumn("_from", F.col("silence")["from_engine_ms"])
+    told = lives.join(longest, [*KEY], "left").withColumn("_from", F.col("silence")["from_engine_ms"])
     status = F.when(F.col("silence").isNull(), "ok").when(F.col("is_dead"), "dead").otherwise("recovered")
     return told.select(
         *KEY,
@@ -108,40 +108,38 @@ def _ends(frames: c.Frames) -> DataFrame:
     )
 
 
-def _sequence(frames: c.Frames) -> DataFrame:
-    """Of each queue by engine time: signs of life of consumers, changes of the backlog, and pauses of consuming.
-    ``backlog`` is what the queue held then, ``end_backlog`` what it held at the end."""
+def _rows(frames: c.Frames) -> DataFrame:
+    """Of each queue: signs of life of consumers, changes of the backlog, and pauses of consuming."""
     place = (*_QUEUE, "epoch", "engine_ms", "event")
-    given = native(frames["events"]).where("type = 'leased' and not coalesce(of_dead, false) and consumer is not null")
-    rows = given.select(*place, "consumer", F.lit(True).alias("took"))
+    leased = "type = 'leased' and not coalesce(of_dead, false) and consumer is not null"
+    rows = native(frames["events"].where(leased), frames["imports"]).select(
+        *place, "consumer", F.lit(True).alias("took")
+    )
     asked = F.explode(F.array_distinct(F.array_compact(F.array("asked_engine_ms", "delivered_engine_ms"))))
     signs = frames["consumers"].select(*_QUEUE, "epoch", "consumer", asked.alias("engine_ms")).distinct()
-    levels = depth(frames).select(*place, F.col("live_depth").alias("level"))
+    levels = frames["depth"].select(*place, F.col("live_depth").alias("level"))
     is_pause = F.lit(True).alias("is_pause")
     paused = frames["events"].where("type = 'paused' and get_json_object(ext, '$.operation') = 'consume'")
     off = frames["queue_depth"].where("consume_paused").withColumn("event", F.col("as_of_event"))
     for more in (signs, levels, paused.select(*place, is_pause), off.select(*place, is_pause)):
         rows = rows.unionByName(more, allowMissingColumns=True)
-    rows = rows.join(_ends(frames), ["device", "root", "epoch"])
+    return rows.join(_ends(frames), ["device", "root", "epoch"])
+
+
+def _course(rows: DataFrame) -> DataFrame:
+    """The rows of each queue by engine time: ``backlog`` is what the queue held then, ``next_engine_ms`` until when."""
     order = Window.partitionBy(*_QUEUE).orderBy("engine_ms", F.col("event").asc_nulls_first(), "consumer")
-    past, whole = order.rowsBetween(Window.unboundedPreceding, 0), Window.partitionBy(*_QUEUE)
-    told = rows.withColumns(
-        {
-            "backlog": F.coalesce(F.last("level", ignorenulls=True).over(past), F.lit(0)),
-            "next_engine_ms": F.lead("engine_ms").over(order),
-        }
-    )
-    at_end = F.max_by("backlog", F.struct("engine_ms", F.coalesce("event", F.lit(0)))).over(whole)
-    first = F.min("engine_ms").over(Window.partitionBy(*KEY))
-    return told.withColumns({"end_backlog": at_end, "first_engine_ms": first})
+    level = F.last("level", ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, 0))
+    return rows.withColumns({"backlog": F.coalesce(level, F.lit(0)), "next_engine_ms": F.lead("engine_ms").over(order)})
 
 
-def _pauses(sequence: DataFrame) -> DataFrame:
+def _pauses(course: DataFrame) -> DataFrame:
     """From each sign of life of a consumer to its next one, or to the end."""
+    at_end = F.max_by("backlog", F.struct("engine_ms", F.coalesce("event", F.lit(0)))).over(Window.partitionBy(*_QUEUE))
     order = Window.partitionBy(*KEY).orderBy("engine_ms", F.col("event").asc_nulls_first())
     following = F.lead(F.struct("engine_ms", "backlog")).over(order)
-    alive = sequence.where("consumer is not null").withColumn("_next", following)
-    pauses = alive.select(
+    alive = course.withColumn("end_backlog", at_end).where("consumer is not null").withColumn("_next", following)
+    return alive.select(
         *KEY,
         "epoch",
         "end_engine_ms",
@@ -152,29 +150,41 @@ def _pauses(sequence: DataFrame) -> DataFrame:
         F.coalesce(F.col("_next")["backlog"], "end_backlog").alias("backlog_to"),
         F.col("_next").isNull().alias("is_end"),
     )
-    length = F.when(~F.col("is_end"), F.col("to_engine_ms") - F.col("from_engine_ms"))
-    own = Window.partitionBy(*KEY)
-    usual = F.percentile(length, 0.9).over(own).cast("bigint")
-    return pauses.withColumns({"pauses": F.count(length).over(own), "usual_ms": usual})
 
 
-def _candidates(pauses: DataFrame, limits: dict[str, float]) -> DataFrame:
+def _lives(pauses: DataFrame, limits: dict[str, float]) -> DataFrame:
+    """A row for each consumer, with ``long``: its pauses that may be silences, over which the backlog grew."""
+    silent = F.col("to_engine_ms") - F.col("from_engine_ms")
+    grew = F.col("backlog_to") - F.col("backlog_from") >= limits["backlog_min"]
+    length = F.when(~F.col("is_end"), silent)
+    return pauses.groupBy(*KEY, "end_engine_ms", "end_wall_ms").agg(
+        F.max("from_engine_ms").alias("last_active_engine_ms"),
+        F.count(F.lit(1)).alias("active"),
+        F.count(length).alias("pauses"),
+        F.percentile(length, 0.9).cast("bigint").alias("usual_ms"),
+        F.collect_list(F.when(grew & (silent >= limits["silent_ms"]), F.struct(*_SILENCE))).alias("long"),
+    )
+
+
+def _candidates(lives: DataFrame, limits: dict[str, float]) -> DataFrame:
     """Pauses that are long for their consumer, and over which the backlog grew."""
     silent = F.col("to_engine_ms") - F.col("from_engine_ms")
     own = F.greatest(F.lit(limits["silent_ms"]), F.col("usual_ms") * limits["silent_factor"])
     enough = F.when(F.col("pauses") >= limits["pauses_min"], own).otherwise(
         F.greatest(own, F.lit(limits["silent_alone_ms"]))
     )
-    grew = F.col("backlog_to") - F.col("backlog_from") >= limits["backlog_min"]
-    return pauses.where((silent >= enough) & grew).select(*_OF)
+    return lives.select(*KEY, "pauses", "usual_ms", F.inline("long")).where(silent >= enough).select(*_OF)
 
 
-def _judged(candidates: DataFrame, sequence: DataFrame, frames: c.Frames, limits: dict[str, float]) -> DataFrame:
+def _judged(candidates: DataFrame, course: DataFrame, frames: c.Frames, limits: dict[str, float]) -> DataFrame:
     """Those of the pauses that are silences of a consumer that is dead."""
     other = F.col("other").isNotNull() & (F.col("other") != F.col("consumer"))
     low = F.col("backlog") < F.col("backlog_from") + limits["backlog_min"]
-    seen = sequence.withColumnRenamed("consumer", "other").select(
-        *_QUEUE, "engine_ms", "next_engine_ms", "first_engine_ms", "backlog", "other", "took", "is_pause"
+    first = F.min("engine_ms").over(Window.partitionBy(*KEY))
+    seen = (
+        course.withColumn("first_engine_ms", first)
+        .withColumnRenamed("consumer", "other")
+        .select(*_QUEUE, "engine_ms", "next_engine_ms", "first_engine_ms", "backlog", "other", "took", "is_pause")
     )
     found = (
         seen.join(candidates, [*_QUEUE])
@@ -188,7 +198,7 @@ def _judged(candidates: DataFrame, sequence: DataFrame, frames: c.Frames, limits
         )
         .where("not replaced and not paused")
     )
-    started = boots(frames["events"]).groupBy("device", "root", "epoch").agg(F.collect_list("engine_ms").alias("boots"))
+    started = boots(frames).groupBy("device", "root", "epoch").agg(F.collect_list("engine_ms").alias("boots"))
     inside = F.filter("boots", lambda at: at.between(F.col("from_engine_ms"), F.col("to_engine_ms")))
     grown = F.greatest(F.coalesce("low_until", "from_engine_ms"), F.array_max(inside))
     served = (F.col("others_took") == 0) | (

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from ..tables import columns as c
-from .lineage import standing
-from .steps import changes, hour, steps
+from .depth import LIVE
+from .lineage import order
+from .steps import hour
 from .thresholds import Given, Threshold, chosen
 
-#: States of a message that waits or is worked on, and of one that is dead.
-LIVE: Final = ("ready", "inflight", "delayed", "held")
+#: States of a message.
 STATES: Final = (*LIVE, "dead")
 
 SCHEMA: Final = StructType(
@@ -37,59 +37,18 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "queue", "hour", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = c.table("depth_hourly", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "dead_letters", "queue_depth", "snapshots")
+NEEDS: Final = ("depth", "queue_depth")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 
 
 def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
-    """Depth between snapshots is that of the last one, or the next where there is none before, and what events changed
-    since. Hours in which nothing was seen and nothing changed have no row: the depth is that of the hour before."""
+    """Hours in which nothing was seen and nothing changed have no row: the depth is that of the hour before."""
     chosen(THRESHOLDS, given)
     return (
         _counted(frames)
         .join(_told(frames), [*KEY], "full")
         .withColumns({name: F.coalesce(name, F.lit(0).cast("bigint")) for name in ("snapshots", "events")})
-    )
-
-
-def depth(frames: c.Frames) -> DataFrame:
-    """``live_depth`` and ``dead_depth`` of a queue after each event that changes them, and at each snapshot.
-
-    Where no snapshot tells of a queue, it held nothing before its first event.
-    """
-    moved = changes(steps(frames)).select(*_PLACE, "event", *_TIMES, "live", "dead", F.lit(False).alias("is_snapshot"))
-    counted = _anchors(frames)
-    rows = moved.unionByName(counted, allowMissingColumns=True)
-    queue = Window.partitionBy("device", "root", "queue").orderBy("epoch", "event", "is_snapshot")
-    past, whole = queue.rowsBetween(Window.unboundedPreceding, 0), Window.partitionBy("device", "root", "queue")
-    for name in ("live", "dead"):
-        rows = rows.withColumn("_sum", F.sum(F.coalesce(name, F.lit(0))).over(past))
-        rows = rows.withColumn("_off", F.col(f"counted_{name}") - F.col("_sum"))
-        known = F.last("_off", ignorenulls=True).over(past)
-        next_known = F.min_by("_off", F.when(F.col("_off").isNotNull(), F.struct("epoch", "event"))).over(whole)
-        offset = F.coalesce(known, next_known, F.lit(0))
-        rows = rows.withColumn(f"{name}_depth", (F.col("_sum") + offset).cast("bigint"))
-    return rows.drop("_sum", "_off", "counted_live", "counted_dead", "live", "dead")
-
-
-_PLACE: Final = ("device", "root", "epoch", "queue")
-_TIMES: Final = ("engine_ms", "wall_at", "day")
-
-
-def _anchors(frames: c.Frames) -> DataFrame:
-    """What consistent snapshots counted; two as of one event say the same."""
-    consistent = standing(frames["queue_depth"], frames["events"], "as_of_event").join(
-        frames["snapshots"].where("consistent").select("device", "snapshot"), ["device", "snapshot"], "left_semi"
-    )
-    live = sum((F.coalesce(state, F.lit(0)) for state in LIVE), F.lit(0))
-    return consistent.select(
-        *_PLACE,
-        F.col("as_of_event").alias("event"),
-        *_TIMES,
-        live.alias("counted_live"),
-        F.coalesce("dead", F.lit(0)).alias("counted_dead"),
-        F.lit(True).alias("is_snapshot"),
     )
 
 
@@ -109,13 +68,14 @@ def _counted(frames: c.Frames) -> DataFrame:
 
 
 def _told(frames: c.Frames) -> DataFrame:
-    place = F.struct("epoch", "event", "is_snapshot")
+    told = F.col("snapshot") != ""
+    place = order() * 2 + told.cast("int")
     return (
-        depth(frames)
+        frames["depth"]
         .withColumn("hour", hour())
         .groupBy(*KEY)
         .agg(
-            F.count_if(~F.col("is_snapshot")).alias("events"),
+            F.count_if(~told).alias("events"),
             F.max_by("live_depth", place).alias("live_end"),
             F.max("live_depth").alias("live_max"),
             F.max_by("dead_depth", place).alias("dead_end"),

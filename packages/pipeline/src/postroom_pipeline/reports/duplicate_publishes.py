@@ -36,7 +36,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch", "event")
 PARTITION: Final = ()
 TABLE: Final = c.table("duplicate_publishes", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events",)
+NEEDS: Final = ("events", "epochs", "imports")
 THRESHOLDS: Final = (
     Threshold("apart_ms", 60_000, "the second publication comes within this time of the one before"),
     Threshold("copies_max", 5, "a body that comes more often so close together is one that is meant to repeat"),
@@ -55,7 +55,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     """Two requests that publish the same body to the same queue, close in time, where bodies of that queue do not
     repeat otherwise. Messages with other trace ids or deduplication keys are not the same."""
     limits = chosen(THRESHOLDS, given)
-    events = standing(native(frames["events"]), frames["events"])
+    events = standing(native(frames["events"], frames["imports"]), frames["epochs"])
     return _published(events, limits).unionByName(_recognised(events))
 
 

@@ -22,7 +22,7 @@ def fates(frames: Frames, last: DataFrame) -> DataFrame:
     :param last: ``device``, ``root``, ``last_epoch`` and ``as_of_event`` of the snapshot.
     """
     place, kind = F.struct(*_PLACE), F.col("type")
-    events = standing(frames["events"], frames["events"]).where("message is not null")
+    events = standing(frames["events"], frames["epochs"]).where("message is not null")
     told = events.join(last.select(*ROOT, "last_epoch", "as_of_event"), [*ROOT]).where(
         place <= F.struct(F.col("last_epoch").alias("epoch"), F.col("as_of_event").alias("event"))
     )

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ..held import held
 from ..tables import columns as c
 from .slices import in_epochs
 from .thresholds import Given, Threshold, chosen
@@ -34,11 +35,13 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch", "first_event")
 PARTITION: Final = ()
 TABLE: Final = c.table("journal_gaps", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "snapshots")
+NEEDS: Final = ("events", "epochs", "snapshots")
 THRESHOLDS: Final = (Threshold("not_exported_min", 1, "events that no snapshot is about are told from so many on"),)
 TROUBLE: Final = "gap in ('lost', 'reported')"
 
 _EPOCH: Final = ("device", "root", "epoch")
+#: Ids that are counted together: as many as a number has bits.
+_BLOCK: Final = 64
 #: What a stretch of ids may be covered by.
 _COVERS: Final = ("present", "sliced", "reported", "retired")
 
@@ -47,7 +50,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     """A sweep over the ids of each epoch: between two ends of ranges all events are covered alike."""
     limits = chosen(THRESHOLDS, given)
     events = frames["events"]
-    stretches = _stretches(_ranges(frames["snapshots"], events), events)
+    stretches = _stretches(_ranges(frames["snapshots"], frames["epochs"]), events)
     gap = (
         F.when(F.col("reported") > 0, "reported")
         .when(F.col("sliced") > 0, "lost")
@@ -58,12 +61,17 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
         "events", F.col("last_event") - F.col("first_event") + 1
     )
     told = missing.where((F.col("gap") != "not_exported") | (F.col("events") >= limits["not_exported_min"]))
-    before = events.select(*_EPOCH, (F.col("event") + 1).alias("first_event"), F.col("wall_at").alias("before_at"))
-    after = events.select(*_EPOCH, (F.col("event") - 1).alias("last_event"), F.col("wall_at").alias("after_at"))
-    return told.join(before, [*_EPOCH, "first_event"], "left").join(after, [*_EPOCH, "last_event"], "left")
+    found = held(told)
+    ends = found.select(*_EPOCH, F.explode(F.array(F.col("first_event") - 1, F.col("last_event") + 1)).alias("event"))
+    near = events.join(F.broadcast(ends.distinct()), [*_EPOCH, "event"], "left_semi").select(
+        *_EPOCH, "event", "wall_at"
+    )
+    before = near.select(*_EPOCH, (F.col("event") + 1).alias("first_event"), F.col("wall_at").alias("before_at"))
+    after = near.select(*_EPOCH, (F.col("event") - 1).alias("last_event"), F.col("wall_at").alias("after_at"))
+    return found.join(before, [*_EPOCH, "first_event"], "left").join(after, [*_EPOCH, "last_event"], "left")
 
 
-def _ranges(snapshots: DataFrame, events: DataFrame) -> DataFrame:
+def _ranges(snapshots: DataFrame, epochs: DataFrame) -> DataFrame:
     """What headers say: slices, holes, and what was gone before it could be exported."""
     header = [F.col(name) for name in _EPOCH]
     sliced = snapshots.where("first_event is not null and last_event is not null").select(
@@ -80,15 +88,12 @@ def _ranges(snapshots: DataFrame, events: DataFrame) -> DataFrame:
         (F.col("available_from") - 1).alias("last"),
         F.lit("retired").alias("cover"),
     )
-    return in_epochs(sliced.unionByName(reported).unionByName(retired), events)
+    return in_epochs(sliced.unionByName(reported).unionByName(retired), epochs)
 
 
 def _stretches(ranges: DataFrame, events: DataFrame) -> DataFrame:
     """Stretches of ids between two ends of ranges, with how many ranges of each kind cover them."""
-    present = events.select(
-        *_EPOCH, F.col("event").alias("first"), F.col("event").alias("last"), F.lit("present").alias("cover")
-    )
-    covers = ranges.unionByName(present).distinct()
+    covers = ranges.unionByName(_present(events)).distinct()
     ends = covers.select(
         *_EPOCH,
         "cover",
@@ -111,6 +116,20 @@ def _stretches(ranges: DataFrame, events: DataFrame) -> DataFrame:
         (F.lead("at").over(order) - 1).alias("last_event"),
         *(F.sum(cover).over(past).alias(cover) for cover in _COVERS),
     ).where("last_event is not null")
+
+
+def _present(events: DataFrame) -> DataFrame:
+    """The events that are there as ranges: of 64 ids the whole, or each alone where not all of them are there."""
+    bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), (F.col("event") % _BLOCK).cast("int"))
+    blocks = events.groupBy(*_EPOCH, F.expr(f"event div {_BLOCK}").alias("block")).agg(F.bit_or(bit).alias("bits"))
+    first, block = F.col("block") * _BLOCK, F.sequence(F.lit(0), F.lit(_BLOCK - 1))
+    each = F.transform(
+        F.filter(block, lambda place: F.getbit("bits", place) == 1),
+        lambda place: F.struct((first + place).alias("first"), (first + place).alias("last")),
+    )
+    whole = F.array(F.struct(first.alias("first"), (first + (_BLOCK - 1)).alias("last")))
+    ranges = F.when(F.col("bits") == -1, whole).otherwise(each)
+    return blocks.select(*_EPOCH, F.inline(ranges), F.lit("present").alias("cover"))
 
 
 def _joined(missing: DataFrame) -> DataFrame:

@@ -25,7 +25,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "queue", "measure", "day")
 PARTITION: Final = ("day",)
 TABLE: Final = c.table("latency_daily", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "messages")
+NEEDS: Final = ("events", "imports", "messages")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 #: Nothing here is a trouble by itself: ``anomalies`` judges it.
 TROUBLE: Final = "false"
@@ -35,7 +35,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     """Messages that were imported or reprocessed are not measured: they waited elsewhere, or for a person."""
     chosen(THRESHOLDS, given)
     own = frames["messages"].where(F.coalesce("reprocessed", F.lit(0)) == 0)
-    own = own.join(imported_messages(frames["events"]), [*ROOT, "message"], "left_anti")
+    own = own.join(imported_messages(frames["events"], frames["imports"]), [*ROOT, "message"], "left_anti")
     spans = {
         "publish_to_lease": F.col("first_leased_engine_ms") - F.col("published_engine_ms"),
         "lease_to_ack": F.col("acked_engine_ms") - F.col("last_leased_engine_ms"),

@@ -36,7 +36,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "message")
 PARTITION: Final = ()
 TABLE: Final = c.table("poison_messages", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "messages")
+NEEDS: Final = ("events", "epochs", "imports", "messages")
 THRESHOLDS: Final = (
     Threshold("failures_min", 3, "a message fails so often, or dies with `POISON`"),
     Threshold("alike_max", 2, "others may fail so many times as often as it did, where fewer of them are done"),
@@ -83,7 +83,7 @@ def _counted(frames: c.Frames) -> DataFrame:
     attempts are spent, the last failure and the death are one event."""
     kind, reason = F.col("type"), F.coalesce("reason_code", F.lit(""))
     failure = kind.isin("retried", "died", "dropped") & ~reason.isin(*_NO_FAILURE)
-    ended = standing(native(frames["events"]), frames["events"]).withColumn("is_failure", failure)
+    ended = standing(native(frames["events"], frames["imports"]), frames["epochs"]).withColumn("is_failure", failure)
     ended = ended.where((kind == "acked") | F.col("is_failure"))
     past = Window.partitionBy(*_QUEUE).orderBy("event").rowsBetween(Window.unboundedPreceding, 0)
     return ended.withColumns(

@@ -35,7 +35,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "epoch", "queue", "from_event")
 PARTITION: Final = ()
 TABLE: Final = c.table("retry_storms", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events",)
+NEEDS: Final = ("events", "imports")
 THRESHOLDS: Final = (
     Threshold(
         "window_ms", 300_000, "so long a time is looked at behind each failed delivery; storms that are closer are one"
@@ -54,7 +54,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     limits = chosen(THRESHOLDS, given)
     kind = F.col("type")
     leased = (kind == "leased") & ~F.coalesce("of_dead", F.lit(False))
-    events = native(frames["events"]).where(kind.isin("retried", "died") | leased)
+    events = native(frames["events"], frames["imports"]).where(kind.isin("retried", "died") | leased)
     looked = Window.partitionBy(*_QUEUE).orderBy("engine_ms").rangeBetween(-int(limits["window_ms"]), 0)
     failed = F.when(kind == "retried", F.col("engine_ms"))
     seen = events.withColumns(

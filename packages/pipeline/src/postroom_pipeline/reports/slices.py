@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .lineage import epochs
-
-_OF: Final = ("device", "root")
+from .lineage import ROOT
 
 
-def in_epochs(ranges: DataFrame, events: DataFrame) -> DataFrame:
+def in_epochs(ranges: DataFrame, epochs: DataFrame) -> DataFrame:
     """Each range cut at the beginnings of epochs: a journal goes on behind a restore from the event that was restored,
     so a slice holds the older epochs only up to there.
 
     :param ranges: ``device``, ``root``, ``epoch`` (of the header), ``first``, ``last`` and any other columns.
+    :param epochs: the table of that name.
     :returns: the same with ``epoch`` of the events themselves; parts that are empty are left out.
     """
-    begun = epochs(events)
-    listed = begun.groupBy(*_OF).agg(F.collect_list(F.struct("epoch", "begins")).alias("_epochs"))
-    own = ranges.withColumnRenamed("epoch", "_header").join(listed, [*_OF], "left")
+    listed = epochs.groupBy(*ROOT).agg(F.collect_list(F.struct("epoch", "begins")).alias("_epochs"))
+    own = ranges.withColumnRenamed("epoch", "_header").join(listed, [*ROOT], "left")
     # A header of an epoch of which no event is known tells of that epoch alone.
     known = F.filter("_epochs", lambda one: one["epoch"] <= F.col("_header"))
     alone = F.array(F.struct(F.col("_header").alias("epoch"), F.col("first").alias("begins")))

@@ -7,7 +7,6 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from ..tables.columns import Frames
 from .lineage import standing
 
 #: Events that say of a message whether it is dead from then on, or was: what later ones that end it do not say.
@@ -16,12 +15,12 @@ _ALIVE: Final = ("published", "reprocessed", "retried", "held", "unheld", "moved
 _ENDS: Final = ("acked", "dropped")
 
 
-def steps(frames: Frames) -> DataFrame:
+def steps(events: DataFrame, epochs: DataFrame, dead_letters: DataFrame) -> DataFrame:
     """Events about messages, without those that a restore undid, with ``was_dead``: whether the message was a dead
     letter before."""
-    events = standing(frames["events"], frames["events"]).where(F.col("message").isNotNull())
-    told = events.withColumn("_says_dead", _says_dead()).withColumn("_is_event", F.lit(True))
-    dead = frames["dead_letters"].select(
+    told = standing(events, epochs).where(F.col("message").isNotNull())
+    told = told.withColumn("_says_dead", _says_dead()).withColumn("_is_event", F.lit(True))
+    dead = dead_letters.select(
         "device",
         "root",
         "epoch",
@@ -44,13 +43,15 @@ def steps(frames: Frames) -> DataFrame:
 def changes(steps: DataFrame) -> DataFrame:
     """A row for each queue that an event changes: ``queue``, ``live`` and ``dead``, by how many more it holds."""
     kind, queue, to = F.col("type"), F.col("queue"), F.coalesce("to", "queue")
+    stays = to == queue
     of_dead = F.when(F.col("was_dead"), F.lit(1)).otherwise(F.lit(0))
     made = (
         F.when(kind == "published", F.array(_change(queue, 1, 0)))
         .when(kind.isin(*_ENDS), F.array(_change(queue, of_dead - 1, -of_dead)))
         .when(kind == "died", F.array(_change(queue, -1, 1)))
+        .when(stays & (kind == "reprocessed"), F.array(_change(queue, 1, -1)))
         .when(kind == "reprocessed", F.array(_change(queue, 0, -1), _change(to, 1, 0)))
-        .when(kind == "moved", F.array(_change(queue, -1, 0), _change(to, 1, 0)))
+        .when(~stays & (kind == "moved"), F.array(_change(queue, -1, 0), _change(to, 1, 0)))
     )
     changed = steps.withColumn("_change", F.explode(made))
     return changed.withColumns(

@@ -38,7 +38,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "queue", "message", "leased_engine_ms")
 PARTITION: Final = ()
 TABLE: Final = c.table("stuck_leases", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "leases", "snapshots")
+NEEDS: Final = ("events", "imports", "leases", "snapshots")
 THRESHOLDS: Final = (
     Threshold("overdue_ms", 60_000, "a lease whose time has been over so long should have been ended by the daemon"),
     Threshold("held_ms", 900_000, "a lease is held at least so long"),
@@ -74,7 +74,11 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
             F.max_by("wall_at", "_place").alias("seen_at"),
         )
     )
-    acked = native(frames["events"]).where("type = 'acked' and held_ms >= 0").withColumn("ms", F.col("held_ms"))
+    acked = (
+        native(frames["events"], frames["imports"])
+        .where("type = 'acked' and held_ms >= 0")
+        .withColumn("ms", F.col("held_ms"))
+    )
     usual = summarised(acked, _QUEUE).select(
         *_QUEUE, F.col("count").alias("measured"), F.col("p90_ms").alias("usual_ms")
     )

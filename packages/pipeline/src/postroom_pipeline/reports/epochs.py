@@ -1,0 +1,34 @@
+"""Which epochs a root has had, and where each begins: a restore begins one, and undoes what came from there on."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .thresholds import Given, Threshold, chosen
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.ROOT,
+        c.column("epoch", c.INTEGER, "number of the epoch"),
+        c.column("begins", c.INTEGER, "its first event, as far as it is known"),
+    ]
+)
+KEY: Final = ("device", "root", "epoch")
+PARTITION: Final = ()
+TABLE: Final = c.table("epochs", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events",)
+THRESHOLDS: Final[tuple[Threshold, ...]] = ()
+TROUBLE: Final = "false"
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """One row for each epoch of which an event is known."""
+    chosen(THRESHOLDS, given)
+    started = F.min(F.when(F.col("type") == "epoch_started", F.col("event")))
+    return frames["events"].groupBy(*KEY).agg(F.coalesce(started, F.min("event")).alias("begins"))

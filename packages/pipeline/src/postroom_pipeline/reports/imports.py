@@ -1,0 +1,32 @@
+"""Which requests brought messages in from elsewhere: the events of these have the times of another root."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from ..tables import columns as c
+from .thresholds import Given, Threshold, chosen
+
+SCHEMA: Final = StructType(
+    [
+        c.DEVICE,
+        c.ROOT,
+        c.column("epoch", c.INTEGER, "epoch of the import"),
+        c.column("request_end", c.INTEGER, "last event of its request, which all of them name"),
+    ]
+)
+KEY: Final = ("device", "root", "epoch", "request_end")
+PARTITION: Final = ()
+TABLE: Final = c.table("imports", SCHEMA, KEY, PARTITION)
+NEEDS: Final = ("events",)
+THRESHOLDS: Final[tuple[Threshold, ...]] = ()
+TROUBLE: Final = "false"
+
+
+def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+    """One row for each import."""
+    chosen(THRESHOLDS, given)
+    return frames["events"].where("type = 'imported' and request_end is not null").select(*KEY).distinct()
