@@ -41,6 +41,13 @@ def after_old_segments_went(make_bench: Callable[..., Bench], backend: str) -> t
     return bench.open(), first - 1
 
 
+def alarms(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What was logged as an error since the last look."""
+    found = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    caplog.clear()
+    return found
+
+
 def journal_check(bench: Bench) -> dict[str, Any]:
     check: dict[str, Any] = bench.do("health")["checks"]["journal"]
     return check
@@ -79,7 +86,7 @@ def test_what_was_noted_comes_back_when_the_store_is_lost_before_the_note_only(
 
 
 def test_events_that_only_the_journal_lacks_are_no_loss_until_the_store_is_lost_too(
-    make_bench: Callable[..., Bench],
+    make_bench: Callable[..., Bench], caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = make_bench(segment_bytes=300).open()
     for number in range(6):
@@ -92,8 +99,12 @@ def test_events_that_only_the_journal_lacks_are_no_loss_until_the_store_is_lost_
     health = bench.do("health")
     assert health["status"] == "ok"
     assert health["checks"]["journal"]["missingEvents"] == [[int(lost.stem), last]]
+    assert alarms(caplog) == [f"events {int(lost.stem)} to {last} are missing from the journal"]
     bench.live.broker.note_missing([[int(lost.stem), last]])
+    bench.reopen()
+    assert alarms(caplog) == [], "it is known"
     bench.reopen(without_store=True)  # which was all that had them
+    assert len(alarms(caplog)) == 1
     health = bench.do("health")
     assert health["status"] == "degraded" and health["checks"]["journal"]["missingEvents"] == [[int(lost.stem), last]]
     assert bench.live.broker.accept_losses() == [[int(lost.stem), last]]

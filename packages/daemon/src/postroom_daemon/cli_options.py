@@ -14,6 +14,7 @@ import click
 from postroom_common.errors import PostroomError
 from postroom_common.settings import Setting
 
+from .accounts import user_name
 from .config import Config, load
 from .settings import ATTRIBUTES, SETTINGS
 
@@ -72,7 +73,8 @@ def _check_root(root: Path) -> None:
     if not stat.S_ISDIR(mode):
         raise PostroomError(f"{root} cannot be used as root directory: it is a file; name a directory")
     if not os.access(root, os.R_OK | os.X_OK):
-        raise PostroomError(f"{root} cannot be read: run as the user who owns it, or change its mode")
+        owner = user_name(root.stat().st_uid) or root.stat().st_uid
+        raise PostroomError(f"{root} cannot be read: do this as its user {owner}, with `runuser -u {owner} --` as root")
 
 
 def root_option(command: Callback, required: bool = True) -> Callback:

@@ -97,5 +97,5 @@ def _check_owner(fd: int, directory: Path) -> None:
         name = f"#{owner}"
     raise RootOfAnother(
         f"{directory} belongs to the user {name}, who could not use what is written here: do this as that user, "
-        f"for instance with `sudo -u {name}`"
+        f"for instance with `runuser -u {name} --`"
     )

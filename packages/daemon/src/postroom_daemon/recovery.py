@@ -19,7 +19,7 @@ from .journal import Journal
 from .lifecycle import IllegalTransition
 from .notify import Progress
 from .quarantine import Quarantine
-from .records import FACT_CLOCK, FACT_EPOCH
+from .records import FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, without_losses
 from .repeats import REMEMBERED_AFTER_RESTART, Repeats, key_of_event
 from .segments import Damage, PlacedRequest
 from .stores.base import NotStored, Store
@@ -51,6 +51,7 @@ class Recovery:
         self._folded = 0
         self._had_store = store.applied > 0  # it knows how far the numbers have come
         self._clean = False  # the last event says that the daemon stopped in order
+        self._noted: list[list[int]] = []  # ranges of missing events of which an operator has taken note
         self._moved: list[str] = []
         self._stretch: Damage | None = None  # damage that may go on
 
@@ -80,6 +81,7 @@ class Recovery:
             self._miss(expected, journal.last_id)
         store.commit()
         self._moved = store.caught_up(clean=self._clean and current)
+        self._tell_missing()
         if self._folded:
             log.info("folded %d requests from the journal, up to event %d", self._folded, store.applied)
 
@@ -91,6 +93,8 @@ class Recovery:
         self._last = Now(last["engineMs"], last["wallMs"])
         self.epoch = last["epoch"]
         self._clean = last.get("clean", False)
+        if first["type"] == EventType.LOSS_ACCEPTED:
+            self._noted += first["ranges"]
         key = key_of_event(last)
         if key:
             self._repeats.remember(key, request.place)
@@ -98,7 +102,14 @@ class Recovery:
 
     def _miss(self, first: int, last: int) -> None:
         self.missing.append((first, last))
-        log.error("events %d to %d are missing from the journal", first, last)
+
+    def _tell_missing(self) -> None:
+        """Without alarm where an operator knows, and the store lacks nothing."""
+        lost = self._store.fact(FACT_LOSSES) or []
+        for span in map(list, self.missing):
+            noted = span not in lost and not without_losses([span], self._noted)
+            text = "events %d to %d are missing from the journal" + (", as was taken note of" if noted else "")
+            log.log(logging.INFO if noted else logging.ERROR, text, *span)
 
     def _fold(self, events: list[Event]) -> None:
         for event in events:
