@@ -8,6 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from release.building import build, check_wheel
 from release.command import check_fit, main
@@ -166,6 +168,17 @@ def test_every_release_is_of_a_commit_of_this_branch_and_recorded_once() -> None
         check_commit(commit)
         git(ROOT, "merge-base", "--is-ancestor", commit, "HEAD")
     assert {one.package for one in releases} <= {one.distribution for one in packages()}
+
+
+@pytest.mark.parametrize("package", packages(), ids=[package.name for package in packages()])
+def test_a_package_does_not_install_beside_siblings_that_it_was_not_tested_with(package: Package) -> None:
+    """An upgrade of it alone leaves older siblings where its range allows them: they are from this second number on."""
+    for line in package.project["project"]["dependencies"]:
+        needed = Requirement(line)
+        if needed.name.startswith("postroom-"):
+            now = Version(find_package(needed.name).version)
+            assert needed.specifier.contains(now)
+            assert not needed.specifier.contains(f"{now.major}.{now.minor - 1}.999")
 
 
 @pytest.mark.parametrize("package", packages(), ids=[package.name for package in packages()])
