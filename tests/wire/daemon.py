@@ -22,6 +22,7 @@ from postroom_common.events import Event, decode_event
 from postroom_daemon.config import load
 from postroom_daemon.root import Sources, open_root
 from postroom_daemon.stores.base import Store
+from tests.wire.forked import Forked
 
 #: Longest wait for anything, on a loaded machine.
 PATIENCE_S = 60
@@ -77,9 +78,10 @@ class Daemon:
         self.stdin = subprocess.DEVNULL
         #: What a test has damaged on purpose cannot be audited, and may be complained about.
         self.audited = True
-        self._command = [*wrapper, sys.executable, "-m", "postroom_daemon", "run", "--root", str(root), *flags]
+        self._words = ["run", "--root", str(root), *flags]
+        self._wrapper = wrapper
         self._numbers = itertools.count(1)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Forked | None = None
         if config is not None:
             root.mkdir(exist_ok=True)
             (root / "config.json").write_text(json.dumps(config))
@@ -87,20 +89,28 @@ class Daemon:
     # --- the process ------------------------------------------------------------------------------------------
 
     @property
-    def process(self) -> subprocess.Popen[bytes]:
+    def process(self) -> subprocess.Popen[bytes] | Forked:
         assert self._process is not None, "the daemon was not started"
         return self._process
 
     def start(self, ready: bool = True) -> Daemon:
         """Start it; unless told otherwise, wait until it answers ``health``."""
-        with self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command, stdin=self.stdin, stdout=log, stderr=log, env=self.environment
-            )
+        self._process = Forked(self._words, self.environment, self.log_path) if self._is_plain() else self._executed()
         if ready:
             self.wait(self.requests.is_dir, "the mailbox is there")
             self.ask("health")
         return self
+
+    def _is_plain(self) -> bool:
+        """Whether nothing is asked for that a process has from its beginning."""
+        changed = {name for name, _ in self.environment.items() ^ os.environ.items()}
+        own = all(name.startswith(("POSTROOM_", "PYTEST_")) for name in changed)
+        return own and not self._wrapper and self.stdin == subprocess.DEVNULL
+
+    def _executed(self) -> subprocess.Popen[bytes]:
+        command = [*self._wrapper, sys.executable, "-m", "postroom_daemon", *self._words]
+        with self.log_path.open("ab") as log:
+            return subprocess.Popen(command, stdin=self.stdin, stdout=log, stderr=log, env=self.environment)
 
     def tool(self, command: str, *arguments: str | Path, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         """Another command of ``postroomd`` on its root."""
