@@ -8,9 +8,10 @@ import signal
 import subprocess
 import sys
 from functools import cache
-from multiprocessing import get_context
+from multiprocessing import connection, get_context
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
+from threading import Lock
 
 #: All that a daemon needs.
 PRELOADED = ["postroom_daemon.cli", "postroom_daemon.service", "postroom_daemon.system.permissions"]
@@ -34,13 +35,15 @@ class Forked:
         self._process.start()
         assert self._process.pid
         self.pid: int = self._process.pid
+        self._asking = Lock()
 
     def poll(self) -> int | None:
-        return self._process.exitcode
+        with self._asking:  # its end is told once: of two threads the other would read nothing
+            return self._process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
         """Raises ``subprocess.TimeoutExpired``."""
-        self._process.join(timeout)
+        connection.wait([self._process.sentinel], timeout)
         ended = self.poll()
         if ended is None:
             raise subprocess.TimeoutExpired(["postroomd"], timeout or 0)
