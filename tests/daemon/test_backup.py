@@ -101,6 +101,15 @@ def test_a_place_that_is_taken_is_refused(make_bench: MakeBench, tmp_path: Path)
         past.back_up(tmp_path / "link")
 
 
+@pytest.mark.parametrize("name", ["backup.zip", "backup.tar.xz", "state.json.gz"])
+def test_a_name_that_promises_another_kind_of_file_makes_no_folder(tmp_path: Path, name: str) -> None:
+    root, to = tmp_path / "root", tmp_path / name
+    root.mkdir()
+    done = CliRunner().invoke(main, ["backup", "--root", str(root), "--to", str(to)])
+    assert done.exit_code == 2 and "a backup is a folder, or ends in .tar" in done.stderr
+    assert not to.exists()
+
+
 @pytest.mark.parametrize("name", ["backup", "backup.tar", "backup.tar.gz"])
 def test_a_backup_that_fails_leaves_nothing(
     make_bench: MakeBench, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch

@@ -142,6 +142,12 @@ def test_what_cannot_be_done_is_told_in_one_line_and_leaves_nothing(arguments, s
     assert names(tmp_path) == set()
 
 
+def test_help_is_no_mistake() -> None:
+    done = vendor("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "DEST" in done.stdout and "#" not in done.stdout
+
+
 def test_a_link_in_its_place_is_left_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "postroom_client").symlink_to("elsewhere")

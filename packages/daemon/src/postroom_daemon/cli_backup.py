@@ -18,6 +18,8 @@ from .cli_options import Source, configured, json_option
 if TYPE_CHECKING:
     from .restore import Restored, Wish
 
+#: What a file of another kind would end in: nobody who writes one means a folder.
+_OTHER_ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z")
 #: Keys of lost messages that a text names; JSON has them all.
 _SHOWN_KEYS = 20
 
@@ -44,6 +46,8 @@ def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
         config = source.load_root("back up")
         if to == "-" and sys.stdout.isatty():
             raise click.UsageError("--to -: standard output is a terminal; send it to a file or a program")
+        if to.endswith(_OTHER_ENDINGS) and not to.endswith(".tar.gz"):
+            raise click.UsageError(f"--to {to}: a backup is a folder, or ends in .tar, .tar.gz or .tgz")
         from .backup import make_backup
 
         made = make_backup(config, to, not without_journal, versions())
