@@ -16,7 +16,7 @@ from .backends import make_store
 from .broker import Broker
 from .changeover import ChangeoverInterrupted
 from .clock import Clock
-from .config import Config, Settings
+from .config import Config
 from .files import FULL_ERRNOS, Files
 from .ids import Ids
 from .in_flight import InFlight
@@ -34,10 +34,12 @@ from .refusals import Refusals
 from .repeats import Repeats
 from .reserve import Reserve
 from .segments import list_segments
+from .settings import Settings
 from .stored import Stored
 from .stores.base import Cursor, Store, StoreBusy, StoreDamaged, StoreError, StoreFull
 from .takeover import take_over
 from .traffic import TrafficLog
+from .usable import hindrance
 from .vitals import DaemonVitals
 
 log = logging.getLogger(__name__)
@@ -94,6 +96,9 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
     files = sources.files
     with ExitStack() as locks:
         try:
+            problem = hindrance(config)
+            if problem:
+                raise StartError(problem)
             locks.enter_context(lock_root(config, files))
             if rewrite_journal:
                 _journal(config, files).rewrite_last()

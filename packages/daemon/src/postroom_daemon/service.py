@@ -33,6 +33,7 @@ from .snapshots import Snapshots
 from .status_line import StatusLine
 from .stores.base import StoreDamaged, StoreError, StoreFull
 from .system.permissions import permission_warnings
+from .usable import mailbox_hindrance
 
 __all__ = ["StartError", "serve"]
 
@@ -74,7 +75,7 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
             except StartError as error:
                 if not (doubt.failures or error.full):
                     raise
-                log.critical("%s", error)
+                log.critical("%s%s", error, "; it goes on once there is space" if error.full else "")
             except MailboxReplaced as error:
                 log.warning("%s; the mailbox is opened again", error)
                 _warn_of_permissions(reloading.config)
@@ -113,6 +114,9 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
     doubt.rewrite_journal = doubt.refold = False
     try:
         try:
+            problem = mailbox_hindrance(config.settings)
+            if problem:
+                raise StartError(problem)
             mailbox = Mailbox(
                 config.settings,
                 sources.files,
