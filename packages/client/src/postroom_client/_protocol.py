@@ -74,7 +74,7 @@ ERROR_CODES = {
     ),
     "ERR_FORBIDDEN": (
         "The user who owns the request file may not act as this client, or not do this.",
-        "Use a client id of your own, or ask the device's owner for access.",
+        "Ask the device's owner for access; a client id must be your own.",
     ),
     "ERR_QUEUE_NOT_FOUND": (
         "The command needs an existing queue and there is none of that name.",

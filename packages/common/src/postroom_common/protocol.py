@@ -141,7 +141,7 @@ class ErrorCode(StrEnum):
     FORBIDDEN = (
         "ERR_FORBIDDEN",
         "The user who owns the request file may not act as this client, or not do this.",
-        "Use a client id of your own, or ask the device's owner for access.",
+        "Ask the device's owner for access; a client id must be your own.",
     )
     QUEUE_NOT_FOUND = (
         "ERR_QUEUE_NOT_FOUND",
