@@ -5,14 +5,17 @@ from __future__ import annotations
 import datetime as dt
 import io
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from click.testing import CliRunner
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from postroom_pipeline.cli import main
 from postroom_pipeline.compacting.job import LOG_FILES, Compacted, compact
 from postroom_pipeline.ingest import raw
 from postroom_pipeline.io import Warehouse
@@ -158,3 +161,12 @@ def test_the_log_of_runs_is_put_together_now_and_then(spark: SparkSession, wareh
     assert made(warehouse, spark) == []
     scatter(warehouse, RUNS, runs, LOG_FILES + 1)
     assert [(done.table, done.files_after, done.rows) for done in made(warehouse, spark)] == [("runs", 1, 80)]
+
+
+def test_a_place_that_is_not_there_is_not_made(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("postroom_pipeline.spark.session", lambda name, given: nullcontext(spark))
+    run = CliRunner().invoke(main, ["compact", "--out", str(tmp_path / "gone")])
+    assert (run.exit_code, "gone: there is no such directory" in run.stderr) == (3, True)
+    assert not (tmp_path / "gone").exists()

@@ -91,7 +91,7 @@ class Bundler:
                 self._writer.abandon()
 
     def _take(self, path: Path) -> None:
-        if not path.name.endswith((_PACKED, _BARE)):
+        if path.exists() and not path.name.endswith((_PACKED, _BARE)):
             self._refuse(path, None, REFUSED_NAME, f"only {_PACKED} and {_BARE} are read")
             return
         before = self._seen

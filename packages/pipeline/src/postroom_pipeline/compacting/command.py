@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from ..errors import EXIT_FAILED
+from ..errors import EXIT_FAILED, EnvironmentProblem
 from ..options import Size, spark_options
 
 
@@ -45,6 +45,8 @@ def compact(tables: str, size: int, drop_bronze: bool, given: dict[str, str]) ->
     faults = found = 0
     with session("postroom-pipeline compact", given) as started:
         warehouse = Warehouse(started, tables)
+        if not warehouse.storage.exists(warehouse.storage.location):
+            raise EnvironmentProblem(f"{tables}: there is no such directory")
         asked = {"out": tables, "size": size, "drop_bronze": drop_bronze}
         with (
             warehouse.writing("compact"),
