@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 GOLDEN = Path(__file__).resolve().parents[1] / "vectors" / "snapshot"
 Lines = list[bytes]
+#: Signs and numbers that other readers of JSON write in other ways.
+BODY = '{"n":1.10,"e":1E2,"i":12345678901234567890.10, "s":"\\u00e9 \u00e9\u2028\\/"}'
 
 
 class Case(NamedTuple):
@@ -67,6 +69,12 @@ def as_bare_lines(path: Path) -> None:
     path.unlink()
 
 
+def as_too_large(path: Path) -> None:
+    path.unlink()
+    with path.with_suffix("").open("wb") as file:
+        file.truncate(inventory.LARGEST_FILE_BYTES + 1)
+
+
 def as_tar(path: Path) -> None:
     with tarfile.open(path.with_name("S22.tar"), "w") as archive:
         archive.add(path)
@@ -85,7 +93,7 @@ CASES = {
     "empty-gzip": bytes_case(lambda data: gzip.compress(b"", mtime=0), "empty"),
     "blank": text_case(lambda lines: b"\n\n", "empty"),
     "not-gzip": bytes_case(gzip.decompress, "not_gzip"),
-    "S4": named("S4-gzip-inside.jsonl", "not_json"),
+    "S4": named("S4.jsonl", "not_json"),
     "S5-garbage": text_case(lambda lines: b"".join([*lines[:3], b"garbage\n", *lines[3:]]), CORRUPT),
     "S5-array": text_case(lambda lines: b"".join([*lines[:3], b'[{"device":"x"}]\n', *lines[3:]]), CORRUPT),
     "S5-broken": text_case(lambda lines: b"".join([*lines[:3], lines[3][:-9] + b"\n", *lines[4:]]), CORRUPT),
@@ -97,6 +105,8 @@ CASES = {
     "S8-nan": text_case(lambda lines: b"".join(lines).replace(b'"value":', b'"value":NaN,"was":', 1), CORRUPT),
     "S8-1e400": text_case(lambda lines: b"".join(lines).replace(b'"value":', b'"value":1e400,"was":', 1), CORRUPT),
     "S9-text-time": sealed_case(lambda lines: told(lines, 4, wallMs="2026-11-28T10:00:00Z"), CORRUPT),
+    "S12-text": sealed_case(lambda lines: told(lines, 3, payload=BODY)),
+    "S12-no-text": sealed_case(lambda lines: told(lines, 3, payload={"n": [1, "2"]})),
     "S14-new-field": sealed_case(lambda lines: told(told(lines, 0, minor=7, mood="good"), 3, rain=True)),
     "S14-new-kind": sealed_case(lambda lines: [*lines, lines[1].replace(b'"queue"', b'"weather"', 1)]),
     "S14-now-an-object": sealed_case(lambda lines: told(lines, 3, wallMs={"ms": 1}), CORRUPT),
@@ -113,6 +123,8 @@ CASES = {
     "S21-copying": named("S21.jsonl.gz._COPYING_"),
     "S21-hidden": named(".S21.jsonl.gz"),
     "S21-unknown": named("S21-unknown.gz", "unknown_name"),
+    "colon": named("colon.10:15.jsonl.gz", "unreadable"),
+    "too-large": Case(as_too_large, ("too_large",)),
     "S22": Case(as_tar, ("archive",)),
 }
 #: Not read, and no fault of anybody's.
@@ -127,28 +139,43 @@ class Told(NamedTuple):
     taken: set[str]
     reasons: dict[str, list[str]]
     rows: list[dict[str, Any]]
+    #: By the snapshot.
+    payloads: dict[str, str]
 
 
-def look_at(spark: SparkSession, landing: Path, before_lines: Callable[[], object] = lambda: None) -> Told:
+def _nothing() -> None:
+    pass
+
+
+def look_at(
+    spark: SparkSession,
+    landing: Path,
+    before_bytes: Callable[[], object] = _nothing,
+    before_lines: Callable[[], object] = _nothing,
+) -> Told:
     """Everything from the directory to admission, without a table being written."""
     listed = inventory.listed(spark, str(landing))
-    seen = inventory.hashed(listed).persist()
+    before_bytes()
+    named = inventory.names(listed)
+    seen = inventory.hashed(spark, listed, named).persist()
     known = spark.createDataFrame([], inventory_table.SCHEMA)
     fresh = inventory.fresh(seen, known).persist()
-    files = raw.files_of(spark, str(landing), fresh, fresh.count(), seen.count())
+    refused = inventory.refused(spark, listed, named, seen).persist()
+    files = raw.files_of(spark, str(landing), fresh, fresh.count(), inventory.others(seen, fresh, refused))
     before_lines()
     lines = raw.lines(files).persist()
     summed = sums(lines, fresh).persist()
     read = read_files(fresh, lines, summed).persist()
     rows = judged(lines, summed, read, spark.createDataFrame([], origins.SCHEMA)).persist()
-    refused = refusals.rejects(rows, lines, read, inventory.refused(listed, seen)).collect()
+    told = refusals.rejects(rows, lines, read, refused).collect()
     taken = [row.asDict() for row in rows.where("reason IS NULL").collect()]
-    for frame in (seen, fresh, lines, summed, read, rows):
+    payloads = {row["snapshot"]: row["payload"] for row in lines.where("payload IS NOT NULL").collect()}
+    for frame in (seen, fresh, refused, lines, summed, read, rows):
         frame.unpersist()
     reasons: dict[str, list[str]] = {}
-    for row in refused:
+    for row in told:
         reasons.setdefault(row["path"].rpartition("/")[2], []).append(row["reason"])
-    return Told({row["snapshot"] for row in taken}, reasons, taken)
+    return Told({row["snapshot"] for row in taken}, reasons, taken, payloads)
 
 
 def snapshot_of(folder: Path, name: str) -> tuple[Path, str]:
@@ -177,7 +204,7 @@ def corpus(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tup
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_each_fault_has_its_reason(corpus: tuple[Told, dict[str, str]], name: str) -> None:
     found, ids = corpus
-    files = {file: reasons for file, reasons in found.reasons.items() if file.startswith((f"{name}.", f"{name}-gzip"))}
+    files = {file: reasons for file, reasons in found.reasons.items() if file.startswith(f"{name}.")}
     assert [reason for reasons in files.values() for reason in reasons] == list(CASES[name].reasons)
     is_whole = not CASES[name].reasons or name in WHOLE
     assert (ids[name] in found.taken) == (is_whole and name not in UNSEEN)
@@ -196,7 +223,18 @@ def test_fields_and_kinds_that_are_not_known_are_counted(corpus: tuple[Told, dic
     assert counts[ids["good-1"]] == (0, 0)
 
 
-def test_in_bundles_a_fault_costs_no_more_than_what_stands_behind_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_body_of_text_is_taken_sign_by_sign_and_one_that_is_none_as_its_json(
+    corpus: tuple[Told, dict[str, str]],
+) -> None:
+    found, ids = corpus
+    assert (found.payloads[ids["S12-text"]], found.payloads[ids["S12-no-text"]]) == (BODY, '{"n":[1,"2"]}')
+
+
+def test_in_bundles_a_fault_costs_no_more_than_what_stands_behind_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more files than are told to the reader by name."""
+    monkeypatch.setattr(raw, "_NAMED_FILES", 1)
     singles = tmp_path / "single"
     made = {name: snapshot_of(singles, name) for name in ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")}
     paths = {name: path for name, (path, _) in made.items()}
@@ -210,6 +248,10 @@ def test_in_bundles_a_fault_costs_no_more_than_what_stands_behind_it(spark: Spar
     bundle(landing / "damaged.jsonl.gz", [paths["d"], paths["e"], paths["f"]])
     bundle(landing / "twice.jsonl.gz", [paths["g"], paths["g"], paths["h"]])
     (landing / "g.jsonl.gz").write_bytes(paths["g"].read_bytes())
+    changed = resealed(told(text_of(paths["c"]).splitlines()[:-1], 3, priority=9))
+    replace_text(landing / "changed.jsonl.gz", changed)
+    names = {"device": "a", "snapshot": "bundle", "kind": "bundle", "members": [made["a"][1], "0" * 32]}
+    (landing / "named.jsonl").write_text(f"{json.dumps(names)}\n")
     cut = bundle(landing / "cut.jsonl.gz", [paths["i"], paths["j"]])
     cut.write_bytes(cut.read_bytes()[: paths["i"].stat().st_size + 25])
     found = look_at(spark, landing)
@@ -217,14 +259,16 @@ def test_in_bundles_a_fault_costs_no_more_than_what_stands_behind_it(spark: Spar
     assert found.reasons.pop("one-bad.jsonl.gz") == [DIFFER]
     assert set(found.reasons.pop("damaged.jsonl.gz")) == {TRUNCATED}
     assert set(found.reasons.pop("cut.jsonl.gz")) == {TRUNCATED}
-    assert list(found.reasons.values()) == [["duplicate"]]
+    assert found.reasons.pop("named.jsonl") == ["missing", "missing"]
+    assert sorted(found.reasons.values()) == [["duplicate"], ["other_content"]]
 
 
 def test_a_file_that_goes_while_it_is_read_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    gone, _ = snapshot_of(tmp_path, "gone")
+    at_once, _ = snapshot_of(tmp_path, "gone-at-once")
+    later, _ = snapshot_of(tmp_path, "gone-later")
     _, other = snapshot_of(tmp_path, "other")
-    found = look_at(spark, tmp_path, gone.unlink)
-    assert (found.taken, found.reasons) == ({other}, {gone.name: [TRUNCATED]})
+    found = look_at(spark, tmp_path, at_once.unlink, later.unlink)
+    assert (found.taken, found.reasons) == ({other}, {at_once.name: ["vanished"], later.name: [TRUNCATED]})
 
 
 def test_golden_snapshots_of_each_version_are_read_as_the_reader_reads_them(
@@ -235,7 +279,7 @@ def test_golden_snapshots_of_each_version_are_read_as_the_reader_reads_them(
         (tmp_path / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         wanted += [upgrade(json.loads(line)) for line in path.read_text().splitlines()]
     everything = spark.createDataFrame([], "file string")
-    rows = raw.lines(raw.Files(spark, str(tmp_path), everything, None, is_all=True)).collect()
+    rows = raw.lines(raw.Files(spark, str(tmp_path), everything, others=())).collect()
     types = {field.name: field.dataType.simpleString() for field in wide_schema().fields}
     columns = {*(snake(name) for name in types), "file"}
     fields = [{name: value for name, value in row.asDict().items() if name in columns} for row in rows]

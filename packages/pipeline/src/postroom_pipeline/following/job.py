@@ -95,7 +95,8 @@ class Follower:
         if not Storage(self._session, self._landing).exists(self._landing):
             raise EnvironmentProblem(f"{self._landing}: there is no such directory")
         told = F.xxhash64("file", "length", "mtime_ms")
-        return inventory.listed(self._session, self._landing).agg(F.count("*"), F.bit_xor(told)).first()
+        named = inventory.names(inventory.listed(self._session, self._landing))
+        return named.agg(F.count("*"), F.bit_xor(told)).first()
 
     def _is_alive(self) -> bool:
         """Whether Spark is there to try again."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -22,9 +21,6 @@ from .gold import are_behind, mark_behind, write_reports
 from .silver import Silver
 from .sums import sums
 
-#: Of files that could not be read so many are looked for by name: are they gone, or barred?
-_LOOKED_FOR: Final = 1_000
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -36,6 +32,8 @@ class Batch:
     files: DataFrame
     #: Rows of ``inventory.refused``.
     refused: DataFrame
+    #: Rows of ``inventory.others``.
+    others: DataFrame
 
 
 def ingest(session: SparkSession, landing: str, warehouse: Warehouse, run: Run, *, reports: bool = True) -> None:
@@ -48,29 +46,25 @@ def ingest(session: SparkSession, landing: str, warehouse: Warehouse, run: Run, 
         raise EnvironmentProblem(f"{landing}: there is no such directory")
     with run.stage("inventory"):
         listed = inventory.listed(session, landing)
-        seen = held(inventory.hashed(listed))
-        batch = _batch(session, warehouse, run, listed, seen)
+        named = held(inventory.names(listed))
+        seen = held(inventory.hashed(session, listed, named))
+        refused = held(inventory.refused(session, listed, named, seen))
+        batch = _batch(warehouse, run, seen, refused)
     if batch.count:
-        _take_in(session, landing, warehouse, run, batch, finished=seen.count(), reports=reports)
+        _take_in(session, landing, warehouse, run, batch, reports=reports)
     else:
         _write_refused(warehouse, run, batch)
         if reports and are_behind(warehouse):
             write_reports(warehouse, run)
 
 
-def _batch(session: SparkSession, warehouse: Warehouse, run: Run, listed: DataFrame, seen: DataFrame) -> Batch:
+def _batch(warehouse: Warehouse, run: Run, seen: DataFrame, refused: DataFrame) -> Batch:
     files = held(inventory.fresh(seen, warehouse.read(inventory_table.TABLE)))
     told = inventory.batch_id(files).first()
     assert told is not None  # an aggregate has one row
     run.count("files", told["files"])
     run.count("bytes", told["bytes"])
-    refused = inventory.refused(listed, seen)
-    unread = refused.where(F.col("reason") == refusals.UNREADABLE).select("path").limit(_LOOKED_FOR).collect()
-    gone = [row["path"] for row in unread if not Storage(session, row["path"]).exists(row["path"])]
-    if gone:
-        vanished = F.col("path").isin(gone)
-        refused = refused.withColumn("reason", F.when(vanished, refusals.VANISHED).otherwise(F.col("reason")))
-    return Batch(told["batch"], told["files"], files, held(refused))
+    return Batch(told["batch"], told["files"], files, refused, inventory.others(seen, files, refused))
 
 
 def _take_in(
@@ -80,10 +74,9 @@ def _take_in(
     run: Run,
     batch: Batch,
     *,
-    finished: int,
     reports: bool,
 ) -> None:
-    files = raw.files_of(session, landing, batch.files, batch.count, finished)
+    files = raw.files_of(session, landing, batch.files, batch.count, batch.others)
     table = raw.bronze(batch.id)
     with run.stage("lines"):
         warehouse.write(table, raw.lines(files), replacing="all", as_it_comes=True)

@@ -13,6 +13,13 @@ FINISHED: Final = (".jsonl.gz", ".jsonl", ".jsonl.zst")
 GLOB: Final = "*{" + ",".join(FINISHED) + "}"
 #: Files of files: a reader of lines would lose the first line of each member, without a word.
 ARCHIVES: Final = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst", ".zip", ".7z", ".rar")
+#: Why a file with such a name is not looked into, by all else.
+EMPTY: Final = "empty"
+UNREADABLE: Final = "unreadable"
+VANISHED: Final = "vanished"
+TOO_LARGE: Final = "too_large"
+#: Option of Spark's readers: false for a path that is a name, whatever is in it, and no pattern for names.
+IS_PATTERN: Final = "__globPaths__"
 #: Being copied, or left over from it: they get another name, or they never become anything.
 STAGED: Final = (".part", ".tmp", ".partial", ".filepart", ".crdownload", "._COPYING_")
 

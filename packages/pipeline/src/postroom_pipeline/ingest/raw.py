@@ -10,11 +10,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
 from postroom_common.snapshot import Kind
+from postroom_common.snapshot_reader import LINE_BYTES_LIMIT
 
 from ..contract.schema import snake, wide_schema
 from ..contract.upgrade import CORRUPT, boundless_number, known_names, reading_schema, upgraded_columns
 from ..table import Table
-from .landing import GLOB
+from .landing import GLOB, IS_PATTERN
 
 #: Kinds of rows beside those of lines: what is no line, kinds that this version does not know, and empty lines.
 BROKEN: Final = "broken"
@@ -28,8 +29,11 @@ _OF_TEXT: Final = [
     StructField("is_glued", BooleanType(), metadata={"comment": "it is not one object alone"}),
     StructField("unknown_fields", IntegerType(), metadata={"comment": "its fields that this version does not know"}),
 ]
-#: As many names are told to the reader one by one; more are sorted out of what it has read.
+#: As many names are told to the reader one by one; where there are more of both, it reads all, and what it has read is
+#: sorted out.
 _NAMED_FILES: Final = 2_000
+#: What Hadoop's reader of lines leaves out: whatever it takes lies in the heap several times over.
+_LONGEST_LINE: Final = "mapreduce.input.linerecordreader.line.maxlength"
 #: The column of a line's text, beside columns that are named as fields are.
 _TEXT: Final = "_text"
 #: What may stand between the parts of a line, and behind it.
@@ -41,40 +45,45 @@ _HEAD_CHARACTERS: Final = 400
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a run: all finished ones of a directory, or some of them."""
+    """The files of a run: finished ones of a directory."""
 
     session: SparkSession
     landing: str
     #: With a column ``file``.
     wanted: DataFrame
     #: Names of them; None where there are many.
-    names: tuple[str, ...] | None
-    is_all: bool
+    names: tuple[str, ...] | None = None
+    #: Names of the others, which are not opened; None where there are many of both.
+    others: tuple[str, ...] | None = None
 
     def reader(self) -> DataFrameReader:
         """A reader that takes lines as devices write them."""
         return (
             self.session.read.option("recursiveFileLookup", True)
             .option("ignoreMissingFiles", True)
+            .option(IS_PATTERN, False)
             .option("pathGlobFilter", GLOB)
             .option("lineSep", "\n")
+            .option(_LONGEST_LINE, LINE_BYTES_LIMIT)
         )
 
     def only(self, frame: DataFrame) -> DataFrame:
         """What was read of the wanted files alone, with a column ``file``."""
         named = frame.select("*", F.col("_metadata.file_path").alias("file"))
-        if self.is_all:
-            return named
         if self.names is not None:
             return named.where(F.col("file").isin(list(self.names)))
+        if self.others is not None:
+            return named.where(~F.col("file").isin(list(self.others))) if self.others else named
         return named.join(F.broadcast(self.wanted.select("file")), "file", "left_semi")
 
 
-def files_of(session: SparkSession, landing: str, wanted: DataFrame, count: int, finished: int) -> Files:
-    """The files to be read: ``count`` of the ``finished`` ones of the landing directory."""
-    few = count <= _NAMED_FILES and count < finished
-    names = tuple(row["file"] for row in wanted.select("file").collect()) if few else None
-    return Files(session, landing, wanted, names, count == finished)
+def files_of(session: SparkSession, landing: str, wanted: DataFrame, count: int, others: DataFrame) -> Files:
+    """The files to be read, so many, and the ``others`` of the landing directory that have a finished name, by
+    ``file``."""
+    left_out = _few(others)
+    if left_out is not None and len(left_out) <= count:
+        return Files(session, landing, wanted, others=left_out)
+    return Files(session, landing, wanted, names=_few(wanted) if count <= _NAMED_FILES else None, others=left_out)
 
 
 def bronze(batch: str) -> Table:
@@ -129,6 +138,11 @@ def unknown_lines(files: Files, wanted: DataFrame) -> DataFrame:
     )
     newer = rows.where((F.size("names") > 0) | ~F.coalesce("is_known", F.lit(False)))
     return newer.join(F.broadcast(wanted), ["file", "snapshot"], "left_semi").drop("is_known")
+
+
+def _few(files: DataFrame) -> tuple[str, ...] | None:
+    found = files.select("file").limit(_NAMED_FILES + 1).collect()
+    return tuple(row["file"] for row in found) if len(found) <= _NAMED_FILES else None
 
 
 def _parsed(text: Column) -> Column:

@@ -11,13 +11,10 @@ from postroom_common.snapshot import Kind
 from postroom_common.snapshot_reader import Reason
 
 from . import landing
+from .landing import EMPTY, TOO_LARGE, UNREADABLE, VANISHED
 
 #: Reasons beside those of ``Reason`` and of ``admission``, of files and of bundles.
 MISSING: Final = "missing"
-EMPTY: Final = "empty"
-UNREADABLE: Final = "unreadable"
-VANISHED: Final = "vanished"
-TOO_LARGE: Final = "too_large"
 #: Another try, or another copy, may be whole.
 RETRYABLE: Final = (Reason.TRUNCATED.value, UNREADABLE, VANISHED)
 
@@ -48,7 +45,7 @@ def _faults(judged: DataFrame, files: DataFrame) -> DataFrame:
     zero = F.lit(0)
     seen = F.coalesce("snapshots", zero) + F.coalesce("bundles", zero)
     lost = F.greatest(F.col("members") - seen, zero)
-    has_rows = F.col("snapshots").isNotNull() | F.col("orphans").isNotNull()
+    has_rows = F.coalesce("snapshots", "orphans", "bundles", zero) > 0
     is_gz = F.endswith("name", F.lit(".gz"))
     nothing = F.when(F.col("length") == 0, EMPTY).when(is_gz & ~F.col("is_gzip"), Reason.NOT_GZIP.value)
     nothing = nothing.when((is_gz & (F.col("size_mark") == 0)) | F.col("read_bytes").isNotNull(), EMPTY)
@@ -103,6 +100,8 @@ def by_name(refused: DataFrame) -> DataFrame:
         F.when(F.col("reason").isin("archive", "unknown_name"), landing.advice(F.col("reason")))
         .when(F.col("reason") == TOO_LARGE, F.format_string("%s bytes; make bundles of 16 to 64 MB", "length"))
         .when(F.col("reason") == VANISHED, F.lit("it was there when the directory was listed, and then no more"))
+        .when(F.col("reason") == EMPTY, F.lit("there is no byte in it"))
+        .when(F.contains("name", F.lit(":")), F.lit("Hadoop reads no name with a colon: rename it"))
         .otherwise(F.lit("it could not be read: see to its rights, or the disk"))
     )
     return refused.select(
