@@ -166,8 +166,9 @@ def _write_documents(binary: Binary, version: str, packages: list[Package], sour
     directory = stage / "usr/share/doc" / binary.name
     directory.mkdir(parents=True)
     if binary.is_configured:
-        for path in (source.packaging.parent / "docs").glob("*.md"):
-            shutil.copyfile(path, directory / path.name)
+        documents = source.packaging.parent / "docs"
+        for path in documents.rglob("*.md"):
+            _install(path, directory / path.relative_to(documents))
     for package in packages:
         name = "changelog" if package.name == binary.versioned_by else f"changes-{package.name}.md"
         shutil.copyfile(package.directory / "CHANGELOG.md", directory / name)

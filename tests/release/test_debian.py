@@ -110,7 +110,12 @@ def test_what_is_installed_has_its_pages_completions_and_units(machine: Overlay)
         assert machine.exists(f"/usr/share/man/{page}.gz")
     assert "write all that DIR holds" in machine.run("man", "--pager=cat", "8", "postroomd-backup")
     assert machine.run("man", "--pager=cat", "yirangmq") == machine.run("man", "--pager=cat", "postroom")
-    for path in ("bash-completion/completions/postroom", "doc/postroom/copyright", "doc/postroom/changelog.Debian.gz"):
+    for path in (
+        "bash-completion/completions/postroom",
+        "doc/postroom/copyright",
+        "doc/postroom/decisions/README.md",
+        "doc/postroom/changelog.Debian.gz",
+    ):
         assert machine.exists(f"/usr/share/{path}")
     assert machine.exists("/usr/lib/systemd/system/postroomd.service")
     assert "enabled" in machine.shell("systemctl --root=/ is-enabled postroomd.service")
