@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -419,6 +421,48 @@ def test_an_empty_path_is_refused(root):
 )
 def test_two_purposes_cannot_share_a_directory(root, tree):
     assert "give each its own directory" in refusal(root, tree)
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "journal/00000000000000000001.jsonl",
+        "ipc/requests/x.prom",
+        "data/yirangmq.db",
+        "data/yirangmq.db-wal",
+        "data/fs/x/y",
+        "config.json",
+        "quarantine/x",
+        "link/x.prom",
+    ],
+)
+def test_the_file_of_the_figures_is_nothing_that_the_daemon_needs(root, file):
+    (root / "journal").mkdir(parents=True)
+    (root / "link").symlink_to("journal")
+    assert "what the daemon needs" in refusal(root, {"metrics": {"file": file}})
+    write(root, {"metrics": {"file": "data/postroom.prom"}})
+    assert loaded(root).settings.metrics_file == str(root / "data/postroom.prom")
+
+
+@pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (os.mkfifo, "config.json: is no file"),
+        (os.mkdir, "config.json: cannot be read: Is a directory"),
+        (lambda path: os.symlink("/dev/zero", path), "/dev/zero: is no file"),
+        (lambda path: os.symlink("nowhere", path), "nowhere: cannot be read: No such file or directory"),
+        (
+            lambda path: os.symlink("config.json", path),
+            "config.json: cannot be read: Too many levels of symbolic links",
+        ),
+        (lambda path: (os.mknod(path), os.truncate(path, 2**32)), "config.json: has more than 16,777,216 bytes"),
+    ],
+)
+def test_what_is_no_file_that_can_be_read_is_refused_at_once_and_not_passed_over(root, make, told):
+    root.mkdir()
+    make(root / "config.json")
+    with pytest.raises(ConfigurationError, match=re.escape(told)):
+        loaded(root)
 
 
 def test_the_older_visibility_is_the_default_of_policies_that_set_none(root):

@@ -71,17 +71,19 @@ def _as_json(value: Any) -> Any:
 def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
     """The configuration of the root directory ``root``.
 
-    ``config_file`` must exist if it is given; else ``config.json`` in ``root`` is read if there is one. ``flags`` maps
+    ``config_file`` must exist if it is given; else ``config.json`` in ``root`` is read if there is one; a link that
+    leads nowhere is none that could be left out, for it may have said who may do what. ``flags`` maps
     keys of ``SETTINGS`` to texts. An empty environment variable counts as unset.
     Raises ``ConfigurationError`` naming source, key and what is expected.
     """
     warnings: list[str] = []
     root = Path(os.path.realpath(root))  # /var/lib/postroom is a link under systemd's DynamicUser
     path = config_file or root / CONFIG_NAME
-    if path.is_symlink():  # as of a package, in /etc: what replaces the file is to come into its place
+    is_link = path.is_symlink()
+    if is_link:  # as of a package, in /etc: what replaces the file is to come into its place
         path = Path(os.path.realpath(path))
     content = ConfigFile()
-    read = config_file is not None or path.exists()
+    read = config_file is not None or is_link or path.exists()
     if read:
         content = read_config_file(path, SETTINGS, warnings.append)
     values: dict[str, Any] = {}
@@ -103,6 +105,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     _warn_of_strangers(environ, values["ipc.root"], warnings)
     _choose_backend(values, sources, warnings)
     _check_directories(values)
+    _check_metrics_file(values, root, path)
     defaults = dict(content.defaults)
     if sources["lease.visibilityTimeoutSec"] != "default":
         defaults.setdefault("visibilityTimeoutSec", values["lease.visibilityTimeoutSec"])
@@ -183,3 +186,17 @@ def _check_directories(values: Mapping[str, Any]) -> None:
             other = taken.setdefault(str(values[key]), key)
             if other != key:
                 raise ConfigurationError(f"{key}: {values[key]} is already {other}; give each its own directory")
+
+
+def _check_metrics_file(values: Mapping[str, Any], root: Path, config_file: Path) -> None:
+    """It is written over, and removed when another is to be written: it must be nothing that is needed."""
+    if not values["metrics.file"]:
+        return
+    file = Path(os.path.realpath(os.path.dirname(values["metrics.file"])), os.path.basename(values["metrics.file"]))
+    keys = ("ipc.root", "journal.root", "traffic.root", "filesystem.root", "hybrid.payloadRoot", "snapshots.root")
+    database = os.path.realpath(values["sqlite.dbPath"])
+    needed = [*(os.path.realpath(values[key]) for key in keys), os.path.realpath(config_file), str(root / "quarantine")]
+    for place in (*needed, database, f"{database}-wal", f"{database}-shm"):
+        if file.is_relative_to(place):
+            text = "it is written over, and removed when another is named: give it a place of its own"
+            raise ConfigurationError(f"metrics.file: {file} is, or lies in, what the daemon needs; {text}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,11 +19,13 @@ from postroom_common.settings import Setting, flatten, shown
 from .access_file import read_access
 from .access_rules import AccessRules
 from .config_tree import expect, refuse_strangers
-from .files import Files
+from .files import READ_FLAGS, Files
 from .queue_config import PatternConfig, QueueConfig, first_match
 from .validation_schema import Pattern, check_schema
 
 CONFIG_NAME: Final = "config.json"
+#: What a configuration file may have.
+BYTES_LIMIT: Final = 16 * 1024 * 1024
 
 Warn = Callable[[str], None]
 
@@ -58,10 +61,7 @@ def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> Co
 
     Raises ``ConfigurationError`` when it cannot be read, is no strict JSON, or has an unknown key or a wrong type.
     """
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+    text = _text_of(path)
     try:
         tree = strict_loads(text)
     except (ValueError, RecursionError) as error:
@@ -73,6 +73,20 @@ def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> Co
     layer = _read_policy(defaults, f"{path}: policyDefaults", warn)
     queues, patterns = _read_queues(tree.get("queues", []), f"{path}: queues", warn)
     return ConfigFile(values, layer, queues, patterns, read_access(tree, str(path)))
+
+
+def _text_of(path: Path) -> bytes:
+    """All of a file. A daemon that reads it again must not wait for a pipe, or fill its memory."""
+    try:
+        with open(os.open(path, READ_FLAGS & ~os.O_NOFOLLOW), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ConfigurationError(f"{path}: is no file")
+            text = file.read(BYTES_LIMIT + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(text) > BYTES_LIMIT:
+        raise ConfigurationError(f"{path}: has more than {BYTES_LIMIT:,} bytes")
+    return text
 
 
 def warn_of_clashes(
