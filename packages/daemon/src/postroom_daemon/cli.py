@@ -100,8 +100,8 @@ def _show_versions(context: click.Context, parameter: click.Parameter, wanted: b
 def main() -> None:
     """The daemon of Postroom: durable message queues for one device, served through a mailbox directory.
 
-    Exit codes: 0 done, 1 failed, 2 wrong use or configuration; verify and repair also 3 for faults, local also 4 for
-    nothing to consume.
+    Exit codes: 0 done, 1 failed, 2 wrong use or configuration; verify, repair and check-permissions also 3 for what
+    they have found, local also 4 for nothing to consume.
     """
 
 
