@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -15,10 +16,11 @@ from typing import Any
 import pytest
 
 from postroom_daemon.logs.journald import JournaldHandler, is_journal
-from postroom_daemon.logs.lines import json_line
+from postroom_daemon.logs.lines import JsonFormatter, json_line
 from postroom_daemon.logs.log_files import LogFiles
 from postroom_daemon.logs.outlets import WINDOW_S, Outlets
 from postroom_daemon.logs.records import TEXT_LIMIT, about, text_of
+from postroom_daemon.logs.stream import StreamHandler
 
 
 def record(text: str = "the text", *args: Any, level: int = logging.ERROR, line: int = 7, **fields: Any) -> Any:
@@ -285,3 +287,23 @@ def test_a_place_that_takes_no_file_loses_records_and_counts_them(tmp_path):
     files.handle(record())
     files.close()
     assert files.lost == 2
+
+
+def test_a_standard_error_that_nobody_reads_stops_nothing_and_goes_on_with_whole_lines(monkeypatch):
+    reading, writing = os.pipe()
+    fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
+    with os.fdopen(writing, "w") as stderr:
+        monkeypatch.setattr("sys.stderr", stderr)
+        handler = StreamHandler()
+        handler.setFormatter(JsonFormatter())
+        for _ in range(100):
+            handler.emit(record("x" * 5000))
+        assert handler.lost == 100
+        begun = os.read(reading, 2**16)
+        handler.emit(record("it is read again"))
+        lines = (begun + os.read(reading, 2**16)).splitlines()
+        assert len(lines) == 2, "one was begun"
+        assert json.loads(lines[1])["message"] == "it is read again"
+        os.close(reading)
+        handler.emit(record("it is gone"))
+        assert handler.lost == 101

@@ -9,11 +9,11 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 from pathlib import Path
 from typing import Any, Final
 
 from .records import fields_of, suppressed, text_of, trace_of
+from .stream import Stream
 
 SOCKET: Final = "/run/systemd/journal/socket"
 #: Longest wait (s) for a journal that is slow to read; a record that it has not taken by then is lost.
@@ -38,19 +38,25 @@ class JournaldHandler(logging.Handler):
 
     def __init__(self, address: str | Path = SOCKET) -> None:
         super().__init__()
-        self.lost = 0
+        self._late = 0
+        self._stream = Stream()
         self._address = os.fspath(address)
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
         self._socket.settimeout(WAIT_S)
+
+    @property
+    def lost(self) -> int:
+        """Records that were not taken."""
+        return self._late + self._stream.lost
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             self._socket.sendto(encode(record), self._address)
         except (TimeoutError, BlockingIOError):
-            self.lost += 1
+            self._late += 1
             self._socket.settimeout(0)  # the daemon does not wait for it again until it reads
         except OSError:
-            write_prefixed(record)
+            self._stream.put(prefixed(record))
         else:
             self._socket.settimeout(WAIT_S)
 
@@ -59,14 +65,10 @@ class JournaldHandler(logging.Handler):
         super().close()
 
 
-def write_prefixed(record: logging.LogRecord) -> None:
-    """Write a record to standard error as sd-daemon(3) has it: each line with its severity."""
+def prefixed(record: logging.LogRecord) -> str:
+    """A record as sd-daemon(3) has it on standard error: each line with its severity."""
     start = f"<{_PRIORITIES.get(record.levelname, 6)}>"
-    try:
-        sys.stderr.write("".join(f"{start}{line}\n" for line in [text_of(record), *trace_of(record)]))
-        sys.stderr.flush()
-    except OSError:
-        pass  # nobody reads it
+    return "".join(f"{start}{line}\n" for line in [text_of(record), *trace_of(record)])
 
 
 def encode(record: logging.LogRecord) -> bytes:

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..settings import Settings
 from .lines import JsonFormatter, LineFormatter
 from .outlets import Outlets, installed
+from .stream import StreamHandler
 
 
 def set_up(settings: Settings) -> str:
@@ -45,14 +46,14 @@ def _first_outlet(form: str) -> logging.Handler:
 
         return JournaldHandler()
     if form == "json":
-        handler = logging.StreamHandler(sys.stderr)
+        handler = StreamHandler()
         handler.setFormatter(JsonFormatter())
         return handler
     return _text()
 
 
 def _text() -> logging.Handler:
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StreamHandler()
     handler.setFormatter(LineFormatter(timed=not _leads_to_journal()))
     return handler
 
