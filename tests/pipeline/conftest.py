@@ -26,6 +26,12 @@ TEST_SETTINGS = {
     "spark.default.parallelism": "1",
     "spark.sql.shuffle.partitions": "1",
 }
+#: Of small frames, most of the time is spent on compiling.
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
 
 
 @pytest.fixture(scope="session")
@@ -39,6 +45,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         places = {"spark.sql.warehouse.dir": str(home / "warehouse"), "spark.local.dir": str(home / "local")}
         with session("postroom-tests", TEST_SETTINGS | places) as started:
             yield started
+
+
+@pytest.fixture(scope="module")
+def quick(spark: SparkSession) -> Iterator[None]:
+    """For the tests of a module, Spark compiles nothing."""
+    before = {name: str(spark.conf.get(name)) for name in QUICK}
+    for name, value in QUICK.items():
+        spark.conf.set(name, value)
+    yield
+    for name, value in before.items():
+        spark.conf.set(name, value)
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +22,17 @@ from postroom_pipeline.io import Warehouse
 from postroom_pipeline.progress import Progress
 from postroom_pipeline.runlog import RUNS, Run
 from postroom_pipeline.tables import ALL, rejects, snapshots
-from tests.pipeline.conftest import TEST_SETTINGS
-from tests.pipeline.killing import QUICK, killed_at_rename, quickly
+from tests.pipeline.conftest import QUICK, TEST_SETTINGS
+from tests.pipeline.killing import killed_at_rename
 from tests.pipeline.making import DAY_MS, Device
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 LONG_AGO_S = 1_000_000_000
 CUT = 40
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick(spark: SparkSession) -> Iterator[None]:
-    with quickly(spark):
-        yield
 
 
 def device_with(folder: Path) -> list[Path]:

@@ -7,7 +7,6 @@ import datetime as dt
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,29 +31,13 @@ if TYPE_CHECKING:
 
     from postroom_pipeline.io import Warehouse
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 Tables = dict[str, list[dict[str, Any]]]
 
 DAY = dt.date(2026, 11, 27)
 NOON = dt.datetime(2026, 11, 27, 12)
 HOSTILE = "<script>alert(1)</script>\x1b[31m\u202eevil\u0000'\"&"
-
-
-#: Of small frames, most of the time is spent on compiling.
-QUICK = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.adaptive.enabled": "false",
-}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick(spark: SparkSession) -> Iterator[None]:
-    before = {name: str(spark.conf.get(name)) for name in QUICK}
-    for name, value in QUICK.items():
-        spark.conf.set(name, value)
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, value)
 
 
 class Silent:
