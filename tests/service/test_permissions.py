@@ -35,6 +35,7 @@ DAMAGE: Final = (
         f"chgrp root {IPC}": f"{IPC}: has the group root, not postroom-clients",
         f"chmod 00777 {IPC}/requests": f"{IPC}/requests: has the mode 0777, not 3733",
         f"chown root {IPC}/dead": f"{IPC}/dead: belongs to root, not to postroom",
+        f"install -m 0600 /dev/null {ROOT}/postroomd.lock": f"{ROOT}/postroomd.lock: belongs to root: the",
         f"touch {ROOT}/data/x": f"{ROOT}/data: 1 files in it belong to other users",
         f"chmod 00700 {ROOT}/journal": f"{ROOT}/journal: has the mode 0700, not 2750",
         f"chmod 0600 {ROOT}/journal/*.jsonl": f"{ROOT}/journal: 1 files in it cannot be read by postroom-ops",
@@ -44,6 +45,7 @@ DAMAGE: Final = (
         f"install -d -o anna -g anna -m 0755 {_BOX}-1": f"{_BOX}-1: belongs to anna:anna with the mode 2755: the",
         f"install -d -o anna -g postroom -m 0777 {_BOX}-2": f"{_BOX}-2: belongs to anna:postroom with the mode 2777: ",
         f"touch {_BOX}-3": f"{_BOX}-3: is no directory",
+        f"install -d -o anna '{_BOX} 4'": f"{_BOX} 4: is of no use: no client can be called so; anna has made it",
     },
     {
         f"rmdir {IPC}/dead": f"{IPC}/dead: is missing",
@@ -96,6 +98,23 @@ def test_the_text_says_what_to_do_and_how_many_there_are(still: Served) -> None:
     told = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
     assert f"    chmod 03733 {IPC}/requests\n1 wrong with this root for several users\n" in told
     still.machine.run("chmod", "3733", f"{IPC}/requests")
+
+
+def test_a_clients_name_neither_forges_advice_nor_is_a_way_to_what_is_roots(still: Served) -> None:
+    still.machine.run("mkdir", f"{IPC}/responses/x\n    rm -rf ~\x1b[2J", user="anna")
+    told = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
+    assert "\n    rm -rf ~" not in told
+    assert "\x1b" not in told
+    still.machine.run("install", "-d", "-o", "anna", "-m", "0700", _BOX)
+    findings = still.permissions()[1]
+    still.machine.run("rm", "-r", _BOX)
+    still.machine.run("ln", "-s", "/etc/shadow", _BOX, user="anna")
+    before = still.machine.run("stat", "--format", "%U %G %a", "/etc/shadow")
+    for finding in findings:
+        still.machine.ask("sh", "-c", finding["mend"])
+    assert still.machine.run("stat", "--format", "%U %G %a", "/etc/shadow") == before
+    still.machine.run("rm", _BOX)
+    assert still.permissions() == (0, [])
 
 
 def test_a_root_of_one_user_is_closed_to_others(machine: Machine) -> None:

@@ -36,7 +36,7 @@ def check_permissions(source: Source, several_users: bool | None, as_json: bool)
         click.echo(json.dumps({"ok": not findings, "setUp": kind, "findings": found}))
     else:
         for finding in findings:
-            click.echo(f"{finding.path}: {finding.problem}\n    {finding.mend}")
+            click.echo(finding.text)
         click.echo(f"{len(findings) or 'nothing'} wrong with this root for {kind.replace('-', ' ')}")
     raise SystemExit(FAULTS_FOUND if findings else 0)
 

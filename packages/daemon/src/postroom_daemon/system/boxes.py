@@ -86,19 +86,33 @@ def box_findings(config: Config, daemon_uid: int) -> Iterator[Finding]:
             found = entry.stat(follow_symlinks=False)
         except FileNotFoundError:
             continue  # RACE: its client has removed it
-        yield from _of_box(Path(entry.path), found, daemon_uid, group)
+        remove = _removal(responses, entry.name, found.st_ino)
+        if not stat.S_ISDIR(found.st_mode):
+            yield Finding("box", entry.path, f"is no directory; {shown_user(found.st_uid)} has made it", remove)
+            continue
+        if not is_id(entry.name):
+            problem = f"is of no use: no client can be called so; {shown_user(found.st_uid)} has made it"
+            yield Finding("box", entry.path, problem, remove)
+            continue
+        yield from _of_box(config, entry, found, daemon_uid, group)
         registered = config.access.clients.get(entry.name)
         if registered and registered.number(accounts) != found.st_uid:
             problem = f"is registered for {registered.text}, and belongs to {shown_user(found.st_uid)}"
-            yield Finding("client", entry.path, problem, f"rm -r {shlex.quote(entry.path)}")
+            yield Finding("client", entry.path, problem, remove)
 
 
-def _of_box(path: Path, found: os.stat_result, daemon_uid: int, group: int) -> Iterator[Finding]:
-    quoted, mode = shlex.quote(str(path)), stat.S_IMODE(found.st_mode)
-    owner = shown_user(found.st_uid)
-    if not stat.S_ISDIR(found.st_mode):
-        yield Finding("box", str(path), f"is no directory; {owner} has made it", f"rm {quoted}")
-        return
+def _removal(responses: Path, name: str, inode: int) -> str:
+    """The command that removes what a client has put there. It follows no link; and a name that could forge a line, or
+    steer a terminal, is not said."""
+    if name.isprintable():
+        return f"rm -r {shlex.quote(str(responses / name))}"
+    return f"find {shlex.quote(str(responses))} -maxdepth 1 -inum {inode} -exec rm -r {{}} +"
+
+
+def _of_box(
+    config: Config, entry: os.DirEntry[str], found: os.stat_result, daemon_uid: int, group: int
+) -> Iterator[Finding]:
+    mode, owner = stat.S_IMODE(found.st_mode), shown_user(found.st_uid)
     if found.st_uid == daemon_uid:
         writable = mode & 0o300 == 0o300
     else:
@@ -110,5 +124,6 @@ def _of_box(path: Path, found: os.stat_result, daemon_uid: int, group: int) -> I
         problems.append(f"others than {owner} and the daemon reach its answers")
     if problems:
         known = f"belongs to {owner}:{shown_group(found.st_gid)} with the mode {mode:04o}"
-        mend = f"chgrp {shown_group(group)} {quoted} && chmod 0770 {quoted}"
-        yield Finding("box", str(path), f"{known}: {', and '.join(problems)}", mend)
+        # Not chmod(1), given by root: the owner may have put a link there by then.
+        mend = f"postroomd add-client {entry.name} --user {owner} --root {shlex.quote(str(config.root))}"
+        yield Finding("box", entry.path, f"{known}: {', and '.join(problems)}", mend)

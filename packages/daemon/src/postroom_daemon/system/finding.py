@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
+from ..logs.records import escaped
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -18,3 +20,8 @@ class Finding:
     def to_json(self) -> dict[str, str]:
         """The finding as ``--json`` prints it."""
         return asdict(self)
+
+    @property
+    def text(self) -> str:
+        """For people, in two lines: names in it may be anybody's."""
+        return f"{escaped(self.path)}: {escaped(self.problem)}\n    {escaped(self.mend)}"

@@ -18,6 +18,7 @@ from ..config_file import CONFIG_NAME
 from ..files import DIRECTORY_FLAGS
 from .layout import CLIENTS, DAEMON, TECHNICIANS, NoAccount, group_id, places, user_id
 from .permissions import HIDDEN, Permissions
+from .units import PACKAGED_UNITS
 
 Say = Callable[[str], None]
 
@@ -26,7 +27,6 @@ CONFIGURATION: Final = Path("/etc/postroom") / CONFIG_NAME
 #: What the files in ``share`` name.
 _PROGRAM: Final = "/usr/bin/postroomd"
 _ROOT: Final = "/var/lib/postroom"
-_PACKAGED_UNITS: Final = ("/usr/lib/systemd/system", "/lib/systemd/system")
 
 
 class SetUpFailed(PostroomError):
@@ -49,7 +49,7 @@ def set_up(root: Path, configuration: str, say: Say) -> None:
     _install_starters(root, program, say)
     left = list(Permissions(_config(root), several_users=True).findings())
     for finding in left:
-        say(f"{finding.path}: {finding.problem}\n    {finding.mend}")
+        say(finding.text)
     say(f"clients: usermod --append --groups {CLIENTS} USER; technicians: --groups {CLIENTS},{TECHNICIANS}")
 
 
@@ -173,7 +173,7 @@ def _own(path: Path, uid: int, gid: int, mode: int) -> None:
 
 def _install_starters(root: Path, program: str, say: Say) -> None:
     if shutil.which("systemctl"):
-        if any(os.path.exists(f"{directory}/postroomd.service") for directory in _PACKAGED_UNITS):
+        if any(os.path.exists(f"{directory}/postroomd.service") for directory in PACKAGED_UNITS):
             say("postroomd.service: is there, from a package")
             return
         _install("postroom.tmpfiles.conf", Path("/etc/tmpfiles.d/postroom.conf"), say, root)
