@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ..changeover import MARKER_NAME
 from ..config import Config
+from ..locks import LOCK_NAME as ROOT_LOCK
+from ..mailbox.sign import LOCK_NAME as SIGN_NAME
 from .boxes import box_findings
 from .finding import Finding
 from .layout import CLIENTS, DAEMON, TECHNICIANS, NoAccount, above, group_id, places, shown_group, shown_user
@@ -53,6 +56,7 @@ class Permissions:
     def findings(self) -> Iterator[Finding]:
         """All that is wrong."""
         yield from self.of_directories()
+        yield from self._of_single_files()
         yield from self._of_files()
         if self.several_users:
             yield from box_findings(self._config, self._uid)
@@ -173,6 +177,15 @@ class Permissions:
             yield Finding("configuration", str(path), problem, f"chmod go-w {quoted}")
         if found.stat.st_uid != self._uid and not found.mode & 0o004:
             yield Finding("configuration", str(path), "cannot be read by the daemon", f"chmod a+r {quoted}")
+
+    def _of_single_files(self) -> Iterator[Finding]:
+        root = self._config.root
+        for path in (root / ROOT_LOCK, root / MARKER_NAME, self._config.settings.ipc_root / SIGN_NAME):
+            found = _look(path)
+            if found and found.stat.st_uid != self._uid:
+                problem = f"belongs to {shown_user(found.stat.st_uid)}: the daemon cannot change it"
+                mend = f"chown --no-dereference {shown_user(self._uid)} {shlex.quote(str(path))}"
+                yield Finding("owner", str(path), problem, mend)
 
     def _of_files(self) -> Iterator[Finding]:
         """Files of other users, which the daemon could not change or remove; files that technicians cannot read."""
