@@ -44,7 +44,7 @@ def set_up(root: Path, configuration: str, say: Say) -> None:
     root = Path(os.path.abspath(root))
     program = service_program()
     _make_accounts(root, say)
-    _make_configuration(configuration, say)
+    _make_configuration(root / CONFIG_NAME, configuration, say)
     _make_directories(root, say)
     _install_starters(root, program, say)
     left = list(Permissions(_config(root), several_users=True).findings())
@@ -111,9 +111,12 @@ def _is_there(find: Callable[[str], int], name: str) -> bool:
     return True
 
 
-def _make_configuration(text: str, say: Say) -> None:
+def _make_configuration(used: Path, text: str, say: Say) -> None:
     CONFIGURATION.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     _own(CONFIGURATION.parent, 0, group_id(DAEMON), 0o775)  # migrate and restore name another backend
+    if used.exists() and not used.is_symlink():  # of a root that served one user
+        say(f"{used}: is there, and is what counts: {CONFIGURATION} is not made")
+        return
     try:
         fd = os.open(CONFIGURATION, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
