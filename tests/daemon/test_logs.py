@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -307,3 +308,17 @@ def test_a_standard_error_that_nobody_reads_stops_nothing_and_goes_on_with_whole
         os.close(reading)
         handler.emit(record("it is gone"))
         assert handler.lost == 101
+
+
+def test_no_file_of_the_daemon_gets_the_number_of_a_standard_stream_that_is_closed(tmp_path):
+    script = """
+import os, sys
+from postroom_daemon.logs.stream import fill_standard_streams
+fill_standard_streams()
+print("heard by nobody", file=sys.stderr)
+with open(sys.argv[1], "w") as file:
+    file.write(f"{file.fileno() > 2} {[os.readlink(f'/proc/self/fd/{fd}') for fd in range(3)]}")
+"""
+    told = tmp_path / "told"
+    subprocess.run(["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script, told], check=True)
+    assert told.read_text() == "True ['/dev/null', '/dev/null', '/dev/null']"

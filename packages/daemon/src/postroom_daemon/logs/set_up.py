@@ -10,12 +10,13 @@ from pathlib import Path
 from ..settings import Settings
 from .lines import JsonFormatter, LineFormatter
 from .outlets import Outlets, installed
-from .stream import StreamHandler
+from .stream import StreamHandler, fill_standard_streams
 
 
 def set_up(settings: Settings) -> str:
     """Send records of ``log.level`` and above to standard error, in the form that ``log.format`` says, and to files
     where ``paths.logRoot`` is set. The form: ``text``, ``json`` or ``journald``."""
+    fill_standard_streams()
     form = settings.log_format
     if form == "auto":
         form = "text" if sys.stderr.isatty() else "journald" if _leads_to_journal() else "json"

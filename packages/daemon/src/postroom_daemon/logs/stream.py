@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 import select
 import sys
-from os import write
 from typing import Final
 
 #: Longest wait (s) for a reader; a record that is not taken by then is lost.
 WAIT_S: Final = 0.2
 #: A pipe that can be written takes so much at least without a wait (PIPE_BUF).
 _PIECE: Final = 4096
+
+
+def fill_standard_streams() -> None:
+    """Open those that are closed, to nothing: else files of the daemon get their numbers, to which a traceback may be
+    written. Raises ``OSError``."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(fd)
+    if sys.stderr is None:  # as it is where it was closed from the beginning
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 class Stream:
@@ -42,7 +52,7 @@ class Stream:
                 self.lost += 1
                 self._wait_s = 0.0  # the daemon does not wait for it again until it reads
                 return
-            at += write(fd, data[at : at + _PIECE])
+            at += os.write(fd, data[at : at + _PIECE])
             self._torn = at < len(data)
         self._wait_s = WAIT_S
 
