@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ..held import held
 from ..tables import columns as c
 from .balance import FLOWS, INFLOWS, OUTFLOWS, anchors, flows
 from .depth_hourly import STATES
@@ -72,7 +73,7 @@ _SPAN: Final = (*ROOT, "number")
 def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     """What a restore undid is taken away from the flows again, in the span that ends behind it."""
     chosen(THRESHOLDS, given)
-    ends = anchors(frames)
+    ends = held(anchors(frames))
     rows = _states(frames, ends).unionByName(_flowed(flows(frames, ends)), allowMissingColumns=True)
     limits = ends.where("is_balanced").groupBy(*ROOT).agg(F.min("number").alias("first"), F.max("last").alias("last"))
     rows = rows.join(limits, [*ROOT]).where("number >= first")

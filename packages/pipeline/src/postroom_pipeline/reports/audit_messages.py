@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from ..held import held
 from ..tables import columns as c
 from .fates import fates, shown, untold
 from .lineage import ROOT
@@ -62,7 +63,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     Where events are missing only because nobody exported them, what they may explain is not told.
     """
     chosen(THRESHOLDS, given)
-    last = _last(frames)
+    last = held(_last(frames))
     vague = untold(frames, last).withColumn("is_vague", F.lit(True))
     told = (
         fates(frames, last)
@@ -72,6 +73,8 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
         .join(vague, [*ROOT, "queue"], "left")
         .withColumn("finding", _finding())
     )
+    # Most messages are done and fit; the others are looked at several times.
+    told = held(told.where("finding is not null or publications = 0 or coalesce(fate, '') <> 'gone'"))
     found = told.where("finding is not null")
     more = _waiting(told, frames).unionByName(_unpublished(told), allowMissingColumns=True)
     rows = found.unionByName(more, allowMissingColumns=True)
