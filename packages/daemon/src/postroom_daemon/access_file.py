@@ -11,13 +11,12 @@ from postroom_common.errors import ConfigurationError
 from postroom_common.protocol import ID_PATTERN, queue_name_problem
 from postroom_common.settings import shown
 
-from .access_rules import OPEN, TECHNICIANS, AccessRules, Rule, Someone, Verb, Whom, in_order, is_number
+from .access_rules import ID_CEILING, OPEN, TECHNICIANS, AccessRules, Rule, Someone, Verb, Whom, in_order, is_number
 from .config_tree import expect, refuse_strangers
 from .validation_schema import Pattern
 
 #: Rules that a configuration may have: whoever asks for queue after queue has those about him looked at each time.
 RULES_LIMIT: Final = 200
-_ID_CEILING: Final = 2**32 - 2
 _NAME: Final = re.compile(r"(?! )[^:,/\x00-\x1f\x7f]{1,256}(?<! )")
 
 
@@ -103,7 +102,7 @@ def _someone(text: str, where: str) -> Someone:
 
 def _is_name(name: str) -> bool:
     """Whether a user or group may be named so, by name or number."""
-    return bool(_NAME.fullmatch(name)) and not (is_number(name) and int(name) > _ID_CEILING)
+    return bool(_NAME.fullmatch(name)) and not (is_number(name) and int(name) > ID_CEILING)
 
 
 def _verbs(entries: Any, where: str) -> frozenset[Verb]:

@@ -80,6 +80,8 @@ class Rule:
         return told | {name: in_order(verbs) for name in ("allow", "deny") if (verbs := getattr(self, name))}
 
 
+#: The highest number that a user or a group may have.
+ID_CEILING: Final = 2**32 - 2
 #: What those may do whom no rule concerns, where there are none.
 OPEN: Final = frozenset({Verb.PUBLISH, Verb.CONSUME, Verb.BROWSE})
 #: Who may do everything, where the configuration names nobody.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -12,12 +12,10 @@ from postroom_common.errors import PostroomError
 from postroom_common.protocol import queue_name_problem
 
 from .access import Access, Ruling
-from .access_rules import AccessRules, Rule, in_order, is_number
+from .access_rules import ID_CEILING, AccessRules, Rule, in_order, is_number
 from .accounts import Accounts, group_name, user_name
 from .cli_options import Source, configured, json_option
 from .config import Config
-
-_ID_CEILING: Final = 2**32 - 2
 
 
 @click.command()
@@ -64,7 +62,7 @@ def _uid(user: str) -> int:
         uid: int | None = int(user)
     else:
         uid = Accounts().user_id(user)
-    if uid is None or uid > _ID_CEILING:
+    if uid is None or uid > ID_CEILING:
         raise PostroomError(f"this device has no user {user}; a number is taken as it is")
     return uid
 

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from selectors import BaseSelector, SelectorKey
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from postroom_common.events import JOURNAL_FORMAT, EventType
 
-LONGEST_GAP_MS = 30 * 24 * 3600 * 1000
+#: A wall clock that has gone on by more since the last event was set: nothing has passed by it.
+LONGEST_GAP_MS: Final = 30 * 24 * 3600 * 1000
 
 
 class Now(NamedTuple):

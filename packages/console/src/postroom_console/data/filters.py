@@ -32,7 +32,8 @@ from .records import Record, body_json
 
 Test = Callable[[Record], bool]
 
-_WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
+#: What stands between spaces; a text in quotes may have some.
+WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _STEP: Final = re.compile(r"\.([^.\[\]=]+)|\[(\d+)\]")
 #: Bytes of a line in which a regular expression looks.
 _REGEX_BYTES: Final = 2048
@@ -53,7 +54,7 @@ class Filter:
         self._patience = Patience()
         if text.count('"') % 2:
             raise FilterError(tr('a quote (") is not closed'))
-        self._tests = [_test_of(word, self._patience) for word in _WORD.findall(text)]
+        self._tests = [_test_of(word, self._patience) for word in WORD.findall(text)]
         self.is_empty = not self._tests
 
     def __call__(self, record: Record) -> bool:

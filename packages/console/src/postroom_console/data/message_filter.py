@@ -30,9 +30,8 @@ from typing import Any, Final
 import orjson
 
 from ..i18n import tr
-from .filters import FilterError
+from .filters import WORD, FilterError
 
-_WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _SPAN: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -43,7 +42,7 @@ def message_filter(text: str) -> dict[str, Any]:
         raise FilterError(tr('a quote (") is not closed'))
     wanted: dict[str, Any] = {}
     plain = []
-    for word in _WORD.findall(text):
+    for word in WORD.findall(text):
         name, colon, value = word.partition(":")
         known = _FIELDS.get(name) if colon else None
         if known is None:

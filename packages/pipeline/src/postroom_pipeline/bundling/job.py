@@ -13,13 +13,14 @@ from typing import BinaryIO, Final, cast
 
 from postroom_common.snapshot_reader import check
 
+from ..reasons import DUPLICATE
 from ..validate import REFUSED_NAME, UNREADABLE
-from .known import DUPLICATE, Known
+from .known import Known
 from .members import BLOCK_BYTES, Stretch, Told, stretches
 from .repack import Copied, Part
 from .writer import PREFIX, BundleWriter, FileChanged
 
-#: Reasons beside those of ``Reason`` and of ``known``.
+#: Reasons beside those of ``Reason`` and of ``reasons``.
 CHANGED: Final = "changed"
 EMPTY: Final = "empty"
 _PACKED: Final = ".jsonl.gz"

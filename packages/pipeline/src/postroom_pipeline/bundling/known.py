@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from postroom_common.snapshot import SUFFIX
 from postroom_common.snapshot_reader import check
 
+from ..reasons import DUPLICATE, OTHER_CONTENT
 from .members import Told
 from .writer import PREFIX, members_of
-
-DUPLICATE: Final = "duplicate"
-OTHER_CONTENT: Final = "other_content"
 
 
 class Known:

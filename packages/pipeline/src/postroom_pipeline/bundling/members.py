@@ -12,6 +12,8 @@ from typing import BinaryIO, Final
 from postroom_common.snapshot_reader import Member, check
 
 BLOCK_BYTES: Final = 65_536
+#: How each member begins that the product has written: gzip, no name, no time, level 6, no system.
+MEMBER: Final = bytes.fromhex("1f8b08000000000000ff")
 _GZIP: Final = b"\x1f\x8b"
 
 

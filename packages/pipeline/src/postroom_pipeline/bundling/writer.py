@@ -18,7 +18,7 @@ from postroom_common.snapshot_reader import check
 from postroom_common.snapshot_writer import LineEncoder, sync_folder
 
 from ..errors import EnvironmentProblem, Occupied, PipelineError
-from .members import BLOCK_BYTES
+from .members import BLOCK_BYTES, MEMBER
 
 #: How the names of bundles begin.
 PREFIX: Final = "bundle-"
@@ -26,8 +26,6 @@ PREFIX: Final = "bundle-"
 _PART: Final = f".bundle{PART_SUFFIX}"
 _LOCK: Final = ".bundle.lock"
 _LEVEL: Final = 6
-#: How each member begins that the product has written: gzip, no name, no time, level 6, no system.
-_MEMBER: Final = bytes.fromhex("1f8b08000000000000ff")
 #: Enough for the last line of a bundle of 64 MB.
 _TAIL_BYTES: Final = 4 << 20
 
@@ -136,7 +134,7 @@ def members_of(bundle: Path) -> list[str]:
         file.seek(max(0, bundle.stat().st_size - _TAIL_BYTES))
         tail = file.read()
         try:
-            line = json.loads(zlib.decompress(tail[max(0, tail.rfind(_MEMBER)) :], wbits=31))
+            line = json.loads(zlib.decompress(tail[max(0, tail.rfind(MEMBER)) :], wbits=31))
             if line["kind"] == Kind.BUNDLE:
                 return [str(member) for member in line["members"]]
         except (ValueError, KeyError, TypeError, zlib.error):  # what it ends with is something else

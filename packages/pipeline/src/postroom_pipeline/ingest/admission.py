@@ -11,12 +11,9 @@ from postroom_common.snapshot import FIELDS, FORMAT_MAJOR, OLDEST_MAJOR, Kind
 from postroom_common.snapshot_reader import CLOCK_RANGE_MS, Reason
 
 from ..contract.schema import snake
+from ..reasons import DUPLICATE, OTHER_CONTENT
 from .raw import BROKEN
 from .sums import COUNTED
-
-#: Reasons beside those of ``Reason``, which only who reads many files can have.
-DUPLICATE: Final = "duplicate"
-OTHER_CONTENT: Final = "other_content"
 
 _HEADER: Final = [snake(field.name) for field in FIELDS[Kind.HEADER]]
 _OF: Final = ["file", "snapshot"]

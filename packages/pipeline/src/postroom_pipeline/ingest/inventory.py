@@ -8,6 +8,7 @@ from urllib.parse import unquote
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from ..bundling.members import MEMBER
 from ..storage import Storage
 from .landing import EMPTY, IS_PATTERN, TOO_LARGE, UNREADABLE, VANISHED, is_finished, refusal
 
@@ -20,8 +21,6 @@ _LOOKED_FOR: Final = 1_000
 #: How the same local file begins.
 _LOCAL: Final = "file:///"
 _LOCAL_OF_METADATA: Final = "file:/"
-#: How each member of a file begins that the product has written: gzip, no name, no time, level 6, no system.
-_MEMBER: Final = bytes.fromhex("1f8b08000000000000ff")
 
 
 def listed(session: SparkSession, landing: str) -> DataFrame:
@@ -74,14 +73,14 @@ def hashed(session: SparkSession, files: DataFrame, named: DataFrame) -> DataFra
     content = F.col("content")
     text = content.cast("string")
     mark = F.conv(F.concat(*(F.hex(F.substring(content, -place, 1)) for place in range(1, 5))), 16, 10)
-    without = F.replace(text, F.lit(_MEMBER).cast("string"), F.lit(""))
+    without = F.replace(text, F.lit(MEMBER).cast("string"), F.lit(""))
     rows = files.where(is_wanted).select(
         *_of_names(),
         F.to_date("modificationTime").alias("arrival"),
         F.sha2(content, 256).alias("sha256"),
-        (F.substring(content, 1, 2) == F.lit(_MEMBER[:2])).alias("is_gzip"),
+        (F.substring(content, 1, 2) == F.lit(MEMBER[:2])).alias("is_gzip"),
         mark.cast("bigint").alias("size_mark"),
-        ((F.octet_length(text) - F.octet_length(without)) / len(_MEMBER)).cast("bigint").alias("members"),
+        ((F.octet_length(text) - F.octet_length(without)) / len(MEMBER)).cast("bigint").alias("members"),
     )
     return rows.coalesce(at_once) if at_once < session.sparkContext.defaultParallelism else rows
 
