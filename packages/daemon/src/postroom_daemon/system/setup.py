@@ -46,10 +46,12 @@ def set_up(root: Path, configuration: str, say: Say) -> None:
     _make_accounts(root, say)
     _make_configuration(root / CONFIG_NAME, configuration, say)
     _make_directories(root, say)
-    _install_starters(root, program, say)
+    start = _install_starters(root, program, say)
     left = list(Permissions(_config(root), several_users=True).findings())
     for finding in left:
         say(finding.text)
+    if start:
+        say(f"when that is mended, {start}" if left else start)
     say(f"clients: usermod --append --groups {CLIENTS} USER; technicians: --groups {CLIENTS},{TECHNICIANS}")
 
 
@@ -174,25 +176,25 @@ def _own(path: Path, uid: int, gid: int, mode: int) -> None:
         os.close(fd)
 
 
-def _install_starters(root: Path, program: str, say: Say) -> None:
+def _install_starters(root: Path, program: str, say: Say) -> str:
+    """Put what starts the daemon in its place. How it is started, "" where a package has done it."""
     if shutil.which("systemctl"):
         if any(os.path.exists(f"{directory}/postroomd.service") for directory in PACKAGED_UNITS):
             say("postroomd.service: is there, from a package")
-            return
+            return ""
         _install("postroom.tmpfiles.conf", Path("/etc/tmpfiles.d/postroom.conf"), say, root)
         _install("postroomd.service", Path("/etc/systemd/system/postroomd.service"), say, root, program)
         if os.path.isdir("/run/systemd/system"):
             _run("systemctl", "daemon-reload")
-        say("start it with: systemctl enable --now postroomd")
-    elif shutil.which("openrc-run"):
+        return "start it with: systemctl enable --now postroomd"
+    if shutil.which("openrc-run"):
         _install("postroomd.openrc", Path("/etc/init.d/postroomd"), say, root, program, 0o755)
-        say("start it with: rc-update add postroomd && rc-service postroomd start")
-    elif shutil.which("runsvdir"):
+        return "start it with: rc-update add postroomd && rc-service postroomd start"
+    if shutil.which("runsvdir"):
         _install("postroomd.runit", Path("/etc/sv/postroomd/run"), say, root, program, 0o755)
         _install("postroomd.runit-log", Path("/etc/sv/postroomd/log/run"), say, root, program, 0o755)
-        say("start it with: ln -s /etc/sv/postroomd /etc/service/")
-    else:
-        say(f"start it as the user {DAEMON}: {program} run --root {root}")
+        return "start it with: ln -s /etc/sv/postroomd /etc/service/"
+    return f"start it as the user {DAEMON}: {program} run --root {root}"
 
 
 def _install(
