@@ -18,6 +18,7 @@ from postroom_common.protocol import Command
 from postroom_daemon.access import Access
 from postroom_daemon.access_file import read_access
 from postroom_daemon.access_rules import Verb
+from postroom_daemon.accounts import Accounts
 from tests.conformance.bench import Bench, Sent
 from tests.daemon.rights import ALICE, BOB, FORBIDDEN, Fields, allow, as_user, for_user, use
 
@@ -304,6 +305,13 @@ def test_nobody_waits_for_a_directory_of_users_that_does_not_answer(monkeypatch:
         while not access.knows(1):
             pass
     assert access.may(1, Verb.PUBLISH, "q")
+
+
+def test_the_groups_of_a_user_are_those_that_the_system_tells() -> None:
+    for entry in pwd.getpwall():
+        told = Accounts().groups_of(entry.pw_uid)
+        known = pwd.getpwuid(entry.pw_uid)
+        assert told == frozenset(os.getgrouplist(known.pw_name, known.pw_gid))
 
 
 def test_without_a_rule_about_groups_no_user_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:

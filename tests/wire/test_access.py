@@ -293,7 +293,8 @@ def test_groups_count_the_primary_one_and_those_joined(make_shared: MakeDaemon, 
         {"who": ["user bert"], "queue": "of bert", "allow": ["publish"]},
     ]
     config = {"access": {"rules": rules, "default": []}}
-    daemon = make_shared(config=config, wrapper=with_accounts(tmp_path, PASSWD, groups("bert"))).start()
+    many = "".join(f"g{number}:x:{6000 + number}:bert\n" for number in range(200))  # more than are asked for at first
+    daemon = make_shared(config=config, wrapper=with_accounts(tmp_path, PASSWD, many + groups("bert"))).start()
 
     def may(uid: int) -> list[str]:
         queues = ("of users", "of menders", "of bert")

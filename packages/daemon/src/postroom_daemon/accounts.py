@@ -6,6 +6,8 @@ the groups of a user who is new are as well, see ``Accounts.knows``.
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import grp
 import os
 import pwd
@@ -20,6 +22,9 @@ USERS_LIMIT: Final = 1024
 PATIENCE_S: Final = 0.02
 #: Users that are looked up at a time, in a thread each.
 ASKED_LIMIT: Final = 8
+#: Groups of one user: Linux lets a process have so many.
+_GROUPS_LIMIT: Final = 2 * 65536
+_C: Final = ctypes.CDLL(None)
 
 
 class _Found(NamedTuple):
@@ -155,6 +160,17 @@ def _group_id(name: str) -> int | None:
 def _groups(uid: int) -> frozenset[int] | None:
     try:
         entry = pwd.getpwuid(uid)
-        return frozenset(os.getgrouplist(entry.pw_name, entry.pw_gid))
+        return frozenset(_group_list(os.fsencode(entry.pw_name), entry.pw_gid))
     except (KeyError, OSError, OverflowError):
         return None
+
+
+def _group_list(name: bytes, gid: int) -> list[int]:
+    """getgrouplist(3). That of Python stops all threads as long as it lasts. Raises ``OSError``."""
+    size = 64
+    while size <= _GROUPS_LIMIT:
+        found, count = (ctypes.c_uint * size)(), ctypes.c_int(size)
+        if _C.getgrouplist(name, ctypes.c_uint(gid), found, ctypes.byref(count)) >= 0:
+            return found[: count.value]
+        size = max(2 * size, count.value)
+    raise OSError(errno.E2BIG, "in more groups than there may be")
