@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import io
-from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,22 +21,18 @@ from postroom_pipeline.io import Warehouse
 from postroom_pipeline.progress import Progress
 from postroom_pipeline.runlog import RUNS, Run
 from postroom_pipeline.tables import inventory, queue_depth
-from tests.pipeline.killing import killed_at_rename, quickly
+from tests.pipeline.killing import killed_at_rename
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from postroom_pipeline.table import Table
 
+pytestmark = pytest.mark.usefixtures("quick")
+
 MB = 1_000_000
 DAYS = (dt.date(2026, 11, 27), dt.date(2026, 11, 28))
 DEPTH = queue_depth.TABLE
-
-
-@pytest.fixture(autouse=True)
-def quick(spark: SparkSession) -> Iterator[None]:
-    with quickly(spark):
-        yield
 
 
 def frame_of(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame:
