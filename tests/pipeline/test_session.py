@@ -11,14 +11,15 @@ from postroom_pipeline.config import SPARK_SETTINGS
 from tests.pipeline.conftest import TEST_SETTINGS
 
 PROGRAM = """
-import datetime, json, sys
+import datetime, json, signal, sys
 from pyspark.sql.functions import timestamp_millis, lit
 from postroom_pipeline.spark import session
 with session("postroom-pipeline try", dict(pair.split("=", 1) for pair in sys.argv[2:])) as spark:
     found = {name: spark.conf.get(name) for name in sys.argv[1].split(",")}
     (row,) = spark.range(1).select(timestamp_millis(lit(0)).alias("time")).collect()
     worker = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("sys").executable).collect()
-    print(json.dumps(found | {"name": spark.sparkContext.appName, "epoch": str(row.time), "worker": worker[0]}))
+    found["name"], found["interrupt"] = spark.sparkContext.appName, signal.getsignal(signal.SIGINT).__module__
+    print(json.dumps(found | {"epoch": str(row.time), "worker": worker[0]}))
 """
 
 
@@ -60,6 +61,7 @@ def test_what_the_user_s_file_and_command_line_say_is_left_and_times_are_those_o
         "spark.sql.files.openCostInBytes": "77",
         "spark.sql.sources.partitionOverwriteMode": "dynamic",
         "name": "postroom-pipeline try",
+        "interrupt": "_signal",
         "epoch": "1970-01-01 00:00:00",
         "worker": sys.executable,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from dataclasses import asdict
@@ -37,12 +38,19 @@ _SPARK_MODULES: Final = ("py4j", "pyspark")
 _DEBUG: Final = "POSTROOM_DEBUG"
 
 
+def _is_ours(record: logging.LogRecord) -> bool:
+    """Whether it is not of what calls Java, which shows where it was interrupted; the error is told without it."""
+    return "py4j" not in record.pathname
+
+
 class Commands(click.Group):
     """A group whose commands end with one line and an exit status, whatever goes wrong in them."""
 
     def invoke(self, ctx: click.Context) -> Any:
         if os.environ.get(_DEBUG):
             return super().invoke(ctx)
+        logging.getLogger("py4j").propagate = False
+        logging.getLogger().addFilter(_is_ours)  # it uses this one as well
         try:
             return super().invoke(ctx)
         except PipelineError as error:

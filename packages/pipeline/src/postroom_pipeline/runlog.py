@@ -8,7 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -116,6 +116,9 @@ def logged_run(
         status = "done"
     except BaseException as problem:
         error = said_by(problem)
+        if isinstance(problem, KeyboardInterrupt):
+            with suppress(Exception):  # the row would wait for what is going on
+                session.sparkContext.cancelAllJobs()
         raise
     finally:
         seconds = time.monotonic() - begun

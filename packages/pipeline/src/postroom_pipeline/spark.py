@@ -7,7 +7,9 @@ driver and the executors get, are the user's: spark-submit, ``spark-defaults.con
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -74,11 +76,24 @@ def start_session(application: str, given: Mapping[str, str] | None = None, *, s
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run whatever python3 is here
         for known in (*START_SETTINGS, *(SMALL_SETTINGS if small else ())):
             conf.setIfMissing(known.name, known.value)
-        started = SparkSession.builder.config(conf=conf).getOrCreate()
+        with _own_interrupt():
+            started = SparkSession.builder.config(conf=conf).getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise EnvironmentProblem(f"Spark does not start: {said_by(error)}") from error
     apply_settings(started)
     return started
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """SIGINT does afterwards what it did before: what Spark makes of it calls Java in the midst of another call, and
+    tells of that for pages."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
 
 
 def apply_settings(started: SparkSession) -> None:
