@@ -6,6 +6,7 @@ import fcntl
 import json
 import logging
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -269,6 +270,16 @@ def test_a_daemon_that_starts_often_goes_on_with_its_last_file(tmp_path):
         "run 1",
         "run 2",
     ]
+
+
+def test_a_directory_that_is_removed_with_its_files_is_made_again_and_holds_what_comes_then(tmp_path):
+    files = LogFiles(tmp_path / "logs", file_bytes=10**6, keep_files=2)
+    files.handle(record("before"))
+    shutil.rmtree(tmp_path / "logs")
+    files.handle(record("after"))
+    files.close()
+    (name,) = names(tmp_path / "logs")
+    assert json.loads((tmp_path / "logs" / name).read_text())["message"] == "after"
 
 
 def test_a_line_that_a_power_cut_has_torn_spoils_no_other(tmp_path):

@@ -43,6 +43,8 @@ class RotatedLines:
     def write(self, data: bytes) -> None:
         """Write whole lines. Raises ``OSError``; none of them is then in the file."""
         try:
+            if self._fd >= 0 and not self._files.fstat(self._fd).st_nlink:  # somebody has removed it
+                self.close()
             if self._fd < 0 or self._size >= self._file_bytes:
                 self._begin_file()
             self._files.write_all(self._fd, data)
