@@ -49,7 +49,7 @@ IO_MODULES = {
 
 #: The mailbox's directory names, and the rooms that may use them.
 MAILBOX_NAMES = {"REQUESTS_DIR", "RESPONSES_DIR", "DEAD_DIR", "REQUEST_SUFFIX"}
-MAILBOX_ROOMS = {"mailbox", "config"}
+MAILBOX_ROOMS = {"mailbox", "settings"}
 
 
 def modules(source: Path) -> list[Path]:
