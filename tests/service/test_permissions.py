@@ -56,6 +56,7 @@ DAMAGE: Final = (
     {
         f"rmdir {IPC}/dead; touch {IPC}/dead": f"{IPC}/dead: is no directory",
         **{f"install -D {own} {other}": f"{own}: hides {other}, which a package" for own, other in OURS.items()},
+        f"chmod 0666 {ROOT}/journal/*.jsonl": f"{ROOT}/journal: 1 files in it can be changed by postroom-ops",
         "chown otto /var/lib": "/var/lib: belongs to otto, who can put something else in the root's place",
         f"chown otto {CONFIGURATION}": f"{CONFIGURATION}: belongs to otto, who can change what the daemon does",
     },

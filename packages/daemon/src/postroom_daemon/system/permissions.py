@@ -188,19 +188,21 @@ class Permissions:
                 yield Finding("owner", str(path), problem, mend)
 
     def _of_files(self) -> Iterator[Finding]:
-        """Files of other users, which the daemon could not change or remove; files that technicians cannot read."""
+        """Files of other users, which the daemon could not change or remove; files that technicians cannot read, or can
+        change."""
         settings, owner = self._config.settings, shown_user(self._uid)
         shown = {settings.journal_root, settings.traffic_root} if self.several_users else set()
         data = [settings.sqlite_db_path.parent, settings.filesystem_root, settings.hybrid_payload_root]
         inside = [*shown, settings.journal_root, settings.traffic_root, *data, self._config.quarantine_root]
         for top in dict.fromkeys(inside):
-            strangers = unreadable = 0
+            strangers = unreadable = loose = 0
             if top == self._config.root or any(top != other and top.is_relative_to(other) for other in inside):
                 continue
             for found in _below(top):
                 strangers += found.stat.st_uid != self._uid
                 readable = shown_group(found.stat.st_gid) == TECHNICIANS and found.mode & 0o040
                 unreadable += top in shown and found.path.suffix == ".jsonl" and not readable
+                loose += top in shown and not stat.S_ISLNK(found.stat.st_mode) and bool(found.mode & 0o022)
             quoted = shlex.quote(str(top))
             if strangers:
                 mend = f"find {quoted} ! -user {owner} -exec chown --no-dereference {owner} {{}} +"
@@ -212,6 +214,9 @@ class Permissions:
                     f" && find {quoted} -name '*.jsonl' -exec chmod g+r {{}} +"
                 )
                 yield Finding("group", str(top), f"{unreadable} files in it cannot be read by {TECHNICIANS}", mend)
+            if loose:
+                problem = f"{loose} files in it can be changed by {TECHNICIANS}, who are to read them"
+                yield Finding("mode", str(top), problem, f"find {quoted} -perm /022 ! -type l -exec chmod go-w {{}} +")
 
 
 def permission_warnings(config: Config) -> list[str]:
