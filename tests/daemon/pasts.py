@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import orjson
+import pytest
 
 from postroom_common.events import Event
 from postroom_common.protocol import State
@@ -27,6 +28,8 @@ from postroom_daemon.state import of_store
 from postroom_daemon.stores.memory import MemoryStore
 from tests.conformance.bench import Bench
 
+STORES = ("sqlite", "filesystem", "hybrid")
+on_every_store = pytest.mark.parametrize("backend", STORES)
 DAY_MS = 24 * 3600 * 1000
 THE_BACKUP = Wish()
 
@@ -151,3 +154,16 @@ def restored(bench: Bench, backup: Path, wish: Wish = THE_BACKUP, files: Files |
 
 
 MakeBench = Callable[..., Bench]
+
+
+def picture_of(root: Path) -> dict[str, bytes]:
+    """Every file below a directory, but for what tools leave whenever they look."""
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file() and path.name not in ("postroomd.lock", "reserve")
+    }
+
+
+def messages(past: Past) -> int:
+    return len(held(past.settings)["messages"])
