@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import io
 from pathlib import Path
@@ -60,9 +61,26 @@ def exported(warehouse: Warehouse) -> dict[str, list[str]]:
     return {name: sorted(map(str, frame.collect())) for name, frame in told.items()}
 
 
+def put_back(folder: Path) -> list[Path]:
+    """A device that forgets how its message ended, and gives the number of that event to another end a day later."""
+    device = Device("put-back")
+    device.publish("msg:kept")
+    device.publish("msg:other")
+    back = copy.deepcopy(device)
+    device.lease("msg:kept")
+    device.ack("msg:kept")
+    made = [device.export(folder)]
+    back.snapshots = device.snapshots
+    back.wait(DAY_MS)
+    back.lease("msg:other")
+    back.drop("msg:other")
+    return [*made, back.export(folder)]
+
+
 def history(folder: Path) -> list[Path]:
-    """Two devices, three days: messages end on other days than they began, slices overlap, a clock is set back."""
-    made = []
+    """Three devices, three days: messages end on other days than they began, slices overlap, a clock is set back, and
+    one is put back to what it was."""
+    made = put_back(folder)
     for number in range(2):
         device = Device(f"press-{number}")
         device.publish("msg:long")
@@ -91,23 +109,23 @@ def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: 
     paths = history(landing)
     at_once = exported(take_in(spark, landing, tmp_path / "a"))
     assert {name: len(rows) for name, rows in at_once.items()} == {
-        "snapshots": 6,
-        "events": 16,
-        "conflicts": 0,
-        "messages": 4,
-        "queue_depth": 6,
+        "snapshots": 8,
+        "events": 20,
+        "conflicts": 4,
+        "messages": 6,
+        "queue_depth": 8,
         "leases": 2,
         "dead_letters": 2,
-        "consumers": 8,
-        "metrics": 6,
+        "consumers": 10,
+        "metrics": 8,
         "traffic": 4,
     }
     other.mkdir()
-    bundle(other / "late.jsonl.gz", [paths[4], paths[2]])
+    bundle(other / "late.jsonl.gz", [paths[4], paths[1], paths[2]])
     with pytest.raises(Killed):
         take_in(spark, other, tmp_path / "b", killed_at="inventory of files")
     (other / "renamed.jsonl.gz").write_bytes(paths[4].read_bytes())
-    bundle(other / "rest.jsonl.gz", [paths[5], paths[0], paths[0], paths[1], paths[3]])
+    bundle(other / "rest.jsonl.gz", [paths[5], paths[0], paths[0], paths[6], paths[3], paths[7]])
     with pytest.raises(Killed):
         take_in(spark, other, tmp_path / "b", killed_at="messages")
     warehouse = take_in(spark, other, tmp_path / "b")
@@ -176,6 +194,7 @@ def test_two_contents_of_one_event_are_a_conflict_whoever_came_first(spark: Spar
     for device in (first, second):
         device.publish("msg:shared")
     first.publish("msg:of-one")
+    second.wait(1)
     second.publish("msg:of-the-other")
     told = []
     for order in ((first, second), (second, first)):
@@ -190,6 +209,7 @@ def test_two_contents_of_one_event_are_a_conflict_whoever_came_first(spark: Spar
         told.append((kept, found))
         assert {(event, message) for event, message, is_kept in found if is_kept} <= kept
     assert told[0] == told[1]
+    assert (2, "msg:of-the-other") in told[0][0], "what happened later counts"
     assert {(event, message) for event, message, _ in told[0][1]} == {(2, "msg:of-one"), (2, "msg:of-the-other")}
 
 

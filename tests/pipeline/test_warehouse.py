@@ -72,6 +72,20 @@ def test_a_table_is_replaced_as_a_whole(warehouse, frame_of, table, rows):
     assert rows_of(warehouse.read(table)) == rows
 
 
+def test_a_table_without_rows_is_found_with_its_columns_until_there_are_some(warehouse, frame_of):
+    for rows in ([], [("d", 4, "2026-01-02")], []):
+        if rows:
+            warehouse.write(EVENTS, frame_of(*rows))
+        else:
+            warehouse.write(EVENTS, frame_of(), replacing="all")
+        assert rows_of(warehouse.read(EVENTS)) == rows
+        place = warehouse.path(EVENTS).removeprefix("file:")
+        question = f"select * from read_parquet('{place}/**/*.parquet', hive_partitioning = true)"
+        assert [row[:2] for row in by_duckdb(question)] == [row[:2] for row in rows]
+        lazy = polars.scan_parquet(f"{place}/**/*.parquet", hive_partitioning=True)
+        assert lazy.collect().columns == [*pandas.read_parquet(place).columns] == COLUMNS.names
+
+
 def test_a_table_can_be_computed_from_itself(warehouse, frame_of):
     warehouse.write(DEVICES, frame_of(("a", 1, "x")))
     for event in (2, 3):

@@ -109,8 +109,8 @@ class PutBack(Fault):
         "A copy of the data directory is put back hours later, as cp does it: what happened meanwhile is forgotten,"
         " and its event numbers are given out again."
     )
-    reports = ("conflicts", "audit")
-    also = ("audit_messages", "clock_trouble", "device_health", "latency_daily")
+    reports = ("conflicts", "device_health")
+    also = ("audit", "audit_messages", "clock_trouble", "latency_daily")
 
     def plan(self) -> None:
         begin = self.device.part(self.device.random.uniform(0.35, 0.45))

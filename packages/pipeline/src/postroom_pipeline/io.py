@@ -31,6 +31,8 @@ LOCK: Final = "_lock"
 _NEW: Final = "new"
 _OLD: Final = "old"
 _PLAN: Final = "moves.json"
+#: The one file of a table by partitions that has no row: columns, for who reads it. It goes with the first partition.
+_EMPTY: Final = "empty.parquet"
 
 #: A partition by the values of its columns.
 Partition = Mapping[str, str]
@@ -86,6 +88,8 @@ class Warehouse:
 
         A table may be computed from itself: it is replaced when all new files are written.
 
+        A table that has no row has its columns all the same, in a file.
+
         :param replacing: partitions that are replaced also where the frame has no row of them (they go then), or
             ``all`` of the table.
         :param as_it_comes: write the rows where they are computed and in that order, for what is read once as a whole.
@@ -97,6 +101,10 @@ class Warehouse:
         whole = replacing == "all" or not table.partition
         found = [""] if whole else list(self._partitions_below(fresh, len(table.partition)))
         gone = set() if whole else {self._named(table, values) for values in named} - {*found}
+        if not whole:
+            gone.add(_EMPTY)
+        elif table.partition and not any(self._partitions_below(fresh, 1)):
+            self._put_columns(table, fresh)
         self._plan_and_move(name, table, replace=found, remove=gone)
 
     def append(self, table: Table, frame: DataFrame) -> None:
@@ -175,6 +183,13 @@ class Warehouse:
             writer = writer.partitionBy(*table.partition)
         writer.parquet(target)
         return target
+
+    def _put_columns(self, table: Table, target: str) -> None:
+        """A file without rows where there is no partition, so that others find the table and its columns."""
+        beside = f"{target}.columns"
+        self._session.createDataFrame([], table.schema).coalesce(1).write.parquet(beside)
+        (file,) = (entry for entry in self.storage.entries(beside) if entry.name.endswith(".parquet"))
+        self.storage.rename(file.path, f"{target}/{_EMPTY}")
 
     def _partitions_below(self, directory: str, depth: int, above: str = "") -> Iterator[str]:
         """The partitions that a directory holds, as relative paths."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from ..bundling.members import MEMBER
 from ..storage import Storage
+from .heap import heap_bytes
 from .landing import EMPTY, IS_PATTERN, TOO_LARGE, UNREADABLE, VANISHED, is_finished, refusal
 
 #: Larger ones are not read, however large the heap is.
@@ -66,7 +67,7 @@ def hashed(session: SparkSession, files: DataFrame, named: DataFrame) -> DataFra
 
     :param named: rows of ``names``.
     """
-    room = _heap_bytes(session) // _COPIES
+    room = heap_bytes(session) // _COPIES
     is_wanted = is_finished(_name()) & (F.col("length") <= _most_bytes(session))
     largest = named.where(is_wanted).agg(F.max("length")).collect()[0][0]
     at_once = max(1, room // (largest or 1))
@@ -117,16 +118,7 @@ def refused(session: SparkSession, files: DataFrame, named: DataFrame, seen: Dat
 
 
 def _most_bytes(session: SparkSession) -> int:
-    return min(LARGEST_FILE_BYTES, _heap_bytes(session) // _COPIES)
-
-
-def _heap_bytes(session: SparkSession) -> int:
-    """Of each Java that tasks run in."""
-    context = session.sparkContext
-    if str(context.master).startswith("local"):
-        jvm: Any = context._jvm
-        return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
-    return int(context._jsc.sc().executorMemory()) << 20
+    return min(LARGEST_FILE_BYTES, heap_bytes(session) // _COPIES)
 
 
 def _without_rows(session: SparkSession, files: DataFrame, named: DataFrame) -> DataFrame:

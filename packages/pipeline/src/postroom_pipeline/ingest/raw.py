@@ -15,6 +15,7 @@ from postroom_common.snapshot_reader import LINE_BYTES_LIMIT
 from ..contract.schema import snake, wide_schema
 from ..contract.upgrade import CORRUPT, boundless_number, known_names, reading_schema, upgraded_columns
 from ..table import Table
+from .heap import heap_bytes
 from .landing import GLOB, IS_PATTERN
 
 #: Kinds of rows beside those of lines: what is no line, kinds that this version does not know, and empty lines.
@@ -32,7 +33,9 @@ _OF_TEXT: Final = [
 #: As many names are told to the reader one by one; where there are more of both, it reads all, and what it has read is
 #: sorted out.
 _NAMED_FILES: Final = 2_000
-#: What Hadoop's reader of lines leaves out: whatever it takes lies in the heap several times over.
+#: A line is one value, and so is each of its columns: of all tasks, Spark makes so many copies at most.
+_LINE_COPIES: Final = 64
+#: What Hadoop's reader of lines leaves out.
 _LONGEST_LINE: Final = "mapreduce.input.linerecordreader.line.maxlength"
 #: The column of a line's text, beside columns that are named as fields are.
 _TEXT: Final = "_text"
@@ -64,7 +67,7 @@ class Files:
             .option(IS_PATTERN, False)
             .option("pathGlobFilter", GLOB)
             .option("lineSep", "\n")
-            .option(_LONGEST_LINE, LINE_BYTES_LIMIT)
+            .option(_LONGEST_LINE, min(LINE_BYTES_LIMIT, heap_bytes(self.session) // _LINE_COPIES))
         )
 
     def only(self, frame: DataFrame) -> DataFrame:

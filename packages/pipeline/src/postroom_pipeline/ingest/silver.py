@@ -63,6 +63,9 @@ class Silver:
                     self._write_state(module.TABLE, one_of_each(fresh, module.KEY) if self._has_copies else fresh)
             if counts.get(Kind.TRAFFIC.value):
                 self._write_traffic()
+            for module in (events, messages, conflicts, traffic, *_OF_STATE):
+                if not self._warehouse.exists(module.TABLE):  # there is no row yet, but there are columns
+                    self._warehouse.write(module.TABLE, self._warehouse.read(module.TABLE), replacing="all")
         with self._run.stage("snapshots"):
             known = self._warehouse.read(snapshots.TABLE)
             others = known.join(self._snapshots.select(*snapshots.KEY), list(snapshots.KEY), "left_anti")
@@ -80,9 +83,12 @@ class Silver:
             known_days = {*days, *_listed(days_of(twice, known))} & self._days(events.TABLE)
             there = self._of_days(events.TABLE, known_days)
             rows = there.unionByName(fresh)
+            told = fresh.select(*messages.KEY)
             if not twice.isEmpty():
                 self._write_conflicts(within(rows, twice))
-            told = fresh.select(*messages.KEY).where("message IS NOT NULL").distinct()
+                # A content that counts no more is told by no fresh event, and its message is another one without it.
+                told = told.unionByName(self._warehouse.read(conflicts.TABLE).select(*messages.KEY))
+            told = told.where("message IS NOT NULL").distinct()
             self._write(events.TABLE, events.latest(rows), known_days)
         with self._run.stage("messages"):
             self._write_messages(told, days)

@@ -63,7 +63,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "queue", "span", "to_snapshot")
 PARTITION: Final = ()
 TABLE: Final = c.table("audit", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "epochs", "snapshots", "queue_depth")
+NEEDS: Final = ("events", "epochs", "snapshots", "queue_depth", "conflicts")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "status = 'unbalanced' or (status = 'balanced' and counters_differ)"
 

@@ -35,7 +35,7 @@ SCHEMA: Final = StructType(
 KEY: Final = ("device", "root", "message", "finding")
 PARTITION: Final = ()
 TABLE: Final = c.table("audit_messages", SCHEMA, KEY, PARTITION)
-NEEDS: Final = ("events", "epochs", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps")
+NEEDS: Final = ("events", "epochs", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps", "conflicts")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "true"
 
@@ -60,7 +60,8 @@ _MESSAGE: Final = (*ROOT, "message")
 def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     """Events are held against the last consistent snapshot of each root, those that a restore undid left out.
 
-    Where events are missing only because nobody exported them, what they may explain is not told.
+    Where events are missing only because nobody exported them, what they may explain is not told. Where some are told
+    in two ways, nothing is called lost: one of the two may be of another past.
     """
     chosen(THRESHOLDS, given)
     last = held(_last(frames))
@@ -80,14 +81,16 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     rows = found.unionByName(more, allowMissingColumns=True)
     kinds = {finding: kind for finding, (kind, _) in FINDINGS.items()}
     kind = F.coalesce(*(F.when(F.col("finding") == finding, kind) for finding, kind in kinds.items()))
-    unsure = (kind == "lost") & (F.col("missing_events") > 0)
-    described = rows.withColumns({"kind": F.when(unsure, "unexplained").otherwise(kind), "evidence": _evidence()})
+    unsure = (kind == "lost") & ((F.col("missing_events") > 0) | F.col("contested").isNotNull())
+    doubt = F.format_string("%d events of the root are told in two ways", "contested")
+    evidence = F.concat_ws("; ", _evidence(), F.when(F.col("contested").isNotNull(), doubt))
+    described = rows.withColumns({"kind": F.when(unsure, "unexplained").otherwise(kind), "evidence": evidence})
     return described.select(*SCHEMA.names)
 
 
 def _last(frames: c.Frames) -> DataFrame:
     """The last snapshot of each root, with what the audit knows up to there. ``harmless``: events that are missing
-    because they were not exported, or let go before."""
+    because they were not exported, or let go before; ``contested``: events that are told in two ways, null for none."""
     whole = (
         frames["audit"]
         .where("span = 'all' and queue = ''")
@@ -105,7 +108,9 @@ def _last(frames: c.Frames) -> DataFrame:
         frames["journal_gaps"].where("gap in ('lost', 'reported')").groupBy(*ROOT).agg(F.sum("events").alias("grave"))
     )
     harmless = F.greatest(F.col("missing_events") - F.coalesce("grave", F.lit(0)), F.lit(0))
-    return whole.join(grave, [*ROOT], "left").withColumn("harmless", harmless).drop("grave")
+    contested = frames["conflicts"].groupBy(*ROOT).agg(F.count_if("kept").alias("contested"))
+    known = whole.join(grave, [*ROOT], "left").withColumn("harmless", harmless).drop("grave")
+    return known.join(contested, [*ROOT], "left")
 
 
 def _finding() -> Column:

@@ -7,6 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from ..tables.clock import time_of
 from ..tables.columns import Frames
 from .lineage import ROOT, with_undone
 
@@ -19,7 +20,8 @@ FLOWS: Final = (*INFLOWS, *OUTFLOWS)
 
 
 def anchors(frames: Frames) -> DataFrame:
-    """The consistent snapshots of each root in order, one for each event that they are as of.
+    """The consistent snapshots of each root in order, one for each event that they are as of. What tells of a past that
+    was overwritten, because the device was put back to an earlier state, is left out.
 
     :returns: ``number`` from 1; ``from_snapshot`` (empty of the first); ``from_event``, behind which its events are;
         ``is_balanced``: false of the first where nobody knows what was there before its slice; ``last``: number of the
@@ -31,8 +33,7 @@ def anchors(frames: Frames) -> DataFrame:
     whole, order = Window.partitionBy(*ROOT), Window.partitionBy(*ROOT).orderBy("epoch", "as_of_event")
     of = F.struct("snapshot", "wall_at", "first_event", "previous_event")
     named = (
-        frames["snapshots"]
-        .where("consistent")
+        _standing(frames)
         .groupBy(*ROOT, "epoch", "as_of_event")
         .agg(F.min_by(of, F.struct(F.col("previous_event").isNotNull(), "snapshot")).alias("of"))
         .select(*ROOT, "epoch", "as_of_event", "of.*")
@@ -52,6 +53,17 @@ def anchors(frames: Frames) -> DataFrame:
         F.coalesce(F.lag("as_of_event").over(order), behind).alias("from_event"),
         (opening | F.lag("snapshot").over(order).isNotNull()).alias("is_balanced"),
     )
+
+
+def _standing(frames: Frames) -> DataFrame:
+    """Consistent snapshots, but those that were taken before one of their events happened as it is known now."""
+    kept = (
+        frames["conflicts"].where("kept").select(*ROOT, "epoch", "event", time_of(F.col("wall_ms")).alias("happened"))
+    )
+    is_past = (F.col("event") <= F.col("as_of_event")) & (F.col("happened") > F.col("wall_at"))
+    snapshots = frames["snapshots"].where("consistent")
+    past = snapshots.join(kept, [*ROOT, "epoch"]).where(is_past).select("device", "snapshot").distinct()
+    return snapshots.join(past, ["device", "snapshot"], "left_anti")
 
 
 def flows(frames: Frames, anchors: DataFrame) -> DataFrame:

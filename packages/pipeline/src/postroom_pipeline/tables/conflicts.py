@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from . import columns as c
+from .events import contest
 
 SCHEMA: Final = StructType(
     [
@@ -17,7 +18,11 @@ SCHEMA: Final = StructType(
         c.column("epoch", c.INTEGER, "epoch of the event"),
         c.column("event", c.INTEGER, "its id"),
         c.column("content_digest", c.TEXT, "of what happened"),
-        c.column("kept", c.FLAG, "whether `events` has this one: the least digest of its key"),
+        c.column(
+            "kept",
+            c.FLAG,
+            "whether `events` has this one: the latest by a clock that is sane, else of the least digest",
+        ),
         c.column("snapshot", c.TEXT, "least id of the snapshots that told it so"),
         c.column("type", c.TEXT, "what happened"),
         c.column("engine_ms", c.INTEGER, "engine time"),
@@ -42,7 +47,7 @@ def build(frames: c.Frames) -> DataFrame:
     told = rows.groupBy(*KEY).agg(F.min(F.struct("snapshot", *(n for n in rest if n != "snapshot"))).alias("row"))
     each = Window.partitionBy(*_EVENT)
     counted = told.select(*KEY, "row.*").withColumns(
-        {"contents": F.count("*").over(each), "least": F.min("content_digest").over(each)}
+        {"contents": F.count("*").over(each), "place": F.row_number().over(each.orderBy(*contest()))}
     )
-    kept = F.col("content_digest") == F.col("least")
+    kept = F.col("place") == 1
     return counted.where("contents > 1").withColumn("kept", kept).select(*SCHEMA.names)

@@ -12,7 +12,7 @@ from postroom_common.snapshot import Kind
 
 from ..contract.schema import columns_of
 from . import columns as c
-from .clock import day_of
+from .clock import day_of, time_of
 from .state import with_clock
 
 SCHEMA: Final = StructType(
@@ -63,14 +63,20 @@ def fresh(frames: c.Frames) -> DataFrame:
 
 
 def latest(rows: DataFrame) -> DataFrame:
-    """One row for each key: of different contents the one with the least digest, of the same the fullest one, and of
-    those the one with the least day. Nothing of it depends on what came first."""
+    """One row for each key: of different contents the first by ``contest``, of the same the fullest one, and of those
+    the one with the least day. Nothing of it depends on what came first."""
     same = Window.partitionBy(*KEY, "content_digest")
     each = Window.partitionBy(*KEY).orderBy(
-        "content_digest", F.asc_nulls_last("payload"), F.desc_nulls_last("attributes"), *_rest()
+        *contest(), F.asc_nulls_last("payload"), F.desc_nulls_last("attributes"), *_rest()
     )
     ranked = rows.withColumns({"least": F.min("snapshot").over(same), "rank": F.row_number().over(each)})
     return ranked.where("rank = 1").withColumn("snapshot", F.col("least")).select(*SCHEMA.names)
+
+
+def contest() -> list[Column]:
+    """The order of several contents of one key: the first counts. It is the latest by a clock that is sane, so that a
+    device that was put back to an earlier state is told by what happened since; then the one with the least digest."""
+    return [F.desc_nulls_last(time_of(F.col("wall_ms"))), F.asc("content_digest")]
 
 
 def content_digest() -> Column:
