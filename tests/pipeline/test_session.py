@@ -7,7 +7,11 @@ import os
 import subprocess
 import sys
 
+import pytest
+from pyspark.errors import PySparkException
+
 from postroom_pipeline.config import SPARK_SETTINGS
+from postroom_pipeline.errors import said_by
 from tests.pipeline.conftest import TEST_SETTINGS
 
 PROGRAM = """
@@ -66,3 +70,11 @@ def test_what_the_user_s_file_and_command_line_say_is_left_and_times_are_those_o
         "worker": sys.executable,
     }
     assert [line for line in run.stderr.splitlines() if "incubator" not in line] == []
+
+
+def test_what_failed_at_the_bottom_is_told_with_what_failed(spark, tmp_path):
+    with pytest.raises(PySparkException) as caught:
+        spark.range(1).selectExpr("raise_error('no room') as x").write.parquet(str(tmp_path / "out"))
+    said = said_by(caught.value)
+    assert said.count("\n") == 0
+    assert "no room" in said

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from contextlib import suppress
+from typing import Any, ClassVar, Final
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_ENVIRONMENT: Final = 3
 EXIT_INTERRUPTED: Final = 130
+#: Errors may go around in a circle.
+_CAUSES_LIMIT: Final = 20
 
 
 class PipelineError(Exception):
@@ -39,7 +42,26 @@ class SchemaMismatch(PipelineError):
 
 
 def said_by(error: BaseException) -> str:
-    """The first line that says something of an error of Spark's or of Java's."""
+    """The first line that says something of an error of Spark's or of Java's, and of what was at the bottom of it."""
     cause = getattr(error, "java_exception", None)
-    text = str(error) if cause is None else str(cause.toString())
-    return next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
+    said = _first_line(str(error) if cause is None else str(cause.toString())) or type(error).__name__
+    root = _root_of(cause if cause is not None else getattr(error, "_origin", None))
+    return said if root in said else f"{said}: {root}"
+
+
+def _root_of(thrown: Any) -> str:
+    """What an exception of Java's says that was thrown first; empty where none is known."""
+    if thrown is None:
+        return ""
+    with suppress(Exception):  # Java may be gone
+        for _ in range(_CAUSES_LIMIT):
+            cause = thrown.getCause()
+            if cause is None:
+                break
+            thrown = cause
+        return _first_line(str(thrown.getMessage() or ""))
+    return ""
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")
