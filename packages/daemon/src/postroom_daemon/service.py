@@ -18,6 +18,7 @@ from typing import Final
 
 from . import logs
 from .broker import MustRecover
+from .checkpoints import Checkpoints
 from .clock import Clock
 from .config import Config
 from .files import FULL_ERRNOS
@@ -26,12 +27,11 @@ from .mailbox import Mailbox, MailboxLost, MailboxReplaced
 from .metrics.textfile import MetricsFile
 from .notify import Watchdog, notify, notify_busy, notify_reloading
 from .reload import Reloading, put_in_force
-from .repeats import REPEATS_MS
 from .root import OpenRoot, Sources, StartError, open_root
 from .signals import Signals
 from .snapshots import Snapshots
 from .status_line import StatusLine
-from .stores.base import StoreDamaged, StoreError, StoreFull
+from .stores.base import StoreDamaged, StoreError
 from .system.permissions import permission_warnings
 from .usable import mailbox_hindrance
 
@@ -39,8 +39,6 @@ __all__ = ["StartError", "serve"]
 
 log = logging.getLogger(__name__)
 
-#: The store is made durable, and old segments go, at least this often (s).
-CHECKPOINT_S: Final = 600.0
 #: Requests make many objects and no cycles: the collector looks rarely.
 GC_THRESHOLD: Final = (20_000, 20, 20)
 #: A run that lasted so long (s) was no failed start.
@@ -156,10 +154,8 @@ class _Loop:
             self._selector.register(self._watched, selectors.EVENT_READ)
         self._next_scan = 0.0
         self._stalled = False
-        self._next_checkpoint = self._clock.elapsed_s() + CHECKPOINT_S
-        self._checkpointing = False
         self._next_sync = 0.0
-        self._segment = root.journal.segment
+        self._checkpoints = Checkpoints(reloading.config.settings, root)
         self._metrics = MetricsFile(
             reloading.config.settings, lambda: root.vitals.exposition(root.store, root.clock.now())
         )
@@ -199,7 +195,7 @@ class _Loop:
 
     def _settle(self) -> None:
         self._broker.stop()
-        self._checkpoint(self._root.store.checkpoint)
+        self._checkpoints.make()
 
     def _turn(self, scan: bool) -> None:
         calls = []
@@ -241,14 +237,7 @@ class _Loop:
         self._root.store.tidy()
         self._status_line.care(self._clock.elapsed_s())
         self._watchdog.feed()
-        rolled = self._root.journal.segment != self._segment
-        # On a full disk the store's own log must not grow as well.
-        if rolled or not self._root.vitals.room_to_publish() or self._clock.elapsed_s() >= self._next_checkpoint:
-            self._segment = self._root.journal.segment
-            self._next_checkpoint = self._clock.elapsed_s() + CHECKPOINT_S
-            self._checkpointing = True
-        if self._checkpointing:
-            self._checkpoint(self._root.store.checkpoint_step)
+        self._checkpoints.care()
 
     def _reload(self) -> None:
         notify_reloading()
@@ -256,31 +245,10 @@ class _Loop:
         if not refused:
             self._settings = self._reloading.config.settings
             put_in_force(self._reloading.config, self._root, self._mailbox)
+            self._checkpoints.adopt(self._settings)
             self._metrics.adopt(self._settings)
             self._snapshots.adopt(self._settings)
         notify("READY=1", f"STATUS=reload refused: {refused}" if refused else "STATUS=reloaded")
-
-    def _checkpoint(self, checkpoint: Callable[[], int | None]) -> None:
-        """Make the store durable, and drop what the journal need not keep any longer. Called again while the store is
-        at it."""
-        settings, journal = self._settings, self._root.journal
-        try:
-            self._checkpointing = False
-            folded = checkpoint()
-            if folded is None:
-                self._checkpointing = True
-                return
-            self._root.vitals.checkpointed = max(self._root.vitals.checkpointed, folded)
-            old = self._clock.now().engine - settings.journal_retention_hours * 3600 * 1000
-            recent = self._clock.now().engine - REPEATS_MS
-            removed = journal.drop_segments(folded, old, settings.journal_max_bytes, recent)
-        except (OSError, StoreError) as error:
-            log.error("checkpoint: %s", error)
-            if isinstance(error, StoreFull):
-                self._root.reserve.spare()
-            return
-        if removed:
-            log.info("journal: removed %d segments, up to %s", len(removed), removed[-1])
 
     def _wait(self) -> bool:
         """Wait for something to do. Whether the mailbox is to be scanned."""
