@@ -12,19 +12,28 @@ from pyspark.errors import PySparkException
 
 from postroom_pipeline.config import SPARK_SETTINGS
 from postroom_pipeline.errors import said_by
+from postroom_pipeline.spark import chooses_collector
 from tests.pipeline.conftest import TEST_SETTINGS
 
 PROGRAM = """
 import datetime, json, signal, sys
 from pyspark.sql.functions import timestamp_millis, lit
 from postroom_pipeline.spark import session
+from tests.pipeline.test_session import collectors
 with session("postroom-pipeline try", dict(pair.split("=", 1) for pair in sys.argv[2:])) as spark:
     found = {name: spark.conf.get(name) for name in sys.argv[1].split(",")}
     (row,) = spark.range(1).select(timestamp_millis(lit(0)).alias("time")).collect()
     worker = spark.sparkContext.parallelize([0], 1).map(lambda _: __import__("sys").executable).collect()
+    found["collectors"] = collectors(spark)
     found["name"], found["interrupt"] = spark.sparkContext.appName, signal.getsignal(signal.SIGINT).__module__
     print(json.dumps(found | {"epoch": str(row.time), "worker": worker[0]}))
 """
+
+
+def collectors(spark):
+    """The collectors that Java uses."""
+    beans = spark.sparkContext._jvm.java.lang.management.ManagementFactory.getGarbageCollectorMXBeans()
+    return sorted(bean.getName() for bean in beans)
 
 
 def test_a_session_has_every_setting_that_nobody_gave(spark):
@@ -44,11 +53,13 @@ def test_what_the_user_s_file_and_command_line_say_is_left_and_times_are_those_o
     """Also: nothing but the answer on the output, and of Spark's log nothing where nothing is wrong."""
     (tmp_path / "spark-defaults.conf").write_text(
         "spark.sql.shuffle.partitions 3\nspark.sql.parquet.compression.codec gzip\nspark.ui.enabled false\n"
+        "spark.driver.extraJavaOptions -XX:+UseSerialGC\n"
     )
     names = "spark.sql.shuffle.partitions,spark.sql.parquet.compression.codec,spark.sql.files.openCostInBytes"
     names += ",spark.sql.sources.partitionOverwriteMode"
     environment = {
         "HOME": str(tmp_path),
+        "PYTHONPATH": os.getcwd(),
         "PATH": os.environ["PATH"],
         "JAVA_HOME": os.environ.get("JAVA_HOME", ""),
         "SPARK_CONF_DIR": str(tmp_path),
@@ -66,10 +77,24 @@ def test_what_the_user_s_file_and_command_line_say_is_left_and_times_are_those_o
         "spark.sql.sources.partitionOverwriteMode": "dynamic",
         "name": "postroom-pipeline try",
         "interrupt": "_signal",
+        "collectors": ["Copy", "MarkSweepCompact"],
         "epoch": "1970-01-01 00:00:00",
         "worker": sys.executable,
     }
     assert [line for line in run.stderr.splitlines() if "incubator" not in line] == []
+
+
+def test_a_collector_that_is_chosen_in_any_place_is_the_only_one(tmp_path, monkeypatch):
+    for name in ("SPARK_SUBMIT_OPTS", "JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "PYSPARK_SUBMIT_ARGS", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert not chooses_collector({"spark.driver.extraJavaOptions": "-Xss4m -XX:+UseStringDeduplication"})
+    assert chooses_collector({"spark.driver.extraJavaOptions": "-Xss4m -XX:+UseG1GC"})
+    (tmp_path / "spark-defaults.conf").write_text("spark.driver.extraJavaOptions -XX:+UseZGC\n")
+    assert chooses_collector({})
+    (tmp_path / "spark-defaults.conf").unlink()
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")
+    assert chooses_collector({})
 
 
 def test_what_failed_at_the_bottom_is_told_with_what_failed(spark, tmp_path):

@@ -107,5 +107,8 @@ JAVA_OPTIONS: Final = (
     "-XX:Tier4BackEdgeThreshold=400000",
 )
 
+#: Where nobody chose one of Java's collectors: a run is over when it is over, so that what counts is CPU, not pauses.
+JAVA_COLLECTOR: Final = "-XX:+UseParallelGC"
+
 #: Options of Java for small runs: the first of its two compilers alone, with as much room as both have.
 SMALL_JAVA_OPTIONS: Final = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")

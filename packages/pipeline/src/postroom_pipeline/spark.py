@@ -7,6 +7,7 @@ driver and the executors get, are the user's: spark-submit, ``spark-defaults.con
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -16,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .config import JAVA_OPTIONS, SMALL_JAVA_OPTIONS, SMALL_SETTINGS, SPARK_SETTINGS, START_SETTINGS
+from .config import JAVA_COLLECTOR, JAVA_OPTIONS, SMALL_JAVA_OPTIONS, SMALL_SETTINGS, SPARK_SETTINGS, START_SETTINGS
 from .errors import EnvironmentProblem, said_by
 from .java import find_java
 
@@ -29,6 +30,9 @@ _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 _NOT_NAMED: Final = ("", "pyspark-shell", "run.py")
 _CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
 _JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+#: Java takes options from these too.
+_MORE_OPTIONS: Final = ("PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 _LOG_CONFIGURATION: Final = "log4j2.configurationFile"
 
 
@@ -56,6 +60,8 @@ def start_session(application: str, given: Mapping[str, str] | None = None, *, s
         find_java()
         _quieten()
         _add_java_options(*(SMALL_JAVA_OPTIONS if small else JAVA_OPTIONS))
+        if not chooses_collector(chosen):
+            _add_java_options(JAVA_COLLECTOR)
         chosen.setdefault(_CONSOLE_PROGRESS, "false")  # else Spark turns it on for who is started so
     try:
         from py4j.protocol import Py4JError
@@ -114,12 +120,24 @@ def cores_of(started: SparkSession) -> int:
 
 def _quieten() -> None:
     """Let Spark's log tell only what is wrong, where the user has no configuration of it."""
-    places = [os.environ.get("SPARK_CONF_DIR", ""), os.path.join(os.environ.get("SPARK_HOME", ""), "conf")]
     options = os.environ.get(_JAVA_OPTIONS, "")
     ours = Path(__file__).with_name("log4j2.properties")
-    if _LOG_CONFIGURATION in options or not ours.is_file() or any(Path(p, ours.name).is_file() for p in places if p):
+    if _LOG_CONFIGURATION in options or not ours.is_file() or any(_files_of_user(ours.name)):
         return
     _add_java_options(f"-D{_LOG_CONFIGURATION}={ours.as_uri()}")
+
+
+def chooses_collector(given: Mapping[str, str]) -> bool:
+    """Whether the user says which collector Java has to use: it does not start with two."""
+    said = [*given.values(), *(os.environ.get(name, "") for name in (_JAVA_OPTIONS, *_MORE_OPTIONS))]
+    said += [path.read_text(errors="replace") for path in _files_of_user("spark-defaults.conf")]
+    return any(_COLLECTOR.search(text) for text in said)
+
+
+def _files_of_user(name: str) -> Iterator[Path]:
+    """The files of that name in the directories of configuration of Spark."""
+    places = [os.environ.get("SPARK_CONF_DIR", ""), os.path.join(os.environ.get("SPARK_HOME", ""), "conf")]
+    yield from (path for place in places if place and (path := Path(place, name)).is_file())
 
 
 def _add_java_options(*options: str) -> None:
