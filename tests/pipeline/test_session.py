@@ -10,9 +10,9 @@ import sys
 import pytest
 from pyspark.errors import PySparkException
 
-from postroom_pipeline.config import SPARK_SETTINGS
+from postroom_pipeline.config import SMALL_SETTINGS, SPARK_SETTINGS
 from postroom_pipeline.errors import said_by
-from postroom_pipeline.spark import chooses_collector
+from postroom_pipeline.spark import chooses_collector, lightly
 from tests.pipeline.conftest import TEST_SETTINGS
 
 PROGRAM = """
@@ -82,6 +82,16 @@ def test_what_the_user_s_file_and_command_line_say_is_left_and_times_are_those_o
         "worker": sys.executable,
     }
     assert [line for line in run.stderr.splitlines() if "incubator" not in line] == []
+
+
+def test_steps_over_few_rows_are_prepared_lightly_but_as_the_user_said(spark):
+    names = [known.name for known in SMALL_SETTINGS]
+    before = {name: spark.conf.get(name) for name in names}
+    theirs = {name for name in names if spark.sparkContext.getConf().contains(name)}
+    with lightly(spark):
+        for known in SMALL_SETTINGS:
+            assert spark.conf.get(known.name) == (before[known.name] if known.name in theirs else known.value)
+    assert {name: spark.conf.get(name) for name in names} == before
 
 
 def test_a_collector_that_is_chosen_in_any_place_is_the_only_one(tmp_path, monkeypatch):

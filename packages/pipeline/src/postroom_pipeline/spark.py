@@ -111,6 +111,22 @@ def apply_settings(started: SparkSession) -> None:
             started.conf.set(known.name, known.value_for(cores))
 
 
+@contextmanager
+def lightly(started: SparkSession) -> Iterator[None]:
+    """For the time of the block plans are prepared as those of a small run: for steps over few rows of a large one.
+    What the user gave stays."""
+    given = started.sparkContext.getConf()
+    ours = [known for known in SMALL_SETTINGS if not given.contains(known.name)]
+    before = {known.name: str(started.conf.get(known.name)) for known in ours}
+    for known in ours:
+        started.conf.set(known.name, known.value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            started.conf.set(name, value)
+
+
 def cores_of(started: SparkSession) -> int:
     """How many cores the session computes with: those there are, or those that are asked for and still to come."""
     conf = started.sparkContext.getConf()

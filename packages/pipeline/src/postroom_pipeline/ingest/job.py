@@ -11,6 +11,7 @@ from ..errors import EnvironmentProblem, PipelineError
 from ..held import held
 from ..io import Warehouse
 from ..runlog import Run
+from ..spark import lightly
 from ..storage import Storage
 from ..tables import inventory as inventory_table
 from ..tables import origins, rejects
@@ -44,7 +45,7 @@ def ingest(session: SparkSession, landing: str, warehouse: Warehouse, run: Run, 
     """
     if not Storage(session, landing).exists(landing):
         raise EnvironmentProblem(f"{landing}: there is no such directory")
-    with run.stage("inventory"):
+    with run.stage("inventory"), lightly(session):  # a row a file
         listed = inventory.listed(session, landing)
         named = held(inventory.names(listed))
         seen = held(inventory.hashed(session, listed, named))
