@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick")]
 
 ORACLE = Path(__file__).parent / "oracle"
+VIEWS = Path(__file__).parent / "depth_views.sql"
 DOCUMENT = Path(__file__).parents[2] / "docs" / "reports.md"
 READ = ("events", "messages", "snapshots", "queue_depth", "leases", "dead_letters", "consumers", "conflicts")
 
@@ -83,6 +84,7 @@ def database(place: Path) -> duckdb.DuckDBPyConnection:
     for name in (*READ, *BUILT):
         connection.execute(f"create view {name} as select * from {_files(place, name)}")
     connection.execute(f"create view native as {NATIVE}")
+    connection.execute(VIEWS.read_text())
     return connection
 
 

@@ -1,48 +1,21 @@
 -- What snapshots counted, by hour; and what a queue holds at the last place of an hour: what the last snapshot before it
 -- counted and what came and went since, or what the next one counted less what came and went until then.
-with restored as (
-    select device, root, epoch, min(event) begins from events group by all
-), told as (
-    select e.*, case
-        when type in ('died', 'quarantined') or (type = 'leased' and of_dead) or (type = 'released' and state = 'dead') then 'dead'
-        when type not in ('acked', 'dropped', 'lease_extended') then 'alive' end says
-    from events e where message is not null and not exists (
-        from restored r where (r.device, r.root) = (e.device, e.root) and r.epoch > e.epoch and r.begins <= e.event)
-), ended as (
-    select t.device, t.root, t.epoch, t.event,
-        arg_max(b.says, (b.epoch, b.event)) filter (b.says is not null) before
-    from told t left join told b on (b.device, b.root, b.message) = (t.device, t.root, t.message) and (b.epoch, b.event) < (t.epoch, t.event)
-    where t.type in ('acked', 'dropped') group by all
-), changes as (
-    select device, root, epoch, event, queue, 1 live, wall_at, day from told where type = 'published'
-    union all select device, root, epoch, event, queue, -1, wall_at, day from told
-        where type = 'died' or (type = 'moved' and coalesce("to", queue) <> queue)
-    union all select device, root, epoch, event, coalesce("to", queue), 1, wall_at, day from told
-        where type = 'reprocessed' or (type = 'moved' and coalesce("to", queue) <> queue)
-    union all select device, root, epoch, event, queue, 0, wall_at, day from told
-        where type = 'reprocessed' and coalesce("to", queue) <> queue
-    union all select t.device, t.root, t.epoch, t.event, t.queue, case when before = 'dead' then 0 else -1 end, wall_at, day
-        from told t join ended using (device, root, epoch, event)
-), levels as (
-    select q.device, q.root, q.epoch, q.as_of_event event, q.queue, q.ready + q.inflight + q.delayed + q.held live, q.wall_at, q.day
-    from queue_depth q join snapshots s using (device, snapshot) where s.consistent and not exists (
-        from restored r where (r.device, r.root) = (q.device, q.root) and r.epoch > q.epoch and r.begins <= q.as_of_event)
-), places as (
+with places as (
     select device, root, queue, coalesce(date_trunc('hour', wall_at), day::timestamptz) as hour, day, max((epoch, event)) place,
            count(*) filter (is_change) events
-    from (select *, true is_change from changes union all select *, false from levels) group by all
+    from (select *, true is_change from depth_changes union all select * exclude (snapshot), false from depth_levels) group by all
 ), ends as (
     select p.*, arg_max(l.live, (l.epoch, l.event)) filter ((l.epoch, l.event) <= place) counted,
         max((l.epoch, l.event)) filter ((l.epoch, l.event) <= place) since,
         arg_min(l.live, (l.epoch, l.event)) later, min((l.epoch, l.event)) until
-    from places p left join levels l using (device, root, queue) group by all
+    from places p left join depth_levels l using (device, root, queue) group by all
 ), told_ends as (
     select device, root, queue, hour, day, events, case
-        when since is not null then counted + coalesce((select sum(live) from changes c where (c.device, c.root, c.queue) = (ends.device, ends.root, ends.queue)
+        when since is not null then counted + coalesce((select sum(live) from depth_changes c where (c.device, c.root, c.queue) = (ends.device, ends.root, ends.queue)
             and (c.epoch, c.event) > since and (c.epoch, c.event) <= place), 0)
-        when until is not null then later - coalesce((select sum(live) from changes c where (c.device, c.root, c.queue) = (ends.device, ends.root, ends.queue)
+        when until is not null then later - coalesce((select sum(live) from depth_changes c where (c.device, c.root, c.queue) = (ends.device, ends.root, ends.queue)
             and (c.epoch, c.event) > place and (c.epoch, c.event) <= until), 0)
-        else (select sum(live) from changes c where (c.device, c.root, c.queue) = (ends.device, ends.root, ends.queue) and (c.epoch, c.event) <= place) end::bigint live_end
+        else (select sum(live) from depth_changes c where (c.device, c.root, c.queue) = (ends.device, ends.root, ends.queue) and (c.epoch, c.event) <= place) end::bigint live_end
     from ends
 ), counted as (
     select device, root, queue, coalesce(date_trunc('hour', wall_at), day::timestamptz) as hour, day, count(*) snapshots,
