@@ -115,10 +115,7 @@ def device_recovered_consumer() -> Site:
     for _ in range(30):
         keys.append(site.new())
         site.wait(2 * MINUTE_MS)
-    for key in keys:
-        site.take_in(key)
-        site.wait(1_000)
-        site.ack(key)
+    site.finish(keys)
     site.take()
     return site
 

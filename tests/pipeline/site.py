@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 from postroom_common.snapshot import Kind
@@ -51,6 +52,13 @@ class Site(Device):
     def take_in(self, key: str, consumer: str = "worker-1") -> None:
         self.asked[consumer] = self.engine_ms
         self.lease(key, consumer)
+
+    def finish(self, keys: Iterable[str]) -> None:
+        """Messages that wait are worked on and done, a second each."""
+        for key in keys:
+            self.take_in(key)
+            self.wait(1_000)
+            self.ack(key)
 
     def work(self, messages: int = 6, queue: str = "orders", consumer: str = "worker-1") -> None:
         """Messages that are published, worked on and done, ten seconds each."""

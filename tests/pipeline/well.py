@@ -117,10 +117,7 @@ def device_imports() -> Site:
     for event in brought:
         event["requestEnd"] = imported["event"]
         event["engineMs"] -= HOUR_MS
-    for key in keys:
-        site.take_in(key)
-        site.wait(1_000)
-        site.ack(key)
+    site.finish(keys)
     site.take()
     return site
 
