@@ -1,7 +1,7 @@
-"""The mailbox protocol's constants: every name and number that both sides must agree on.
+"""Constants of the mailbox protocol: every name and number that client and daemon must agree on.
 
-This module is the only source. The client's ``_protocol.py`` is generated from it, and the tables in
-``docs/protocol.md`` are checked against it. It imports nothing of Postroom.
+This module is the only source. ``scripts/generate-protocol`` generates the client's ``_protocol.py`` from it, and
+``scripts/generate-protocol-tables`` the tables of ``docs/protocol.md``. It imports nothing from Postroom.
 """
 
 from __future__ import annotations
@@ -13,32 +13,32 @@ from typing import Any, Final, TypeGuard
 
 PROTOCOL_VERSION: Final = 1
 
-#: Default and hard ceiling of one request file, in bytes.
+#: Default limit and highest configurable limit of one request file, in bytes.
 REQUEST_BYTES_DEFAULT: Final = 4 * 1024 * 1024
 REQUEST_BYTES_CEILING: Final = 64 * 1024 * 1024
-#: Containers inside containers that a request may have, the envelope itself counted.
+#: Maximum nesting depth of objects and arrays in a request, including the envelope.
 JSON_DEPTH_LIMIT: Final = 128
 #: A queue name is 1 to this many bytes of UTF-8 without control characters.
 QUEUE_NAME_BYTES_LIMIT: Final = 256
-#: What a client or request id may look like. No leading dot, no slash: safe as a file name.
+#: Pattern of a client id or request id. No leading dot and no slash, so an id is safe as a file name.
 ID_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
-#: Longest free-text field (reason, type, trace id, consumer id), in characters.
+#: Maximum length of a free-text field (reason, type, trace id, consumer id), in characters.
 TEXT_LIMIT: Final = 4096
-#: Largest page that a list command returns.
+#: Maximum number of entries that a list command returns in one page.
 PAGE_LIMIT: Final = 1000
-#: Longest lease and longest wait, in milliseconds (7 days, 1 hour).
+#: Longest lease (7 days) and longest wait (1 hour), in milliseconds.
 VISIBILITY_MS_LIMIT: Final = 7 * 24 * 3600 * 1000
 WAIT_MS_LIMIT: Final = 3600 * 1000
 #: Longest delay, in milliseconds (366 days).
 DELAY_MS_LIMIT: Final = 366 * 24 * 3600 * 1000
-#: Messages that one batch may have.
+#: Maximum number of messages or items in one batch.
 BATCH_LIMIT: Final = 1000
-#: Unix time, in milliseconds, that no field may be beyond (the year 9999).
+#: Latest Unix time that a field may hold, in milliseconds (end of the year 9999).
 WALL_MS_LIMIT: Final = 253_402_300_799_999
-#: A request file that cannot be parsed, or has two links, is left alone until it is this old (ms):
-#: its writer may still be at it.
+#: Age in milliseconds up to which the daemon leaves a request file in place that it cannot parse, or that has two hard
+#: links, because its client may still be writing it.
 SETTLE_MS: Final = 2000
-#: Attempts that a failure record remembers.
+#: Maximum number of failed attempts in the history of a message.
 HISTORY_LIMIT: Final = 32
 
 REQUESTS_DIR: Final = "requests"
@@ -49,7 +49,7 @@ TEMP_SUFFIX: Final = ".tmp"
 
 
 class Command(StrEnum):
-    """Commands of the mailbox, by their canonical names."""
+    """Commands of the mailbox protocol, by canonical name."""
 
     PUBLISH = "publish"
     PUBLISH_BATCH = "publish_batch"
@@ -91,7 +91,7 @@ class Command(StrEnum):
     IMPORT_STATE = "import_state"
 
 
-#: Other spellings that are accepted, all compared without regard to case.
+#: Aliases of commands. Names and aliases are compared case-insensitively.
 ALIASES: Final[dict[str, Command]] = {
     "consumenext": Command.CONSUME_NEXT,
     "consume": Command.CONSUME_NEXT,
@@ -106,7 +106,7 @@ ALIASES: Final[dict[str, Command]] = {
 
 
 class ErrorCode(StrEnum):
-    """Error codes of a response, each with what it means and what a client does about it."""
+    """Error codes of a response, each with its meaning and the advice for the client."""
 
     meaning: str
     advice: str
@@ -120,13 +120,13 @@ class ErrorCode(StrEnum):
 
     INVALID_REQUEST = (
         "ERR_INVALID_REQUEST",
-        "A required field is missing, or a value is outside what the field allows.",
-        "Correct the request; the message names the field.",
+        "A required field is missing, or a value is out of bounds.",
+        "Correct the request. The text names the field.",
     )
     PARSE_ERROR = (
         "ERR_PARSE_ERROR",
         "A field has the wrong JSON type.",
-        "Correct the request; the message names the field and the expected type.",
+        "Correct the request. The text names the field and the expected type.",
     )
     UNKNOWN_COMMAND = (
         "ERR_UNKNOWN_COMMAND",
@@ -135,38 +135,38 @@ class ErrorCode(StrEnum):
     )
     TIMEOUT = (
         "ERR_TIMEOUT",
-        "The request's deadline had passed before the daemon looked at it. Nothing was done.",
+        "The deadline had passed when the daemon read the request. Nothing was changed.",
         "Send a new request with a later deadline.",
     )
     FORBIDDEN = (
         "ERR_FORBIDDEN",
-        "The user who owns the request file may not act as this client, or not do this.",
-        "Ask the device's owner for access; a client id must be your own.",
+        "The owner of the request file has no permission for this, or does not own the client id.",
+        "Use a client id of your own, or ask the device's owner for a permission.",
     )
     QUEUE_NOT_FOUND = (
         "ERR_QUEUE_NOT_FOUND",
-        "The command needs an existing queue and there is none of that name.",
-        "Check the name with list_queues; a publish or a set_policy makes the queue.",
+        "The command needs an existing queue, and no queue has this name.",
+        "Check the name with list_queues. publish and set_policy create a queue.",
     )
     MESSAGE_NOT_FOUND = (
         "ERR_MESSAGE_NOT_FOUND",
-        "No message has this key: it was acknowledged, dropped, or never existed.",
-        "Treat an ack as done if it was yours; otherwise check the key.",
+        "No message has this key: it was acknowledged or dropped, or never existed.",
+        "If you repeat your own ack, treat it as done. Otherwise check the key.",
     )
     LEASE_EXPIRED = (
         "ERR_LEASE_EXPIRED",
-        "The lease is over: the message is not leased now, or its time has passed. Nothing was changed.",
-        "Drop the work. If the message is ready or delayed it is delivered again; if it is dead, list_dlq shows it.",
+        "The lease has ended. Nothing was changed.",
+        "Discard the work. A ready or delayed message is delivered again; list_dlq shows a dead one.",
     )
     LEASE_MISMATCH = (
         "ERR_LEASE_MISMATCH",
-        "The message is leased, but not under this lease or not to this consumer. Nothing was changed.",
-        "Drop the work if the leaseId was yours: another delivery has the message. Else send the delivery's leaseId.",
+        "Another lease or consumer has the message. Nothing was changed.",
+        "If you sent your leaseId, discard the work. Otherwise send the leaseId.",
     )
     VALIDATION_FAILED = (
         "ERR_VALIDATION_FAILED",
-        "The message breaks the queue's schema. Nothing was stored.",
-        "Correct the message; every broken rule is named.",
+        "The message violates the queue's schema. Nothing was stored.",
+        "Correct the message. The text names every violated rule.",
     )
     DLQ_NOT_FOUND = (
         "ERR_DLQ_NOT_FOUND",
@@ -180,23 +180,23 @@ class ErrorCode(StrEnum):
     )
     DRAINING = (
         "ERR_DRAINING",
-        "The daemon takes no new messages, so that it can be stopped once all are worked off.",
+        "The daemon is draining: it accepts no new messages.",
         "Try again later, or end the drain.",
     )
     QUEUE_FULL = (
         "ERR_QUEUE_FULL",
-        "The queue holds as many messages, or bytes, as its policy allows. Nothing was stored.",
-        "Try again once messages have been consumed, or raise the limit.",
+        "The queue has reached its limit of messages or bytes. Nothing was stored.",
+        "Try again when messages have been consumed, or raise the limit.",
     )
     RATE_LIMITED = (
         "ERR_RATE_LIMITED",
-        "Messages are published to this queue faster than its policy allows. Nothing was stored.",
-        "Try again after the time that the message names.",
+        "The queue has reached its limit of publishes per second. Nothing was stored.",
+        "Try again after the time in the text.",
     )
     QUOTA_EXCEEDED = (
         "ERR_QUOTA_EXCEEDED",
-        "The user who owns the request file has as much of something as the daemon allows one user. Nothing was done.",
-        "Do what the message says: wait, read answers, settle leases, or let messages be consumed first.",
+        "The owner of the request file has reached a quota. Nothing was changed.",
+        "Do what the text says: wait, read answers, settle leases or consume messages.",
     )
     MESSAGE_TOO_LARGE = (
         "ERR_MESSAGE_TOO_LARGE",
@@ -205,8 +205,8 @@ class ErrorCode(StrEnum):
     )
     QUEUE_NOT_EMPTY = (
         "ERR_QUEUE_NOT_EMPTY",
-        "A queue that holds messages is not deleted. Nothing was changed.",
-        "Purge it first, or wait until it is worked off.",
+        "The queue still has messages, so it was not deleted. Nothing was changed.",
+        "Purge it first, or wait until it is empty.",
     )
     SCHEDULE_NOT_FOUND = (
         "ERR_SCHEDULE_NOT_FOUND",
@@ -215,28 +215,28 @@ class ErrorCode(StrEnum):
     )
     STORAGE_FULL = (
         "ERR_STORAGE_FULL",
-        "The disk is too full to take another message. Ack and nack still work.",
-        "Try again later; free space on the device.",
+        "The disk is too full for another message. ack and nack still work.",
+        "Free space on the device, or try again later.",
     )
     STORAGE_FAILED = (
         "ERR_STORAGE_FAILED",
         "The disk refused a write. Nothing was changed.",
-        "Try again; look at the device's disk and the daemon's log.",
+        "Try again. Check the device's disk and the daemon's log.",
     )
     ANSWER_LOST = (
         "ERR_ANSWER_LOST",
-        "The request was executed, but its answer is no longer there to be given.",
-        "Do not send it anew: look at the state (status, list_dlq) to learn what it came to.",
+        "The request was executed, but its answer is no longer available.",
+        "Do not send it again. Read the state (status, list_dlq) to learn its effect.",
     )
     INTERNAL_ERROR = (
         "ERR_INTERNAL_ERROR",
-        "The daemon failed at this request. Nothing was changed.",
-        "Report it with the daemon's log; trying again may help.",
+        "The daemon failed on this request. Nothing was changed.",
+        "Report it with the daemon's log. Trying again may help.",
     )
 
 
 class State(StrEnum):
-    """Base states of a message (``phase`` refines them; ``drafting`` is reserved)."""
+    """States of a message. ``phase`` refines them; ``drafting`` is reserved."""
 
     READY = "ready"
     DELAYED = "delayed"
@@ -246,7 +246,7 @@ class State(StrEnum):
 
 
 class ReasonCode(StrEnum):
-    """Why a message died or an attempt failed. The list is closed; the text beside it is free."""
+    """Why a message died or an attempt failed. The list is closed; the reason text beside the code is free."""
 
     REJECTED = "REJECTED"
     RETRY_LIMIT = "RETRY_LIMIT"
@@ -261,7 +261,7 @@ class ReasonCode(StrEnum):
 
 
 class Kind(StrEnum):
-    """JSON kinds of a payload field, named as the error texts and the documents name them."""
+    """JSON kinds of a payload field. The values are the names in error texts and documents."""
 
     TEXT = "string"
     QUEUE = "queue name"
@@ -279,8 +279,8 @@ class Kind(StrEnum):
 class Field:
     """One field of a command's payload.
 
-    ``default`` None means absent. ``low`` and ``high`` are inclusive bounds of a number;
-    a ``required`` field must be there. JSON null counts as absent, except for ``Kind.VALUE``.
+    ``default`` None means that the field has no default. ``low`` and ``high`` are the inclusive bounds of a number.
+    A ``required`` field must be present. JSON null counts as absent, except for ``Kind.VALUE``.
     """
 
     name: str
@@ -293,82 +293,117 @@ class Field:
 
 
 _QUEUE = Field("queue", Kind.QUEUE, "name of the queue", required=True)
-_KEY = Field("messageKey", Kind.TEXT, "key of the message, as publish or consume_next gave it", required=True)
-_LEASE = Field("leaseId", Kind.TEXT, "the delivery's lease; without it consumerId must be the holder's")
-_CONSUMER = Field("consumerId", Kind.TEXT, "who consumes; the clientId if absent")
+_KEY = Field("messageKey", Kind.TEXT, "key of the message, as returned by publish or consume_next", required=True)
+_LEASE = Field(
+    "leaseId", Kind.TEXT, "lease id of the delivery; without it, consumerId must be that of the lease holder"
+)
+_CONSUMER = Field("consumerId", Kind.TEXT, "name of the consumer; the clientId if absent")
 _VISIBILITY = Field(
     "visibilityTimeoutSec",
     Kind.NUMBER,
-    "length of the lease in seconds (fractions allowed); the queue's policy if absent",
+    "length of the lease in seconds (fractions allowed); the queue's policy applies if absent",
     low=0.001,
     high=VISIBILITY_MS_LIMIT / 1000,
 )
-_TARGET_QUEUE = Field("to", Kind.TEXT, "name of the queue to bring them to; their own if absent", default="")
-_FILTER = Field("filter", Kind.OBJECT, "which messages are meant, see Filters; all if absent")
+_TARGET_QUEUE = Field("to", Kind.TEXT, "destination queue; each letter's own queue if absent", default="")
+_FILTER = Field("filter", Kind.OBJECT, "selects messages (see Filters); all if absent")
 _UP_TO = Field(
     "upToEvent",
     Kind.INTEGER,
-    "only messages published up to this event: give what the first reply says to each further request",
+    "only messages published up to this event; copy it from the first reply into every later request",
     low=0,
     high=2**63 - 1,
 )
-_DRY_RUN = Field("dryRun", Kind.FLAG, "change nothing; count what would be changed", default=False)
-_AFTER = Field("after", Kind.TEXT, "continue behind this: the previous page's next", default="")
-_PREVIEW = Field("previewBytes", Kind.INTEGER, "bytes of the body to show", default=256, low=0, high=65536)
-_OPERATION = Field("operation", Kind.TEXT, "what is meant: consume or publish", default="consume")
-_LIMIT = Field("limit", Kind.INTEGER, "most entries to return", default=100, low=1, high=PAGE_LIMIT)
+_DRY_RUN = Field("dryRun", Kind.FLAG, "change nothing; only count", default=False)
+_AFTER = Field("after", Kind.TEXT, "continue after this position: next of the previous page", default="")
+_PREVIEW = Field("previewBytes", Kind.INTEGER, "number of body bytes to show", default=256, low=0, high=65536)
+_OPERATION = Field("operation", Kind.TEXT, "consume or publish", default="consume")
+_LIMIT = Field("limit", Kind.INTEGER, "maximum number of entries to return", default=100, low=1, high=PAGE_LIMIT)
 
-#: Commands that tools give, and no word of a command line. Only the daemon's own user and root may give them.
+#: Commands for tools, without a subcommand in the client's CLI. Only the daemon's own user and root may send them.
 TOOL_COMMANDS: Final = frozenset({Command.READ_STATE, Command.IMPORT_STATE})
 
-#: Every command's payload fields: feeds the daemon's checks, the client's options, the documents.
+#: Payload fields of every command. The daemon's checks, the client's options and the documents derive from them.
 FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.PUBLISH: (
         _QUEUE,
         Field(
-            "message", Kind.VALUE, "the body: a string is kept byte for byte, any other value as itself", default="{}"
+            "message",
+            Kind.VALUE,
+            "the body: a string is stored byte for byte, any other value as an equal JSON value",
+            default="{}",
         ),
         Field("attributes", Kind.ATTRIBUTES, "application headers", default="{}"),
         Field("priority", Kind.INTEGER, "higher is delivered first", low=-(2**31), high=2**31 - 1),
-        Field("delayMs", Kind.INTEGER, "milliseconds before it can be consumed", default=0, low=0, high=DELAY_MS_LIMIT),
-        Field("targetConsumerId", Kind.TEXT, "only this consumer may have it; empty for anyone", default=""),
-        Field("encoding", Kind.TEXT, "base64 when message is a base64 text of binary data", default=""),
+        Field(
+            "delayMs",
+            Kind.INTEGER,
+            "milliseconds before the message can be consumed",
+            default=0,
+            low=0,
+            high=DELAY_MS_LIMIT,
+        ),
+        Field(
+            "targetConsumerId", Kind.TEXT, "only this consumer receives the message; empty for any consumer", default=""
+        ),
+        Field("encoding", Kind.TEXT, "base64 if message is binary data as base64 text", default=""),
         Field("contentType", Kind.TEXT, "media type of the body", default=""),
-        Field("type", Kind.TEXT, "application's message type", default=""),
-        Field("version", Kind.SCALAR, "application's version of that type"),
-        Field("traceId", Kind.TEXT, "trace id, carried through", default=""),
+        Field("type", Kind.TEXT, "message type of the application", default=""),
+        Field("version", Kind.SCALAR, "version of that message type"),
+        Field("traceId", Kind.TEXT, "trace id; passed on unchanged", default=""),
         Field(
             "deduplicationKey",
             Kind.TEXT,
-            "application's key of this fact: by policy, a second one is not stored",
+            "key for deduplication: if the policy says so, a second message with it is not stored",
             default="",
         ),
-        Field("timestamp", Kind.SCALAR, "application's time of this fact, carried through"),
-        Field("traceparent", Kind.TEXT, "W3C trace context, carried through", default=""),
-        Field("correlationId", Kind.TEXT, "which request this belongs to, carried through", default=""),
-        Field("replyTo", Kind.TEXT, "queue in which an answer is awaited, carried through", default=""),
-        Field("ttlMs", Kind.INTEGER, "milliseconds after which it is no longer wanted", low=1, high=DELAY_MS_LIMIT),
-        Field("deliverAt", Kind.INTEGER, "Unix ms before which it is not consumed", low=0, high=WALL_MS_LIMIT),
-        Field("orderingKey", Kind.TEXT, "messages with the same key are delivered one after the other", default=""),
+        Field("timestamp", Kind.SCALAR, "time assigned by the application; passed on unchanged"),
+        Field("traceparent", Kind.TEXT, "W3C trace context; passed on unchanged", default=""),
+        Field("correlationId", Kind.TEXT, "id that relates a reply to a request; passed on unchanged", default=""),
+        Field("replyTo", Kind.TEXT, "queue in which the publisher expects the reply; passed on unchanged", default=""),
+        Field("ttlMs", Kind.INTEGER, "milliseconds after which the message expires", low=1, high=DELAY_MS_LIMIT),
+        Field(
+            "deliverAt",
+            Kind.INTEGER,
+            "Unix time (ms) before which the message cannot be consumed",
+            low=0,
+            high=WALL_MS_LIMIT,
+        ),
+        Field("orderingKey", Kind.TEXT, "messages with the same key are delivered one at a time, in order", default=""),
         Field(
             "targetFallbackMs",
             Kind.INTEGER,
-            "milliseconds after which anyone may have it, if its target has not",
+            "milliseconds after which any consumer may receive it if its target has not",
             low=1,
             high=DELAY_MS_LIMIT,
         ),
     ),
     Command.PUBLISH_BATCH: (
-        Field("queue", Kind.TEXT, "queue of those that name none", default=""),
+        Field("queue", Kind.TEXT, "queue of the messages that name none", default=""),
         Field("messages", Kind.ARRAY, f"1 to {BATCH_LIMIT:,} objects with the fields of publish", required=True),
     ),
     Command.CONSUME_NEXT: (
         _QUEUE,
         _CONSUMER,
         _VISIBILITY,
-        Field("max", Kind.INTEGER, "most messages to lease; given, the reply has messages", low=1, high=BATCH_LIMIT),
-        Field("waitMs", Kind.INTEGER, "milliseconds to wait for a message", default=0, low=0, high=WAIT_MS_LIMIT),
-        Field("waitLock", Kind.FLAG, "the client holds flock on its request file while it waits", default=False),
+        Field(
+            "max",
+            Kind.INTEGER,
+            "maximum number of messages to lease; if given, the reply contains messages",
+            low=1,
+            high=BATCH_LIMIT,
+        ),
+        Field(
+            "waitMs",
+            Kind.INTEGER,
+            "milliseconds to wait if no message is available",
+            default=0,
+            low=0,
+            high=WAIT_MS_LIMIT,
+        ),
+        Field(
+            "waitLock", Kind.FLAG, "true if the client holds flock on its request file while it waits", default=False
+        ),
         Field("payloadAs", Kind.TEXT, "text: payload and attributes as strings; value: as JSON values", default="text"),
     ),
     Command.ACK: (_KEY, _LEASE, _CONSUMER),
@@ -386,12 +421,12 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _KEY,
         _LEASE,
         _CONSUMER,
-        Field("reason", Kind.TEXT, "why, for the failure record", default=""),
-        Field("requeue", Kind.FLAG, "true: retry by the queue's policy; false: dead letter", default=False),
+        Field("reason", Kind.TEXT, "why it failed, for the failure record", default=""),
+        Field("requeue", Kind.FLAG, "true: retry as the queue's policy says; false: dead letter", default=False),
         Field(
             "delayMs",
             Kind.INTEGER,
-            "with requeue: milliseconds before it is tried again; the policy's backoff if absent",
+            "with requeue: milliseconds before the retry; the policy's backoff if absent",
             low=0,
             high=DELAY_MS_LIMIT,
         ),
@@ -404,12 +439,10 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     Command.EXTEND_LEASE: (_KEY, _LEASE, _CONSUMER, _VISIBILITY),
     Command.STATUS: (_QUEUE,),
     Command.HEALTH: (),
-    Command.METRICS: (
-        Field("format", Kind.TEXT, "prometheus: all figures as the text that Prometheus reads", default=""),
-    ),
+    Command.METRICS: (Field("format", Kind.TEXT, "prometheus: all metrics in the Prometheus text format", default=""),),
     Command.LIST_QUEUES: (
         _LIMIT,
-        Field("after", Kind.TEXT, "names greater than this only: the previous page's next", default=""),
+        Field("after", Kind.TEXT, "only names after this one: next of the previous page", default=""),
     ),
     Command.LIST_CONSUMERS: (
         Field("queue", Kind.TEXT, "name of the queue; all queues if absent", default=""),
@@ -428,13 +461,13 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _AFTER,
         _PREVIEW,
         _FILTER,
-        Field("fullBodies", Kind.FLAG, "show whole bodies, in payload", default=False),
+        Field("fullBodies", Kind.FLAG, "return whole bodies in payload", default=False),
     ),
     Command.GET_MESSAGE: (
         _KEY,
         Field("payloadAs", Kind.TEXT, "text: payload and attributes as strings; value: as JSON values", default="text"),
         Field(
-            "events", Kind.INTEGER, "most events of its history to show, the latest ones", default=0, low=0, high=1000
+            "events", Kind.INTEGER, "maximum number of events to return, the latest ones", default=0, low=0, high=1000
         ),
     ),
     Command.LIST_DLQ: (
@@ -443,12 +476,12 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _AFTER,
         _PREVIEW,
         _FILTER,
-        Field("fullBodies", Kind.FLAG, "show whole bodies, in payload", default=False),
+        Field("fullBodies", Kind.FLAG, "return whole bodies in payload", default=False),
     ),
     Command.COUNT_DLQ: (_QUEUE,),
     Command.REPROCESS_DLQ: (
-        Field("messageKey", Kind.TEXT, "key of one dead letter; else queue and filter say which", default=""),
-        Field("queue", Kind.TEXT, "the queue in which they died, or the name of its dead letters", default=""),
+        Field("messageKey", Kind.TEXT, "key of one dead letter; without it, queue and filter select", default=""),
+        Field("queue", Kind.TEXT, "queue in which they died, or a dead-letter address", default=""),
         _FILTER,
         _LIMIT,
         _AFTER,
@@ -456,8 +489,8 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         _DRY_RUN,
     ),
     Command.DROP_DLQ: (
-        Field("messageKey", Kind.TEXT, "key of one dead letter; else queue and filter say which", default=""),
-        Field("queue", Kind.TEXT, "the queue in which they died, or the name of its dead letters", default=""),
+        Field("messageKey", Kind.TEXT, "key of one dead letter; without it, queue and filter select", default=""),
+        Field("queue", Kind.TEXT, "queue in which they died, or a dead-letter address", default=""),
         _FILTER,
         _LIMIT,
         _AFTER,
@@ -465,15 +498,15 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
     ),
     Command.QUARANTINE_DLQ: (
         _KEY,
-        Field("reason", Kind.TEXT, "why, for whoever looks at it later", default=""),
-        Field("quarantined", Kind.FLAG, "false takes it back", default=True),
+        Field("reason", Kind.TEXT, "why, as a note for operators", default=""),
+        Field("quarantined", Kind.FLAG, "false lifts the quarantine", default=True),
     ),
-    Command.HOLD: (_KEY, Field("reason", Kind.TEXT, "why, for whoever looks at it later", default="")),
+    Command.HOLD: (_KEY, Field("reason", Kind.TEXT, "why, as a note for operators", default="")),
     Command.UNHOLD: (_KEY,),
     Command.MOVE: (
-        Field("to", Kind.QUEUE, "name of the queue to bring them to", required=True),
-        Field("messageKey", Kind.TEXT, "key of one message; else queue, state and filter say which", default=""),
-        Field("queue", Kind.TEXT, "the queue in which they are", default=""),
+        Field("to", Kind.QUEUE, "destination queue", required=True),
+        Field("messageKey", Kind.TEXT, "key of one message; without it, queue, state and filter select", default=""),
+        Field("queue", Kind.TEXT, "source queue", default=""),
         Field("state", Kind.TEXT, "ready, delayed or held; all of these if absent", default=""),
         _FILTER,
         _LIMIT,
@@ -498,40 +531,47 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field(
             "policy",
             Kind.OBJECT,
-            "keys to set over the configuration; null takes one back",
+            "keys that override the configuration; null removes an override",
             required=True,
         ),
     ),
     Command.GET_POLICY: (
         _QUEUE,
-        Field("explain", Kind.FLAG, "say of each key which layer it comes from", default=False),
+        Field("explain", Kind.FLAG, "return the layer that each key comes from", default=False),
     ),
-    Command.DRAIN: (Field("draining", Kind.FLAG, "false ends it", default=True),),
+    Command.DRAIN: (Field("draining", Kind.FLAG, "false ends the drain", default=True),),
     Command.SET_SCHEDULE: (
-        Field("name", Kind.TEXT, "name of the schedule; one of that name is replaced", required=True),
+        Field("name", Kind.TEXT, "name of the schedule; replaces an existing one", required=True),
         _QUEUE,
-        Field("cron", Kind.TEXT, "five fields, or @every with a time such as 90s, 5m, 1h", required=True),
-        Field("timezone", Kind.TEXT, "name of a time zone for the five fields", default="UTC"),
-        Field("missed", Kind.TEXT, "runs missed while off: skip, once or all", default="once"),
+        Field("cron", Kind.TEXT, "five crontab fields, or @every with an interval such as 90s, 5m, 1h", required=True),
+        Field("timezone", Kind.TEXT, "time zone of the five fields", default="UTC"),
+        Field("missed", Kind.TEXT, "what to do about missed runs: skip, once or all", default="once"),
         Field("message", Kind.VALUE, "the body", default="{}"),
         Field("attributes", Kind.ATTRIBUTES, "application headers", default="{}"),
         Field("priority", Kind.INTEGER, "higher is delivered first", low=-(2**31), high=2**31 - 1),
-        Field("ttlMs", Kind.INTEGER, "milliseconds after which it is no longer wanted", low=1, high=DELAY_MS_LIMIT),
-        Field("orderingKey", Kind.TEXT, "as of publish", default=""),
+        Field("ttlMs", Kind.INTEGER, "milliseconds after which the message expires", low=1, high=DELAY_MS_LIMIT),
+        Field("orderingKey", Kind.TEXT, "as for publish", default=""),
     ),
     Command.DELETE_SCHEDULE: (Field("name", Kind.TEXT, "name of the schedule", required=True),),
     Command.LIST_SCHEDULES: (_LIMIT, _AFTER),
     Command.READ_STATE: (
         Field("part", Kind.TEXT, "what to read: head, queues, facts or messages", default="head"),
-        Field("after", Kind.TEXT, "continue behind this: the previous page's next", default=""),
+        Field("after", Kind.TEXT, "continue after this position: next of the previous page", default=""),
         _LIMIT,
     ),
     Command.IMPORT_STATE: (
-        Field("engineMs", Kind.INTEGER, "engine time there when the state was read", required=True, low=0, high=2**53),
+        Field(
+            "engineMs",
+            Kind.INTEGER,
+            "engine time of the source when the state was read",
+            required=True,
+            low=0,
+            high=2**53,
+        ),
         Field("wallMs", Kind.INTEGER, "Unix time when the state was read", required=True, low=0, high=2**53),
-        Field("queues", Kind.VALUE, "array of queues as read_state shows them"),
-        Field("messages", Kind.VALUE, "array of messages as read_state shows them, in the order of publishing"),
-        Field("facts", Kind.VALUE, "array of facts as read_state shows them"),
+        Field("queues", Kind.VALUE, "array of queues as returned by read_state"),
+        Field("messages", Kind.VALUE, "array of messages as returned by read_state, in publishing order"),
+        Field("facts", Kind.VALUE, "array of facts as returned by read_state"),
     ),
 }
 
@@ -541,7 +581,7 @@ _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
 def is_id(text: object) -> TypeGuard[str]:
-    """Whether ``text`` may be a client id or request id, and so part of a path."""
+    """Whether ``text`` is a valid client id or request id, and therefore safe as part of a path."""
     return isinstance(text, str) and _ID.fullmatch(text) is not None
 
 
@@ -557,15 +597,15 @@ def queue_name_problem(name: str) -> str | None:
 
 
 def message_key(queue: str, message_id: str) -> str:
-    """The key of a message: its birthplace and id. It never changes, wherever the message goes."""
+    """The key of a message: the queue it was published to, and its id. It stays the same when the message moves."""
     return f"msg:{queue}:{message_id}"
 
 
 def birthplace(key: str) -> str:
-    """The queue in which the message of a key was published; "" for what is no key."""
+    """The queue to which the message with this key was published; "" if ``key`` is not a message key."""
     return key.removeprefix("msg:").rpartition(":")[0]
 
 
 def resolve_command(name: str) -> Command | None:
-    """The command meant by a name or alias in any case, or None."""
+    """The command with this name or alias, in any case, or None."""
     return _COMMANDS.get(name) or _COMMANDS.get(name.lower())
