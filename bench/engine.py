@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from postroom_common.codec import Request
-from postroom_daemon.access import Principal
-from postroom_daemon.calls import Answer, Call
-from postroom_daemon.config import load
-from postroom_daemon.repeats import request_key
-from postroom_daemon.root import OpenRoot, Sources, open_root
+from postroom_daemon.broker.idempotency import request_key
+from postroom_daemon.config.config import load
+from postroom_daemon.model.principal import Principal
+from postroom_daemon.model.request import Answer, Call
+from postroom_daemon.root.open_root import OpenRoot, Sources, open_root
 
 from .load import MESSAGE
 

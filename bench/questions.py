@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from postroom_common.codec import Request
-from postroom_daemon.access import Principal
-from postroom_daemon.broker import Broker
-from postroom_daemon.calls import Answer, Call
-from postroom_daemon.config import load
-from postroom_daemon.repeats import request_key
-from postroom_daemon.root import Sources, open_root
+from postroom_daemon.broker.broker import Broker
+from postroom_daemon.broker.idempotency import request_key
+from postroom_daemon.config.config import load
+from postroom_daemon.model.principal import Principal
+from postroom_daemon.model.request import Answer, Call
+from postroom_daemon.root.open_root import Sources, open_root
 
 TIMES = 3
 

@@ -17,21 +17,23 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from postroom_daemon import attempt, group
-from postroom_daemon.calls import Answer
-from postroom_daemon.config import load
-from postroom_daemon.decider import Decider
-from postroom_daemon.files import Files
-from postroom_daemon.group import Group
-from postroom_daemon.journal import Journal
-from postroom_daemon.mailbox import Mailbox, mailbox
-from postroom_daemon.mailbox.boxes import Boxes
-from postroom_daemon.mailbox.intake import Intake
-from postroom_daemon.mailbox.watch import Watch
-from postroom_daemon.root import Sources, open_root
-from postroom_daemon.stores.sqlite import SqliteStore
-from postroom_daemon.traffic import TrafficLog
-from postroom_daemon.vitals import DaemonVitals
+from postroom_daemon.broker import group
+from postroom_daemon.broker import transaction as attempt
+from postroom_daemon.broker.group import Group
+from postroom_daemon.broker.merge import Decider
+from postroom_daemon.config.config import load
+from postroom_daemon.doors.mailbox import Mailbox
+from postroom_daemon.doors.mailbox import door as mailbox
+from postroom_daemon.doors.mailbox.response_dirs import Boxes
+from postroom_daemon.doors.mailbox.scanner import Intake
+from postroom_daemon.doors.mailbox.watch import Watch
+from postroom_daemon.journal.journal import Journal
+from postroom_daemon.model.request import Answer
+from postroom_daemon.observe.traffic import TrafficLog
+from postroom_daemon.observe.vitals import DaemonVitals
+from postroom_daemon.platform.files import Files
+from postroom_daemon.root.open_root import Sources, open_root
+from postroom_daemon.stores.sqlite.store import SqliteStore
 
 from .load import write_requests
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from postroom_common.protocol import State
-from postroom_daemon.root import OpenRoot
+from postroom_daemon.root.open_root import OpenRoot
 
 from .. import engine
 from .queue import Taken

@@ -15,16 +15,16 @@ import orjson
 
 from postroom_common.codec import Request
 from postroom_common.events import Event, decode_event
-from postroom_daemon.access import Principal
-from postroom_daemon.calls import Answer, Call
-from postroom_daemon.clock import Clock
-from postroom_daemon.config import load
-from postroom_daemon.files import Files
-from postroom_daemon.ids import Ids
-from postroom_daemon.repeats import request_key
-from postroom_daemon.root import OpenRoot, Sources, open_root
-from postroom_daemon.segments import list_segments
-from postroom_daemon.state import of_store, write_state
+from postroom_daemon.broker.idempotency import request_key
+from postroom_daemon.config.config import load
+from postroom_daemon.journal.segments import list_segments
+from postroom_daemon.model.principal import Principal
+from postroom_daemon.model.request import Answer, Call
+from postroom_daemon.observe.state import of_store, write_state
+from postroom_daemon.platform.clock import Clock
+from postroom_daemon.platform.files import Files
+from postroom_daemon.platform.ids import Ids
+from postroom_daemon.root.open_root import OpenRoot, Sources, open_root
 from postroom_daemon.stores.base import Store
 
 

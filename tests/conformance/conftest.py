@@ -12,13 +12,13 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # tests share modules, however pytest was started
 
-from postroom_daemon.files import Files
-from postroom_daemon.quarantine import Quarantine
+from postroom_daemon.platform.files import Files
+from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.stores.base import Store
-from postroom_daemon.stores.filesystem import FilesystemStore
-from postroom_daemon.stores.hybrid import HybridStore
+from postroom_daemon.stores.filesystem.store import FilesystemStore
+from postroom_daemon.stores.hybrid.store import HybridStore
 from postroom_daemon.stores.memory import MemoryStore
-from postroom_daemon.stores.sqlite import SqliteStore
+from postroom_daemon.stores.sqlite.store import SqliteStore
 
 #: How each store is made in a directory. A new store joins the suite here.
 FOLDERS = {"p": "inbox", "d": "delayed", "u": "processing", "x": "dlq", "h": "held", "a": "archive"}

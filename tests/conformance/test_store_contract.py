@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon.records import Entry, QueueRecord
+from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.base import Store, StoreError
 
 QUEUE = "q"

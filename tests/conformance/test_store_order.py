@@ -4,7 +4,7 @@ facts."""
 from __future__ import annotations
 
 from postroom_common.protocol import State
-from postroom_daemon.records import QueueRecord
+from postroom_daemon.model.records import QueueRecord
 from postroom_daemon.stores.base import Cursor, Store
 from tests.conformance.test_store_contract import QUEUE, change, counts, drain, entry, insert
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
-from postroom_daemon.files import Files
+from postroom_daemon.platform.files import Files
 
 #: Calls that change what is on the disk: between two of them, it makes no difference when a process dies.
 CHANGING: Final = (

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from postroom_daemon.broker import FATAL
-from postroom_daemon.files import Files
-from postroom_daemon.journal import JournalUnknown
-from postroom_daemon.mailbox import Mailbox
-from postroom_daemon.root import StartError
+from postroom_daemon.broker.broker import FATAL
+from postroom_daemon.doors.mailbox import Mailbox
+from postroom_daemon.journal.journal import JournalUnknown
+from postroom_daemon.platform.files import Files
+from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import StoreError
 from tests.conformance.bench import Bench
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from postroom_common.events import Event
-from postroom_daemon.engine import QUESTIONS
+from postroom_daemon.engine.decide import QUESTIONS
 from tests.conformance.bench import seen_in
 from tests.crash.office import PATIENCE, Office, Sent
 from tests.wire.audit import Ledger, audit

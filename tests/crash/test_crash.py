@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from postroom_daemon.engine import QUESTIONS, VERBS
-from postroom_daemon.journal import Journal
+from postroom_daemon.engine.decide import QUESTIONS, VERBS
+from postroom_daemon.journal.journal import Journal
 from tests.crash.campaign import working_folder
 from tests.crash.lives import LIVES
 from tests.crash.sweep import BACKENDS, Case, Sweep, in_process, in_processes

@@ -12,14 +12,14 @@ import pytest
 
 from postroom_common.events import Event, raw_json
 from postroom_common.protocol import State
-from postroom_daemon.files import Files
-from postroom_daemon.fold import apply
-from postroom_daemon.quarantine import Quarantine
+from postroom_daemon.engine.fold import apply
+from postroom_daemon.platform.files import Files
+from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.stores.base import Cursor, Store
-from postroom_daemon.stores.filesystem import FilesystemStore
-from postroom_daemon.stores.hybrid import HybridStore
+from postroom_daemon.stores.filesystem.store import FilesystemStore
+from postroom_daemon.stores.hybrid.store import HybridStore
 from postroom_daemon.stores.memory import MemoryStore
-from postroom_daemon.stores.sqlite import SqliteStore
+from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import all_queues, picture
 from tests.conformance.conftest import FOLDERS
 from tests.crash.campaign import working_folder

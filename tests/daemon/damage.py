@@ -18,10 +18,10 @@ from typing import Any
 from unittest.mock import patch
 
 from postroom_common.events import Event, decode_event
-from postroom_daemon.root import StartError
-from postroom_daemon.segments import list_segments, segment_name
+from postroom_daemon.broker.body_retry import LOOKS_MS
+from postroom_daemon.journal.segments import list_segments, segment_name
+from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import StoreDamaged
-from postroom_daemon.unread import LOOKS_MS
 from tests.conformance.bench import Bench, CountedIds
 
 BACKENDS = ("sqlite", "filesystem", "hybrid")

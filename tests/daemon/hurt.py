@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from postroom_daemon.verify import Kind
+from postroom_daemon.maintenance.verify import Kind
 from tests.conformance.bench import Bench
 from tests.daemon import hurt_files, hurt_journal, hurt_store
 from tests.daemon.used import Used, use

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 from postroom_common.events import encode_event
-from postroom_daemon.segments import segment_name
+from postroom_daemon.journal.segments import segment_name
 from tests.conformance.bench import Bench
 from tests.daemon.test_segments import flip, line_starts
 from tests.daemon.used import Used

@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import Any
 
 from postroom_common.protocol import State
-from postroom_daemon.records import CLAIM, CLAIM_END, FACT_CLOCK, FACT_DRAINING, claim_fact, dlq_fact, schedule_fact
+from postroom_daemon.model.records import (
+    CLAIM,
+    CLAIM_END,
+    FACT_CLOCK,
+    FACT_DRAINING,
+    claim_fact,
+    dlq_fact,
+    schedule_fact,
+)
 from tests.conformance.bench import Bench
 from tests.daemon.used import Used, opened
 

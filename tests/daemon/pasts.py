@@ -14,17 +14,17 @@ import pytest
 
 from postroom_common.events import Event
 from postroom_common.protocol import State
-from postroom_daemon.backends import make_store
-from postroom_daemon.backup import Manifest, make_backup
-from postroom_daemon.clock import Now
-from postroom_daemon.files import Files
-from postroom_daemon.fold import apply
-from postroom_daemon.quarantine import Quarantine
-from postroom_daemon.records import BodyReference, Entry
-from postroom_daemon.restore import Request, Restored, Wish, restore
-from postroom_daemon.root import Sources
-from postroom_daemon.settings import Settings
-from postroom_daemon.state import of_store
+from postroom_daemon.config.settings import Settings
+from postroom_daemon.engine.fold import apply
+from postroom_daemon.maintenance.backup import Manifest, make_backup
+from postroom_daemon.maintenance.restore import Request, Restored, Wish, restore
+from postroom_daemon.model.records import BodyReference, Entry
+from postroom_daemon.observe.state import of_store
+from postroom_daemon.platform.clock import Now
+from postroom_daemon.platform.files import Files
+from postroom_daemon.platform.quarantine import Quarantine
+from postroom_daemon.root.open_root import Sources
+from postroom_daemon.stores.backends import make_store
 from postroom_daemon.stores.memory import MemoryStore
 from tests.conformance.bench import Bench
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from postroom_daemon.access_file import read_access
+from postroom_daemon.config.access_file import read_access
 from tests.conformance.bench import Bench, Sent
 
 Fields = dict[str, Any]

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from postroom_common.protocol import Command
-from postroom_daemon.access import Access
-from postroom_daemon.access_file import read_access
-from postroom_daemon.access_rules import Verb
-from postroom_daemon.accounts import Accounts
+from postroom_daemon.config.access_file import read_access
+from postroom_daemon.platform.accounts import Accounts
+from postroom_daemon.policy.access import Access
+from postroom_daemon.policy.access_rules import Verb
 from tests.conformance.bench import Bench, Sent
 from tests.daemon.rights import ALICE, BOB, FORBIDDEN, Fields, allow, as_user, for_user, use
 
@@ -230,7 +230,7 @@ def test_whatever_the_rules_are_the_first_that_fits_counts(
 
 
 def test_any_number_of_queues_may_be_asked_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postroom_daemon.access.REMEMBERED", 10)
+    monkeypatch.setattr("postroom_daemon.policy.access.REMEMBERED", 10)
     access = Access(read_access(allow(for_user(ALICE, "publish", queue="q7")), "file"), daemon_uid=1)
     assert [n for n in range(100) if access.may(ALICE, Verb.PUBLISH, f"q{n}")] == [7]
     assert [n for n in range(100) if access.may(ALICE, Verb.PUBLISH, f"q{n}")] == [7]

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from postroom_common.errors import ConfigurationError
-from postroom_daemon.access_file import RULES_LIMIT
-from postroom_daemon.access_rules import AccessRules
 from postroom_daemon.cli import main
-from postroom_daemon.config import load
+from postroom_daemon.config.access_file import RULES_LIMIT
+from postroom_daemon.config.config import load
+from postroom_daemon.policy.access_rules import AccessRules
 
 ALICE = "54001"
 RULE: dict[str, Any] = {"who": ["everyone"], "allow": ["publish"]}

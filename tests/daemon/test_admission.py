@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon import admission
-from postroom_daemon.journal import JournalRefused
-from postroom_daemon.rates import Rates
+from postroom_daemon.engine import admission
+from postroom_daemon.journal.journal import JournalRefused
+from postroom_daemon.policy.rates import Rates
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]

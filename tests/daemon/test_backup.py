@@ -16,12 +16,12 @@ import pytest
 from click.testing import CliRunner
 
 from postroom_common.events import decode_event, decode_line, encode_line
-from postroom_daemon.backup import BackupError, make, make_backup, open_backup, sink
-from postroom_daemon.backup.form import Manifest
-from postroom_daemon.changeover import ChangeoverInterrupted
 from postroom_daemon.cli import main
-from postroom_daemon.state import State
-from postroom_daemon.unfinished import PlaceTaken
+from postroom_daemon.maintenance.backup import BackupError, make, make_backup, open_backup, sink
+from postroom_daemon.maintenance.backup.form import Manifest
+from postroom_daemon.observe.state import State
+from postroom_daemon.platform.atomic_create import PlaceTaken
+from postroom_daemon.root.swap import ChangeoverInterrupted
 from tests.daemon.cpp_database import CppDatabase
 from tests.daemon.pasts import MakeBench, Past
 

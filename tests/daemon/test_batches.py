@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.verbs import batches
+from postroom_daemon.engine.verbs import batches
 from tests.conformance.bench import Bench, Sent, exported
 
 MakeBench = Callable[..., Bench]

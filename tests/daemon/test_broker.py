@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from postroom_common.protocol import Command
-from postroom_daemon import attempt, engine, housekeeping
-from postroom_daemon.context import Context, Decision, Draft
-from postroom_daemon.fields import Fields
+from postroom_daemon.broker import periodic as housekeeping
+from postroom_daemon.broker import transaction as attempt
+from postroom_daemon.engine import decide as engine
+from postroom_daemon.engine.context import Context, Decision, Draft
+from postroom_daemon.engine.fields import Fields
 from tests.conformance.bench import Bench
 
 

@@ -16,12 +16,13 @@ import pytest
 from click.testing import CliRunner, Result
 
 from postroom_common.protocol import FIELDS, PROTOCOL_VERSION, TOOL_COMMANDS, Command
-from postroom_daemon import cli_local
-from postroom_daemon.cli import main, refusal
-from postroom_daemon.config import load
-from postroom_daemon.logs.lines import LineFormatter
-from postroom_daemon.settings import SETTINGS
-from postroom_daemon.system import setup
+from postroom_daemon.cli import local as cli_local
+from postroom_daemon.cli import main
+from postroom_daemon.cli.postroomd import refusal
+from postroom_daemon.config.config import load
+from postroom_daemon.config.settings import SETTINGS
+from postroom_daemon.maintenance.system import setup
+from postroom_daemon.platform.logs.lines import LineFormatter
 
 #: Options of `local publish` that are no fields of the protocol.
 _OWN_OPTIONS = ("--json-body", "--binary", "--root", "--json")
@@ -47,7 +48,7 @@ def test_help_and_version_do_not_load_the_engine():
         done = subprocess.run([sys.executable, "-c", code, argument], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
         loaded = done.stdout.splitlines()[-1]
-        assert "postroom_daemon.cli" in loaded
+        assert "postroom_daemon.cli.postroomd" in loaded
         for heavy in ("service", "engine", "journal", "stores", "mailbox"):
             assert f"postroom_daemon.{heavy}" not in loaded
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from postroom_daemon.clock import LONGEST_GAP_MS, Clock, Mark, Now
+from postroom_daemon.platform.clock import LONGEST_GAP_MS, Clock, Mark, Now
 from tests.conformance.bench import Bench, Hands
 
 YEARS_MS = 10 * 366 * 24 * 3600 * 1000

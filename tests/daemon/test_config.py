@@ -14,8 +14,8 @@ import pytest
 from postroom_common.errors import ConfigurationError
 from postroom_common.policy import Policy
 from postroom_common.settings import split_words
-from postroom_daemon.config import Config, load
-from postroom_daemon.settings import SETTINGS, Settings
+from postroom_daemon.config.config import Config, load
+from postroom_daemon.config.settings import SETTINGS, Settings
 
 POLICY: dict[str, Any] = {
     "visibilityTimeoutSec": 45,

@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom_daemon.attempt import Attempt
-from postroom_daemon.deaths import NO_DEATHS, Deaths
+from postroom_daemon.broker.transaction import Attempt
+from postroom_daemon.model.death_stats import NO_DEATHS, Deaths
 from tests.conformance.bench import Bench, exported
 from tests.daemon.letters import bench, bury, dead, fail, policy, settle
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from postroom_common.events import encode_event
-from postroom_daemon.chores import claims as chore
-from postroom_daemon.records import CLAIM, CLAIM_END, claim_fact
+from postroom_daemon.broker.periodic_tasks import dedup_keys as chore
+from postroom_daemon.model.records import CLAIM, CLAIM_END, claim_fact
 from tests.conformance.bench import Bench, exported, seen_in
 
 MakeBench = Callable[..., Bench]

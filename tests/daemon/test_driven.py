@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from postroom_common.errors import ConfigurationError
-from postroom_daemon.clock import Clock, Mark, Now
-from postroom_daemon.driven import Driver, DriverError
-from postroom_daemon.root import OpenRoot, Sources, open_root
+from postroom_daemon.platform.clock import Clock, Mark, Now
+from postroom_daemon.platform.simulated_clock import Driver, DriverError
+from postroom_daemon.root.open_root import OpenRoot, Sources, open_root
 from tests.conformance.bench import Bench
 
 HELLO = {"bootId": "test-1", "bootMs": 20_000, "wallMs": 1_000_000}

@@ -9,8 +9,8 @@ import pytest
 
 from postroom_common.errors import CommandError
 from postroom_common.protocol import FIELDS, Command, Field, Kind
-from postroom_daemon.fields import read_fields
-from postroom_daemon.ids import Ids
+from postroom_daemon.engine.fields import read_fields
+from postroom_daemon.platform.ids import Ids
 from tests.conformance.bench import Bench
 
 GOOD: dict[Kind, Any] = {

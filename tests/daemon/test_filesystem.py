@@ -13,13 +13,19 @@ from typing import Any
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon.files import Files
-from postroom_daemon.quarantine import Quarantine
-from postroom_daemon.records import Entry, QueueRecord
-from postroom_daemon.stores import fs_tree
+from postroom_daemon.model.records import Entry, QueueRecord
+from postroom_daemon.platform.files import Files
+from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.stores.base import BodyLost, StoreError
-from postroom_daemon.stores.filesystem import FilesystemStore
-from postroom_daemon.stores.fs_names import queue_directory, queue_of_directory, read_entry, read_name, write_name
+from postroom_daemon.stores.filesystem import tree as fs_tree
+from postroom_daemon.stores.filesystem.names import (
+    queue_directory,
+    queue_of_directory,
+    read_entry,
+    read_name,
+    write_name,
+)
+from postroom_daemon.stores.filesystem.store import FilesystemStore
 from tests.conformance.bench import Bench, seen_in
 from tests.conformance.conftest import FOLDERS
 

@@ -9,10 +9,10 @@ import pytest
 
 from postroom_common.errors import CommandError
 from postroom_common.protocol import State
-from postroom_daemon import selection
-from postroom_daemon.context import Context
-from postroom_daemon.filters import Filter
-from postroom_daemon.json_path import Budget, JsonPath, Spent
+from postroom_daemon.engine import selection
+from postroom_daemon.engine.context import Context
+from postroom_daemon.engine.filters import Filter
+from postroom_daemon.engine.json_path import Budget, JsonPath, Spent
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from postroom_common.events import Event
-from postroom_daemon import recovery
-from postroom_daemon.fold import apply
-from postroom_daemon.lifecycle import IllegalTransition
-from postroom_daemon.records import history_fact
-from postroom_daemon.root import StartError
+from postroom_daemon.engine.fold import apply
+from postroom_daemon.model.lifecycle import IllegalTransition
+from postroom_daemon.model.records import history_fact
+from postroom_daemon.root import recovery
+from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import NotStored, Store, StoreError
 from postroom_daemon.stores.memory import MemoryStore
-from postroom_daemon.stores.sqlite import SqliteStore
+from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import Bench, picture
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.broker import MustRecover
-from postroom_daemon.files import Files
+from postroom_daemon.broker.broker import MustRecover
+from postroom_daemon.platform.files import Files
 from tests.conformance.bench import Bench, seen_in
 
 MakeBench = Callable[..., Bench]

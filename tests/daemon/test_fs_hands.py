@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from postroom_daemon.files import Files
-from postroom_daemon.stores import fs_tree
-from postroom_daemon.stores.filesystem import FilesystemStore
-from postroom_daemon.unread import LOOKS, LOOKS_MS
+from postroom_daemon.broker.body_retry import LOOKS, LOOKS_MS
+from postroom_daemon.platform.files import Files
+from postroom_daemon.stores.filesystem import tree as fs_tree
+from postroom_daemon.stores.filesystem.store import FilesystemStore
 from tests.conformance.bench import Bench, seen_in
 from tests.daemon.test_filesystem import MakeBench, bury, expected_of, files_of, make
 

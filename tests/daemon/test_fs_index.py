@@ -8,11 +8,11 @@ from random import Random
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon.records import Entry
+from postroom_daemon.model.records import Entry
 from postroom_daemon.stores.base import Cursor
-from postroom_daemon.stores.fs_index import Index
-from postroom_daemon.stores.fs_places import Places, key_of
-from postroom_daemon.stores.fs_sorted import Sorted
+from postroom_daemon.stores.filesystem.index import Index
+from postroom_daemon.stores.filesystem.places import Places, key_of
+from postroom_daemon.stores.filesystem.sorted_keys import Sorted
 
 ID = "01a21eba-1678-7c3a-9b1e-5d0f6a2e8401"
 PLAIN = f"p7fffffff-000000000001207-{ID}~v1209~w1795811841655~b86402117.json"

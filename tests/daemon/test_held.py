@@ -12,10 +12,12 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.calls import Answer
-from postroom_daemon.config import load
-from postroom_daemon.files import Files
-from postroom_daemon.mailbox import Mailbox, held, lines, request_files
+from postroom_daemon.config.config import load
+from postroom_daemon.doors.mailbox import Mailbox, request_files
+from postroom_daemon.doors.mailbox import fair_scheduler as lines
+from postroom_daemon.doors.mailbox import spill as held
+from postroom_daemon.model.request import Answer
+from postroom_daemon.platform.files import Files
 
 FILES = 16
 FLAGS = {"limits.userShareRequests": "3", "limits.userTurnRequests": "1"}

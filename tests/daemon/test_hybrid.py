@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.root import StartError
+from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import BodyLost
-from postroom_daemon.stores.hybrid import HybridStore
+from postroom_daemon.stores.hybrid.store import HybridStore
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
-from postroom_daemon.state import State, steady
+from postroom_daemon.observe.state import State, steady
 from tests.conformance.bench import Bench
 from tests.daemon.test_state import quietly, work
 

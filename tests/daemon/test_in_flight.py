@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon import decider, in_flight
-from postroom_daemon.chores import lapses
-from postroom_daemon.in_flight import InFlight
-from postroom_daemon.journal import JournalRefused
-from postroom_daemon.records import Entry
+from postroom_daemon.broker import merge as decider
+from postroom_daemon.broker.periodic_tasks import ttl as lapses
+from postroom_daemon.journal.journal import JournalRefused
+from postroom_daemon.model import consumers as in_flight
+from postroom_daemon.model.consumers import InFlight
+from postroom_daemon.model.records import Entry
 from tests.conformance.bench import Bench, Sent
 
 MakeBench = Callable[..., Bench]

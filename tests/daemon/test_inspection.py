@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.journal_history import history_of
+from postroom_daemon.journal.history import history_of
 from tests.conformance.bench import Bench, exported
 
 
@@ -74,7 +74,7 @@ def test_pages_have_each_message_once(bench: Bench) -> None:
 
 
 def test_a_page_of_large_bodies_is_shorter_than_asked(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postroom_daemon.verbs.inspection.PAGE_BYTES", 2500)
+    monkeypatch.setattr("postroom_daemon.engine.verbs.inspection.PAGE_BYTES", 2500)
     keys = [bench.publish(message="x" * 1000) for _ in range(5)]
     first = bench.do("browse", queue="q", fullBodies=True)
     assert [message["messageKey"] for message in first["messages"]] == keys[:2]
@@ -190,14 +190,14 @@ def test_a_journal_that_cannot_be_read_is_an_answer(
     def fail(path: Path, offset: int, length: int) -> bytes:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr("postroom_daemon.journal_history.read_bytes", fail)
+    monkeypatch.setattr("postroom_daemon.journal.history.read_bytes", fail)
     assert bench.send("get_message", messageKey=key, events=10).code == "ERR_STORAGE_FAILED"
 
 
 def test_a_look_ends_when_it_has_taken_its_time_and_comes_further_each_time(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroom_daemon.selection.LOOK_NS", -1)
+    monkeypatch.setattr("postroom_daemon.engine.selection.LOOK_NS", -1)
     keys = [bench.publish() for _ in range(50)]
     found: list[str] = []
     after, pages = "", 0

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.broker import MustRecover
-from postroom_daemon.files import Files
-from postroom_daemon.journal import JournalUnknown
-from postroom_daemon.root import StartError
-from postroom_daemon.segments import begun_at
+from postroom_daemon.broker.broker import MustRecover
+from postroom_daemon.journal.journal import JournalUnknown
+from postroom_daemon.journal.segments import begun_at
+from postroom_daemon.platform.files import Files
+from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import StoreError
 from tests.conformance.bench import Bench
 

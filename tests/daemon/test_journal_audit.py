@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from postroom_common.events import Event, encode_event
-from postroom_daemon.journal_audit import JournalAudit, JournalFinding, JournalFindingKind, JournalSummary
-from postroom_daemon.segments import LINE_LIMIT, segment_name
+from postroom_daemon.journal.audit import JournalAudit, JournalFinding, JournalFindingKind, JournalSummary
+from postroom_daemon.journal.segments import LINE_LIMIT, segment_name
 from tests.conformance.bench import Bench
 from tests.daemon.test_segments import flip, group, line_starts, write
 

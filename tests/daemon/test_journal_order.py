@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from postroom_common.events import encode_event
-from postroom_daemon.files import Files
-from postroom_daemon.journal import Journal
-from postroom_daemon.journal_audit import JournalAudit
-from postroom_daemon.quarantine import Quarantine
-from postroom_daemon.root import StartError
-from postroom_daemon.segments import begun_at, list_segments, read_span, segment_name
+from postroom_daemon.journal.audit import JournalAudit
+from postroom_daemon.journal.journal import Journal
+from postroom_daemon.journal.segments import begun_at, list_segments, read_span, segment_name
+from postroom_daemon.platform.files import Files
+from postroom_daemon.platform.quarantine import Quarantine
+from postroom_daemon.root.open_root import StartError
 from tests.conformance.bench import Bench, CountedIds
 from tests.daemon.test_segments import flip, group, ids, line_starts, write
 

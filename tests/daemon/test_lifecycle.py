@@ -9,7 +9,7 @@ import pytest
 from postroom_common.events import EventType
 from postroom_common.policy import Policy, read_layer
 from postroom_common.protocol import State
-from postroom_daemon.lifecycle import TRANSITIONS, IllegalTransition, attempts_spent, backoff_ms, check_transition
+from postroom_daemon.model.lifecycle import TRANSITIONS, IllegalTransition, attempts_spent, backoff_ms, check_transition
 
 #: All that may happen to a message, written down anew.
 LEGAL = {

@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 from postroom_daemon.cli import main
-from postroom_daemon.clock import Clock
-from postroom_daemon.config import load
-from postroom_daemon.files import Files
-from postroom_daemon.ids import Ids
-from postroom_daemon.root import Sources, StartError, open_root
+from postroom_daemon.config.config import load
+from postroom_daemon.platform.clock import Clock
+from postroom_daemon.platform.files import Files
+from postroom_daemon.platform.ids import Ids
+from postroom_daemon.root.open_root import Sources, StartError, open_root
 from tests.daemon.used import files_below
 
 WRITING = (

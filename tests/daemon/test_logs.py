@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.logs.journald import JournaldHandler, is_journal
-from postroom_daemon.logs.lines import JsonFormatter, json_line
-from postroom_daemon.logs.log_files import LogFiles
-from postroom_daemon.logs.outlets import WINDOW_S, Outlets
-from postroom_daemon.logs.records import TEXT_LIMIT, about, text_of
-from postroom_daemon.logs.stream import StreamHandler
+from postroom_daemon.platform.logs.journald import JournaldHandler, is_journal
+from postroom_daemon.platform.logs.lines import JsonFormatter, json_line
+from postroom_daemon.platform.logs.log_files import LogFiles
+from postroom_daemon.platform.logs.outlets import WINDOW_S, Outlets
+from postroom_daemon.platform.logs.records import TEXT_LIMIT, about, text_of
+from postroom_daemon.platform.logs.stream import StreamHandler
 
 
 def record(text: str = "the text", *args: Any, level: int = logging.ERROR, line: int = 7, **fields: Any) -> Any:
-    made = logging.LogRecord("postroom_daemon.broker", level, "/x/broker.py", line, text, args, None, "run")
+    made = logging.LogRecord("postroom_daemon.broker.broker", level, "/x/broker.py", line, text, args, None, "run")
     vars(made).update(about(**fields))
     return made
 
@@ -62,7 +62,7 @@ def test_a_json_line_says_when_how_bad_what_and_about_what():
         "time": "2027-01-15T08:00:00.250Z",
         "level": "error",
         "message": "request r-1 failed",
-        "logger": "postroom_daemon.broker",
+        "logger": "postroom_daemon.broker.broker",
         "source": "broker.py:7",
         "client": "press-7",
         "uid": 1001,
@@ -135,7 +135,7 @@ def test_the_journal_gets_a_record_with_its_fields(tmp_path):
         "CODE_FILE": "broker.py",
         "CODE_LINE": "7",
         "CODE_FUNC": "run",
-        "POSTROOM_LOGGER": "postroom_daemon.broker",
+        "POSTROOM_LOGGER": "postroom_daemon.broker.broker",
         "POSTROOM_CLIENT": "press-7",
         "POSTROOM_TRACE_ID": "4bf92f3577b34da6a3ce929d0e0e4736",
     }
@@ -324,7 +324,7 @@ def test_a_standard_error_that_nobody_reads_stops_nothing_and_goes_on_with_whole
 def test_no_file_of_the_daemon_gets_the_number_of_a_standard_stream_that_is_closed(tmp_path):
     script = """
 import os, sys
-from postroom_daemon.logs.stream import fill_standard_streams
+from postroom_daemon.platform.logs.stream import fill_standard_streams
 fill_standard_streams()
 print("heard by nobody", file=sys.stderr)
 with open(sys.argv[1], "w") as file:

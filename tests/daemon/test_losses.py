@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from postroom_daemon.backup import make_backup
 from postroom_daemon.cli import main
-from postroom_daemon.journal import Journal
-from postroom_daemon.records import LOSSES_LIMIT, with_loss
-from postroom_daemon.restore import Request, Wish, restore
-from postroom_daemon.root import Sources
-from postroom_daemon.segments import OnDamage, PlacedRequest
-from postroom_daemon.state import capture
+from postroom_daemon.journal.journal import Journal
+from postroom_daemon.journal.segments import OnDamage, PlacedRequest
+from postroom_daemon.maintenance.backup import make_backup
+from postroom_daemon.maintenance.restore import Request, Wish, restore
+from postroom_daemon.model.records import LOSSES_LIMIT, with_loss
+from postroom_daemon.observe.state import capture
+from postroom_daemon.root.open_root import Sources
 from tests.conformance.bench import Bench
 
 STORES = ("sqlite", "filesystem", "hybrid")

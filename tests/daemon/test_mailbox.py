@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.clock import Now
-from postroom_daemon.config import load
-from postroom_daemon.files import Files
-from postroom_daemon.mailbox import Mailbox, MailboxLost, upkeep
-from postroom_daemon.mailbox.request_files import MailboxTaken
-from postroom_daemon.mailbox.upkeep import SWEEP_EVERY_MS
+from postroom_daemon.config.config import load
+from postroom_daemon.doors.mailbox import Mailbox, MailboxLost
+from postroom_daemon.doors.mailbox import sweeper as upkeep
+from postroom_daemon.doors.mailbox.request_files import MailboxTaken
+from postroom_daemon.doors.mailbox.sweeper import SWEEP_EVERY_MS
+from postroom_daemon.platform.clock import Now
+from postroom_daemon.platform.files import Files
 
 STRANGER = 4001
 

@@ -13,14 +13,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from postroom_common.protocol import State
-from postroom_daemon.config import load
-from postroom_daemon.counters import RATE_SECONDS, Counters
-from postroom_daemon.histogram import Doublings
-from postroom_daemon.local import LocalSession
-from postroom_daemon.metrics.collect import stopped
-from postroom_daemon.metrics.exposition import Exposition, Metric
-from postroom_daemon.metrics.table import METRICS
-from postroom_daemon.metrics.textfile import MetricsFile
+from postroom_daemon.config.config import load
+from postroom_daemon.maintenance.local import LocalSession
+from postroom_daemon.observe.counters import RATE_SECONDS, Counters
+from postroom_daemon.observe.metrics.collect import stopped
+from postroom_daemon.observe.metrics.exposition import Exposition, Metric
+from postroom_daemon.observe.metrics.table import METRICS
+from postroom_daemon.observe.metrics.textfile import MetricsFile
+from postroom_daemon.platform.histogram import Doublings
 from postroom_daemon.stores.base import StoreError
 from tests.conformance.bench import Bench
 

@@ -15,15 +15,15 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from postroom_daemon.backends import places
 from postroom_daemon.cli import main
-from postroom_daemon.config import Config, load
-from postroom_daemon.files import Files, remove_all
-from postroom_daemon.local import open_local
-from postroom_daemon.migrate import migrate
-from postroom_daemon.root import StartError
-from postroom_daemon.state import StateError, steady
-from postroom_daemon.verify import Kind, Verification
+from postroom_daemon.config.config import Config, load
+from postroom_daemon.maintenance.local import open_local
+from postroom_daemon.maintenance.migrate import migrate
+from postroom_daemon.maintenance.verify import Kind, Verification
+from postroom_daemon.observe.state import StateError, steady
+from postroom_daemon.platform.files import Files, remove_all
+from postroom_daemon.root.open_root import StartError
+from postroom_daemon.stores.backends import places
 from tests.conformance.bench import Bench
 from tests.daemon.test_state import plain, work
 

@@ -13,9 +13,9 @@ import pytest
 
 from postroom_common.events import decode_line, encode_line
 from postroom_common.protocol import State
-from postroom_daemon.files import Files
-from postroom_daemon.stores import fs_tree
-from postroom_daemon.verify import Kind
+from postroom_daemon.maintenance.verify import Kind
+from postroom_daemon.platform.files import Files
+from postroom_daemon.stores.filesystem import tree as fs_tree
 from tests.conformance.bench import Bench, seen_in
 from tests.daemon.test_filesystem import expected_of, make
 from tests.daemon.test_repair import repair_of, repaired

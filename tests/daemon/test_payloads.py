@@ -14,14 +14,15 @@ from typing import Any, cast
 
 import pytest
 
-from postroom_daemon.files import Files
-from postroom_daemon.mailbox import Mailbox
-from postroom_daemon.reload import Reloading
-from postroom_daemon.service import _Loop
-from postroom_daemon.stores import hybrid, payloads
+from postroom_daemon.doors.mailbox import Mailbox
+from postroom_daemon.platform.files import Files
+from postroom_daemon.service.loop import _Loop
+from postroom_daemon.service.reload import Reloading
 from postroom_daemon.stores.base import StoreError
-from postroom_daemon.stores.hybrid import HybridStore
-from postroom_daemon.stores.parallel_sync import THREADS, ParallelSync
+from postroom_daemon.stores.hybrid import payloads
+from postroom_daemon.stores.hybrid import store as hybrid
+from postroom_daemon.stores.hybrid.parallel_sync import THREADS, ParallelSync
+from postroom_daemon.stores.hybrid.store import HybridStore
 from tests.conformance.bench import Bench
 from tests.crash.faults import Killed
 from tests.daemon.test_hybrid import payloads as files_of

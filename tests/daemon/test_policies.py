@@ -14,9 +14,9 @@ from postroom_common.errors import ConfigurationError
 from postroom_common.policy import POLICY_KEYS
 from postroom_common.settings import Setting
 from postroom_daemon.cli import main
-from postroom_daemon.config import Config, load
-from postroom_daemon.policies import Policies
-from postroom_daemon.records import QueueRecord
+from postroom_daemon.config.config import Config, load
+from postroom_daemon.model.records import QueueRecord
+from postroom_daemon.policy.policies import Policies
 from tests.conformance.bench import Bench
 
 TREE = {

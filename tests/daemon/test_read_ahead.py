@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from postroom_daemon.files import Files
-from postroom_daemon.stores.read_ahead import AHEAD
+from postroom_daemon.platform.files import Files
+from postroom_daemon.stores.hybrid.read_ahead import AHEAD
 from tests.conformance.bench import Bench
 from tests.daemon.test_hybrid import payloads
 

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from postroom_daemon.records import Entry, entry_from_json, entry_to_json
+from postroom_daemon.model.records import Entry, entry_from_json, entry_to_json
 from tests.conformance.bench import Bench
 
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.files import Files
-from postroom_daemon.refusals import WINDOW_MS, Refusals
-from postroom_daemon.traffic import TrafficLog
+from postroom_daemon.observe.refusals import WINDOW_MS, Refusals
+from postroom_daemon.observe.traffic import TrafficLog
+from postroom_daemon.platform.files import Files
 
 
 def test_so_many_of_each_user_are_told_in_a_minute_and_the_next_one_says_how_many_were_not() -> None:
@@ -29,7 +29,7 @@ def test_none_is_held_back_without_a_limit() -> None:
 
 
 def test_any_number_of_users_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postroom_daemon.refusals.USERS_LIMIT", 10)
+    monkeypatch.setattr("postroom_daemon.observe.refusals.USERS_LIMIT", 10)
     refusals = Refusals(per_minute=1)
     assert [refusals.admit(uid, 0) for uid in range(100)] == [0] * 100
     assert refusals.admit(99, 0) is None

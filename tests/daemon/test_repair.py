@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from postroom_daemon.cli import main
-from postroom_daemon.files import Files
-from postroom_daemon.root import Sources
-from postroom_daemon.verify import Kind, Verification
-from postroom_daemon.verify.repair import NotRepaired, Repair, Repaired
+from postroom_daemon.maintenance.verify import Kind, Verification
+from postroom_daemon.maintenance.verify.repair import NotRepaired, Repair, Repaired
+from postroom_daemon.platform.files import Files
+from postroom_daemon.root.open_root import Sources
 from tests.conformance.bench import Bench, CountedIds
 from tests.daemon import hurt_files, hurt_journal, hurt_store
 from tests.daemon.hurt import CASES, NAMES, STORES, WOUNDS, Wound, hurt

@@ -6,9 +6,9 @@ import pytest
 
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
-from postroom_daemon import repeats as module
-from postroom_daemon.calls import Answer
-from postroom_daemon.repeats import REMEMBERED, REMEMBERED_AFTER_RESTART, Repeats, key_of_event, request_key
+from postroom_daemon.broker import idempotency as module
+from postroom_daemon.broker.idempotency import REMEMBERED, REMEMBERED_AFTER_RESTART, Repeats, key_of_event, request_key
+from postroom_daemon.model.request import Answer
 from tests.conformance.bench import Bench
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.broker import MustRecover
-from postroom_daemon.calls import Answer
-from postroom_daemon.config import load
-from postroom_daemon.files import Files
-from postroom_daemon.mailbox import Mailbox
-from postroom_daemon.reserve import CLIENTS_BYTES, STEP_BYTES, Reserve
-from postroom_daemon.root import StartError
+from postroom_daemon.broker.broker import MustRecover
+from postroom_daemon.config.config import load
+from postroom_daemon.doors.mailbox import Mailbox
+from postroom_daemon.journal.reserve import CLIENTS_BYTES, STEP_BYTES, Reserve
+from postroom_daemon.model.request import Answer
+from postroom_daemon.platform.files import Files
+from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import StoreFull
 from tests.conformance.bench import Bench
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from postroom_daemon.backup import BackupError
-from postroom_daemon.locks import RootBusy
-from postroom_daemon.restore import RestoreError
-from postroom_daemon.state import StateError
+from postroom_daemon.maintenance.backup import BackupError
+from postroom_daemon.maintenance.restore import RestoreError
+from postroom_daemon.observe.state import StateError
+from postroom_daemon.root.locks import RootBusy
 from tests.daemon.pasts import STORES, MakeBench, Past, held, on_every_store, picture_of, restored
 
 # --- as of the backup -------------------------------------------------------------------------------------------

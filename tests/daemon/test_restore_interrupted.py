@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.changeover import MARKER_NAME, ChangeoverError
-from postroom_daemon.files import Files
-from postroom_daemon.restore import RestoreError
-from postroom_daemon.root import StartError
+from postroom_daemon.maintenance.restore import RestoreError
+from postroom_daemon.platform.files import Files
+from postroom_daemon.root.open_root import StartError
+from postroom_daemon.root.swap import MARKER_NAME, ChangeoverError
 from tests.conformance.bench import Bench
 from tests.crash.faults import FewerCalls, Killed
 from tests.daemon.pasts import MakeBench, Past, held, messages, on_every_store, picture_of, restored

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postroom_common.events import Event
-from postroom_daemon.restore import RestoreError, Wish
+from postroom_daemon.maintenance.restore import RestoreError, Wish
 from tests.daemon.pasts import MakeBench, Past, held, messages, on_every_store, restored
 
 

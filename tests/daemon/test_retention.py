@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom_daemon.repeats import REMEMBERED_AFTER_RESTART, REPEATS_MS
+from postroom_daemon.broker.idempotency import REMEMBERED_AFTER_RESTART, REPEATS_MS
 from tests.conformance.bench import Bench
 
 SEGMENT_BYTES = 30_000

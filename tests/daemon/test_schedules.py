@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from postroom_daemon import schedules
-from postroom_daemon.schedules import Plan
+from postroom_daemon.engine import schedules
+from postroom_daemon.engine.schedules import Plan
 from tests.conformance.bench import Bench
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

@@ -11,16 +11,9 @@ from typing import Any
 import pytest
 
 from postroom_common.events import Event, decode_event, encode_event
-from postroom_daemon.journal_tail import examine_tail
-from postroom_daemon.root import StartError
-from postroom_daemon.segments import (
-    Damage,
-    find_request,
-    list_segments,
-    place_of,
-    read_requests,
-    segment_name,
-)
+from postroom_daemon.journal.segments import Damage, find_request, list_segments, place_of, read_requests, segment_name
+from postroom_daemon.journal.tail import examine_tail
+from postroom_daemon.root.open_root import StartError
 from tests.conformance.bench import Bench
 
 #: Requests of one last group: (events of the request) each.

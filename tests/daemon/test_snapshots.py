@@ -16,10 +16,10 @@ from typing import Any
 import orjson
 import pytest
 
-from postroom_daemon.files import Files
-from postroom_daemon.snapshots import Snapshots
-from postroom_daemon.snapshots.hourly import SETTLED_S
-from postroom_daemon.state import read_state, steady
+from postroom_daemon.observe.state import read_state, steady
+from postroom_daemon.observe.state_files import Snapshots
+from postroom_daemon.observe.state_files.hourly import SETTLED_S
+from postroom_daemon.platform.files import Files
 from postroom_daemon.stores.base import StoreDamaged
 from tests.conformance.bench import Bench
 from tests.crash.faults import CALLS, FaultyFiles, Killed
@@ -92,8 +92,8 @@ def told(state: dict[str, Any]) -> dict[str, Any]:
 def test_a_file_holds_the_state_at_one_event_though_groups_came_in_between(
     make_bench: Callable[..., Bench], backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroom_daemon.snapshots.writing._PAGE", 3)
-    monkeypatch.setattr("postroom_daemon.snapshots.hourly._SLICE_NS", 1)
+    monkeypatch.setattr("postroom_daemon.observe.state_files.writing._PAGE", 3)
+    monkeypatch.setattr("postroom_daemon.observe.state_files.hourly._SLICE_NS", 1)
     bench, random = make_bench(backend, segment_bytes=20_000).open(), Random(5)
     for _ in range(80):
         work(bench, random)
@@ -310,7 +310,7 @@ def test_a_store_that_is_found_damaged_is_told_to_the_loop(bench: Bench, monkeyp
 
 
 def test_what_is_not_finished_at_a_stop_leaves_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postroom_daemon.snapshots.hourly._SLICE_NS", 1)
+    monkeypatch.setattr("postroom_daemon.observe.state_files.hourly._SLICE_NS", 1)
     for _ in range(50):
         bench.publish()
     keeper = Keeper(bench)

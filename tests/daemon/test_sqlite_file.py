@@ -14,11 +14,13 @@ from pathlib import Path
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon.records import Entry, QueueRecord
-from postroom_daemon.stores import sqlite_file, sqlite_groups, sqlite_schema
+from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.base import StoreBusy, StoreDamaged, StoreError, StoreFull
-from postroom_daemon.stores.sqlite import SqliteStore
-from postroom_daemon.stores.sqlite_groups import GROUPS_LIMIT
+from postroom_daemon.stores.sqlite import file as sqlite_file
+from postroom_daemon.stores.sqlite import groups as sqlite_groups
+from postroom_daemon.stores.sqlite import schema as sqlite_schema
+from postroom_daemon.stores.sqlite.groups import GROUPS_LIMIT
+from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from postroom_daemon.stores.sqlite import SqliteStore
+from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import Bench
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from postroom_common.protocol import State
 from postroom_daemon.stores.base import StoreDamaged
-from postroom_daemon.stores.sqlite import SqliteStore
-from postroom_daemon.stores.sqlite_pages import Pages
-from postroom_daemon.stores.sqlite_schema import MSG_COLUMNS
+from postroom_daemon.stores.sqlite.pages import Pages
+from postroom_daemon.stores.sqlite.schema import MSG_COLUMNS
+from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import Bench, picture
 
 MakeBench = Callable[..., Bench]

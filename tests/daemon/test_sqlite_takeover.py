@@ -11,9 +11,9 @@ import orjson
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon.files import Files
-from postroom_daemon.records import history_fact
-from postroom_daemon.root import StartError
+from postroom_daemon.model.records import history_fact
+from postroom_daemon.platform.files import Files
+from postroom_daemon.root.open_root import StartError
 from tests.conformance.bench import Bench, picture
 from tests.crash.faults import FewerCalls, Killed
 from tests.daemon.cpp_database import MAKES, CppDatabase

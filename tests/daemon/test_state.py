@@ -18,11 +18,21 @@ import pytest
 
 from postroom_common.events import decode_line, encode_line
 from postroom_common.protocol import State as MessageState
-from postroom_daemon.backends import make_store
-from postroom_daemon.quarantine import Quarantine
-from postroom_daemon.records import BodyReference, Entry
-from postroom_daemon.state import Ask, State, StateError, bodies_in, capture, load, read_state, steady, write_state
-from postroom_daemon.stores.payload_names import payload_path
+from postroom_daemon.model.records import BodyReference, Entry
+from postroom_daemon.observe.state import (
+    Ask,
+    State,
+    StateError,
+    bodies_in,
+    capture,
+    load,
+    read_state,
+    steady,
+    write_state,
+)
+from postroom_daemon.platform.quarantine import Quarantine
+from postroom_daemon.stores.backends import make_store
+from postroom_daemon.stores.hybrid.payload_names import payload_path
 from tests.conformance.bench import Bench
 
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
@@ -85,7 +95,7 @@ def work(bench: Bench, random: Random) -> None:
 def test_what_is_read_while_the_daemon_works_is_the_state_at_one_event(
     make_bench: Callable[..., Bench], tmp_path: Path, backend: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroom_daemon.state.pages.PAGE_LIMIT", 3)
+    monkeypatch.setattr("postroom_daemon.observe.state.pages.PAGE_LIMIT", 3)
     bench, random = make_bench(backend).open(), Random(seed)
     for _ in range(60):
         work(bench, random)
@@ -164,8 +174,8 @@ def test_a_load_that_was_interrupted_goes_on(
     checkpoint_every: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("postroom_daemon.state.loading.BATCH", 3)
-    monkeypatch.setattr("postroom_daemon.state.loading.CHECKPOINT_EVERY", checkpoint_every)
+    monkeypatch.setattr("postroom_daemon.observe.state.loading.BATCH", 3)
+    monkeypatch.setattr("postroom_daemon.observe.state.loading.CHECKPOINT_EVERY", checkpoint_every)
     bench, random = make_bench("memory").open(), Random(5)
     for _ in range(150):
         work(bench, random)

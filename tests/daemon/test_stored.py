@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from postroom_common.protocol import State
-from postroom_daemon.records import Entry
-from postroom_daemon.stored import Stored
+from postroom_daemon.model.records import Entry
+from postroom_daemon.model.usage import Stored
 
 
 def message(key: str, seq: int, size: int = 10, uid: str = "7") -> Entry:

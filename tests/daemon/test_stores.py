@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon.records import Entry, QueueRecord
+from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.base import StoreDamaged, StoreError
-from postroom_daemon.stores.sqlite import SqliteStore
-from postroom_daemon.stores.sqlite_statements import Statements
+from postroom_daemon.stores.sqlite.statements import Statements
+from postroom_daemon.stores.sqlite.store import SqliteStore
 
 HOT = (
     "get", "page", "pick", "ready", "ready_behind", "expired", "leased", "due", "delayed", "held", "lapsing",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.unfinished import UNFINISHED, PlaceTaken, new_file, new_folder
+from postroom_daemon.platform.atomic_create import UNFINISHED, PlaceTaken, new_file, new_folder
 
 New = Callable[[Path], AbstractContextManager[Any]]
 

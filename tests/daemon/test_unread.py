@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.files import Files
-from postroom_daemon.unread import LOOKS, LOOKS_MS, Unread
+from postroom_daemon.broker.body_retry import LOOKS, LOOKS_MS, Unread
+from postroom_daemon.platform.files import Files
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]

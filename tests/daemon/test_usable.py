@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from postroom_daemon.config import load
-from postroom_daemon.local import open_local
-from postroom_daemon.root import StartError
-from postroom_daemon.usable import mailbox_hindrance
+from postroom_daemon.config.config import load
+from postroom_daemon.doors.mailbox import mailbox_hindrance
+from postroom_daemon.maintenance.local import open_local
+from postroom_daemon.root.open_root import StartError
 from tests.wire.users import ANNA, acting_as, need_root
 
 SEGMENT = "journal/00000000000000000001.jsonl"

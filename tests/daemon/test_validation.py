@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from postroom_common.errors import ConfigurationError
-from postroom_daemon.config import load
-from postroom_daemon.validation_rules import MessageRules
-from postroom_daemon.validation_schema import JsonSchema, Pattern
-from postroom_daemon.validation_work import Work
+from postroom_daemon.config.config import load
+from postroom_daemon.policy.schema import JsonSchema, Pattern
+from postroom_daemon.policy.schema_cost import Work
+from postroom_daemon.policy.schema_rules import MessageRules
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]
@@ -351,5 +351,5 @@ def test_a_pattern_that_cannot_be_used_stops_the_start_with_its_place(tmp_path: 
 
 
 def test_a_daemon_without_schemas_does_not_load_the_library() -> None:
-    program = "import sys, postroom_daemon.service; sys.exit('jsonschema_rs' in sys.modules)"
+    program = "import sys, postroom_daemon.service.loop; sys.exit('jsonschema_rs' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from postroom_daemon.cli import main
-from postroom_daemon.verify import RULES, Finding, Kind, NotVerified, Report, Verification, table
+from postroom_daemon.maintenance.verify import RULES, Finding, Kind, NotVerified, Report, Verification, table
 from tests.conformance.bench import Bench
 from tests.daemon.cpp_database import CppDatabase
 from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt
@@ -196,7 +196,7 @@ def test_the_store_of_another_root_is_told_as_such(make_bench: Callable[..., Ben
 def test_findings_beyond_a_thousand_of_a_kind_are_counted_only(
     make_bench: Callable[..., Bench], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroom_daemon.verify.report.HELD_LIMIT", 1)
+    monkeypatch.setattr("postroom_daemon.maintenance.verify.report.HELD_LIMIT", 1)
     bench = make_bench().open()
     message_removed(bench, use(bench))
     report = verified(bench, tmp_path)

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.files import Files
-from postroom_daemon.histogram import Histogram
-from postroom_daemon.traffic import TrafficLog
+from postroom_daemon.observe.traffic import TrafficLog
+from postroom_daemon.platform.files import Files
+from postroom_daemon.platform.histogram import Histogram
 from tests.conformance.bench import Bench
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from postroom_common.codec import Request
-from postroom_daemon.access import Principal
-from postroom_daemon.calls import Call
-from postroom_daemon.waiters import Waiters
+from postroom_daemon.model.principal import Principal
+from postroom_daemon.model.request import Call
+from postroom_daemon.model.waiters import Waiters
 from tests.conformance.bench import Bench
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from postroom_common.events import decode_line, encode_line
-from postroom_daemon.backends import make_store
-from postroom_daemon.quarantine import Quarantine
+from postroom_daemon.platform.quarantine import Quarantine
+from postroom_daemon.stores.backends import make_store
 from tests.conformance.bench import Bench
 
 

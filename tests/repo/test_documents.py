@@ -21,8 +21,8 @@ from postroom_client._cli_words import FILTER_KEYS
 from postroom_common.events import EventType
 from postroom_common.protocol import ALIASES, FIELDS, Command, ErrorCode, ReasonCode
 from postroom_daemon.cli import main as postroomd
-from postroom_daemon.filters import KEYS
-from postroom_daemon.settings import SETTINGS
+from postroom_daemon.config.settings import SETTINGS
+from postroom_daemon.engine.filters import KEYS
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from postroom_daemon.metrics.table import METRICS
+from postroom_daemon.observe.metrics.table import METRICS
 
 #: Labels that Prometheus adds, and that histograms and summaries have.
 ADDED = {"instance", "job", "le", "quantile"}

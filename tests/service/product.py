@@ -20,7 +20,7 @@ REPOSITORY: Final = Path(__file__).resolve().parents[2]
 PYTHON: Final = "/opt/python"
 LIBRARY: Final = "/opt/postroom/lib"
 #: The commands, and the functions that they call.
-COMMANDS: Final = {"postroomd": "postroom_daemon.cli", "postroom": "postroom_client.cli"}
+COMMANDS: Final = {"postroomd": "postroom_daemon.cli.postroomd", "postroom": "postroom_client.cli"}
 PROGRAM: Final = """\
 import sys
 sys.path.insert(0, "{library}")

@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from postroom_daemon.system.setup import SHARE
+from postroom_daemon.maintenance.system.setup import SHARE
 from tests.service.machine import MachineError
 from tests.service.served import CONFIGURATION, IPC, ROOT, UNIT, Served
 

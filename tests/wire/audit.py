@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroom_common.events import Event
-from postroom_daemon.stores.hybrid import HybridStore
+from postroom_daemon.stores.hybrid.store import HybridStore
 from tests.wire.daemon import Daemon
 
 #: Events that put a message back, and so explain that it is delivered again.

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from postroom_common.events import Event, decode_event
-from postroom_daemon.config import load
-from postroom_daemon.root import Sources, open_root
+from postroom_daemon.config.config import load
+from postroom_daemon.root.open_root import Sources, open_root
 from postroom_daemon.stores.base import Store
 from tests.wire.forked import Forked
 

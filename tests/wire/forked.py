@@ -14,7 +14,11 @@ from pathlib import Path
 from threading import Lock
 
 #: All that a daemon needs.
-PRELOADED = ["postroom_daemon.cli", "postroom_daemon.service", "postroom_daemon.system.permissions"]
+PRELOADED = [
+    "postroom_daemon.cli.postroomd",
+    "postroom_daemon.service.loop",
+    "postroom_daemon.maintenance.system.permissions",
+]
 
 
 @cache

@@ -321,9 +321,9 @@ def test_members_of_postroom_ops_operate_without_a_word_in_the_configuration(
 _JOINING = """
 import sys
 from pathlib import Path
-from postroom_daemon.access import LOOKED_UP_MS, Access
-from postroom_daemon.access_file import read_access
-from postroom_daemon.access_rules import Verb
+from postroom_daemon.policy.access import LOOKED_UP_MS, Access
+from postroom_daemon.config.access_file import read_access
+from postroom_daemon.policy.access_rules import Verb
 
 uid, group, joined = int(sys.argv[1]), Path("/etc/group"), sys.argv[2]
 rule = {"who": ["group menders"], "allow": ["publish"]}

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom_daemon.clock import LONGEST_GAP_MS, Clock, Mark, Now
+from postroom_daemon.platform.clock import LONGEST_GAP_MS, Clock, Mark, Now
 
 HOUR_MS = 3600 * 1000
 DAY_MS = 24 * HOUR_MS

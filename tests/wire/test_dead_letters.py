@@ -17,9 +17,9 @@ from collections.abc import Iterable
 import pytest
 
 from postroom_client import Client, InvalidArgument
-from postroom_daemon.clock import Clock
-from postroom_daemon.config import load
-from postroom_daemon.root import Sources, open_root
+from postroom_daemon.config.config import load
+from postroom_daemon.platform.clock import Clock
+from postroom_daemon.root.open_root import Sources, open_root
 from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon, Fields, receipt
 

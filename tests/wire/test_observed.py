@@ -76,7 +76,7 @@ def test_what_is_set_aside_is_logged_with_its_file_and_cannot_forge_a_record(dae
     daemon.put(b"no JSON", name)
     daemon.reason(name)
     (told,) = [one for one in records(daemon.log()) if one["level"] == "warning"]
-    assert (told["file"], told["logger"]) == (name.replace("\n", "\\n"), "postroom_daemon.mailbox.dead")
+    assert (told["file"], told["logger"]) == (name.replace("\n", "\\n"), "postroom_daemon.doors.mailbox.rejected")
 
 
 def test_under_systemd_the_log_goes_to_the_journal_with_its_fields(make_daemon: MakeDaemon, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_under_systemd_the_log_goes_to_the_journal_with_its_fields(make_daemon: 
     (warning,) = [one for one in told if one["PRIORITY"] == "4"]
     assert (warning["CODE_FILE"], warning["POSTROOM_LOGGER"]) == (
         "request_files.py",
-        "postroom_daemon.mailbox.request_files",
+        "postroom_daemon.doors.mailbox.request_files",
     )
 
 

@@ -1,0 +1,1 @@
+"""Stores: the fold of the journal, by backend."""

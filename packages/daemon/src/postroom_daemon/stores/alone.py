@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 from pathlib import Path
 
-from ..files import Files
+from ..platform.files import Files
 from .base import StoreBusy
 
 

@@ -18,10 +18,10 @@ from postroom_common.errors import PostroomError
 from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ..files import FULL_ERRNOS
-from ..in_flight import InFlight
-from ..records import BodyReference, Entry, QueueRecord
-from ..stored import Stored
+from ..model.consumers import InFlight
+from ..model.records import BodyReference, Entry, QueueRecord
+from ..model.usage import Stored
+from ..platform.files import FULL_ERRNOS
 
 #: The states in which a message may be leased.
 LEASED: Final = (State.INFLIGHT, State.DEAD)

@@ -7,7 +7,7 @@ from itertools import islice
 
 from postroom_common.protocol import State
 
-from ..records import QueueRecord
+from ..model.records import QueueRecord
 from .base import NotStored
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from postroom_common.protocol import State
 
-from ..records import Entry, QueueRecord
+from ..model.records import Entry, QueueRecord
 from .base import Cursor, Store, StoreError
 from .book import QueueBook
 

@@ -1,0 +1,101 @@
+"""A group: the events of all requests that were waiting, on their way into the journal and the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from postroom_common.events import Event, EventType, encode_event, raw_json
+
+from ..engine.context import Draft
+from ..engine.fold import apply
+from ..platform.clock import Now
+from ..stores.base import Store
+
+
+class Group:
+    """The open group. Its store transaction is begun and ended by the caller.
+
+    ``lead`` goes before the first event, if there is one: what every segment begins with.
+    """
+
+    def __init__(self, store: Store, now: Now, epoch: int, last_id: int, lead: Draft | None = None) -> None:
+        self.events: list[Event] = []
+        self.by_request: dict[bytes, list[Event]] = {}
+        self.last_id = last_id
+        self._store = store
+        self._now = now
+        self._epoch = epoch
+        self._lead = lead
+
+    def record(
+        self,
+        drafts: list[Draft],
+        by: dict[str, Any] | None = None,
+        key: bytes = b"",
+        reply: Draft | None = None,
+        more: Callable[[], list[Draft]] | None = None,
+    ) -> list[Event]:
+        """Give a request's drafts their ids and apply them, then those that ``more`` has. Its events; ``reply`` is what
+        the last one says of the answer (``replies``).
+
+        Raises what ``fold.apply`` raises: the whole group must then be given up.
+        """
+        if self._lead:
+            lead, self._lead = self._lead, None
+            self.record([lead])
+        begin = len(self.events)
+        while drafts:
+            for draft in drafts:
+                self._add(draft)
+            drafts = more() if more else []
+        events = self.events[begin:]
+        request = self.last_id
+        for event in events:
+            event["req"] = request
+        last = events[-1]
+        if reply:
+            last["reply"] = reply
+        if len(events) > 1:
+            last["n"] = len(events)
+        if by:
+            last["by"] = by
+            self.by_request[key] = events
+        return events
+
+    def _add(self, draft: Draft) -> None:
+        engine, wall = self._now
+        self.last_id += 1
+        event: Event = {
+            "id": self.last_id,
+            "epoch": self._epoch,
+            "req": 0,
+            "grp": 0,
+            "engineMs": engine,
+            "wallMs": wall,
+            **draft,
+        }
+        self.events.append(event)
+        if self._store.keeps_bodies_apart and event["type"] == EventType.PUBLISHED:
+            self._keep_apart(event)
+        apply(event, self._store)
+
+    def _keep_apart(self, event: Event) -> None:
+        """Give a new body to the store, if that keeps it in a file: the event then only refers to it."""
+        reference = self._store.keep_body(event["id"], event["queue"], event["key"], raw_json(event["message"]))
+        if reference:
+            del event["message"]
+            event["body"] = reference.to_json()
+
+    def count(self, type_: str) -> int:
+        """How many events of a type it has."""
+        return [event["type"] for event in self.events].count(type_)
+
+    def encode(self) -> list[bytes]:
+        """The group's journal lines, one for each event."""
+        last_id = self.last_id
+        for event in self.events:
+            event["grp"] = last_id
+        if len(self.events) > 1:
+            self.events[-1]["gn"] = len(self.events)
+        return [encode_event(event) for event in self.events]

@@ -1,0 +1,5 @@
+"""``postroomd``: the commands, built with click. Nothing here does the work."""
+
+from .postroomd import main
+
+__all__ = ["main"]

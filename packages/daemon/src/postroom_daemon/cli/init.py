@@ -1,0 +1,91 @@
+"""``postroomd init``."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from postroom_common.errors import PostroomError
+from postroom_common.policy import Policy
+
+from ..config.file import CONFIG_NAME
+from ..config.settings import SETTINGS
+from .options import root_option
+
+#: Settings that ``init`` writes into a new configuration file, with their defaults.
+INITIAL_KEYS: Final = (
+    "schemaVersion",
+    "nodeId",
+    "backend",
+    "ipc.root",
+    "sqlite.dbPath",
+    "journal.root",
+    "journal.durability",
+    "traffic.root",
+    "log.level",
+)
+#: The root of a system's daemon.
+SYSTEM_ROOT: Final = Path("/var/lib/postroom")
+
+
+@click.command()
+@click.option(
+    "--system", is_flag=True, help="Set this system up for clients of several users, as a package would; as root."
+)
+@partial(root_option, required=False)
+def init(root: Path | None, system: bool) -> None:
+    """Make DIR with a first config.json.
+
+    Its directories get mode 0700, the file the main settings with their defaults. An existing config.json is never
+    overwritten.
+
+    With --system (DIR is /var/lib/postroom unless named): users, groups and directories for clients of several users,
+    /etc/postroom/config.json, and what starts the daemon: a unit of systemd, or a script for OpenRC or runit. What is
+    there already stays; given again, it completes what is missing.
+    """
+    if system:
+        from ..maintenance.system.setup import set_up
+
+        set_up(root or SYSTEM_ROOT, initial_text(), click.echo)
+        return
+    if root is None:
+        raise click.UsageError("Missing option '--root': name the directory here, or by POSTROOM_ROOT.")
+    target = root / CONFIG_NAME
+    if target.exists():
+        raise PostroomError(f"{target} exists already; it is left as it is")
+    # Only the names count here: nothing is read from the environment, so that what is made is what is written.
+    settings = {key: known.default for key, known in SETTINGS.items()}
+    inside = [settings[key] for key in ("ipc.root", "paths.dataRoot", "journal.root", "traffic.root")]
+    boxes = [settings["ipc.root"] / settings[key] for key in ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir")]
+    make_directories(root, *(root / path for path in inside + boxes))
+    try:
+        with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(initial_text())
+    except OSError as error:
+        raise PostroomError(f"{target} cannot be written: {error.strerror}") from None
+    click.echo(f"made {root}; start it with: postroomd run --root {root}")
+
+
+def make_directories(*paths: Path) -> None:
+    """Make directories that only this user can use. Raises ``PostroomError``."""
+    for path in paths:
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise PostroomError(f"{path} cannot be made: {error.strerror}") from None
+
+
+def initial_text() -> str:
+    """The text of a new configuration file."""
+    tree: dict[str, Any] = {}
+    for key in INITIAL_KEYS:
+        group, _, name = key.rpartition(".")
+        default = SETTINGS[key].default
+        (tree.setdefault(group, {}) if group else tree)[name] = f"./{default}" if isinstance(default, Path) else default
+    tree |= {"policyDefaults": Policy.from_layers().to_wire(), "queues": []}
+    return json.dumps(tree, indent=2) + "\n"

@@ -1,0 +1,167 @@
+"""Options that several commands share: the root directory, the configuration file, and a flag for every setting."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from postroom_common.errors import PostroomError
+from postroom_common.settings import Setting
+
+from ..config.config import Config, load
+from ..config.settings import ATTRIBUTES, SETTINGS
+from ..platform.accounts import user_name
+
+#: Flags that ``--help`` shows; ``--help-settings`` shows all.
+SHOWN: Final = ("backend", "ipc.root", "sqlite.dbPath", "journal.durability", "log.level")
+#: Flags of the C++ daemon that are spelt otherwise there.
+OLDER_FLAGS: Final = {
+    "sqlite.dbPath": "--db-path",
+    "paths.dataRoot": "--data-root",
+    "paths.logRoot": "--log-root",
+    "lease.visibilityTimeoutSec": "--visibility-timeout",
+}
+
+Callback = Callable[..., Any]
+
+
+class Source:
+    """Where a command's configuration comes from. ``root`` is None as long as nobody has named it."""
+
+    def __init__(self, root: Path | None, config_file: Path | None, flags: dict[str, str | None]) -> None:
+        self.root = root
+        self._file = config_file
+        self._flags = {key: text for key, text in flags.items() if text is not None}
+
+    def load(self) -> Config:
+        """The configuration, resolved.
+
+        Raises ``ConfigurationError``; ``PostroomError`` when the root is no directory that can be read.
+        """
+        if self.root is None:
+            raise click.UsageError("Missing option '--root': name the directory here, or by POSTROOM_ROOT.")
+        _check_root(self.root)
+        return load(self.root, self._file, os.environ, self._flags)
+
+    def load_to_run(self) -> Config:
+        """As ``load``, for a daemon. Raises ``ConfigurationError`` for what no daemon may work with, too."""
+        config = self.load()
+        config.check_to_run()
+        return config
+
+    def load_root(self, purpose: str) -> Config:
+        """As ``load``, of a root that must be there: else there is nothing to ``purpose``."""
+        config = self.load()
+        if not config.root.is_dir():
+            raise PostroomError(f"{config.root} does not exist: there is nothing to {purpose}")
+        return config
+
+
+def _check_root(root: Path) -> None:
+    try:
+        mode = root.stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise PostroomError(f"{root} cannot be used as root directory: {error.strerror}") from None
+    if not stat.S_ISDIR(mode):
+        raise PostroomError(f"{root} cannot be used as root directory: it is a file; name a directory")
+    if not os.access(root, os.R_OK | os.X_OK):
+        owner = user_name(root.stat().st_uid) or root.stat().st_uid
+        raise PostroomError(f"{root} cannot be read: do this as its user {owner}, with `runuser -u {owner} --` as root")
+
+
+def root_option(command: Callback, required: bool = True) -> Callback:
+    """Give a command the option ``--root``."""
+    made: Callback = click.option(
+        "--root",
+        type=click.Path(path_type=Path, readable=False),
+        required=required,
+        envvar="POSTROOM_ROOT",
+        metavar="DIR",
+        help="Directory with config.json, ipc, data, journal and traffic; also from POSTROOM_ROOT.",
+    )(command)
+    return made
+
+
+_config_option = click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path, readable=False),
+    help="Configuration file instead of DIR/config.json.",
+)
+
+
+json_option: Callable[[Callback], Callback] = click.option(
+    "--json", "as_json", is_flag=True, help="One JSON object instead of text."
+)
+
+
+def configured(command: Callback, root_required: bool = True) -> Callback:
+    """Give a command ``--root``, ``--config`` and a flag for every setting; it is called with their ``Source``."""
+
+    @wraps(command)
+    def wrapped(root: Path | None, config_file: Path | None, **given: Any) -> Any:
+        flags = {key: given.pop(name) for key, name in ATTRIBUTES.items()}
+        return command(Source(root, config_file, flags), **given)
+
+    made: Callback = _settings_help_option(wrapped)
+    for key, known in reversed(SETTINGS.items()):
+        made = _flag(known, hidden=key not in SHOWN)(made)
+    return root_option(_config_option(made), root_required)
+
+
+def settings_help() -> str:
+    """The flags of all settings, for people."""
+    lines = ["Every setting as a flag. Precedence: flag, environment, file, default.", ""]
+    for known in SETTINGS.values():
+        older = OLDER_FLAGS.get(known.key)
+        lines.append(f"{known.flag} {_metavar(known)}" + (f"  (also {older})" if older else ""))
+        names = f"{known.key}, {known.environment}" if known.by_variable else f"{known.key}, no variable"
+        lines.append(f"    {known.help}; {names}, default {default_text(known) or 'empty'}")
+    return "\n".join(lines)
+
+
+def default_text(known: Setting) -> str:
+    """A setting's default as it would be written in an environment variable."""
+    if isinstance(known.default, Path):
+        return f"./{known.default}"
+    if known.type is float:
+        return f"{known.default:g}"
+    return str(known.default).lower() if known.type is bool else str(known.default)
+
+
+def _flag(known: Setting, hidden: bool) -> Callback:
+    names = [known.flag, ATTRIBUTES[known.key]]
+    if known.key in OLDER_FLAGS:
+        names.insert(1, OLDER_FLAGS[known.key])
+    text = f"{known.help[0].upper()}{known.help[1:]} (default {default_text(known)})."
+    return click.option(*names, metavar=_metavar(known), help=text, hidden=hidden)
+
+
+def _metavar(known: Setting) -> str:
+    if known.choices:
+        return "|".join(known.choices)
+    return {bool: "true|false", int: "N", float: "N", Path: "PATH"}.get(known.type, "TEXT")
+
+
+def _show_settings(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
+        click.echo(settings_help())
+        context.exit()
+
+
+_settings_help_option = click.option(
+    "--help-settings",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_settings,
+    help="Show the flags of all settings and exit.",
+)

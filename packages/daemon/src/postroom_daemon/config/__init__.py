@@ -1,0 +1,1 @@
+"""Configuration: one table of settings, resolved once from file, environment and flags."""

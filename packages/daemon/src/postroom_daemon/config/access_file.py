@@ -1,0 +1,122 @@
+"""Reads what the configuration file says of access: ``access`` and ``clients``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from postroom_common.errors import ConfigurationError
+from postroom_common.protocol import ID_PATTERN, queue_name_problem
+from postroom_common.settings import shown
+
+from ..policy.access_rules import (
+    ID_CEILING,
+    OPEN,
+    TECHNICIANS,
+    AccessRules,
+    Rule,
+    Someone,
+    Verb,
+    Whom,
+    in_order,
+    is_number,
+)
+from ..policy.schema import Pattern
+from .tree import expect, refuse_strangers
+
+#: Rules that a configuration may have: whoever asks for queue after queue has those about him looked at each time.
+RULES_LIMIT: Final = 200
+_NAME: Final = re.compile(r"(?! )[^:,/\x00-\x1f\x7f]{1,256}(?<! )")
+
+
+def read_access(tree: Mapping[str, Any], where: str) -> AccessRules:
+    """What the configuration file ``where`` says under ``access`` and ``clients``.
+
+    Raises ``ConfigurationError`` naming key and what is expected.
+    """
+    clients = _clients(tree.get("clients", {}), f"{where}: clients")
+    if "access" not in tree:
+        return AccessRules(clients=clients)
+    place = f"{where}: access"
+    access = expect(tree["access"], dict, place)
+    refuse_strangers(access, ("operators", "default", "rules"), place)
+    rules = _rules(access.get("rules", []), f"{place}.rules")
+    if rules and "default" not in access:
+        raise ConfigurationError(
+            f"{place}.default: where there are rules, say what those may do for whom none decides: [] for nothing, or"
+            f" {shown(in_order(OPEN))} as without rules"
+        )
+    operators = _who(access["operators"], f"{place}.operators") if "operators" in access else TECHNICIANS
+    default = _verbs(access["default"], f"{place}.default") if "default" in access else OPEN
+    return AccessRules(operators, default, rules, clients)
+
+
+def _rules(entries: Any, where: str) -> tuple[Rule, ...]:
+    if len(expect(entries, list, where)) > RULES_LIMIT:
+        raise ConfigurationError(f"{where}: at most {RULES_LIMIT:,} rules, not {len(entries):,}")
+    return tuple(_rule(entry, f"{where}[{at}]") for at, entry in enumerate(entries))
+
+
+def _rule(entry: Any, where: str) -> Rule:
+    refuse_strangers(expect(entry, dict, where), ("who", "queue", "pattern", "allow", "deny"), where)
+    who = _who(entry.get("who"), f"{where}.who")
+    if not who:
+        raise ConfigurationError(f"{where}.who: is empty: name somebody, or everyone")
+    allow, deny = (_verbs(entry.get(name, []), f"{where}.{name}") for name in ("allow", "deny"))
+    if not allow and not deny:
+        raise ConfigurationError(f"{where}: has neither allow nor deny: name a verb in one of them")
+    if allow & deny:
+        raise ConfigurationError(f"{where}: {', '.join(in_order(allow & deny))} stands in allow and in deny")
+    if "queue" in entry and "pattern" in entry:
+        raise ConfigurationError(f"{where}: has a queue and a pattern; give it one of them, or none for all queues")
+    queue, pattern = (expect(entry.get(name, ""), str, f"{where}.{name}") for name in ("queue", "pattern"))
+    problem = queue_name_problem(queue) if "queue" in entry else None
+    if problem:
+        raise ConfigurationError(f"{where}.queue: {shown(queue)} {problem}")
+    if "pattern" not in entry:
+        return Rule(who, allow, deny, queue)
+    if not pattern:
+        raise ConfigurationError(f"{where}.pattern: is empty, which no name matches; leave it out to mean all queues")
+    try:
+        return Rule(who, allow, deny, pattern=pattern, expression=Pattern(pattern))
+    except ValueError as error:
+        raise ConfigurationError(f"{where}.pattern: {error}") from None
+
+
+def _clients(tree: Any, where: str) -> Mapping[str, Someone]:
+    clients: dict[str, Someone] = {}
+    for client, user in expect(tree, dict, where).items():
+        if not re.fullmatch(ID_PATTERN, client):
+            raise ConfigurationError(f"{where}: {shown(client)} can be no client id; expected {ID_PATTERN}")
+        if not _is_name(expect(user, str, f"{where}.{client}")):
+            raise ConfigurationError(f"{where}.{client}: expected name or number of a user, got {shown(user)}")
+        clients[client] = Someone(Whom.USER, user)
+    return MappingProxyType(clients)
+
+
+def _who(entries: Any, where: str) -> tuple[Someone, ...]:
+    places = {f"{where}[{at}]": entry for at, entry in enumerate(expect(entries, list, where))}
+    return tuple(_someone(expect(entry, str, place), place) for place, entry in places.items())
+
+
+def _someone(text: str, where: str) -> Someone:
+    kind, _, name = text.partition(" ")
+    if kind == Whom.EVERYONE and not name:
+        return Someone(Whom.EVERYONE)
+    if kind not in (Whom.USER, Whom.GROUP) or not _is_name(name):
+        expected = "user NAME, group NAME (or a number for NAME), or everyone"
+        raise ConfigurationError(f"{where}: expected {expected}, got {shown(text)}")
+    return Someone(Whom(kind), name)
+
+
+def _is_name(name: str) -> bool:
+    """Whether a user or group may be named so, by name or number."""
+    return bool(_NAME.fullmatch(name)) and not (is_number(name) and int(name) > ID_CEILING)
+
+
+def _verbs(entries: Any, where: str) -> frozenset[Verb]:
+    if type(entries) is not list or not all(type(entry) is str and entry in list(Verb) for entry in entries):
+        raise ConfigurationError(f"{where}: expected array of {', '.join(Verb)}, got {shown(entries)}")
+    return frozenset(Verb(entry) for entry in entries)

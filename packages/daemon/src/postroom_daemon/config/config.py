@@ -1,0 +1,202 @@
+"""The daemon's configuration, resolved once: the settings by flag, environment and file, and what else the file says.
+
+Precedence, highest first: flag, environment variable, configuration file, default. Relative paths are relative to the
+root directory, wherever they were given.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from postroom_common.errors import ConfigurationError
+from postroom_common.policy import Layer
+from postroom_common.settings import Setting
+
+from ..platform.accounts import Accounts
+from ..policy.access_rules import AccessRules
+from ..policy.queue_config import PatternConfig, QueueConfig
+from .file import CONFIG_NAME, ConfigFile, read_config_file, warn_of_clashes
+from .settings import ATTRIBUTES, BACKENDS, MODES, SETTINGS, Settings, is_path_or_none
+
+#: Tells clients where the mailbox is; this daemon may have another.
+CLIENTS_VARIABLE: Final = "POSTROOM_IPC_ROOT"
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the daemon works with, resolved once.
+
+    ``sources`` says of each key where its value came from: ``default``, ``file``, ``environment NAME``,
+    ``flag --NAME``, or another setting that implies it. ``file`` is None when there is no configuration file.
+    ``accounts`` knows the users and groups that are named.
+    """
+
+    root: Path
+    settings: Settings
+    defaults: Layer
+    queues: Mapping[str, QueueConfig]
+    warnings: tuple[str, ...] = ()
+    sources: Mapping[str, str] = field(default_factory=dict)
+    file: Path | None = None
+    patterns: tuple[PatternConfig, ...] = ()
+    access: AccessRules = field(default_factory=AccessRules)
+    accounts: Accounts = field(default_factory=Accounts, compare=False, repr=False)
+
+    @property
+    def quarantine_root(self) -> Path:
+        """Where what cannot be used is kept."""
+        return self.root / "quarantine"
+
+    def check_to_run(self) -> None:
+        """Raise ``ConfigurationError`` for what tools may work with, and no daemon."""
+        for problem in self.access.open_denials(self.accounts):
+            raise ConfigurationError(f"{self.file}: {problem}")
+
+    def values(self) -> dict[str, Any]:
+        """Every setting's value by key, as JSON shows it."""
+        found = {key: getattr(self.settings, name) for key, name in ATTRIBUTES.items()}
+        return {key: _as_json(value) for key, value in found.items()}
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Path):
+        return str(value)
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
+    """The configuration of the root directory ``root``.
+
+    ``config_file`` must exist if it is given; else ``config.json`` in ``root`` is read if there is one; a link that
+    leads nowhere is none that could be left out, for it may have said who may do what. ``flags`` maps
+    keys of ``SETTINGS`` to texts. An empty environment variable counts as unset.
+    Raises ``ConfigurationError`` naming source, key and what is expected.
+    """
+    warnings: list[str] = []
+    root = Path(os.path.realpath(root))  # /var/lib/postroom is a link under systemd's DynamicUser
+    path = config_file or root / CONFIG_NAME
+    is_link = path.is_symlink()
+    if is_link:  # as of a package, in /etc: what replaces the file is to come into its place
+        path = Path(os.path.realpath(path))
+    content = ConfigFile()
+    read = config_file is not None or is_link or path.exists()
+    if read:
+        content = read_config_file(path, SETTINGS, warnings.append)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for key, known in SETTINGS.items():
+        value: Any = known.default
+        source = "default"
+        if key in flags:
+            source = f"flag {known.flag}"
+            value = _parse(known, flags[key], f"{source}: {key}", warnings)
+        elif known.by_variable and environ.get(known.environment):
+            source = f"environment {known.environment}"
+            value = _parse(known, environ[known.environment], f"{source}: {key}", warnings)
+        elif key in content.values:
+            source = "file"
+            value = known.check(content.values[key], f"{path}: {key}", warnings.append)
+        values[key] = _below(root, known, value)
+        sources[key] = source
+    _warn_of_strangers(environ, values["ipc.root"], warnings)
+    _choose_backend(values, sources, warnings)
+    _check_directories(values)
+    _check_metrics_file(values, root, path)
+    defaults = dict(content.defaults)
+    if sources["lease.visibilityTimeoutSec"] != "default":
+        defaults.setdefault("visibilityTimeoutSec", values["lease.visibilityTimeoutSec"])
+    warn_of_clashes(defaults, content.queues, content.patterns, warnings.append)
+    if values["journal.durability"] != "commit":
+        warnings.append("journal.durability: answered requests can be lost at a power cut unless it is commit")
+    accounts = Accounts()
+    warnings += content.access.unknown(accounts)
+    settings = Settings(**{ATTRIBUTES[key]: value for key, value in values.items()})
+    file = path if read else None
+    return Config(
+        root,
+        settings,
+        defaults,
+        content.queues,
+        tuple(warnings),
+        sources,
+        file,
+        content.patterns,
+        content.access,
+        accounts,
+    )
+
+
+def _below(root: Path, known: Setting, value: Any) -> Any:
+    """A value as it is used: relative paths are below ``root``."""
+    if known.type is Path:
+        return Path(os.path.normpath(root / value))
+    return os.path.normpath(root / value) if value and is_path_or_none(known) else value
+
+
+def _parse(known: Setting, text: str, where: str, warnings: list[str]) -> Any:
+    if known.type is float and text.strip().lstrip("+-").lower() in ("nan", "inf", "infinity"):
+        raise ConfigurationError(f"{where}: {text} is not allowed; expected {known.expected}")
+    return known.parse(text, where, warnings.append)
+
+
+def _warn_of_strangers(environ: Mapping[str, str], ipc_root: Path, warnings: list[str]) -> None:
+    known = {one.environment for one in SETTINGS.values()}
+    groups = tuple(f"POSTROOM_{key.partition('.')[0].upper()}_" for key in SETTINGS if "." in key)
+    for name in sorted(environ):
+        if name == CLIENTS_VARIABLE:
+            if environ[name] and os.path.realpath(environ[name]) != os.path.realpath(ipc_root):
+                text = f"tells clients of another mailbox than {ipc_root}; the daemon's is ipc.root, or --ipc-root"
+                warnings.append(f"environment {name}: {text}")
+        elif name.startswith(groups) and name not in known:
+            warnings.append(f"environment {name}: no setting has this name; ignored")
+
+
+def _choose_backend(values: dict[str, Any], sources: dict[str, str], warnings: list[str]) -> None:
+    by_mode = MODES[values["mode"]]
+    chosen = BACKENDS[values["backend"]]
+    if sources["mode"] != "default" and by_mode != chosen:
+        if sources["backend"] == "default":
+            chosen, sources["backend"] = by_mode, f"mode ({sources['mode']})"
+        else:
+            warnings.append(f"mode: {values['mode']} disagrees with backend {chosen}; backend wins")
+    values["backend"] = chosen
+
+
+def _check_directories(values: Mapping[str, Any]) -> None:
+    # Each of these is scanned and pruned by its owner, who takes every file in it for his own.
+    for group in (
+        ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir", "ipc.heldDir"),
+        tuple(f"filesystem.{folder}Dir" for folder in ("inbox", "processing", "delayed", "archive", "dlq")),
+        (
+            "ipc.root",
+            "journal.root",
+            "traffic.root",
+            "filesystem.root",
+            "hybrid.payloadRoot",
+            "snapshots.root",
+            "paths.logRoot",
+        ),
+    ):
+        taken: dict[Any, str] = {}
+        for key in group:
+            other = taken.setdefault(str(values[key]), key)
+            if other != key:
+                raise ConfigurationError(f"{key}: {values[key]} is already {other}; give each its own directory")
+
+
+def _check_metrics_file(values: Mapping[str, Any], root: Path, config_file: Path) -> None:
+    """It is written over, and removed when another is to be written: it must be nothing that is needed."""
+    if not values["metrics.file"]:
+        return
+    file = Path(os.path.realpath(os.path.dirname(values["metrics.file"])), os.path.basename(values["metrics.file"]))
+    keys = ("ipc.root", "journal.root", "traffic.root", "filesystem.root", "hybrid.payloadRoot", "snapshots.root")
+    database = os.path.realpath(values["sqlite.dbPath"])
+    needed = [*(os.path.realpath(values[key]) for key in keys), os.path.realpath(config_file), str(root / "quarantine")]
+    for place in (*needed, database, f"{database}-wal", f"{database}-shm"):
+        if file.is_relative_to(place):
+            text = "it is written over, and removed when another is named: give it a place of its own"
+            raise ConfigurationError(f"metrics.file: {file} is, or lies in, what the daemon needs; {text}")

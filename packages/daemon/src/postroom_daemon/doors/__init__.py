@@ -1,0 +1,1 @@
+"""Doors: how requests reach the broker and answers leave it."""

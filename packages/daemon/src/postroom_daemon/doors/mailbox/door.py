@@ -1,0 +1,288 @@
+"""The mailbox: request files become calls for the broker, answers become response files."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from postroom_common.codec import Request, decode_request
+from postroom_common.errors import RequestRejected
+
+from ...broker.idempotency import request_key
+from ...config.settings import Settings
+from ...model.principal import Principal
+from ...model.request import Answer, Call, about_call
+from ...platform.clock import Now
+from ...platform.files import FULL_ERRNOS, Files
+from ...policy.access import may_use_box
+from ...policy.quotas import Quotas
+from .directories import Directories
+from .liveness_lock import Sign
+from .rejected import DeadBox
+from .request_files import RequestFiles, Taken
+from .response_dirs import Boxes, NoBox
+from .scanner import Intake
+from .spill import Held
+from .sweeper import Upkeep
+from .watch import Watch
+
+log = logging.getLogger(__name__)
+
+#: Errors that may pass: what could not be done is tried again.
+_PASSING: Final = FULL_ERRNOS | {errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
+
+
+class MailboxReplaced(Exception):
+    """Directories of the mailbox are others than those that were opened: it is to be opened again."""
+
+
+def _nothing_to_give() -> bool:
+    return False
+
+
+class Mailbox:
+    """The directories below ``ipc.root``, opened once and used by descriptor. ``on_set_aside`` is told why a request
+    was set aside unanswered, ``on_foreign`` of one that came under another user's client id; ``make_room`` is asked for
+    space when the disk is full, and says whether there is some more. A request of a user whom nobody ``knows`` yet is
+    put off. Raises ``OSError``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        files: Files,
+        on_set_aside: Callable[[str], None],
+        make_room: Callable[[], bool] = _nothing_to_give,
+        quotas: Quotas | None = None,
+        on_foreign: Callable[[str, Call], None] | None = None,
+        knows: Callable[[int], bool] = lambda uid: True,
+    ) -> None:
+        root: Path = settings.ipc_root
+        self._quotas = quotas or Quotas(settings, os.geteuid())
+        self._settings = settings
+        self._files = files
+        self._on_set_aside = on_set_aside
+        self._on_foreign = on_foreign or (lambda reason, call: on_set_aside(reason))
+        self._make_room = make_room
+        self._knows = knows
+        with ExitStack() as opened:  # what holds the mailbox's lock must not outlive a failure: it is tried again
+            files.close(files.open_directory(root))
+            self._dead = DeadBox(
+                root / settings.ipc_dead_dir, files, settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
+            )
+            opened.callback(lambda: files.close(self._dead.fd))
+            held = Held(root / settings.ipc_held_dir, files)
+            opened.callback(files.close, held.fd)
+            requests = RequestFiles(
+                root / settings.ipc_requests_dir, held, files, self._dead, settings.limits_request_bytes
+            )
+            opened.callback(lambda: files.close(requests.fd))
+            self._intake = Intake(
+                requests,
+                settings.limits_user_share_requests,
+                settings.limits_user_turn_requests,
+                self._quotas.may_have_waiting,
+            )
+            self._boxes = Boxes(root / settings.ipc_responses_dir, files)
+            opened.callback(self._boxes.close)
+            self._sign = Sign(root, files)
+            opened.callback(self._sign.close)
+            others = (settings.ipc_dead_dir, settings.ipc_held_dir, settings.ipc_responses_dir)
+            self._directories = Directories(root, others, files, moving=settings.ipc_requests_dir)
+            opened.callback(self._directories.close)
+            self._opened = opened.pop_all()
+        self._calls: dict[str, Call] = {}
+        self._upkeep = Upkeep(settings, files, self._boxes, self._dead, requests)
+        self.watch = self._make_watch()
+
+    def _make_watch(self) -> Watch | None:
+        if not self._settings.ipc_use_folder_watcher:
+            return None
+        try:
+            return Watch()
+        except (OSError, ImportError) as error:
+            log.warning("%s; polling every %d ms instead", error, self._settings.ipc_poll_interval_ms)
+            return None
+
+    def adopt(self, settings: Settings) -> None:
+        """Work by other settings from now on; its directories, and whether it is watched, stay."""
+        self._settings = self._upkeep.settings = settings
+        self._dead.max_files, self._dead.max_age_hours = settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
+
+    @property
+    def has_backlog(self) -> bool:
+        """Whether files are known that were not taken yet."""
+        return self._intake.has_work
+
+    def figures(self) -> dict[str, int]:
+        """What only the daemon can count."""
+        return {
+            "waiting": self._intake.waiting,
+            "dead": self._dead.count,
+            "setAside": self._dead.taken,
+            "held": self._intake.requests.held.count,
+            "straysRemoved": self._intake.strays.removed,
+        }
+
+    def collect(self) -> list[Call]:
+        """Calls for the requests that are there, oldest first, within the limits of a group. Raises ``OSError``."""
+        if self.watch and self._intake.looks:
+            self._arm(self.watch)
+        try:
+            taken = self._intake.take(self._settings.limits_group_requests, self._settings.limits_group_bytes)
+        except OSError:
+            self._boxes.let_go()  # it may be the descriptors that are used up
+            raise
+        calls = []
+        owners: dict[str, int | None] = {}  # boxes are looked at once a group
+        for one in taken:
+            try:
+                call = self._call_for(one, owners)
+            except OSError as error:  # of this request alone: the others go on
+                log.error("request %r is put off: %s", one.name[:100], error)
+                self._intake.postpone(one)
+                continue
+            if call:
+                self._intake.hold(one)
+                self._calls[one.name] = call
+                calls.append(call)
+        if calls:
+            self._upkeep.go_on()
+        return calls
+
+    def _arm(self, watch: Watch) -> None:
+        try:
+            watch.arm(self._intake.requests.fd)
+        except OSError as error:
+            log.warning("%s; polling every %d ms instead", error, self._settings.ipc_poll_interval_ms)
+            watch.close()
+            self.watch = None
+
+    def _call_for(self, taken: Taken, owners: dict[str, int | None]) -> Call | None:
+        try:
+            request = decode_request(taken.data)
+            box_uid = owners.get(request.client_id)
+            if box_uid is None:
+                box_uid = owners[request.client_id] = self._boxes.owner(request.client_id)
+            if box_uid is None:
+                if taken.uid != os.geteuid():
+                    raise NoBox(f"its client has no box: make responses/{request.client_id}, mode 0770")
+                self._with_room(self._boxes.make, request.client_id)
+            elif not may_use_box(taken.uid, box_uid):
+                # It cannot be answered: what is put into that box, its owner reads.
+                text = f"client id {request.client_id} belongs to another user: use one of your own"
+                self._intake.set_aside(taken.name, text)
+                self._on_foreign(text, self._made(taken, request))
+                return None
+        except RequestRejected as error:
+            if not self._intake.settles(taken):
+                self._reject(taken, error.reason)
+            return None
+        except NoBox as error:
+            self._reject(taken, str(error))
+            return None
+        if not self._knows(taken.uid):
+            self._intake.postpone(taken)
+            return None
+        if taken.over and not request.problem:
+            request = request._replace(problem=self._quotas.too_many_waiting(taken.uid))
+        return self._made(taken, request)
+
+    def _made(self, taken: Taken, request: Request) -> Call:
+        return Call(
+            request=request,
+            who=Principal(request.client_id, taken.uid),
+            key=request_key(taken.uid, taken.data),
+            arrived_wall=taken.ctime_ms,
+            on_answer=lambda answer: self._respond(taken.name, answer),
+            alive=lambda: self._is_alive(taken.name),
+            bytes=len(taken.data),
+        )
+
+    def _with_room(self, write: Callable[..., None], *arguments: str | int | bytes) -> None:
+        while True:
+            try:
+                write(*arguments)
+                return
+            except OSError as error:
+                if error.errno not in FULL_ERRNOS or not self._make_room():
+                    raise
+
+    def _reject(self, taken: Taken, reason: str) -> None:
+        self._intake.set_aside(taken.name, reason)
+        self._on_set_aside(reason)
+
+    def _respond(self, name: str, answer: Answer) -> None:
+        call = self._calls.pop(name)
+        request = call.request
+        response = answer.encode(request.request_id)
+        try:
+            self._with_room(self._boxes.put, request.client_id, call.who.uid, request.request_id, response)
+        except OSError as error:
+            # The request is done: when it is looked at again, it is a repeat and gets its answer.
+            if error.errno in _PASSING:
+                log.error("the response to %r is put off: %s", name[:100], error, extra=about_call(call))
+                self._intake.put_off(name)
+            else:
+                self._intake.set_aside(name, f"the response could not be written: {error}")
+            return
+        try:
+            self._intake.finish(name)
+        except OSError as error:
+            log.error("request %r is answered and cannot be removed: %s", name[:100], error, extra=about_call(call))
+
+    def _is_alive(self, name: str) -> bool:
+        """Whether the client of a parked request still waits: it may have taken the file back, or have died, which
+        frees its lock."""
+        fd = self._intake.open(name)
+        if fd is None:
+            return False
+        try:
+            if not self._calls[name].request.payload.get("waitLock"):
+                return True
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:
+            return True  # a file system without locks: its clients are believed
+        finally:
+            self._files.close(fd)
+        self._intake.finish(name)
+        del self._calls[name]
+        return False
+
+    def abandoned(self) -> list[Call]:
+        """Parked calls whose request file was taken back or replaced; they are to be cancelled."""
+        return [self._calls.pop(name) for name in self._intake.gone() if name in self._calls]
+
+    def care(self, now: Now, files_wall: int) -> None:
+        """About once a second: see to what is old. ``files_wall`` is what the clock shows by which files are stamped.
+        Raises ``OSError``."""
+        self._upkeep.care(now, files_wall)
+
+    def check(self) -> bool:
+        """Once a second: whether ``requests/`` was replaced by another directory, which is served then; and that the
+        sign is up that a daemon serves here. Directories that were removed are made again.
+
+        Raises ``MailboxReplaced`` for other directories than ``requests/``, ``MailboxLost``, ``OSError``.
+        """
+        others = self._directories.replaced()
+        if others:
+            raise MailboxReplaced(f"another directory is there now: {', '.join(map(str, others))}")
+        replaced = self._intake.check()
+        if replaced and self.watch:
+            self.watch.forget()
+        self._sign.put_up()
+        return replaced
+
+    def close(self) -> None:
+        """Let go of everything; requests stay where they are."""
+        if self.watch:
+            self.watch.close()
+        self._upkeep.close()
+        self._opened.close()

@@ -1,0 +1,134 @@
+"""``dead/``: request files that could not be understood or answered, each with its reason. Bounded, aged out."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import stat
+import time
+from collections import deque
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from postroom_common.protocol import REQUEST_BYTES_CEILING
+
+from ...platform.files import READ_FLAGS, Files
+from ...platform.logs import about
+
+log = logging.getLogger(__name__)
+
+_REASON_SUFFIX = ".reason"
+#: Numbers of a name that are tried in order, before the time (Unix, microseconds) is one.
+_NUMBERS_TRIED: Final = 10
+#: All that is kept in dead/ may have this size; the oldest goes first.
+BYTES_LIMIT = 64 * 1024 * 1024
+
+
+class DeadBox:
+    """The directory ``dead/``."""
+
+    def __init__(self, path: Path, files: Files, max_files: int, max_age_hours: int) -> None:
+        self.fd = files.open_directory(path)
+        self.count = sum(name.endswith(_REASON_SUFFIX) for name in files.listdir(self.fd))
+        self.taken = 0
+        self._latest: deque[str] = deque()  # taken since the last sweep, oldest first
+        self._files = files
+        self.max_files = max_files
+        self.max_age_hours = max_age_hours
+
+    def take(self, directory: int, name: str, reason: str, called: str = "") -> None:
+        """Move ``name`` here from the directory of an fd, and write why beside it; it keeps its name, or is ``called``
+        otherwise.
+
+        A file that cannot be moved is removed: one bad file must not stop the mailbox.
+        """
+        self.taken += 1
+        kept = self._free_name(called or name)
+        try:
+            self._files.rename(name, kept, src_dir_fd=directory, dst_dir_fd=self.fd)
+        except FileNotFoundError:
+            return  # RACE: its client took it back
+        except OSError as error:
+            if error.errno != errno.EXDEV or not self._copy(directory, name, kept):
+                log.error("dead/: cannot take %r (%s): removed", name, error)
+            self._files.unlink(name, dir_fd=directory)
+        log.warning("request %r was set aside: %s", name[:100], reason, extra=about(file=name))
+        note = {"reason": reason, "movedAt": time.time_ns() // 1_000_000}
+        try:
+            self._files.put(self.fd, kept + _REASON_SUFFIX, orjson.dumps(note), 0o644)
+        except OSError as error:
+            log.error("dead/: cannot write the reason of %r: %s", kept, error)
+        self.count += 1
+        self._latest.append(kept)
+        if len(self._latest) > self.max_files:
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        """Between two sweeps: whoever sends very much that cannot be used must not make the next one long."""
+        kept = self._latest.popleft()
+        for name in (kept, kept + _REASON_SUFFIX):
+            try:
+                self._files.unlink(name, dir_fd=self.fd)
+            except OSError as error:
+                log.error("dead/: cannot remove %r: %s", name, error)
+        self.count -= 1
+
+    def _copy(self, directory: int, name: str, kept: str) -> bool:
+        """Copy a regular file from another file system. Whether it is here now."""
+        try:
+            fd = self._files.open(name, READ_FLAGS, dir_fd=directory)
+            try:
+                found = self._files.fstat(fd)
+                if not stat.S_ISREG(found.st_mode) or found.st_size > REQUEST_BYTES_CEILING:
+                    return False
+                self._files.put(self.fd, kept, self._files.read(fd, REQUEST_BYTES_CEILING))
+            finally:
+                self._files.close(fd)
+        except OSError as error:
+            log.error("dead/: cannot copy %r: %s", name, error)
+            return False
+        return True
+
+    def _free_name(self, name: str) -> str:
+        """``name``, or with a number before its suffix when it is taken; short enough for the reason's name."""
+        stem = os.fsdecode(os.fsencode(name.removesuffix(".json"))[:200])
+        kept, number = stem + ".json", 0
+        while self._exists(kept):
+            # Whoever uses one name again and again does not make this look at all that it has had.
+            number += 1 if number != _NUMBERS_TRIED else time.time_ns() // 1000
+            kept = f"{stem}.{number}.json"
+        return kept
+
+    def _exists(self, name: str) -> bool:
+        try:
+            self._files.stat(name, dir_fd=self.fd, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return True
+
+    def sweep(self, wall_ms: int, by_age: bool) -> None:
+        """Remove what is too old (only if ``by_age``: ages mean nothing right after a step of the clock) or too much,
+        oldest first."""
+        found = []
+        self._latest.clear()
+        for name in self._files.listdir(self.fd):
+            try:
+                one = self._files.stat(name, dir_fd=self.fd, follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            found.append((one.st_ctime_ns // 1_000_000, name, one.st_size))
+        found.sort(reverse=True)
+        files = size = 0
+        for ctime_ms, name, bytes_ in found:
+            files += not name.endswith(_REASON_SUFFIX)
+            size += bytes_
+            old = by_age and wall_ms - ctime_ms > self.max_age_hours * 3600 * 1000
+            if old or files > self.max_files or size > BYTES_LIMIT:
+                try:
+                    self._files.unlink(name, dir_fd=self.fd)
+                except OSError as error:
+                    log.error("dead/: cannot remove %r: %s", name, error)
+        self.count = sum(name.endswith(_REASON_SUFFIX) for name in self._files.listdir(self.fd))

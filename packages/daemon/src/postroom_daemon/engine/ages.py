@@ -1,0 +1,30 @@
+"""How old the oldest things of a queue are."""
+
+from __future__ import annotations
+
+from postroom_common.protocol import State
+
+from ..model.records import QueueRecord
+from ..stores.base import Store
+
+
+def oldest_ready_ms(store: Store, now: int, record: QueueRecord | None) -> int | None:
+    """Age of the oldest ready message of a queue at ``now`` (engine ms); None without one."""
+    if record is None or not record.counts[State.READY]:
+        return None
+    oldest = store.oldest_ready(record.name)
+    return now - oldest.created if oldest else None
+
+
+def oldest_lease_ms(store: Store, now: int, queue: str) -> int | None:
+    """Age of the oldest lease of a queue; None without one."""
+    since = store.in_flight.oldest_lease(queue) if store.in_flight else None
+    return None if since is None else now - since
+
+
+def oldest_dead_ms(store: Store, now: int, record: QueueRecord | None) -> int | None:
+    """How long the oldest dead letter of a queue has been dead; None without one."""
+    if record is None or not record.counts[State.DEAD]:
+        return None
+    oldest = store.dead(record.name, (-1, -1), 1)
+    return now - oldest[0].dead_at if oldest else None

@@ -1,0 +1,74 @@
+"""apply: an event, turned into store primitives. The only way in which state ever changes.
+
+It decides nothing: every number stands in the event. An event at or below ``store.applied`` has been applied and is
+passed over, so replay may begin anywhere before the end.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from postroom_common.events import COUNTED_TYPES, Event, EventType
+from postroom_common.protocol import ReasonCode
+
+from ..model.records import FACT_LOSSES, with_loss
+from ..stores.base import Store, StoreError
+from .fold_messages import OF_MESSAGES
+from .fold_queues import OF_QUEUES, note_claim, queue_of
+
+
+def apply(event: Event, store: Store) -> None:
+    """Fold one event into the store's open transaction.
+
+    Raises ``NotStored`` or ``IllegalTransition`` before anything is changed, and ``StoreError``: the transaction must
+    then be rolled back.
+    """
+    if event["id"] <= store.applied:
+        return
+    if event["id"] > store.applied + 1:  # nobody knows what they said: it is kept in mind that they are lacking
+        store.put_fact(FACT_LOSSES, with_loss(store.fact(FACT_LOSSES) or [], store.applied + 1, event["id"] - 1))
+    type_ = event["type"]
+    handler = _HANDLERS.get(type_)
+    if handler:
+        if not store.reflects(event):
+            handler(event, store)
+        _note(event, store)
+    elif "queue" in event:  # from a newer version, and about something that this version keeps
+        raise StoreError(f"event {event['id']} is of type {event['type']!r}, unknown to this postroomd: upgrade it")
+    store.applied = event["id"]
+
+
+def apply_without_message(event: Event, store: Store) -> None:
+    """Fold what an event says beside its message, which cannot be kept: what counts in its queue, and a claim that
+    outlasts it. Raises ``StoreError``."""
+    claim = event.get("claim")
+    if type(claim) is dict and not claim.get("untilEngineMs"):
+        event = {name: value for name, value in event.items() if name != "claim"}
+    _note(event, store)
+    store.applied = event["id"]
+
+
+def _note(event: Event, store: Store) -> None:
+    if "claim" in event:
+        note_claim(event, store)
+    total = _TOTALS.get(event["type"])
+    if event.get("ofDead"):  # who looks at dead letters delivers nothing
+        queue_of(event, store).used = event["engineMs"]
+    elif total:
+        _count(event, total, store)
+
+
+def _count(event: Event, total: str, store: Store) -> None:
+    """Count an event in the totals of its queue."""
+    record = queue_of(event, store)
+    record.total(total)
+    if event["type"] == EventType.DIED:
+        record.deaths = record.deaths.with_one(event["engineMs"], event["wallMs"])
+    if "failure" in event and event["failure"]["reasonCode"] == ReasonCode.MESSAGE_EXPIRED:
+        record.total("expired")
+    record.used = event["engineMs"]
+
+
+#: What is counted in a queue's totals, and under which name.
+_TOTALS: Final[dict[str, str]] = {type_: type_.value for type_ in COUNTED_TYPES}
+_HANDLERS: Final = OF_MESSAGES | OF_QUEUES

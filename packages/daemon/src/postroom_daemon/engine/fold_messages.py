@@ -1,0 +1,254 @@
+"""What the events of single messages come to. See ``fold``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from postroom_common.events import COMMON_FIELDS, Event, EventType, raw_json
+from postroom_common.protocol import State
+
+from ..model.lifecycle import check_transition
+from ..model.records import BodyReference, Entry, QueueRecord, history_fact, with_failure
+from ..stores.base import NotStored, Store
+from .fold_queues import end_claim, queue_of
+
+#: Fields of the event of a message that has a body and nothing else: those of every event, ``queue``, ``key`` and the
+#: body.
+_PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
+
+
+def _published(event: Event, store: Store) -> None:
+    engine = event["engineMs"]
+    entry = Entry(event["key"], event["queue"], State.READY, 0, event["id"], event["wallMs"], engine)
+    if len(event) > _PLAIN_FIELDS:
+        _take_options(entry, event)
+    check_transition(None, EventType.PUBLISHED, entry.state)
+    queue_of(event, store)
+    if "message" in event:
+        envelope = raw_json(event["message"])
+        entry.size = len(envelope)
+        store.insert(entry, envelope)
+    else:
+        reference = BodyReference.from_json(event["body"])
+        entry.size = reference.length
+        store.insert_kept(entry, reference)
+    if store.stored:
+        store.stored.comes(entry)
+
+
+def _take_options(entry: Entry, event: Event) -> None:
+    """What a new message may have besides."""
+    entry.due = event.get("dueEngineMs", 0)
+    if entry.due > entry.created:
+        entry.state = State.DELAYED
+    entry.priority = event.get("priority", 0)
+    entry.target = event.get("target", "")
+    entry.expires = event.get("expiresEngineMs", 0)
+    entry.fallback = event.get("fallbackEngineMs", 0)
+    entry.due_wall = event.get("deliverAtMs", 0)
+    entry.order_key = event.get("orderingKey", "")
+    entry.claim = _claim_while_present(event)
+    entry.publisher_uid = str(event.get("publisher", ""))
+
+
+def _leased(event: Event, store: Store) -> None:
+    entry, before = _move_leased(event, store)
+    entry.lease_id = event["lease"]
+    entry.consumer_id = event["consumer"]
+    entry.holder_uid = str(event.get("uid", ""))
+    entry.lease_until = event["untilEngineMs"]
+    entry.leased_at = event["engineMs"]
+    entry.attempt = event["attempt"]
+    store.update(entry, before)
+    if store.in_flight and entry.state is State.INFLIGHT:
+        store.in_flight.leases(entry)
+
+
+def _extended(event: Event, store: Store) -> None:
+    entry, before = _move_leased(event, store)
+    entry.lease_until = event["untilEngineMs"]
+    store.update(entry, before)
+
+
+def _acked(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, None)
+    _forget(entry, before, store)
+
+
+def _released(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.DEAD if event.get("state") == State.DEAD else State.READY)
+    entry.attempt = event["attempt"]
+    _end_lease(entry)
+    store.update(entry, before)
+
+
+def _retried(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.DELAYED)
+    entry.due = event["dueEngineMs"]
+    _fail(entry, event, store)
+    store.update(entry, before)
+
+
+def _died(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.DEAD)
+    entry.dead_at = event["engineMs"]
+    entry.reason = str(event["failure"]["reasonCode"])
+    entry.phase = event.get("phase", "")
+    _fail(entry, event, store)
+    _count_reason(entry, 1, store)
+    store.update(entry, before)
+
+
+def _dropped(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, None)
+    _forget(entry, before, store)
+
+
+def _reprocessed(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.READY)
+    _count_reason(entry, -1, store)
+    entry.attempt = 0
+    entry.dead_at = 0
+    entry.expires = event.get("expiresEngineMs", 0)
+    entry.reason = entry.phase = ""
+    _end_lease(entry)
+    _bring(entry, event, before, store)
+
+
+def _held(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.HELD)
+    store.update(entry, before)
+
+
+def _unheld(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.DELAYED if "dueEngineMs" in event else State.READY)
+    entry.due = event.get("dueEngineMs", entry.due)
+    store.update(entry, before)
+
+
+def _moved(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, None, stays=True)
+    entry.expires = event.get("expiresEngineMs", 0)
+    _bring(entry, event, before, store)
+
+
+def _bring(entry: Entry, event: Event, before: State, store: Store) -> None:
+    """Keep an entry in the queue that its event names, if it names another."""
+    target = event.get("to", entry.queue)
+    if target == entry.queue:
+        store.update(entry, before)
+        return
+    if store.queue(target) is None:
+        store.add_queue(QueueRecord(name=target, created_wall=event["wallMs"]))
+    source, entry.queue = entry.queue, target
+    if entry.claim:  # it was made in the queue that it leaves, and moving makes none
+        end_claim(source, entry.claim, entry.key, store)
+        entry.claim = ""
+    store.relocate(entry, source, before)
+    store.touch_queue(target).used = event["engineMs"]
+
+
+def _retargeted(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, None, stays=True)
+    entry.target = ""
+    entry.fallback = 0
+    store.update(entry, before)
+
+
+def _rescheduled(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, None, stays=True)
+    entry.due = event["dueEngineMs"]
+    store.update(entry, before)
+
+
+def _quarantined(event: Event, store: Store) -> None:
+    entry, before = _move(event, store, State.DEAD)
+    entry.phase = event["phase"]
+    store.update(entry, before)
+
+
+def _claim_while_present(event: Event) -> str:
+    """The claim that ends with the message."""
+    claim = event.get("claim")
+    return claim["name"] if claim and not claim.get("untilEngineMs") else ""
+
+
+def _move(event: Event, store: Store, after: State | None, stays: bool = False) -> tuple[Entry, State]:
+    """The message of an event, already in its new state (the old one if it ``stays``), and the state it had."""
+    entry = store.get(event["key"])
+    if entry is None:
+        raise NotStored(f"event {event['id']} names {event['key']}, which is not stored")
+    return entry, _step(entry, event, store, entry.state if stays else after)
+
+
+def _step(entry: Entry, event: Event, store: Store, after: State | None) -> State:
+    """Bring the message of an event into its new state; the state it had."""
+    before = entry.state
+    check_transition(before, event["type"], after)
+    if store.in_flight and before is State.INFLIGHT and after is not State.INFLIGHT:
+        store.in_flight.settles(entry)
+    if after is not None:
+        entry.state = after
+    return before
+
+
+def _move_leased(event: Event, store: Store) -> tuple[Entry, State]:
+    """As ``_move`` to in flight; a dead letter that is leased stays one."""
+    entry = store.get(event["key"])
+    if entry is None:
+        return _move(event, store, State.INFLIGHT)
+    return entry, _step(entry, event, store, State.DEAD if entry.state is State.DEAD else State.INFLIGHT)
+
+
+def _count_reason(entry: Entry, by: int, store: Store) -> None:
+    """Count a dead letter of its queue by the reason that it died of."""
+    reasons = store.touch_queue(entry.queue).reasons
+    reasons[entry.reason] = reasons.get(entry.reason, 0) + by
+    if reasons[entry.reason] <= 0:
+        del reasons[entry.reason]
+
+
+def _end_lease(entry: Entry) -> None:
+    entry.lease_id = entry.consumer_id = entry.holder_uid = ""
+    entry.lease_until = entry.leased_at = 0
+
+
+def _fail(entry: Entry, event: Event, store: Store) -> None:
+    """Add an attempt's failure to the history, and end its lease."""
+    history = store.fact(history_fact(entry.key)) or [] if entry.failures else []
+    history = with_failure(history, event)
+    store.put_fact(history_fact(entry.key), history)
+    entry.failures = len(history)
+    _end_lease(entry)
+
+
+def _forget(entry: Entry, before: State, store: Store) -> None:
+    """The end of a message."""
+    if before is State.DEAD:
+        _count_reason(entry, -1, store)
+    store.delete(entry, before)
+    if store.stored:
+        store.stored.goes(entry)
+    if entry.failures:
+        store.put_fact(history_fact(entry.key), None)
+
+
+#: By the type of an event about a message.
+OF_MESSAGES: Final[dict[str, Callable[[Event, Store], None]]] = {
+    EventType.PUBLISHED: _published,
+    EventType.LEASED: _leased,
+    EventType.LEASE_EXTENDED: _extended,
+    EventType.ACKED: _acked,
+    EventType.RELEASED: _released,
+    EventType.RETRIED: _retried,
+    EventType.DIED: _died,
+    EventType.DROPPED: _dropped,
+    EventType.REPROCESSED: _reprocessed,
+    EventType.HELD: _held,
+    EventType.UNHELD: _unheld,
+    EventType.MOVED: _moved,
+    EventType.RETARGETED: _retargeted,
+    EventType.RESCHEDULED: _rescheduled,
+    EventType.QUARANTINED: _quarantined,
+}

@@ -1,0 +1,154 @@
+"""What the events of queues, claims, schedules and the root come to. See ``fold``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from postroom_common.events import Event, EventType
+
+from ..model.records import (
+    FACT_CLOCK,
+    FACT_DRAINING,
+    FACT_EPOCH,
+    FACT_LOSSES,
+    QueueRecord,
+    claim_end_fact,
+    claim_fact,
+    dlq_fact,
+    schedule_fact,
+    without_losses,
+)
+from ..stores.base import NotStored, Store
+
+
+def queue_of(event: Event, store: Store) -> QueueRecord:
+    """The record of an event's queue, to be changed. If the event that made it was lost to damage, this one does: what
+    came after it is not to be lost as well."""
+    try:
+        return store.touch_queue(event["queue"])
+    except NotStored:
+        store.add_queue(QueueRecord(name=event["queue"], created_wall=event["wallMs"]))
+    return store.touch_queue(event["queue"])
+
+
+def _created(event: Event, store: Store) -> None:
+    store.add_queue(
+        QueueRecord(
+            name=event["queue"],
+            kind=event["kind"],
+            created_wall=event["wallMs"],
+            expires_at=event.get("expiresAtEngineMs", 0),
+            used=event["engineMs"],
+        )
+    )
+
+
+def _policy_set(event: Event, store: Store) -> None:
+    record = queue_of(event, store)
+    record.override, record.used = event["override"], event["engineMs"]
+    if event["override"].get("dlq.queue"):
+        store.put_fact(dlq_fact(event["override"]["dlq.queue"]), event["queue"])
+
+
+def _paused(event: Event, store: Store) -> None:
+    record = queue_of(event, store)
+    paused, record.used = event["type"] == EventType.PAUSED, event["engineMs"]
+    if event["operation"] == "publish":
+        record.publish_paused = paused
+    else:
+        record.consume_paused = paused
+
+
+def note_claim(event: Event, store: Store) -> None:
+    """Keep the claim that a message is published under, until a time or for as long as the message is there; or end
+    the claim of a message that goes."""
+    claim, queue = event["claim"], event["queue"]
+    if type(claim) is str:
+        end_claim(queue, claim, event["key"], store)
+    else:
+        _put_claim(queue, claim["name"], event["key"], claim.get("untilEngineMs", 0), store)
+
+
+def _claimed(event: Event, store: Store) -> None:
+    for queue, name, key, until in event["claims"]:
+        _put_claim(queue, name, key, until, store)
+
+
+def _put_claim(queue: str, name: str, key: str, until: int, store: Store) -> None:
+    kept = store.fact(claim_fact(queue, name))
+    if kept and kept["untilEngineMs"]:
+        store.put_fact(claim_end_fact(kept["untilEngineMs"], queue, name), None)
+    store.put_fact(claim_fact(queue, name), {"key": key, "untilEngineMs": until})
+    if until:
+        store.put_fact(claim_end_fact(until, queue, name), True)
+
+
+def end_claim(queue: str, name: str, key: str, store: Store) -> None:
+    """End the claim of a message that goes."""
+    kept = store.fact(claim_fact(queue, name))
+    if kept and kept["key"] == key:
+        store.put_fact(claim_fact(queue, name), None)
+
+
+def _claims_ended(event: Event, store: Store) -> None:
+    for queue, claim in event["claims"]:
+        kept = store.fact(claim_fact(queue, claim))
+        if kept:
+            store.put_fact(claim_end_fact(kept["untilEngineMs"], queue, claim), None)
+            store.put_fact(claim_fact(queue, claim), None)
+
+
+def _queue_deleted(event: Event, store: Store) -> None:
+    store.delete_queue(event["queue"])
+
+
+def _drain_set(event: Event, store: Store) -> None:
+    store.put_fact(FACT_DRAINING, event["draining"] or None)
+
+
+def _schedule_set(event: Event, store: Store) -> None:
+    store.put_fact(schedule_fact(event["name"]), event["schedule"])
+
+
+def _schedule_deleted(event: Event, store: Store) -> None:
+    store.put_fact(schedule_fact(event["name"]), None)
+
+
+def _schedule_fired(event: Event, store: Store) -> None:
+    kept = store.fact(schedule_fact(event["name"]))
+    if kept:
+        store.put_fact(schedule_fact(event["name"]), kept | {"lastMs": event["forMs"], "nextMs": event["nextMs"]})
+
+
+def _marked(event: Event, store: Store) -> None:
+    store.put_fact(FACT_CLOCK, {name: event[name] for name in ("bootId", "bootMs", "engineMs", "wallMs")})
+
+
+def _epoch(event: Event, store: Store) -> None:
+    store.put_fact(FACT_EPOCH, {"epoch": event["epoch"], "root": event["root"]})
+
+
+def _loss_accepted(event: Event, store: Store) -> None:
+    if event.get("folded"):  # the store of then had them: one that is folded anew lacks them, and nobody knows of it
+        return
+    store.put_fact(FACT_LOSSES, without_losses(store.fact(FACT_LOSSES) or [], event["ranges"]) or None)
+
+
+#: By the type of an event that is about no single message.
+OF_QUEUES: Final[dict[str, Callable[[Event, Store], None]]] = {
+    EventType.EPOCH_STARTED: _epoch,
+    EventType.CLOCK_MARKED: _marked,
+    EventType.LOSS_ACCEPTED: _loss_accepted,
+    EventType.QUEUE_CREATED: _created,
+    EventType.POLICY_SET: _policy_set,
+    EventType.PAUSED: _paused,
+    EventType.RESUMED: _paused,
+    EventType.CLAIMED: _claimed,
+    EventType.CLAIMS_ENDED: _claims_ended,
+    EventType.QUEUE_DELETED: _queue_deleted,
+    EventType.DRAIN_SET: _drain_set,
+    EventType.SCHEDULE_SET: _schedule_set,
+    EventType.SCHEDULE_DELETED: _schedule_deleted,
+    EventType.SCHEDULE_FIRED: _schedule_fired,
+}

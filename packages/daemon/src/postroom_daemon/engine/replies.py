@@ -1,0 +1,246 @@
+"""The answer to a request, built from its events: at the time, and again for a repeat, also after a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.body import CARRIED, part_to_wire, value_to_wire
+from postroom_common.errors import CommandError
+from postroom_common.events import Event, EventType
+from postroom_common.protocol import ErrorCode, State
+
+from ..model.records import Entry, QueueRecord, history_fact, last_failure
+from ..platform.clock import Now
+from ..policy.policies import Policies, override_to_wire
+from ..stores.base import Store
+
+
+def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    """The ``data`` of the response to the request that made ``events``, which are applied: by its last event, or as
+    that one's ``reply`` says.
+
+    Raises ``CommandError`` where a repeat asks for a delivery whose message is gone since.
+    """
+    reply = events[-1].get("reply")
+    if reply:
+        return _WAYS[reply["as"]](events, reply, store, policies, now)
+    return _REPLIES[events[-1]["type"]](events[-1], store, policies, now)
+
+
+def message_to_wire(event: Event, store: Store) -> dict[str, Any]:
+    """A leased message as its consumer sees it; a dead letter with what it died of."""
+    entry = store.get(event["key"])
+    if entry is None or entry.lease_id != event["lease"]:
+        raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
+    envelope = orjson.loads(store.envelope(entry.key))
+    shown = stored_to_wire(entry, envelope, event.get("as") == "value", event["attempt"])
+    if entry.state is State.DEAD:
+        shown["failure"] = last_failure(store.fact(history_fact(entry.key)))
+    return shown
+
+
+def stored_to_wire(entry: Entry, envelope: dict[str, Any], as_value: bool, attempt: int) -> dict[str, Any]:
+    """A message with its whole body and all that it carries."""
+    attributes = envelope.get("attributes")
+    shown: dict[str, Any] = {
+        "messageId": entry.key.rpartition(":")[2],
+        "messageKey": entry.key,
+        "queue": entry.queue,
+        **part_to_wire(envelope["parts"][0], as_value),
+        "attributes": value_to_wire(attributes, as_value) if attributes else ({} if as_value else "{}"),
+        "priority": entry.priority,
+        "attempt": attempt,
+        "createdAt": entry.created_wall,
+    }
+    for name in CARRIED:
+        if name in envelope:
+            shown[name] = envelope[name]
+    if entry.target:
+        shown["targetConsumerId"] = entry.target
+    return shown
+
+
+def duplicate_of(key: str) -> dict[str, Any]:
+    """What is said of a publish under a key that a message has used."""
+    return {"messageId": key.rpartition(":")[2], "messageKey": key, "duplicate": True}
+
+
+def lease_end(event: Event, now: Now) -> dict[str, Any]:
+    """The end of a lease, in wall and in engine time."""
+    until = event["untilEngineMs"]
+    return {"leaseUntil": now.wall + until - now.engine, "leaseUntilEngineMs": until}
+
+
+def paused_to_wire(record: QueueRecord | None) -> dict[str, bool]:
+    """Which operations of a queue are paused."""
+    return {
+        "publish": bool(record and record.publish_paused),
+        "consume": bool(record and record.consume_paused),
+    }
+
+
+def policy_to_wire(queue: str, store: Store, policies: Policies) -> dict[str, Any]:
+    """A queue's policy as it is in force, and the part of it that was set at run time."""
+    record = store.queue(queue)
+    return {
+        "queue": queue,
+        "policy": policies.effective(queue, record).to_wire(),
+        "override": override_to_wire(record.override if record else {}),
+        "asOfEvent": store.applied,
+    }
+
+
+def _published(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    key = event["key"]
+    return {"messageId": key.rpartition(":")[2], "messageKey": key}
+
+
+def _leased(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    lease = {
+        "leaseId": event["lease"],
+        "messageKey": event["key"],
+        "consumerId": event["consumer"],
+        **lease_end(event, now),
+    }
+    return {"message": message_to_wire(event, store), "lease": lease, "engineNowMs": now.engine}
+
+
+def _extended(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {**lease_end(event, now), "engineNowMs": now.engine}
+
+
+def _acked(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {}
+
+
+def _released(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"state": State.READY}
+
+
+def _retried(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"state": State.DELAYED, "availableAtEngineMs": event["dueEngineMs"], "engineNowMs": now.engine}
+
+
+def _died(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"state": State.DEAD}
+
+
+def _dropped(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"state": "dropped"}
+
+
+def _reprocessed(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"messageKey": event["key"], "reprocessed": True}
+
+
+def _paused(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {"queue": event["queue"], "paused": event["paused"], "asOfEvent": event["id"]}
+
+
+def _policy_set(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {
+        "queue": event["queue"],
+        "policy": event["policy"],
+        "override": override_to_wire(event["override"]),
+        "asOfEvent": event["id"],
+    }
+
+
+def _imported(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    return {name: event[name] for name in ("queues", "messages", "skipped", "facts") if name in event}
+
+
+def _data(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    data: dict[str, Any] = reply["data"]
+    return data
+
+
+def _duplicate(
+    events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
+) -> dict[str, Any]:
+    return duplicate_of(reply["of"])
+
+
+def _operation(
+    events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
+) -> dict[str, Any]:
+    """What an operator's request came to, and the event from which on it is so."""
+    return {**reply["data"], "asOfEvent": events[-1]["id"]}
+
+
+def _deliveries(
+    events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
+) -> dict[str, Any]:
+    """Several leased messages. To a repeat, those that are still leased."""
+    messages = []
+    over = None
+    for event in events:
+        try:
+            messages.append(_leased(event, store, policies, now))
+        except CommandError as error:
+            over = error
+    if over and not messages:
+        raise over
+    for message in messages:
+        del message["engineNowMs"]
+    return {"messages": messages, "engineNowMs": now.engine}
+
+
+def _results(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    """The result of each item of a batch: ``items`` has the number of its events, whose last one says it, or that and
+    the result, for a duplicate the key of the first; where ``items`` is absent, each item made one event."""
+    if "items" not in reply and events[0]["type"] in _SELF_CONTAINED and len({event["type"] for event in events}) == 1:
+        way = _REPLIES[events[0]["type"]]
+        return {"results": [way(event, store, policies, now) for event in events[reply.get("from", 0) :]]}
+    results = []
+    told: dict[str, Any] = {}
+    at = 0
+    for item in reply.get("items") or [1] * len(events):
+        count, result = item if type(item) is list else (item, None)
+        at += count
+        if type(result) is str:
+            result = duplicate_of(result)
+        if result is None:
+            result = _REPLIES[events[at - 1]["type"]](events[at - 1], store, policies, now)
+            if result.pop("engineNowMs", None) is not None:
+                told["engineNowMs"] = now.engine
+        results.append(result)
+    return {"results": results[reply.get("from", 0) :], **told}
+
+
+def _schedule(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
+    event = events[-1]
+    told = {"nextMs": event["schedule"]["nextMs"]} if "schedule" in event else {"deleted": True}
+    return {"name": event["name"], **told, "asOfEvent": event["id"]}
+
+
+_REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
+    EventType.PUBLISHED: _published,
+    EventType.LEASED: _leased,
+    EventType.LEASE_EXTENDED: _extended,
+    EventType.ACKED: _acked,
+    EventType.RELEASED: _released,
+    EventType.RETRIED: _retried,
+    EventType.DIED: _died,
+    EventType.DROPPED: _dropped,
+    EventType.REPROCESSED: _reprocessed,
+    EventType.PAUSED: _paused,
+    EventType.RESUMED: _paused,
+    EventType.POLICY_SET: _policy_set,
+    EventType.IMPORTED: _imported,
+}
+#: Types whose answer tells no time.
+_SELF_CONTAINED: Final = frozenset({EventType.PUBLISHED, EventType.ACKED})
+
+#: How the answer is built from all events of a request, by what its last event's ``reply`` says.
+_WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {
+    "data": _data,
+    "duplicate": _duplicate,
+    "operation": _operation,
+    "deliveries": _deliveries,
+    "results": _results,
+    "schedule": _schedule,
+}

@@ -1,0 +1,235 @@
+"""list_dlq, count_dlq, reprocess_dlq, drop_dlq, quarantine_dlq: dead letters, which are a state of their own queue."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from postroom_common.body import CARRIED, Part, part_bytes, part_to_wire, preview, value_to_wire
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.policy import dlq_name
+from postroom_common.protocol import ErrorCode, ReasonCode, State, queue_name_problem
+
+from ...model.death_stats import NO_DEATHS
+from ...model.records import Entry, history_fact, last_failure
+from ...policy.access_rules import Verb
+from ..context import Context, Decision, Draft
+from ..fields import Fields
+from ..filters import Filter
+from ..selection import Page, dead_cursor, dead_letters, select_dead
+from .creation import queue_created, refuse_address
+from .dead_names import dead_letters_of, means_dead_letters, queues_with_letters
+from .lookup import envelope_of, message_at
+from .terminations import QUARANTINED, about, dropped
+
+#: Bodies that one page reads; a page of large ones is shorter than asked.
+PAGE_BYTES: Final = 16 * 1024 * 1024
+#: Queues that an answer names.
+_NAMED: Final = 1000
+
+
+def list_dlq(context: Context, fields: Fields) -> Decision:
+    """A page of dead letters, oldest death first. Raises ``CommandError`` for a cursor or filter that is none, and
+    ERR_FORBIDDEN."""
+    name = fields["queue"]
+    queues = queues_with_letters(context, name, Verb.BROWSE)
+    page = select_dead(context, queues, Filter(fields["filter"]), fields["after"], fields["limit"])
+    letters: list[dict[str, Any]] = []
+    size = 0
+    for entry in page.entries:
+        if size > PAGE_BYTES:
+            break
+        letter = _letter(context, entry, fields)
+        size += letter["bytes"]
+        letters.append(letter)
+    cut = len(letters) < len(page.entries)
+    last = page.entries[len(letters) - 1] if cut else None
+    return Decision(
+        data={
+            "queue": name,
+            "count": len(letters),
+            "messages": letters,
+            "next": dead_cursor(last.dead_at, last.seq) if last else page.next,
+            "asOfEvent": context.store.applied,
+        }
+    )
+
+
+def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
+    envelope = envelope_of(context, entry)
+    part: Part | None = envelope["parts"][0] if envelope else None
+    failures = context.store.fact(history_fact(entry.key)) or []
+    failure = last_failure(failures)
+    letter = {
+        "messageKey": entry.key,
+        "queue": entry.queue,
+        "reason": failure["reasonMessage"],
+        "reasonCode": failure["reasonCode"],
+        "dlqAt": failure["failedAtMs"],
+        "attempt": failure["attempt"],
+        "consumerId": failure["consumerId"],
+        "preview": preview(part, fields["previewBytes"]) if part else "",
+        "bytes": len(part_bytes(part)) if part else 0,
+    }
+    if entry.lease_id:
+        letter["leased"] = True
+    if entry.phase == QUARANTINED:
+        letter["quarantined"] = True
+    if part is None:
+        letter["bodyLost"] = True
+    elif envelope and fields["fullBodies"]:
+        letter |= _whole(context, entry, envelope, failure) | {"failures": failures}
+    return letter
+
+
+def _whole(context: Context, entry: Entry, envelope: dict[str, Any], failure: dict[str, Any]) -> dict[str, Any]:
+    """A letter as the documents of the C++ system describe it: what was published, why it died, where it belongs."""
+    attributes = envelope.get("attributes")
+    original: dict[str, Any] = {
+        "messageId": entry.key.rpartition(":")[2],
+        "queue": entry.queue,
+        **part_to_wire(envelope["parts"][0], True),
+        "attributes": value_to_wire(attributes, True) if attributes else {},
+        "priority": entry.priority,
+        "createdAt": entry.created_wall,
+    }
+    original |= {name: envelope[name] for name in CARRIED if name in envelope}
+    if entry.target:
+        original["targetConsumerId"] = entry.target
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
+    return {
+        "originalMessage": original,
+        "failure": failure,
+        "routing": {"sourceQueue": entry.queue, "dlqQueue": dlq_name(entry.queue, policy)},
+    }
+
+
+def count_dlq(context: Context, fields: Fields) -> Decision:
+    """How many dead letters there are, by reason, how many have died of late and ever, and when the first of those died
+    that are still there, and the last of all."""
+    name = fields["queue"]
+    return Decision(
+        data={
+            "queue": name,
+            **summary(context, dead_letters_of(context, name, Verb.BROWSE)),
+            "asOfEvent": context.store.applied,
+        }
+    )
+
+
+def summary(context: Context, queues: list[str]) -> dict[str, Any]:
+    """What ``count_dlq`` says of the dead letters of queues."""
+    now, store = context.now.engine, context.store
+    records = [record for queue in queues if (record := store.queue(queue))]
+    reasons: dict[str, int] = {}
+    for record in records:
+        for code, count in record.reasons.items():
+            reasons[code] = reasons.get(code, 0) + count
+    lively = [record.name for record in records if record.counts[State.DEAD]]
+    oldest = next(dead_letters(store, lively), None)
+    newest = max((record.deaths for record in records), default=NO_DEATHS)
+    return {
+        "queues": queues[:_NAMED],
+        "count": sum(record.counts[State.DEAD] for record in records),
+        "byReason": reasons,
+        "diedTotal": sum(record.totals.get("died", 0) for record in records),
+        "diedLastHour": sum(record.deaths.in_last_hour(now) for record in records),
+        "diedLastDay": sum(record.deaths.in_last_day(now) for record in records),
+        "oldestAgeMs": now - oldest.dead_at if oldest else None,
+        "newestAgeMs": now - newest.last if newest.slots else None,
+        "newestAt": newest.last_wall if newest.slots else None,
+    }
+
+
+def reprocess_dlq(context: Context, fields: Fields) -> Decision:
+    """Dead letters become ready again, in their own queue or another, with attempts reset; their history stays.
+
+    Pauses and limits of the queue do not apply: what was taken once is not refused. Who brings letters to another one
+    operates that, too. Raises ``CommandError`` (ERR_FORBIDDEN, ERR_DLQ_NOT_FOUND, ERR_QUEUE_NOT_FOUND, and
+    ERR_INVALID_REQUEST).
+    """
+    target = fields["to"]
+    problem = queue_name_problem(target) if target else None
+    if problem:
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"to {problem}")
+    if target:
+        context.require(Verb.OPERATE, target)
+        refuse_address(context, target)
+    page = _chosen(context, fields)
+    drafts: list[Draft] = []
+    if target and page.entries and context.store.queue(target) is None:
+        drafts.append(queue_created(context, target))
+    drafts += [_reprocessed(context, entry, target) for entry in page.entries]
+    if fields["messageKey"] and not fields["dryRun"]:
+        told = {"messageKey": fields["messageKey"], "reprocessed": True}
+        return Decision(drafts, reply={"as": "data", "data": told})
+    return _paged(context, fields, drafts, page, "reprocessed")
+
+
+def _reprocessed(context: Context, entry: Entry, target: str) -> Draft:
+    draft = about(EventType.REPROCESSED, entry)
+    if target and target != entry.queue:
+        draft["to"] = target
+    queue = target or entry.queue
+    ttl = context.policies.effective(queue, context.store.queue(queue)).ttl_ms
+    if ttl:
+        draft["expiresEngineMs"] = context.now.engine + ttl
+    return draft
+
+
+def drop_dlq(context: Context, fields: Fields) -> Decision:
+    """Dead letters are removed, as a counted event each. Raises as ``reprocess_dlq``."""
+    page = _chosen(context, fields)
+    text = f"removed by {context.who.client_id}"
+    drafts = [draft for entry in page.entries for draft in dropped(entry, ReasonCode.PURGED, text)]
+    return _paged(context, fields, drafts, page, "dropped")
+
+
+def quarantine_dlq(context: Context, fields: Fields) -> Decision:
+    """A dead letter is set apart, or taken back. Raises ``CommandError`` (ERR_DLQ_NOT_FOUND)."""
+    entry = _dead(context, fields["messageKey"])
+    wanted = fields["quarantined"]
+    told = {"messageKey": entry.key, "quarantined": wanted}
+    if (entry.phase == QUARANTINED) == wanted:
+        return Decision(data=told, once=True)
+    draft = about(EventType.QUARANTINED, entry) | {"phase": QUARANTINED if wanted else ""}
+    if fields["reason"]:
+        draft["reason"] = fields["reason"]
+    return Decision([draft], reply={"as": "data", "data": told})
+
+
+def _chosen(context: Context, fields: Fields) -> Page:
+    """The letter that a request names, or a page of those it means: neither leased nor quarantined ones."""
+    key, name = fields["messageKey"], fields["queue"]
+    if key:
+        if fields["filter"] is not None:
+            raise CommandError(ErrorCode.INVALID_REQUEST, "messageKey names one letter: no filter beside it")
+        entry = _dead(context, key)
+        if entry.lease_id:
+            text = f"{key} is leased to {entry.consumer_id}: wait until it is settled, or its lease ends"
+            raise CommandError(ErrorCode.INVALID_REQUEST, text)
+        return Page([entry], "")
+    if not name:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue in which they died")
+    queues, wanted = queues_with_letters(context, name, Verb.OPERATE), Filter(fields["filter"])
+    if not fields["after"] and not means_dead_letters(context, name):
+        text = f"there is no queue {name!r}, nor dead letters of that name"
+        raise CommandError(ErrorCode.QUEUE_NOT_FOUND, text)
+    page = select_dead(context, queues, wanted, fields["after"], fields["limit"], bounded=True)
+    return Page([one for one in page.entries if not one.lease_id and one.phase != QUARANTINED], page.next)
+
+
+def _paged(context: Context, fields: Fields, drafts: list[Draft], page: Page, word: str) -> Decision:
+    data: dict[str, Any] = {word: len(page.entries), "next": page.next}
+    if drafts and not fields["dryRun"]:
+        return Decision(drafts, reply={"as": "data", "data": data})
+    if fields["dryRun"]:
+        return Decision(data=data | {"dryRun": True})
+    return Decision(data=data, once=True)
+
+
+def _dead(context: Context, key: str) -> Entry:
+    entry = message_at(context, key, Verb.OPERATE)
+    if entry is None or entry.state is not State.DEAD:
+        raise CommandError(ErrorCode.DLQ_NOT_FOUND, f"no dead letter has the key {key!r}")
+    return entry

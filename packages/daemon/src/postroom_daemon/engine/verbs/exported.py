@@ -1,0 +1,142 @@
+"""Queues and messages as ``read_state`` shows them, checked: they come from a file that anybody may have edited."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from postroom_common.body import CARRIED, check_part
+from postroom_common.errors import CommandError, ConfigurationError
+from postroom_common.events import raw_json
+from postroom_common.policy import read_layer
+from postroom_common.protocol import HISTORY_LIMIT, TEXT_LIMIT, ErrorCode, State, message_key, queue_name_problem
+
+from ...model.records import Entry, QueueRecord, entry_from_json
+from ...policy.policies import override_to_wire
+from .terminations import QUARANTINED
+
+#: Kinds of the names of a message and of a failure, with what is said of them.
+_TEXTS: Final = (
+    "key", "queue", "state", "target", "lease", "consumer", "uid", "phase", "reason", "orderingKey", "claim",
+)  # fmt: skip
+_NUMBERS: Final = (
+    "published",
+    "createdMs",
+    "createdEngineMs",
+    "attempt",
+    "dueEngineMs",
+    "untilEngineMs",
+    "leasedEngineMs",
+    "diedEngineMs",
+    "failures",
+    "bytes",
+    "expiresEngineMs",
+    "fallbackEngineMs",
+    "deliverAtMs",
+)
+#: What every key begins with.
+_KEY: Final = message_key("", "").removesuffix(":")
+_LARGEST: Final = 2**53
+_FAILURE: Final[dict[str, type]] = {
+    "reasonCode": str,
+    "reasonMessage": str,
+    "attempt": int,
+    "consumerId": str,
+    "failedAtMs": int,
+}
+
+
+class Exported(NamedTuple):
+    """A message of another root: its facts, its failed attempts, its body."""
+
+    entry: Entry
+    history: list[dict[str, Any]]
+    body: bytes
+
+
+def exported_queue(data: Any) -> QueueRecord:
+    """A queue's record. Raises ``CommandError`` (ERR_INVALID_REQUEST) for anything else."""
+    name = data.get("name") if type(data) is dict else None
+    if type(name) is not str:
+        raise wrong("a queue", "it has no name")
+    problem = queue_name_problem(name)
+    if problem:
+        raise wrong(f"queue {name!r}", f"its name {problem}")
+    flags = data.get("publishPaused", False), data.get("consumePaused", False)
+    override = data.get("override", {})
+    if type(override) is not dict or any(type(flag) is not bool for flag in flags):
+        raise wrong(f"queue {name!r}", "override must be an object, publishPaused and consumePaused booleans")
+    corrections: list[str] = []
+    try:
+        layer = read_layer(override_to_wire(override), "override", corrections.append)
+    except ConfigurationError as error:
+        raise wrong(f"queue {name!r}", str(error)) from None
+    if corrections:
+        raise wrong(f"queue {name!r}", "; ".join(corrections))
+    return QueueRecord(name, publish_paused=flags[0], consume_paused=flags[1], override=layer)
+
+
+def exported_message(data: Any) -> Exported:
+    """A message. Raises ``CommandError`` (ERR_INVALID_REQUEST) for anything else."""
+    key = data.get("key") if type(data) is dict else None
+    if type(key) is not str:
+        raise wrong("a message", "it has no key")
+    what = f"message {key[:200]!r}"
+    for name in _TEXTS:
+        if type(data.get(name, "")) is not str or len(data.get(name, "")) > TEXT_LIMIT:
+            raise wrong(what, f"{name} must be a string of at most {TEXT_LIMIT} characters")
+    for name in _NUMBERS:
+        value = data.get(name, 0)
+        if type(value) is not int or not 0 <= value <= _LARGEST:
+            raise wrong(what, f"{name} must be a whole number from 0 to 2^53")
+    priority = data.get("priority", 0)
+    if type(priority) is not int or not -(2**31) <= priority < 2**31:
+        raise wrong(what, "priority must be a whole number of 32 bits")
+    queue = data.get("queue", "")
+    problem = queue_name_problem(queue)
+    if problem:
+        raise wrong(what, f"queue {problem}")
+    born = key.removeprefix(_KEY).rpartition(":")  # another queue than where it is, if it was moved
+    if not key.startswith(_KEY) or not born[2] or queue_name_problem(born[0]):
+        raise wrong(what, f"the key does not begin with {_KEY!r} and the queue of its birth, or has no id")
+    if data.get("state") not in list(State):
+        raise wrong(what, f"state must be one of {', '.join(State)}")
+    if data.get("phase", "") not in ("", QUARANTINED):
+        raise wrong(what, f"phase must be {QUARANTINED!r}, or not be there")
+    if data.get("fallbackEngineMs") and not data.get("target"):
+        raise wrong(what, "fallbackEngineMs is when its target ends, and it has no target")
+    entry = entry_from_json({"published": 0, "createdEngineMs": 0, **data})
+    return Exported(entry, _history(data, what), _body(data, what))
+
+
+def _history(data: dict[str, Any], what: str) -> list[dict[str, Any]]:
+    history = data.get("history", [])
+    if type(history) is not list or len(history) > HISTORY_LIMIT:
+        raise wrong(what, f"history must be an array of at most {HISTORY_LIMIT}")
+    for failure in history:
+        if type(failure) is not dict or any(type(failure.get(name)) is not kind for name, kind in _FAILURE.items()):
+            raise wrong(what, f"each failure of its history must have {', '.join(_FAILURE)}")
+        if not (0 <= failure["attempt"] <= _LARGEST and 0 <= failure["failedAtMs"] <= _LARGEST):
+            raise wrong(what, "attempt and failedAtMs must be whole numbers from 0 to 2^53")
+    return history
+
+
+def _body(data: dict[str, Any], what: str) -> bytes:
+    envelope = data.get("message")
+    if type(envelope) is not dict or set(envelope) - {"parts", "attributes", *CARRIED}:
+        raise wrong(what, "message must be an object with parts, and nothing that is unknown")
+    parts = envelope.get("parts")
+    if type(parts) is not list or len(parts) != 1:
+        raise wrong(what, "message.parts must be an array of one part")
+    for part in [*parts, *([envelope["attributes"]] if "attributes" in envelope else [])]:
+        fault = check_part(part)
+        if fault:
+            raise wrong(what, fault)
+    for name in CARRIED:
+        if type(envelope.get(name, "")) not in (str, int, float):
+            raise wrong(what, f"message.{name} must be a string or a number")
+    return raw_json(envelope)
+
+
+def wrong(what: str, fault: str) -> CommandError:
+    """The error for a part of an export, ``what``, that cannot be so."""
+    return CommandError(ErrorCode.INVALID_REQUEST, f"{what}: {fault}")

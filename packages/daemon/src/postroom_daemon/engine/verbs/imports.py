@@ -1,0 +1,251 @@
+"""import_state: queues and messages of another root, with their ids, attempts, delays, dead letters and policies; what
+may not be published twice there, schedules, whether it drains.
+
+What was there becomes a story that leads to it: the message is published when it was published there, its failed
+attempts fail again, and so on. So the journal needs no new kind of fact, and whoever reads it no new rule.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.protocol import ErrorCode, ReasonCode, State
+
+from ...model.records import SCHEDULE, Entry, QueueRecord, claim_fact, schedule_fact
+from ..context import Context, Decision, Draft
+from ..fields import Fields
+from .creation import queue_created, refuse_address
+from .exported import Exported, exported_message, exported_queue
+from .exported_facts import ExportedClaim, ExportedDrain, ExportedSchedule, exported_fact
+from .schedules import SCHEDULES_LIMIT
+
+#: Stands for the failure of a dead letter that came without its history.
+_UNTOLD: Final = {
+    "reasonCode": ReasonCode.REJECTED,
+    "reasonMessage": "its history was not exported",
+    "consumerId": "",
+    "failedAtMs": 0,
+    "attempt": 0,
+}
+#: States in which the time that a message is due still counts.
+_WAITING: Final = (State.DELAYED, State.HELD)
+
+
+def import_state(context: Context, fields: Fields) -> Decision:
+    """Take over queues, messages and facts as ``read_state`` shows them. What is there already is left as it is, and
+    counted.
+
+    A queue that is there keeps its policy and its pauses. A message that was leased is ready: the lease was another
+    root's; a dead letter that was leased is an ordinary one.
+    Raises ``CommandError``: ERR_STORAGE_FULL, ERR_INVALID_REQUEST for what is no queue, message or fact, and for more
+    schedules than a root has.
+    """
+    if not context.vitals.room_to_publish():
+        raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take other messages")
+    teller = _Teller(context, fields["engineMs"], fields["wallMs"])
+    for queue in _list(fields, "queues"):
+        teller.tell_queue(exported_queue(queue))
+    facts = [exported_fact(fact) for fact in _list(fields, "facts")]
+    teller.tell_claims([fact for fact in facts if isinstance(fact, ExportedClaim)])
+    for message in _list(fields, "messages"):
+        teller.tell_message(exported_message(message))
+    teller.tell_schedules([fact for fact in facts if isinstance(fact, ExportedSchedule)])
+    if any(isinstance(fact, ExportedDrain) for fact in facts):
+        teller.tell_drain()
+    done = {"queues": teller.queues, "messages": teller.messages, "skipped": teller.skipped}
+    if fields["facts"] is not None:
+        done["facts"] = teller.facts
+    return Decision([*teller.drafts, {"type": EventType.IMPORTED, **done}])
+
+
+def _list(fields: Fields, name: str) -> list[Any]:
+    value = fields[name]
+    if value is None:
+        return []
+    if type(value) is not list:
+        raise CommandError(ErrorCode.PARSE_ERROR, f"{name} must be an array")
+    return value
+
+
+class _Teller:
+    """Collects the events. ``engine`` and ``wall`` are the times there when the state was read."""
+
+    def __init__(self, context: Context, engine: int, wall: int) -> None:
+        self.drafts: list[Draft] = []
+        self.queues = self.messages = self.skipped = self.facts = 0
+        self._context = context
+        now = context.now
+        #: What makes an engine time there one of here: both clocks tell the same wall time.
+        self._shift = now.engine - now.wall + wall - engine
+        self._made: set[str] = set()
+
+    def tell_queue(self, record: QueueRecord) -> None:
+        """A queue that is not there, with its policy and its pauses."""
+        name, context = record.name, self._context
+        if name in self._made or context.store.queue(name):
+            self.skipped += 1
+            return
+        self._make(name)
+        self.queues += 1
+        if record.override:
+            policy = context.policies.resulting(name, record.override).to_wire()
+            self._add(EventType.POLICY_SET, name, override=record.override, policy=policy)
+        paused = {"publish": False, "consume": False}
+        for operation in [o for o, is_paused in zip(paused, _pauses(record), strict=True) if is_paused]:
+            paused = paused | {operation: True}
+            self._add(EventType.PAUSED, name, operation=operation, paused=paused)
+
+    def tell_claims(self, claims: list[ExportedClaim]) -> None:
+        """What may not be published twice for a time that goes on. What counts while a message is there comes with
+        it."""
+        told: dict[tuple[str, str], list[Any]] = {}
+        for claim in claims:
+            until = self._here(claim.until)
+            if not claim.until or until <= self._context.now.engine:
+                continue
+            if self._claimable(claim.queue, claim.name):
+                told[claim.queue, claim.name] = [claim.queue, claim.name, claim.key, until]
+            else:
+                self.skipped += 1
+        self.facts += len(told)
+        if told:
+            self.drafts.append({"type": EventType.CLAIMED, "claims": [*told.values()]})
+
+    def tell_schedules(self, schedules: list[ExportedSchedule]) -> None:
+        """Schedules whose names are not there. Runs that were missed meanwhile are made up for, or not, as they say."""
+        store = self._context.store
+        new = {one.name: one for one in schedules if store.fact(schedule_fact(one.name)) is None}
+        if new and len(store.facts(SCHEDULE, "", SCHEDULES_LIMIT)) + len(new) > SCHEDULES_LIMIT:
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"there would be more than {SCHEDULES_LIMIT:,} schedules")
+        for one in new.values():
+            refuse_address(self._context, one.schedule["queue"])
+            self.drafts.append({"type": EventType.SCHEDULE_SET, "name": one.name, "schedule": one.schedule})
+        self.facts += len(new)
+        self.skipped += len(schedules) - len(new)
+
+    def tell_drain(self) -> None:
+        """The other root takes no new messages: this one does not, either."""
+        if self._context.draining:
+            self.skipped += 1
+            return
+        self.drafts.append({"type": EventType.DRAIN_SET, "draining": True})
+        self.facts += 1
+
+    def tell_message(self, message: Exported) -> None:
+        """A message that is not there, and all that happened to it."""
+        entry = message.entry
+        if entry.key in self._made or self._context.store.get(entry.key):
+            self.skipped += 1
+            return
+        if entry.queue not in self._made and not self._context.store.queue(entry.queue):
+            self._make(entry.queue)
+            self.queues += 1
+        self._made.add(entry.key)
+        self.messages += 1
+        failures = message.history
+        if not failures and entry.state is State.DEAD:
+            failures = [_UNTOLD | {"attempt": entry.attempt} | ({"reasonCode": entry.reason} if entry.reason else {})]
+        due = self._here(entry.due) if entry.state in _WAITING else 0
+        waits = due > self._context.now.engine
+        self._publish(message, due if waits and not failures else 0)
+        again = self._fail_all(entry, failures, due)
+        told = failures[-1]["attempt"] if failures and not again else 0
+        if entry.state is not State.DEAD and entry.attempt > told:
+            again = True
+            at = self._here(entry.leased_at or entry.created)
+            lease = self._lease(entry, entry.attempt + 1, entry.consumer_id, at)  # given back, it does not count
+            self._about(EventType.RELEASED, entry, engineMs=at, lease=lease, attempt=entry.attempt)
+        if waits and again:  # it was delayed anew
+            self._about(EventType.HELD, entry)
+            self._about(EventType.UNHELD, entry, dueEngineMs=due)
+        if entry.state is State.HELD:
+            self._about(EventType.HELD, entry)
+
+    def _publish(self, message: Exported, due: int) -> None:
+        """Its publishing, to be ready when it is ``due`` (0: at once)."""
+        entry = message.entry
+        facts: Draft = {"engineMs": self._here(entry.created), "wallMs": entry.created_wall}
+        told = {
+            "priority": entry.priority,
+            "dueEngineMs": due,
+            "target": entry.target,
+            "expiresEngineMs": self._end(entry.expires),
+            "fallbackEngineMs": self._end(entry.fallback),
+            "deliverAtMs": entry.due_wall,
+            "orderingKey": entry.order_key,
+        }
+        facts |= {name: value for name, value in told.items() if value}
+        if entry.claim and self._claimable(entry.queue, entry.claim):
+            facts["claim"] = {"name": entry.claim}
+        self._about(EventType.PUBLISHED, entry, **facts, message=orjson.Fragment(message.body))
+
+    def _claimable(self, queue: str, claim: str) -> bool:
+        """Whether a claim is made by no message that is here."""
+        kept = self._context.store.fact(claim_fact(queue, claim))
+        return kept is None or 0 < kept["untilEngineMs"] <= self._context.now.engine
+
+    def _fail_all(self, entry: Entry, failures: list[dict[str, Any]], due: int) -> bool:
+        """Its failed attempts. Whether it was brought back from the dead behind the last of them."""
+        back = False
+        following = [*(failure["attempt"] for failure in failures[1:]), entry.attempt]
+        for number, (failure, after) in enumerate(zip(failures, following, strict=False), 1):
+            last = number == len(failures)
+            if last and entry.state is State.DEAD:
+                at = self._here(entry.dead_at) if entry.dead_at else self._here_of_wall(failure["failedAtMs"])
+                phase = {"phase": entry.phase} if entry.phase else {}
+                self._fail(entry, failure, EventType.DIED, at, **phase)
+                break
+            at = self._here_of_wall(failure["failedAtMs"])
+            back = after < failure["attempt"] or failure["attempt"] == 0  # attempts are counted anew
+            if back:
+                self._fail(entry, failure, EventType.DIED, at)
+                expires = self._end(entry.expires)
+                self._about(EventType.REPROCESSED, entry, **({"expiresEngineMs": expires} if expires else {}))
+            else:
+                self._fail(entry, failure, EventType.RETRIED, at, dueEngineMs=max(at, due) if last else at)
+        return back
+
+    def _fail(self, entry: Entry, failure: dict[str, Any], type_: EventType, at: int, **facts: Any) -> None:
+        """How a delivery failed; or how it died without any. It is delivered before where it must have been."""
+        told = {name: failure[name] for name in failure if name != "failedAtMs"}
+        if failure["attempt"]:
+            facts["lease"] = self._lease(entry, failure["attempt"], failure["consumerId"], at)
+        self._about(type_, entry, engineMs=at, wallMs=failure["failedAtMs"], failure=told, **facts)
+
+    def _lease(self, entry: Entry, attempt: int, consumer: str, at: int) -> str:
+        """A delivery, which the event behind it ends. Its lease."""
+        lease = self._context.ids.lease()
+        holder = consumer or entry.target or self._context.who.client_id
+        facts: Draft = {"lease": lease, "consumer": holder, "untilEngineMs": at + 1, "attempt": attempt}
+        self._about(EventType.LEASED, entry, engineMs=at, **facts)
+        return lease
+
+    def _here(self, engine: int) -> int:
+        """An engine time there, as one of here; what was before the beginning is the beginning."""
+        return max(0, engine + self._shift)
+
+    def _end(self, engine: int) -> int:
+        """As ``_here``, for a time that is never where it is 0."""
+        return max(1, self._here(engine)) if engine else 0
+
+    def _here_of_wall(self, wall: int) -> int:
+        now = self._context.now
+        return min(max(0, now.engine - now.wall + wall), now.engine)
+
+    def _make(self, queue: str) -> None:
+        self._made.add(queue)
+        self.drafts.append(queue_created(self._context, queue))
+
+    def _about(self, type_: EventType, entry: Entry, **facts: Any) -> None:
+        self._add(type_, entry.queue, key=entry.key, **facts)
+
+    def _add(self, type_: EventType, queue: str, **facts: Any) -> None:
+        self.drafts.append({"type": type_, "queue": queue, **facts})
+
+
+def _pauses(record: QueueRecord) -> tuple[bool, bool]:
+    return record.publish_paused, record.consume_paused

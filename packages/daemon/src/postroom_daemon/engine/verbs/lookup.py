@@ -1,0 +1,56 @@
+"""What commands look up: queues and messages by name, what was published, and as of when that is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from postroom_common.errors import CommandError
+from postroom_common.protocol import ErrorCode, birthplace
+
+from ...model.records import Entry, QueueRecord
+from ...policy.access_rules import Verb
+from ...stores.base import BodyLost, BodyUnread
+from ..context import Context
+
+
+def existing_queue(context: Context, name: str, verb: Verb | None) -> QueueRecord:
+    """The record of a queue with which the user may do something. Raises ``CommandError`` (ERR_FORBIDDEN,
+    ERR_QUEUE_NOT_FOUND)."""
+    context.require(verb, name)
+    record = context.store.queue(name)
+    if record is None:
+        raise CommandError(ErrorCode.QUEUE_NOT_FOUND, f"there is no queue {name!r}")
+    return record
+
+
+def message_at(context: Context, key: str, verb: Verb) -> Entry | None:
+    """A message in whatever state, in a queue with which the user may do something; None when there is none of that
+    key. Raises ``CommandError`` (ERR_FORBIDDEN), by its birthplace where there is none: it is not told apart."""
+    entry = context.store.get(key)
+    if entry or not context.access.is_open(verb):
+        context.require(verb, entry.queue if entry else birthplace(key))
+    return entry
+
+
+def existing_message(context: Context, key: str, verb: Verb) -> Entry:
+    """As ``message_at``. Raises ``CommandError`` (ERR_MESSAGE_NOT_FOUND), too."""
+    entry = message_at(context, key, verb)
+    if entry is None:
+        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, f"no message has the key {key!r}")
+    return entry
+
+
+def envelope_of(context: Context, entry: Entry) -> dict[str, Any] | None:
+    """A message's body and headers; None when they are lost, or the disk does not give them."""
+    try:
+        envelope: dict[str, Any] = orjson.loads(context.store.envelope(entry.key))
+    except (BodyLost, BodyUnread):
+        return None
+    return envelope
+
+
+def as_of(context: Context) -> dict[str, Any]:
+    """The event and the engine time that an answer tells of."""
+    return {"asOfEvent": context.store.applied, "engineNowMs": context.now.engine}

@@ -1,0 +1,164 @@
+"""hold, unhold, move, purge, delete_queue, drain: what an operator does with messages and queues."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.protocol import ErrorCode, ReasonCode, State
+
+from ...model.records import FACT_DRAINING, Entry
+from ...policy.access_rules import Verb
+from ..context import Context, Decision, Draft
+from ..fields import Fields
+from ..filters import Filter
+from ..selection import Page, select
+from .creation import queue_created, refuse_address
+from .lookup import existing_message, existing_queue
+from .terminations import QUARANTINED, about, dropped
+
+#: States that wait to be delivered, in the order in which a request goes through them: a message that becomes due or is
+#: let go meanwhile is still met.
+WAITING: Final = (State.HELD, State.DELAYED, State.READY)
+
+
+def hold(context: Context, fields: Fields) -> Decision:
+    """Keep a ready or delayed message from being delivered. Raises ``CommandError`` for one that is not there, or in
+    another state."""
+    entry = existing_message(context, fields["messageKey"], Verb.OPERATE)
+    if entry.state not in (State.READY, State.DELAYED):
+        raise CommandError(
+            ErrorCode.INVALID_REQUEST, f"{entry.key} is {entry.state}: only ready and delayed messages can be held"
+        )
+    draft = about(EventType.HELD, entry)
+    if fields["reason"]:
+        draft["reason"] = fields["reason"]
+    return _done([draft], {"messageKey": entry.key, "state": State.HELD})
+
+
+def unhold(context: Context, fields: Fields) -> Decision:
+    """Let a held message be delivered: at once, or when it is due. Raises ``CommandError`` for one that is not held."""
+    entry, now = existing_message(context, fields["messageKey"], Verb.OPERATE), context.now
+    if entry.state is not State.HELD:
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is not held: it is {entry.state}")
+    due = entry.due
+    if entry.due_wall and not entry.attempt:  # the wall clock may have been set meanwhile
+        due = entry.due_wall - now.wall + now.engine
+    draft = about(EventType.UNHELD, entry)
+    told: Draft = {"messageKey": entry.key, "state": State.READY}
+    if due <= now.engine:
+        return _done([draft], told)
+    draft["dueEngineMs"] = due
+    told |= {"state": State.DELAYED, "availableAtEngineMs": due, "engineNowMs": now.engine}
+    return _done([draft], told)
+
+
+def purge(context: Context, fields: Fields) -> Decision:
+    """Drop a page of a queue's messages, as a counted event each; dead letters that are leased or quarantined stay.
+    Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST for messages in flight)."""
+    queue = existing_queue(context, fields["queue"], Verb.OPERATE).name
+    chosen = _chosen(context, fields, queue, (*WAITING, State.DEAD))
+    entries = [entry for entry in chosen.entries if not entry.lease_id and entry.phase != QUARANTINED]
+    text = f"purged by {context.who.client_id}"
+    drafts = [draft for entry in entries for draft in dropped(entry, ReasonCode.PURGED, text)]
+    return _paged(context, fields, drafts, {"queue": queue, "purged": len(entries)}, chosen)
+
+
+def move(context: Context, fields: Fields) -> Decision:
+    """Bring a message, or a page of a queue's, to another queue: both are operated. Raises ``CommandError``."""
+    key, target = fields["messageKey"], fields["to"]
+    context.require(Verb.OPERATE, target)
+    refuse_address(context, target)
+    if not key and not fields["queue"]:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue that they are in")
+    if key:
+        if fields["queue"] or fields["state"] or fields["filter"] is not None:
+            raise CommandError(
+                ErrorCode.INVALID_REQUEST, "messageKey names one message: no queue, state or filter beside it"
+            )
+        chosen = Page([_movable(existing_message(context, key, Verb.OPERATE))], "")
+        source = chosen.entries[0].queue
+    else:
+        source = existing_queue(context, fields["queue"], Verb.OPERATE).name
+        chosen = _chosen(context, fields, source, WAITING)
+    if source == target:
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"queue and to are the same: {target!r}")
+    drafts: list[Draft] = []
+    if chosen.entries and context.store.queue(target) is None:
+        drafts.append(queue_created(context, target))
+    for entry in chosen.entries:
+        draft = about(EventType.MOVED, entry) | {"to": target}
+        if entry.expires:
+            draft["expiresEngineMs"] = entry.expires
+        drafts.append(draft)
+    return _paged(context, fields, drafts, {"queue": source, "to": target, "moved": len(chosen.entries)}, chosen)
+
+
+def delete_queue(context: Context, fields: Fields) -> Decision:
+    """Forget a queue that holds nothing. Raises ``CommandError``: ERR_QUEUE_NOT_FOUND, ERR_QUEUE_NOT_EMPTY."""
+    record = existing_queue(context, fields["queue"], Verb.OPERATE)
+    left = [f"{count} {state}" for state, count in record.counts.items() if count]
+    if left:
+        raise CommandError(ErrorCode.QUEUE_NOT_EMPTY, f"queue {record.name!r} holds messages: {', '.join(left)}")
+    draft = {"type": EventType.QUEUE_DELETED, "queue": record.name, "reason": "requested"}
+    return _done([draft], {"queue": record.name, "deleted": True})
+
+
+def drain(context: Context, fields: Fields) -> Decision:
+    """Take no new messages in any queue, or take them again."""
+    draining, store = fields["draining"], context.store
+    if bool(store.fact(FACT_DRAINING)) == draining:
+        return Decision(data={"draining": draining, "asOfEvent": store.applied}, once=True)
+    return _done([{"type": EventType.DRAIN_SET, "draining": draining}], {"draining": draining})
+
+
+_IN_FLIGHT: Final = "what is in flight is its consumer's until the lease ends"
+#: Begins an ``after`` when all has to be gone through once more, and stands alone when that begins.
+_AGAIN: Final = "again."
+
+
+def _chosen(context: Context, fields: Fields, queue: str, allowed: tuple[State, ...]) -> Page:
+    """A page of the messages that a request is to change; what is published from its first page on is not among them.
+
+    Behind a message that goes, the next of its ordering key takes its place, perhaps before the page: then all is gone
+    through once more. Raises ``CommandError`` for a state, filter or cursor that is none.
+    """
+    states: tuple[State, ...] = WAITING
+    if fields["state"]:
+        if fields["state"] not in allowed:
+            why = f": {_IN_FLIGHT}" if fields["state"] == State.INFLIGHT else ""
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"state must be one of {', '.join(allowed)}{why}")
+        states = (State(fields["state"]),)
+    after, again = fields["after"], False
+    if after.startswith(_AGAIN):
+        after, again = after[len(_AGAIN) :], after != _AGAIN
+    page = select(context, queue, states, Filter(fields["filter"]), after, fields["limit"], _up_to(context, fields))
+    again |= not fields["dryRun"] and any(entry.order_key for entry in page.entries)
+    return Page(page.entries, _AGAIN + page.next if again else page.next)
+
+
+def _up_to(context: Context, fields: Fields) -> int:
+    up_to: int | None = fields["upToEvent"]
+    return context.store.applied if up_to is None else up_to
+
+
+def _done(drafts: list[Draft], data: Draft) -> Decision:
+    return Decision(drafts, reply={"as": "operation", "data": data})
+
+
+def _paged(context: Context, fields: Fields, drafts: list[Draft], told: Draft, chosen: Page) -> Decision:
+    """The answer to a request that goes on with the next page; a dry run changes nothing."""
+    data = {**told, "next": chosen.next, "upToEvent": _up_to(context, fields)}
+    if drafts and not fields["dryRun"]:
+        return _done(drafts, data)
+    data["asOfEvent"] = context.store.applied
+    return Decision(data=data | {"dryRun": True}) if fields["dryRun"] else Decision(data=data, once=True)
+
+
+def _movable(entry: Entry) -> Entry:
+    if entry.state is State.INFLIGHT:
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is in flight: {_IN_FLIGHT}")
+    if entry.state is State.DEAD:
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is a dead letter: reprocess_dlq brings it back")
+    return entry

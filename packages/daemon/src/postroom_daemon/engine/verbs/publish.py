@@ -1,0 +1,242 @@
+"""publish: a new message, and whether it is admitted."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from postroom_common.body import CARRIED, Part, part_from_wire
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.policy import Policy
+from postroom_common.protocol import ErrorCode, ReasonCode, State, message_key
+
+from ...model.records import Entry, QueueRecord
+from ...policy.access_rules import Verb
+from ..admission import QueueFull, check_rate, check_size, make_room, takes_anything
+from ..context import Context, Decision, Draft
+from ..deduplication import Claim, claim_of, first_of
+from ..fields import Fields
+from ..replies import duplicate_of
+from ..validation import check_body
+from .creation import queue_created
+from .terminations import died, failure
+
+
+@dataclass(slots=True)
+class Item:
+    """What one message comes to: its events, the last of them its own, and what the reply says of it where that event
+    does not."""
+
+    drafts: list[Draft]
+    result: dict[str, Any] | None = None
+
+
+def publish(context: Context, fields: Fields) -> Decision:
+    """Add a message to a queue, which is made if it does not exist. Raises as ``admit``."""
+    item = admit(context, fields)
+    result = item.result
+    if result is None:
+        return Decision(item.drafts)
+    if not item.drafts:
+        return Decision(data=result, once=True, reply={"as": "duplicate", "of": result["messageKey"]})
+    return Decision(item.drafts, reply={"as": "data", "data": result})
+
+
+def admit(context: Context, fields: Fields) -> Item:
+    """Decide one message of a request, after those that ``context.pending`` knows of; it is noted there.
+
+    A duplicate makes no events. A message that the queue does not take, though its policy keeps it, is published and
+    dies at once. Raises ``CommandError``, then nothing was noted: ERR_FORBIDDEN, ERR_PAUSED, ERR_DRAINING,
+    ERR_STORAGE_FULL, ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL,
+    ERR_QUOTA_EXCEEDED, and for a body that cannot be kept.
+    """
+    queue, store, pending = fields["queue"], context.store, context.pending
+    known = pending.open.get(queue)
+    if known:
+        part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
+        return Item([_published(context, fields, known, part)[0]])
+    context.require(Verb.PUBLISH, queue)
+    record = store.queue(queue)
+    _refuse_while_closed(context, queue, record)
+    if not context.vitals.room_to_publish():
+        raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
+    made = [] if record or queue in pending.queues else [queue_created(context, queue)]
+    policy = context.policies.effective(queue, record)
+    part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
+    if takes_anything(context.policies, policy, queue):
+        draft, _ = _published(context, fields, policy, part)
+        pending.queues.add(queue)
+        pending.open[queue] = policy
+        return Item([*made, draft])
+    claim = claim_of(context, policy, fields["deduplicationKey"], part)
+    first = first_of(context, queue, claim) if claim else None
+    if first:
+        return Item([], duplicate_of(first))
+    check_size(policy, queue, part)
+    invalid = check_body(context.policies, policy, queue, part)
+    check_rate(context, queue, policy)
+    draft, size = _published(context, fields, policy, part)
+    if claim and policy.dlq_enabled:  # as a dead letter it would have it, too
+        draft["claim"] = claim.to_json()
+    if invalid:
+        end = _end(context, draft, size, ReasonCode.VALIDATION_ERROR, invalid)
+        before: list[Draft] = []
+    else:
+        try:
+            before, end = make_room(context, queue, record, policy, size), []
+        except QueueFull as full:
+            before, end = [], _end(context, draft, size, ReasonCode.QUEUE_FULL, full.text)
+        except CommandError:
+            pending.stored -= size if "publisher" in draft else 0
+            raise
+    kept = not end or end[-1]["type"] is EventType.DIED
+    if claim and kept:
+        draft["claim"] = claim.to_json()
+    item = Item([*made, *before, draft, *end], _told(draft["key"], end, kept))
+    _note(context, item, draft, claim if kept else None, size)
+    if policy.overflow == "drop-oldest" and item.drafts[-1] is draft and "dueEngineMs" not in draft:
+        context.pending.fresh.setdefault(queue, deque()).append(_entry(context, draft, size))
+    return item
+
+
+def _told(key: str, end: list[Draft], kept: bool) -> dict[str, Any] | None:
+    if not end:
+        return None
+    named = _named(key)
+    why = end[-1]["failure"]
+    state = State.DEAD if kept else "dropped"
+    return {**named, "state": state, "reasonCode": why["reasonCode"], "reason": why["reasonMessage"]}
+
+
+def _refuse_while_closed(context: Context, queue: str, record: QueueRecord | None) -> None:
+    if record and record.publish_paused:
+        raise CommandError(ErrorCode.PAUSED, f"publishing to queue {queue!r} is paused")
+    if context.draining:
+        raise CommandError(ErrorCode.DRAINING, "the daemon takes no new messages until the drain is ended")
+
+
+def _named(key: str) -> dict[str, Any]:
+    return {"messageId": key.rpartition(":")[2], "messageKey": key}
+
+
+def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> tuple[Draft, int]:
+    """The event of a new message, and the size of what is kept of it."""
+    queue = fields["queue"]
+    if fields["traceparent"]:
+        _check_trace(fields["traceparent"])
+    envelope: dict[str, Any] = {"parts": [part]}
+    attributes = _attributes(fields["attributes"])
+    if attributes:
+        envelope["attributes"] = attributes
+    for name in CARRIED:
+        if fields[name] not in (None, ""):
+            envelope[name] = fields[name]
+    draft: Draft = {
+        "type": EventType.PUBLISHED,
+        "queue": queue,
+        "key": message_key(queue, context.ids.message(context.now.wall)),
+    }
+    priority = fields["priority"]
+    if priority is None:
+        priority = _priority_of(attributes)
+    if priority:
+        draft["priority"] = priority
+    draft |= _times(context, fields, policy)
+    if fields["targetConsumerId"]:
+        draft["target"] = fields["targetConsumerId"]
+        fallback = fields["targetFallbackMs"] or policy.target_fallback_ms
+        if fallback:
+            draft["fallbackEngineMs"] = context.now.engine + fallback
+    if fields["orderingKey"]:
+        draft["orderingKey"] = fields["orderingKey"]
+    if fields["deduplicationKey"]:
+        draft["deduplicationKey"] = fields["deduplicationKey"]
+    body = orjson.dumps(envelope)
+    _count_for_publisher(context, draft, len(body))
+    draft["message"] = orjson.Fragment(body)
+    return draft, len(body)
+
+
+def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:
+    """Let a message count for who publishes it. Raises ``CommandError`` for more than one user may have stored."""
+    uid, stored = context.who.uid, context.store.stored
+    if context.quotas.applies(uid):
+        draft["publisher"] = uid
+        if stored:
+            context.quotas.check_stored(uid, stored.of_user(uid) + context.pending.stored, size)
+            context.pending.stored += size
+
+
+def _check_trace(traceparent: str) -> None:
+    """It is carried whatever it says, by the rule that who does not understand a trace hands it on; but others write
+    it into headers of their protocols, where a control character would begin something else."""
+    if any(char < " " or "\x7f" <= char < "\xa0" for char in traceparent):
+        raise CommandError(ErrorCode.INVALID_REQUEST, "traceparent must not have control characters")
+
+
+def _entry(context: Context, draft: Draft, size: int) -> Entry:
+    """A message as it will be stored."""
+    state = State.DELAYED if "dueEngineMs" in draft else State.READY
+    claim = draft.get("claim", {})
+    held = claim.get("name", "") if "untilEngineMs" not in claim else ""
+    return Entry(draft["key"], draft["queue"], state, 0, 0, context.now.wall, context.now.engine, size=size, claim=held)
+
+
+def _end(context: Context, draft: Draft, size: int, code: ReasonCode, text: str) -> list[Draft]:
+    """What follows on the publishing of a message that its queue does not take."""
+    entry = _entry(context, draft, size)
+    return died(context, entry, failure(entry, code, text))
+
+
+def _note(context: Context, item: Item, draft: Draft, claim: Claim | None, size: int) -> None:
+    """Let the next item of the request see what this one changes."""
+    pending, queue = context.pending, draft["queue"]
+    if item.drafts[0]["type"] is EventType.QUEUE_CREATED:
+        pending.queues.add(queue)
+    pending.published[queue] = pending.published.get(queue, 0) + 1
+    if claim:
+        pending.claims[queue, claim.name] = draft["key"]
+    if item.drafts[-1] is draft:
+        pending.add(queue, 1, size)
+
+
+def _times(context: Context, fields: Fields, policy: Policy) -> Draft:
+    """When it may be consumed, and until when it is wanted. Raises ``CommandError`` for two answers to the first."""
+    now = context.now
+    times: Draft = {}
+    due = now.engine + fields["delayMs"] if fields["delayMs"] else 0
+    if fields["deliverAt"] is not None:
+        if due:  # each follows a clock of its own, and only one can be worked out anew when these are set
+            raise CommandError(ErrorCode.INVALID_REQUEST, "give delayMs or deliverAt, not both")
+        times["deliverAtMs"] = fields["deliverAt"]
+        due = now.engine + fields["deliverAt"] - now.wall
+    if due > now.engine:
+        times["dueEngineMs"] = due
+    ttl = fields["ttlMs"] or policy.ttl_ms
+    if ttl:
+        times["expiresEngineMs"] = now.engine + ttl
+    return times
+
+
+def _attributes(value: Any) -> Part | None:
+    if value in ("{}", {}):
+        return None
+    return {"text" if type(value) is str else "json": value}
+
+
+def _priority_of(attributes: Part | None) -> int:
+    """``attributes.priority``, which counts where the top level has none."""
+    if attributes is None:
+        return 0
+    tree = attributes.get("json")
+    if tree is None and '"priority"' in attributes["text"]:
+        try:
+            tree = orjson.loads(attributes["text"])
+        except orjson.JSONDecodeError:
+            return 0
+    value = tree.get("priority") if type(tree) is dict else None
+    return value if type(value) is int and -(2**31) <= value < 2**31 else 0

@@ -1,0 +1,223 @@
+"""status, list_queues, pause, resume, set_policy, get_policy, health, metrics: queues as a whole, and the daemon."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from postroom_common.errors import CommandError, ConfigurationError
+from postroom_common.events import EventType
+from postroom_common.policy import read_layer, without_nulls
+from postroom_common.protocol import ErrorCode, State
+
+from ...model.records import QueueRecord, no_counts
+from ...policy.access_rules import Verb
+from ...policy.schema import check_schema
+from ..ages import oldest_dead_ms, oldest_lease_ms, oldest_ready_ms
+from ..context import Context, Decision, Draft, Work
+from ..fields import Fields
+from ..replies import paused_to_wire, policy_to_wire
+from .creation import queue_created
+from .dead_names import addressed_by
+from .deadletters import summary
+from .lookup import as_of, existing_queue
+
+#: Leases, and delayed messages, that ``status`` looks at.
+LOOKS: Final = 500
+#: A lease that ends within this time ends soon.
+ENDING_SOON_MS: Final = 10_000
+#: Names of queues that a page of them looks at, where some are not for everyone.
+NAMES_LOOKED: Final = 5000
+_NAMES_A_PAGE: Final = 500
+
+
+def status(context: Context, fields: Fields) -> Decision:
+    """A queue's counts, policy, pauses and ages; zeros for a queue that does not exist, but for the dead letters that a
+    name addresses."""
+    queue = fields["queue"]
+    record = context.store.queue(queue)
+    if record:
+        context.require(None, queue)
+    addressed = [] if record else addressed_by(context, queue, None)
+    policy = context.policies.effective(queue, record)
+    data = {
+        "queue": queue,
+        "exists": record is not None,
+        "metrics": _counts(record),
+        "totals": dict(record.totals) if record else {},
+        "policy": policy.to_wire(),
+        "paused": paused_to_wire(record),
+        "oldestReadyAgeMs": oldest_ready_ms(context.store, context.now.engine, record),
+        "oldestLeaseAgeMs": oldest_lease_ms(context.store, context.now.engine, queue),
+        "oldestDeadAgeMs": oldest_dead_ms(context.store, context.now.engine, record),
+        **_figures(record),
+        **_waiting(context, queue),
+        "draining": context.draining,
+        **as_of(context),
+    }
+    if addressed:
+        letters = summary(context, addressed)
+        data |= {
+            "metrics": _counts(None) | {"dlq": letters["count"]},
+            "reasons": letters["byReason"],
+            "oldestDeadAgeMs": letters["oldestAgeMs"],
+            "deadLetters": letters,
+        }
+    return Decision(data=data)
+
+
+def list_queues(context: Context, fields: Fields) -> Decision:
+    """A page of queues in the order of their names, each with its counts; of those with which the user may do
+    anything."""
+    names, following = _names(context, fields["after"], fields["limit"])
+    rows = []
+    for name in names:
+        record = context.store.queue(name)
+        rows.append(
+            {
+                "queue": name,
+                **_counts(record),
+                "paused": paused_to_wire(record),
+                "oldestReadyAgeMs": oldest_ready_ms(context.store, context.now.engine, record),
+                "oldestLeaseAgeMs": oldest_lease_ms(context.store, context.now.engine, name),
+                "oldestDeadAgeMs": oldest_dead_ms(context.store, context.now.engine, record),
+                **_figures(record),
+                "totals": dict(record.totals) if record else {},
+            }
+        )
+    return Decision(
+        data={
+            "queues": rows,
+            "count": len(rows),
+            "next": following,
+            "draining": context.draining,
+            **as_of(context),
+        }
+    )
+
+
+def _names(context: Context, after: str, limit: int) -> tuple[list[str], str]:
+    """A page of names, and the one behind which the next page begins, "" at the end. Among very many that the user is
+    not to see, a page is short."""
+    if context.access.is_open(None):
+        names = context.store.queue_names(after, limit + 1)
+        return names[:limit], names[limit - 1] if len(names) > limit else ""
+    found: list[str] = []
+    looked = 0
+    while looked < NAMES_LOOKED:
+        page = context.store.queue_names(after, _NAMES_A_PAGE)
+        for name in page:
+            if len(found) == limit:
+                return found, after
+            after = name
+            if context.may(None, name):
+                found.append(name)
+        if len(page) < _NAMES_A_PAGE:
+            return found, ""
+        looked += len(page)
+    return found, after
+
+
+def pause(context: Context, fields: Fields) -> Decision:
+    """Stop consuming from (or publishing to) a queue until it is resumed; a restart does not resume it."""
+    return _set_pause(context, fields, EventType.PAUSED)
+
+
+def resume(context: Context, fields: Fields) -> Decision:
+    """Take back a pause."""
+    return _set_pause(context, fields, EventType.RESUMED)
+
+
+def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
+    if fields["operation"] not in ("consume", "publish"):
+        raise CommandError(ErrorCode.INVALID_REQUEST, "operation must be consume or publish")
+    record = existing_queue(context, fields["queue"], Verb.OPERATE)
+    paused = paused_to_wire(record) | {fields["operation"]: type_ is EventType.PAUSED}
+    return Decision([{"type": type_, "queue": record.name, "operation": fields["operation"], "paused": paused}])
+
+
+def set_policy(context: Context, fields: Fields) -> Decision:
+    """Lay policy keys over the configured ones; null takes a key back, {} all of them. Makes the queue.
+
+    Raises ``CommandError`` for an unknown key, a wrong type or a value out of range.
+    """
+    queue = fields["queue"]
+    context.require(Verb.OPERATE, queue)
+    record = context.store.queue(queue)
+    corrections: list[str] = []
+    try:
+        told, taken_back = without_nulls(fields["policy"])
+        layer = read_layer(told, "policy", corrections.append)
+        check_schema(layer, "policy")
+    except ConfigurationError as error:
+        raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    if corrections:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "; ".join(c.partition(", using")[0] for c in corrections))
+    dlq = layer.get("dlq.queue")
+    if dlq:  # from then on no queue can have that name
+        context.require(Verb.OPERATE, dlq)
+    if dlq and (dlq == queue or context.store.queue(dlq) is not None):
+        raise CommandError(
+            ErrorCode.INVALID_REQUEST, f"policy.dlq.queue: there is a queue {dlq!r}; choose another name"
+        )
+    before = record.override if record and fields["policy"] else {}
+    override = {path: value for path, value in before.items() if path not in taken_back} | layer
+    drafts: list[Draft] = [] if record else [queue_created(context, queue)]
+    policy = context.policies.resulting(queue, override).to_wire()
+    drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override, "policy": policy})
+    return Decision(drafts)
+
+
+def get_policy(context: Context, fields: Fields) -> Decision:
+    """The policy in force. Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND)."""
+    record = existing_queue(context, fields["queue"], None)
+    data = policy_to_wire(record.name, context.store, context.policies)
+    if fields["explain"]:
+        data["explanation"] = context.policies.explain(record.name, record.override)
+    return Decision(data=data)
+
+
+def health(context: Context, fields: Fields) -> Decision:
+    """Whether journal, store and disk answer, probed now."""
+    told = context.vitals.health(context.store, context.now)
+    return Decision(data=told | {"draining": context.draining} | as_of(context))
+
+
+def metrics(context: Context, fields: Fields) -> Decision:
+    """Counters, rates and times since the daemon started; or all figures as the text that Prometheus reads, with those
+    of queues with which the user may do anything."""
+    if fields["format"] not in ("", "prometheus"):
+        raise CommandError(ErrorCode.INVALID_REQUEST, "format must be prometheus, or be left out")
+    if fields["format"]:
+        return Decision(work=_as_text(context))
+    return Decision(data=context.vitals.metrics(context.store, context.now) | as_of(context))
+
+
+def _as_text(context: Context) -> Work:
+    text = yield from context.vitals.exposition(context.store, context.now, lambda name: context.may(None, name))
+    return {"text": text}
+
+
+def _counts(record: QueueRecord | None) -> dict[str, int]:
+    """Counts by state, under the names of the C++ system: dead letters are ``dlq``."""
+    counts = record.counts if record else no_counts()
+    shown = {state.value: counts[state] for state in State if state is not State.DEAD}
+    return shown | {"dlq": counts[State.DEAD]}
+
+
+def _figures(record: QueueRecord | None) -> dict[str, Any]:
+    """Bytes of what is not dead, and dead letters by reason."""
+    return {"bytes": record.bytes if record else 0, "reasons": dict(record.reasons) if record else {}}
+
+
+def _waiting(context: Context, queue: str) -> dict[str, Any]:
+    """The leases of a queue, and its delayed messages, as far as one look goes: ``inflightLooked`` leases, those first
+    that end first."""
+    leased, _ = context.store.scan(queue, State.INFLIGHT, (), LOOKS)
+    delayed, _ = context.store.scan(queue, State.DELAYED, (), LOOKS)
+    now = context.now.engine
+    return {
+        "endingSoon": sum(entry.lease_until <= now + ENDING_SOON_MS for entry in leased),
+        "overdue": sum(entry.lease_until <= now for entry in leased),
+        "inflightLooked": len(leased),
+        "nextDueEngineMs": delayed[0].due if delayed else None,
+    }

@@ -1,0 +1,135 @@
+"""ack, nack, release, extend_lease: what the holder of a lease may do, and what its end brings."""
+
+from __future__ import annotations
+
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
+from postroom_common.protocol import ErrorCode, ReasonCode, State
+
+from ...model.lifecycle import attempts_spent, backoff_ms
+from ...model.records import Entry, cut_reason, history_fact
+from ...policy.access_rules import Verb
+from ..context import Context, Decision, Draft
+from ..fields import Fields
+from .lookup import existing_message
+from .terminations import QUARANTINED, about, died, failure, gone
+
+
+def ack(context: Context, fields: Fields) -> Decision:
+    """The message is done. Raises ``CommandError`` unless the caller holds its lease."""
+    entry = _held(context, fields)
+    return Decision([gone(EventType.ACKED, entry) | {"heldMs": context.now.engine - entry.leased_at}])
+
+
+def nack(context: Context, fields: Fields) -> Decision:
+    """The delivery failed: with ``requeue`` retried by the policy, else dead at once. Raises as ``ack``."""
+    entry = _held(context, fields)
+    reason = fields["reason"]
+    if entry.state is State.DEAD:
+        return Decision([_back_among_the_dead(entry)])
+    if fields["requeue"]:
+        return Decision(failed(context, entry, ReasonCode.NACKED, reason, fields["delayMs"]))
+    return Decision(died(context, entry, failure(entry, ReasonCode.REJECTED, reason)))
+
+
+def release(context: Context, fields: Fields) -> Decision:
+    """The message goes back as if it had not been delivered. Raises as ``ack``."""
+    entry = _held(context, fields)
+    if entry.state is State.DEAD:
+        return Decision([_back_among_the_dead(entry)])
+    return Decision([about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}])
+
+
+def extend_lease(context: Context, fields: Fields) -> Decision:
+    """The lease lasts ``visibilityTimeoutSec`` (or the policy's) from now. Raises as ``ack``."""
+    entry = _held(context, fields)
+    until = context.now.engine + lease_ms(context, entry.queue, fields)
+    return Decision([about(EventType.LEASE_EXTENDED, entry) | {"untilEngineMs": until}])
+
+
+def lease_ms(context: Context, queue: str, fields: Fields) -> int:
+    """The length of a lease: what the caller asks for, else the queue's policy."""
+    seconds = fields["visibilityTimeoutSec"]
+    if seconds is None:
+        return context.policies.effective(queue, context.store.queue(queue)).visibility_ms
+    return round(float(seconds) * 1000)
+
+
+def lease_expired(context: Context, entry: Entry) -> list[Draft]:
+    """What follows when a lease ends by itself."""
+    if entry.state is State.DEAD:
+        return [_back_among_the_dead(entry)]
+    return failed(context, entry, ReasonCode.LEASE_EXPIRED, f"the lease of {entry.consumer_id} ended")
+
+
+def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_ms: int | None = None) -> list[Draft]:
+    """A delivery failed and is to be retried, after ``delay_ms`` or else the policy's backoff: the retry, or the end
+    when the attempts are spent."""
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
+    if attempts_spent(policy, entry.attempt):
+        text = f"retry limit exceeded (attempt {entry.attempt})" + (f": {reason}" if reason else "")
+        return died(context, entry, failure(entry, ReasonCode.RETRY_LIMIT, text) | {"cause": code})
+    if _fails_alike(context, entry, policy.same_reason_limit, code, reason):
+        text = f"{policy.same_reason_limit} attempts in a row failed alike" + (f": {reason}" if reason else "")
+        return died(context, entry, failure(entry, ReasonCode.POISON, text) | {"cause": code}, QUARANTINED)
+    if delay_ms is None:
+        delay_ms = backoff_ms(policy, entry.attempt, context.ids.chance() if policy.jitter else 0)
+    return [
+        {
+            **about(EventType.RETRIED, entry),
+            "dueEngineMs": context.now.engine + delay_ms,
+            "failure": failure(entry, code, reason),
+        }
+    ]
+
+
+def _fails_alike(context: Context, entry: Entry, limit: int, code: ReasonCode, reason: str) -> bool:
+    """Whether this attempt is the last of so many in a row that failed for one reason."""
+    if not limit or entry.failures < limit - 1:
+        return False
+    history = context.store.fact(history_fact(entry.key)) or [] if entry.failures else []
+    last = history[len(history) - limit + 1 :]
+    # Consumers that die of a message say nothing; who they were is no part of the reason.
+    text = None if code is ReasonCode.LEASE_EXPIRED else cut_reason(reason)
+    alike = [one["reasonCode"] == code and text in (None, cut_reason(one["reasonMessage"])) for one in last]
+    return len(alike) == limit - 1 and all(alike)
+
+
+def body_lost(context: Context, key: str) -> Draft:
+    """A ready message cannot be delivered: it is dead, also where its queue keeps no dead letters, so that whatever is
+    left of its body stays."""
+    entry = context.store.get(key)
+    assert entry is not None
+    text = "its body is missing or damaged in the store"
+    return about(EventType.DIED, entry) | {"failure": failure(entry, ReasonCode.BODY_LOST, text)}
+
+
+def _back_among_the_dead(entry: Entry) -> Draft:
+    """The end of a dead letter's lease: it stays as it was."""
+    return about(EventType.RELEASED, entry) | {"attempt": entry.attempt, "state": State.DEAD}
+
+
+def _held(context: Context, fields: Fields) -> Entry:
+    """The message that the caller's lease holds.
+
+    Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH.
+    """
+    key = fields["messageKey"]
+    entry = existing_message(context, key, Verb.CONSUME)
+    if not entry.lease_id:
+        raise CommandError(ErrorCode.LEASE_EXPIRED, f"{key} is not leased now: it is {entry.state}")
+    lease = fields["leaseId"]
+    if lease:
+        if lease != entry.lease_id:
+            raise CommandError(ErrorCode.LEASE_MISMATCH, f"lease {lease!r} does not hold {key}")
+    elif (fields["consumerId"] or context.who.client_id) != entry.consumer_id or not _is_holder(context, entry):
+        raise CommandError(ErrorCode.LEASE_MISMATCH, f"{key} is leased to another consumer; send its leaseId")
+    if context.now.engine >= entry.lease_until:
+        raise CommandError(ErrorCode.LEASE_EXPIRED, f"the lease of {key} is over")
+    return entry
+
+
+def _is_holder(context: Context, entry: Entry) -> bool:
+    """Whether who gives a consumer's name is of the user that got the lease: anybody can give any name."""
+    uid = context.who.uid
+    return entry.holder_uid in ("", str(uid)) or context.access.is_operator(uid)

@@ -1,0 +1,94 @@
+"""read_state: all that the daemon knows, by pages, for backup, export and verification."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.errors import CommandError
+from postroom_common.protocol import ErrorCode
+
+from ...model.records import CARRIED_FACTS, FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, Entry, entry_to_json, history_fact
+from ...stores.base import BodyLost, Store
+from ..context import Context, Decision
+from ..fields import Fields
+
+#: Bodies that one page reads; a page of large ones is shorter than asked.
+PAGE_BYTES: Final = 1024 * 1024
+#: The same while the disk has less than its reserve, of which the answer takes some.
+SMALL_PAGE_BYTES: Final = 16 * 1024
+_PARTS: Final = ("head", "queues", "messages", "facts")
+
+
+def read_state(context: Context, fields: Fields) -> Decision:
+    """A page of the state as of one event. Raises ``CommandError`` for a part that there is not."""
+    page_bytes = PAGE_BYTES if context.vitals.room_to_publish() else SMALL_PAGE_BYTES
+    page = read_page(context.store, fields["part"], fields["after"], fields["limit"], page_bytes)
+    return Decision(data=page | {"engineMs": context.now.engine, "wallMs": context.now.wall})
+
+
+def read_page(store: Store, part: str, after: str, limit: int, page_bytes: int = PAGE_BYTES) -> dict[str, Any]:
+    """A page of a store; one of messages is shorter behind so many bytes of bodies.
+
+    Raises ``CommandError`` for a part that there is not, ``StoreError``.
+    """
+    if part not in _PARTS:
+        raise CommandError(ErrorCode.INVALID_REQUEST, f"part must be one of {', '.join(_PARTS)}")
+    if part == "head":
+        page = _head(store)
+    elif part == "queues":
+        page = _queues(store, after, limit)
+    elif part == "facts":
+        page = _facts(store, after, limit)
+    else:
+        page = _messages(store, after, limit, page_bytes)
+    return {**page, "asOfEvent": store.applied}
+
+
+def _head(store: Store) -> dict[str, Any]:
+    losses = store.fact(FACT_LOSSES)
+    head = {**store.fact(FACT_EPOCH), "backend": store.name, "clock": store.fact(FACT_CLOCK)}
+    return head | ({"losses": losses} if losses else {})
+
+
+def _queues(store: Store, after: str, limit: int) -> dict[str, Any]:
+    names = store.queue_names(after, limit + 1)
+    records = [store.queue(name) for name in names[:limit]]
+    following = names[limit - 1] if len(names) > limit else ""
+    return {"queues": [deepcopy(record.to_json()) for record in records if record], "next": following}
+
+
+def _facts(store: Store, after: str, limit: int) -> dict[str, Any]:
+    names: list[str] = []
+    for prefix in CARRIED_FACTS:
+        if len(names) <= limit:
+            names += store.facts(prefix, after, limit + 1 - len(names))
+    shown = [{"name": name, "value": store.fact(name)} for name in names[:limit]]
+    return {"facts": shown, "next": names[limit - 1] if len(names) > limit else ""}
+
+
+def _messages(store: Store, after: str, limit: int, page_bytes: int) -> dict[str, Any]:
+    entries = store.entries(after, limit + 1)
+    shown: list[dict[str, Any]] = []
+    size = 0
+    for entry in entries[:limit]:
+        if size > page_bytes:
+            break
+        found, length = _message(store, entry)
+        shown.append(found)
+        size += length
+    return {"messages": shown, "next": shown[-1]["key"] if len(entries) > len(shown) else ""}
+
+
+def _message(store: Store, entry: Entry) -> tuple[dict[str, Any], int]:
+    """A message with its body and its history, and the body's length."""
+    shown = entry_to_json(entry)
+    if entry.failures:
+        shown["history"] = store.fact(history_fact(entry.key)) or []
+    try:
+        envelope = store.envelope(entry.key)
+    except BodyLost:
+        return shown | {"bodyLost": True}, 0
+    return shown | {"message": orjson.Fragment(envelope)}, len(envelope)

@@ -1,0 +1,280 @@
+"""The journal: events appended and synced, in segments that roll by size. The truth that every store is folded from."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import accumulate, count
+from pathlib import Path
+from time import monotonic_ns
+from typing import Final
+
+from postroom_common.errors import PostroomError
+from postroom_common.events import Event
+
+from ..platform.files import FULL_ERRNOS, Files
+from ..platform.histogram import Doublings
+from ..platform.quarantine import Quarantine
+from .order import MOVED_SUFFIX, Owner, bring_into_order
+from .segments import (
+    UNREADABLE_ERRNOS,
+    OnDamage,
+    PlacedRequest,
+    Start,
+    begun_at,
+    find_request,
+    list_segments,
+    place_of,
+    read_bytes,
+    read_requests,
+    segment_name,
+)
+from .tail import Tail, examine_tail
+
+#: No event is shorter: what cannot be read has had at most so many ids.
+_SHORTEST_EVENT: Final = 100
+#: A last segment without an intact event is a first group that a crash has torn, unless it is longer.
+_TORN_BYTES: Final = 4096
+_APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class JournalRefused(PostroomError):
+    """An append failed and was undone, durably: nothing of the group is in the journal. ``full`` tells a lack of space
+    from other faults."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(f"journal: {error}")
+        self.full = error.errno in FULL_ERRNOS
+
+
+class JournalUnknown(PostroomError):
+    """A sync or an undo failed: what the disk holds is unknown. Nobody may be answered; only recovery can tell."""
+
+
+class Journal:
+    """The writer. Not thread-safe; one process has it open (the caller sees to that).
+
+    New segments may be read by whoever may list ``root``. After ``open``, ``last_id`` is the id of the last event, and
+    ``last_given`` the highest that may ever have been given out: it is higher where the last segment is damaged beyond
+    reading.
+    """
+
+    def __init__(self, root: Path, files: Files, quarantine: Quarantine, segment_bytes: int) -> None:
+        self.root = root
+        self.last_id = self.last_given = 0
+        self.unsynced = False
+        self.sync_ns = Doublings(16, 33)
+        """Times of syncs: 66 microseconds to 8.6 seconds."""
+        self._files = files
+        self._quarantine = quarantine
+        self.segment_bytes = segment_bytes
+        self._mode = 0o600
+        self._fd = -1
+        self._directory = -1
+        self._size = 0
+        self.segment: Path | None = None
+
+    def open(self, owner: Owner | None = None) -> None:
+        """Bring the files into order and find the end, cutting off what a crash left unfinished. What is not kept goes
+        to quarantine. ``owner`` is whose events the store has folded. Raises ``OSError``, ``Foreign``."""
+        self.last_id = self.last_given = 0
+        self._directory = self._files.open_directory(self.root)
+        self._mode = self._files.shared_mode(self._directory)
+        bring_into_order(self.root, self._directory, owner, self._files, self._quarantine)
+        for first_id, path in reversed(list_segments(self.root)):
+            tail = self._examine(path)
+            if not tail.last_id and tail.size > _TORN_BYTES:
+                self.last_given = max(self.last_given, first_id - 1 + tail.size // _SHORTEST_EVENT)
+            if tail.keep_bytes < tail.size:
+                self._cut_tail(path, tail.keep_bytes)
+            self.last_id = max(tail.last_id, first_id - 1)
+            if tail.last_id:
+                self._continue(path, tail.keep_bytes)
+                return
+            # Made, but nothing of it survived: what comes next would get the same name, so it must make room.
+            if path.exists():
+                self._files.unlink(path.name, dir_fd=self._directory)
+
+    def _examine(self, path: Path) -> Tail:
+        """The end of what may be the last segment; one that cannot be read at all, at a second try either, is set
+        aside."""
+        try:
+            return examine_tail(path)
+        except OSError as error:
+            if error.errno not in UNREADABLE_ERRNOS:
+                raise
+        try:
+            return examine_tail(path)
+        except OSError as error:
+            if error.errno not in UNREADABLE_ERRNOS:
+                raise
+            size = path.stat().st_size
+            self._quarantine.keep_file(path, f"the end of the journal, which cannot be read: {error.strerror}")
+            return Tail(0, size, size)
+
+    def _cut_tail(self, path: Path, keep_bytes: int) -> None:
+        try:
+            data = read_bytes(path, keep_bytes)
+        except OSError as error:
+            if error.errno not in UNREADABLE_ERRNOS:
+                raise
+            self._write_anew(path, keep_bytes)
+            return
+        self._quarantine.keep(f"{path.name}.{keep_bytes}", data, "unfinished at the end of the journal")
+        fd = self._files.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            self._files.ftruncate(fd, keep_bytes)
+            self._files.fsync(fd)
+        finally:
+            self._files.close(fd)
+
+    def _write_anew(self, path: Path, keep_bytes: int) -> None:
+        """Keep the beginning of a segment whose end the disk does not give: what cannot be copied is not cut, but set
+        aside with the file."""
+        data = read_bytes(path, length=keep_bytes)
+        moved = path.name + MOVED_SUFFIX
+        self._files.put(self._directory, moved, data, self._mode, durable=True)
+        self._quarantine.keep_file(path, "the end of the journal, of which a part cannot be read")
+        self._files.rename(moved, path.name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
+        self._files.fsync(self._directory)
+
+    def _continue(self, path: Path, size: int) -> None:
+        self._fd = self._files.open(path, _APPEND_FLAGS, self._mode)
+        self._size = size
+        self.segment = path
+        self.unsynced = True  # what can be read may be in memory only, from a daemon that was killed
+
+    @property
+    def end(self) -> Start | None:
+        """Where the next event will stand, unless a new segment is begun for it."""
+        return Start(self.segment, self._size) if self.segment else None
+
+    def close(self) -> None:
+        """Let go of the files; nothing is synced."""
+        for fd in (self._fd, self._directory):
+            if fd >= 0:
+                self._files.close(fd)
+        self._fd = self._directory = -1
+
+    def wants_roll(self) -> bool:
+        """Whether the next group should begin a new segment."""
+        return self._fd < 0 or self._size >= self.segment_bytes
+
+    def roll(self) -> None:
+        """Begin a new segment at the next id. Its name is durable when this returns.
+
+        Raises ``JournalRefused``, ``JournalUnknown``.
+        """
+        if self.unsynced:
+            self.sync()
+        try:
+            self._begin_segment()
+        except OSError as error:
+            raise JournalRefused(error) from error
+
+    def _begin_segment(self) -> None:
+        path = self.root / segment_name(self.last_id + 1)
+        fd = self._files.open(path, _APPEND_FLAGS, self._mode)
+        try:
+            self._files.fsync(self._directory)
+        except OSError:
+            self._files.close(fd)
+            raise
+        if self._fd >= 0:
+            self._files.close(self._fd)
+        self._fd = fd
+        self._size = 0
+        self.segment = path
+
+    def append(self, lines: list[bytes], last_id: int) -> list[int]:
+        """Write a group's lines, of which the last has ``last_id``. Not durable before ``sync``. The places of the
+        lines, for ``find``.
+
+        Raises ``JournalRefused`` when nothing was written, ``JournalUnknown`` when that cannot be said.
+        """
+        data = b"".join(lines)
+        try:
+            self._files.write_all(self._fd, data)
+        except OSError as error:
+            try:
+                self._files.ftruncate(self._fd, self._size)
+                self._files.fsync(self._fd)
+            except OSError as second:
+                raise JournalUnknown(f"journal: {error}; then, when undoing it: {second}") from error
+            raise JournalRefused(error) from error
+        offsets = accumulate(map(len, lines[:-1]), initial=self._size)
+        self._size += len(data)
+        self.last_id = last_id
+        self.unsynced = True
+        return list(map(place_of, count(last_id - len(lines) + 1), offsets))
+
+    def sync(self) -> None:
+        """Make all that was appended durable. Raises ``JournalUnknown``."""
+        began_ns = monotonic_ns()
+        try:
+            self._files.fdatasync(self._fd)
+        except OSError as error:
+            raise JournalUnknown(f"journal: {error}") from error
+        self.sync_ns.add(monotonic_ns() - began_ns)
+        self.unsynced = False
+
+    def rewrite_last(self) -> None:
+        """Write the last segment anew under its name, durably.
+
+        After a sync has failed, what can be read may be in memory only, and a second sync of the same file may succeed
+        without it (the kernel reports a lost write once). Raises ``OSError``.
+        """
+        segments = list_segments(self.root)
+        if not segments:
+            return
+        path = segments[-1][1]
+        directory = self._files.open_directory(self.root)
+        try:
+            mode = self._files.shared_mode(directory)
+            self._files.put(directory, path.name, path.read_bytes(), mode, durable=True)
+        finally:
+            self._files.close(directory)
+
+    def probe(self) -> None:
+        """Check that the segment being written is still the file of that name, and that the disk takes a sync.
+
+        Raises ``OSError``; ``JournalUnknown`` if there was something to sync.
+        """
+        if self.segment is not None:
+            named, held = self._files.stat(self.segment), self._files.fstat(self._fd)
+            if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
+                raise OSError(f"{self.segment} was replaced")
+            if self.unsynced:  # a failure is told once: it must not be told to a probe
+                self.sync()
+            else:
+                self._files.fdatasync(self._fd)
+
+    def requests_from(self, event_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
+        """See ``segments.read_requests``."""
+        return read_requests(self.root, event_id, on_damage)
+
+    def find(self, place: int) -> list[Event] | None:
+        """See ``segments.find_request``."""
+        return find_request(self.root, place)
+
+    def drop_segments(self, folded_id: int, older_than: int, max_bytes: int, recent: int) -> list[str]:
+        """Remove segments that are durably folded up to ``folded_id``, that ended before ``recent`` (engine ms), and
+        that ended before ``older_than`` or make the journal larger than ``max_bytes``. The last one always stays. The
+        names removed.
+
+        Raises ``OSError``.
+        """
+        segments = list_segments(self.root)
+        sizes = [path.stat().st_size for _, path in segments]
+        total = sum(sizes)
+        removed = []
+        for (_, path), (next_first, following), size in zip(segments, segments[1:], sizes, strict=False):
+            begun = begun_at(following)
+            recently = begun is not None and begun >= recent
+            old = begun is not None and begun < older_than
+            if next_first - 1 > folded_id or recently or not (old or total > max_bytes):
+                break
+            self._files.unlink(path.name, dir_fd=self._directory)
+            total -= size
+            removed.append(path.name)
+        return removed

@@ -1,0 +1,164 @@
+"""The files of a journal brought into order before it is opened: each a file, of this root, under the name of its first
+event, none twice. What does not belong there is moved to quarantine; no byte of an event is changed.
+
+Somebody may have copied files back, renamed or swapped them. Whoever reads a journal by the names of its files must not
+miss events for it, nor take those of another root.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from postroom_common.events import JOURNAL_FORMAT
+
+from ..platform.files import Files
+from ..platform.quarantine import Quarantine
+from ..stores.base import StoreError
+from .segments import (
+    UNREADABLE_ERRNOS,
+    Span,
+    is_segment_name,
+    list_segments,
+    list_strangers,
+    read_lines,
+    read_span,
+    segment_name,
+)
+
+log = logging.getLogger(__name__)
+
+#: What a segment is called between its wrong name and its right one.
+MOVED_SUFFIX: Final = ".moved"
+#: Lines of a segment among which its clock mark stands.
+_HEAD_LINES: Final = 4
+
+
+class Foreign(StoreError):
+    """The journal is not one that this version, or this store, can go on with."""
+
+
+class Owner(NamedTuple):
+    """Whose events the store has folded, and how far."""
+
+    root: str
+    epoch: int
+    applied: int
+
+
+class _Found(NamedTuple):
+    """A segment with events. ``named`` is the id that its name tells, 0 for one on its way to another name; ``root``
+    and ``epoch`` are what it says of itself at its beginning, empty and 0 where that is damaged."""
+
+    path: Path
+    named: int
+    span: Span
+    root: str
+    epoch: int
+
+
+def bring_into_order(root: Path, directory: int, owner: Owner | None, files: Files, quarantine: Quarantine) -> None:
+    """Do it, durably. ``directory`` is an open descriptor of ``root``, ``owner`` None without a store. Doing it again
+    after a crash ends the same.
+
+    Raises ``OSError``; ``Foreign``, before anything is changed, for a newer format, and when no segment is the owner's.
+    """
+    found = _find(root)
+    foreign = _foreign(root, found, owner)
+    _set_strangers_aside(root, quarantine)
+    for one in foreign:
+        quarantine.keep_file(one.path, f"of root {one.root}, which is another one's")
+    wrong = _misnamed(_without_copies([one for one in found if one not in foreign], quarantine))
+    for one in wrong:
+        name = segment_name(one.span.first)
+        if one.named:
+            log.error("%s begins with event %d: it is renamed", one.path, one.span.first)
+            files.rename(one.path.name, name + MOVED_SUFFIX, src_dir_fd=directory, dst_dir_fd=directory)
+    for one in wrong:  # now that all of them have left their wrong names
+        name = segment_name(one.span.first)
+        quarantine.keep_file(root / name, "no intact event, under the name of another file")
+        files.rename(name + MOVED_SUFFIX, name, src_dir_fd=directory, dst_dir_fd=directory)
+    if wrong:
+        files.fsync(directory)
+
+
+def _find(root: Path) -> list[_Found]:
+    """The segments in the order of their events. Those without an intact event, or that cannot be read, are left out:
+    only their names tell where they belong."""
+    paths = [(first, path) for first, path in list_segments(root)]
+    paths += [(0, path) for path in root.glob("*" + MOVED_SUFFIX) if is_segment_name(path.name[: -len(MOVED_SUFFIX)])]
+    found = []
+    for named, path in paths:
+        try:
+            span = read_span(path)
+            if span:
+                found.append(_Found(path, named, span, *_head_of(path)))
+        except OSError as error:
+            if error.errno not in UNREADABLE_ERRNOS:
+                raise
+    # Of two with the same events, the one with the right name comes first.
+    return sorted(found, key=lambda one: (one.span.first, -one.span.last, one.named != one.span.first))
+
+
+def _head_of(path: Path) -> tuple[str, int]:
+    """The root and epoch at a segment's beginning. Raises ``OSError``, and ``Foreign`` for a newer format."""
+    root, epoch = "", 0
+    for line in islice(read_lines(path), _HEAD_LINES):
+        event = line.event or {}
+        if event.get("format", JOURNAL_FORMAT) > JOURNAL_FORMAT:
+            raise Foreign(f"{path} has format {event['format']}, newer than this postroomd knows: upgrade it")
+        if "root" in event and not root:
+            root, epoch = event["root"], event["epoch"]
+    return root, epoch
+
+
+def _foreign(root: Path, found: list[_Found], owner: Owner | None) -> list[_Found]:
+    """Segments of other roots, which somebody has put there. Within one epoch there is one root: the owner's, or the
+    one of most segments."""
+    told = [one for one in found if one.root]
+    likely = [one for one in told if owner is None or _may_be_of(one, owner)]
+    if told and not likely:
+        raise Foreign(
+            f"{root} is of root {told[0].root}, the store of another: put back the journal or the store that belongs"
+            " here"
+        )
+    roots = {one.epoch: Counter(other.root for other in likely if other.epoch == one.epoch) for one in likely}
+    return [one for one in told if one not in likely or one.root != roots[one.epoch].most_common(1)[0][0]]
+
+
+def _may_be_of(one: _Found, owner: Owner) -> bool:
+    if one.epoch == owner.epoch:
+        return one.root == owner.root
+    return one.epoch < owner.epoch or one.span.first > owner.applied
+
+
+def _set_strangers_aside(root: Path, quarantine: Quarantine) -> None:
+    """A directory, link or pipe may not stand where a new segment is to be made."""
+    for name in list_strangers(root):
+        quarantine.keep_file(root / name, "no file, where a file of the journal should be")
+
+
+def _without_copies(found: list[_Found], quarantine: Quarantine) -> list[_Found]:
+    kept: list[_Found] = []
+    for one in found:
+        if kept and one.span.last <= kept[-1].span.last:
+            quarantine.keep_file(one.path, f"a copy of events that {kept[-1].path.name} has")
+        else:
+            kept.append(one)
+    return kept
+
+
+def _misnamed(found: list[_Found]) -> list[_Found]:
+    """Those whose name is not the id of their first event. Where that is damaged, the name may be of an earlier one."""
+    wrong = []
+    before = 0
+    for one in found:
+        span = one.span
+        fits = one.named == span.first or (not span.whole_from_start and before < one.named < span.first)
+        if not fits:
+            wrong.append(one)
+        before = span.last
+    return wrong

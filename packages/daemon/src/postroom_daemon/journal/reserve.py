@@ -1,0 +1,147 @@
+"""The reserve: a file that holds space back, so that all but publishing goes on when the disk is full.
+
+It is given up in steps, each when something does not fit, and taken again when there is space. What was given is
+anybody's: a program that takes every byte as soon as it is free takes it, too. It holds bytes, no inodes; and where a
+file system promises no space to a file (compression, copy on write), it holds less than it says, or nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from ..platform.files import FULL_ERRNOS, Files
+
+log = logging.getLogger(__name__)
+
+RESERVE_NAME: Final = "reserve"
+#: Bytes given up at once. Smaller steps last longer beside another program that takes all that is free.
+STEP_BYTES: Final = 256 * 1024
+#: Free bytes below which a client may be unable to write its request.
+CLIENTS_BYTES: Final = 64 * 1024
+
+_OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+class Reserve:
+    """The file ``reserve`` in ``directory``, of ``size`` bytes when it is whole; 0 is none.
+
+    ``others`` are further directories in which a group needs room: those on other file systems get nothing from the
+    reserve, and are only looked at. No call raises: without its file, the daemon works as if all of it was given.
+    """
+
+    def __init__(self, directory: Path, files: Files, size: int, others: Iterable[Path] = ()) -> None:
+        self.held = 0
+        self._directory = directory
+        self._others = tuple(others)
+        self._path = directory / RESERVE_NAME
+        self._files = files
+        self._size = size
+        self._fd = -1
+        self._refused = False  # the file system has no space to promise: not told again
+
+    def open(self) -> None:
+        """Find out what is held; the directory must be there."""
+        try:
+            self._fd = self._files.open(self._path, _OPEN_FLAGS, 0o600)
+            found = self._files.fstat(self._fd)
+            self.held = min(found.st_size, found.st_blocks * 512)
+            if self.held > self._size:
+                self._cut(self._size)
+        except OSError as error:
+            log.error("reserve: %s", error)
+
+    def close(self) -> None:
+        """Let go of the file; what it holds stays held."""
+        if self._fd >= 0:
+            self._files.close(self._fd)
+        self._fd = -1
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of it is given up."""
+        return self.held >= self._size
+
+    def give(self) -> bool:
+        """Give up a step, since something did not fit. False when that cannot help: nothing is held, or it is inodes
+        that are used up."""
+        if not self.held or self._lacks_inodes():
+            return False
+        try:
+            self._cut(max(0, self.held - STEP_BYTES))
+        except OSError as error:
+            log.error("reserve: %s", error)
+            return False
+        log.warning("the disk is full: %d bytes of the reserve are left", self.held)
+        return True
+
+    def _cut(self, size: int) -> None:
+        self._files.ftruncate(self._fd, size)
+        self.held = size
+        self._files.fsync(self._fd)  # some file systems free the blocks only now
+
+    def make_room(self, needed: int, give: bool) -> bool:
+        """Whether ``needed`` bytes are free wherever they may be needed; with ``give``, after giving up as much as that
+        takes. Nothing is given where it would not be enough."""
+        if any(self._free(other) < needed for other in self._others):
+            return False
+        free = self._free(self._directory)
+        if free < needed and not (give and free + self.held >= needed):
+            return False
+        while free < needed:
+            if not self.give():
+                return False
+            free = self._free(self._directory)
+        return True
+
+    def care(self) -> None:
+        """Once a second: take it again when there is space. On a full disk, spare a step, so that clients can write
+        their requests."""
+        if not self._size:
+            return
+        free, missing = self._free(self._directory), self._size - self.held
+        if missing and free >= 2 * missing:
+            self._take()
+        elif free < CLIENTS_BYTES:
+            self.spare()
+
+    def spare(self) -> bool:
+        """As ``give``, for what can wait: only of the first half. The other is for what is to be answered."""
+        return self.held > self._size // 2 and self.give()
+
+    def _take(self) -> None:
+        if self._fd < 0:
+            self.open()
+        before = self.held
+        try:
+            self._files.allocate(self._fd, 0, self._size)
+            self._files.fsync(self._fd)
+            self.held = self._size
+            if before:
+                log.info("the reserve of %d bytes is whole again", self._size)
+        except OSError as error:
+            if error.errno not in FULL_ERRNOS and not self._refused:
+                self._refused = True
+                log.warning("reserve: %s; the daemon works without it", error)
+            with suppress(OSError):
+                self._files.ftruncate(self._fd, before)
+
+    def _free(self, directory: Path) -> int:
+        """Bytes that are free; where that cannot be told, the write will tell."""
+        try:
+            figures = self._files.statvfs(directory)
+        except OSError:
+            return sys.maxsize
+        return int(figures.f_bavail * figures.f_frsize)
+
+    def _lacks_inodes(self) -> bool:
+        try:
+            figures = self._files.statvfs(self._directory)
+        except OSError:
+            return False
+        return bool(figures.f_files and not figures.f_favail)  # btrfs counts none

@@ -1,0 +1,278 @@
+"""Reading the journal's segments: which there are, and what in them is intact.
+
+``<first event id, 20 digits>.jsonl``, one event a line. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from postroom_common.errors import DamagedRecord
+from postroom_common.events import Event, decode_event
+from postroom_common.protocol import REQUEST_BYTES_CEILING
+
+from ..platform.files import LOST_ERRNOS, READ_FLAGS, look_twice
+
+#: Errors of one segment that cannot be read, not of the machine: the others are read all the same.
+UNREADABLE_ERRNOS: Final = LOST_ERRNOS | {errno.EACCES, errno.EPERM}
+#: Errors of a part of a file. Bytes of so many are given up at once.
+_BAD_BLOCK_ERRNOS: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
+_BLOCK_BYTES: Final = 4096
+_BUFFER_BYTES: Final = 2**16
+#: No event is longer: it holds the body of one request, and some words about it.
+LINE_LIMIT: Final = REQUEST_BYTES_CEILING + 2**16
+#: An offset fits: a segment ends with the first group beyond ``journal.segmentBytes``, at most 2 GiB.
+_OFFSET_BITS = 40
+_NAME = re.compile(r"(\d{20})\.jsonl")
+
+
+class Damage(NamedTuple):
+    """Bytes of a segment that are no intact event, or belong to a request that has lost one."""
+
+    segment: Path
+    offset: int
+    data: bytes
+    reason: str
+
+
+OnDamage = Callable[[Damage], None]
+
+
+class Line(NamedTuple):
+    """A line of a segment; ``event`` is None when it is damaged."""
+
+    offset: int
+    data: bytes
+    event: Event | None
+
+    @property
+    def id(self) -> int:
+        """Its event's id; 0 when it is damaged."""
+        return int(self.event["id"]) if self.event else 0
+
+
+def segment_name(first_id: int) -> str:
+    """The name of the segment that begins with an event."""
+    return f"{first_id:020d}.jsonl"
+
+
+def is_segment_name(name: str) -> bool:
+    """Whether a file of this name is to be a segment."""
+    return _NAME.fullmatch(name) is not None
+
+
+def list_segments(root: Path) -> list[tuple[int, Path]]:
+    """The segments in order, each with the id of its first event. Whatever else is there is passed over."""
+    found = []
+    with os.scandir(root) as entries:
+        for entry in entries:
+            match = _NAME.fullmatch(entry.name)
+            if match and entry.is_file(follow_symlinks=False):
+                found.append((int(match[1]), root / entry.name))
+    return sorted(found)
+
+
+def list_strangers(root: Path) -> list[str]:
+    """The names of segments that are no files, but directories, links or pipes; in order."""
+    with os.scandir(root) as entries:
+        return sorted(e.name for e in entries if is_segment_name(e.name) and not e.is_file(follow_symlinks=False))
+
+
+class _Bytes(io.RawIOBase):
+    """The bytes of a segment. Unless ``strict``, a block that the disk does not give is read as NULs, so that what
+    stands behind it can be read."""
+
+    def __init__(self, path: Path, start: int, strict: bool = False) -> None:
+        super().__init__()
+        self._strict = strict
+        self._fd = look_twice(lambda: os.open(path, READ_FLAGS))
+        self._size = os.fstat(self._fd).st_size
+        self._at = start
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        view = memoryview(buffer)
+        try:
+            count = os.preadv(self._fd, [view], self._at)
+        except OSError as error:
+            if self._strict or error.errno not in _BAD_BLOCK_ERRNOS or self._at >= self._size:
+                raise
+            count = self._read_block(view)
+        self._at += count
+        return count
+
+    def _read_block(self, view: memoryview) -> int:
+        length = min(_BLOCK_BYTES - self._at % _BLOCK_BYTES, self._size - self._at, len(view))
+        try:
+            return os.preadv(self._fd, [view[:length]], self._at)
+        except OSError:
+            view[:length] = bytes(length)
+            return length
+
+    def close(self) -> None:
+        if not self.closed:
+            os.close(self._fd)
+        super().close()
+
+
+def read_bytes(path: Path, start: int = 0, length: int = -1) -> bytes:
+    """Bytes of a segment as they are, to its end unless a length is given. Raises ``OSError``."""
+    with io.BufferedReader(_Bytes(path, start, strict=True), _BUFFER_BYTES) as file:
+        return file.read(length)
+
+
+def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
+    """The lines of a segment from a byte offset on, damaged ones included.
+
+    What is longer than any event comes in pieces, and blocks that cannot be read as NULs. A line without an end is the
+    last one, also when the daemon writes on. Raises ``OSError``.
+    """
+    offset = start
+    with io.BufferedReader(_Bytes(path, start), _BUFFER_BYTES) as file:
+        while data := file.readline(LINE_LIMIT):
+            event = None
+            ended = data.endswith(b"\n")
+            if ended:
+                try:
+                    event = decode_event(data)
+                except DamagedRecord:
+                    pass
+            yield Line(offset, data, event)
+            if not ended and len(data) < LINE_LIMIT:
+                return
+            offset += len(data)
+
+
+class PlacedRequest(NamedTuple):
+    """An intact request: its events, and the place of the first of them."""
+
+    events: list[Event]
+    place: int
+
+
+class Start(NamedTuple):
+    """An offset of a segment at which a request begins, or will."""
+
+    segment: Path
+    offset: int
+
+
+def read_requests(
+    root: Path, from_id: int, on_damage: OnDamage, begins: Start | None = None
+) -> Iterator[PlacedRequest]:
+    """All intact requests that end at ``from_id`` or later, in order. Who knows that they begin at ``begins`` or behind
+    spares the reading of what comes before.
+
+    Damaged lines, and the rest of a request that has lost one, go to ``on_damage``; so does a segment that cannot be
+    read, without its bytes. Raises ``OSError`` for faults of the machine.
+    """
+    segments = list_segments(root)
+    for index, (_, path) in enumerate(segments):
+        if index + 1 < len(segments) and segments[index + 1][0] <= from_id:
+            continue
+        start = begins.offset if begins and begins.segment == path else 0
+        yield from _read_segment(path, start, from_id, on_damage)
+
+
+def _read_segment(path: Path, start: int, from_id: int, on_damage: OnDamage) -> Iterator[PlacedRequest]:
+    pending: list[Line] = []
+    try:
+        for line in read_lines(path, start):
+            event = line.event
+            if event is None:
+                _report(path, pending, "its request is incomplete", on_damage)
+                on_damage(Damage(path, line.offset, line.data, "no intact event"))
+                pending = []
+                continue
+            if pending and (event["req"] != _request(pending[0]) or event["id"] != pending[-1].id + 1):
+                _report(path, pending, "its request is incomplete", on_damage)
+                pending = []
+            pending.append(line)
+            if event["id"] == event["req"]:
+                if len(pending) != event.get("n", 1):
+                    _report(path, pending, "its request is incomplete", on_damage)
+                elif event["id"] >= from_id:
+                    events = [pended.event for pended in pending if pended.event is not None]
+                    yield PlacedRequest(events, place_of(pending[0].id, pending[0].offset))
+                pending = []
+    except OSError as error:
+        if error.errno not in UNREADABLE_ERRNOS:
+            raise
+        on_damage(Damage(path, 0, b"", f"cannot be read: {error.strerror}"))
+    _report(path, pending, "its request is incomplete", on_damage)
+
+
+def _request(line: Line) -> int:
+    return int(line.event["req"]) if line.event else 0
+
+
+def _report(path: Path, lines: list[Line], reason: str, on_damage: OnDamage) -> None:
+    for line in lines:
+        on_damage(Damage(path, line.offset, line.data, reason))
+
+
+def place_of(event_id: int, offset: int) -> int:
+    """Where an event stands, in one number: its id, and its line's offset in its segment."""
+    return event_id << _OFFSET_BITS | offset
+
+
+def find_request(root: Path, place: int) -> list[Event] | None:
+    """The events of the request that begins at a place; None when its segment is gone or one of them is damaged.
+    Raises ``OSError``."""
+    event_id, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
+    holding = [path for first, path in list_segments(root) if first <= event_id]
+    if not holding:
+        return None
+    events: list[Event] = []
+    try:
+        for line in read_lines(holding[-1], offset):
+            if line.event is None or line.event["id"] != event_id + len(events):
+                return None
+            events.append(line.event)
+            if line.event["id"] == line.event["req"]:
+                return events
+    except OSError as error:
+        if error.errno not in UNREADABLE_ERRNOS:
+            raise
+    return None
+
+
+class Span(NamedTuple):
+    """The ids of a segment's first and last intact event, and whether nothing stands before the first."""
+
+    first: int
+    last: int
+    whole_from_start: bool
+
+
+def read_span(path: Path) -> Span | None:
+    """What a segment holds, from its two ends; None when no event of it is intact. Raises ``OSError``."""
+    head = next((line for line in read_lines(path) if line.event), None)
+    if head is None or head.event is None:
+        return None
+    first, size, tail = head.event, path.stat().st_size, _BUFFER_BYTES
+    last, start = first, size
+    while last is first and start > head.offset:
+        start = max(head.offset, size - tail)
+        for line in read_lines(path, start):
+            last = line.event or last
+        tail *= 16
+    return Span(first["id"], last["id"], head.offset == 0)
+
+
+def begun_at(path: Path) -> int | None:
+    """The engine time of a segment's first intact event; None when there is none. Raises ``OSError``."""
+    try:
+        return next((int(line.event["engineMs"]) for line in read_lines(path) if line.event), None)
+    except OSError as error:
+        if error.errno not in UNREADABLE_ERRNOS:
+            raise
+        return None

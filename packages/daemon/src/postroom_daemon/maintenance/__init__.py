@@ -1,0 +1,1 @@
+"""Maintenance: verify, repair, backup, restore, migrate and transfer."""

@@ -1,0 +1,83 @@
+"""Commands on a stopped root, without a daemon and without a mailbox."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from postroom_common.codec import Request
+
+from ..broker.idempotency import request_key
+from ..config.config import Config
+from ..model.principal import Principal
+from ..model.request import Answer, Call
+from ..platform.clock import Clock
+from ..root.open_root import OpenRoot, Sources, StartError, open_root
+from ..stores.base import StoreError
+
+log = logging.getLogger(__name__)
+
+__all__ = ["LocalSession", "StartError", "open_local"]
+
+
+class LocalSession:
+    """Commands on a stopped root, without a mailbox."""
+
+    def __init__(self, root: OpenRoot) -> None:
+        self._root = root
+        self._count = 0
+
+    def call(self, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """Do one command, durably. Its reply's data.
+
+        Raises ``CommandError``.
+        """
+        answers: list[Answer] = []
+        self._count += 1
+        request = Request(f"local-{os.getpid()}-{self._count}", "local", command, 0, payload)
+        key = request_key(os.geteuid(), os.urandom(16))
+        call = Call(request, Principal("local", os.geteuid()), key, time.time_ns() // 1_000_000, answers.append)
+        self._root.broker.submit(call)
+        self._root.broker.run_group()
+        while not answers:  # it waits for a message, as asked
+            due = self._root.broker.next_due() or 0
+            time.sleep(max(0.0, (due - self._root.clock.now().engine) / 1000))
+            self._root.broker.run_group()
+        if answers[0].error:
+            raise answers[0].error
+        return answers[0].data or {}
+
+    def settle(self) -> None:
+        """Do all that is due."""
+        while (due := self._root.broker.next_due()) is not None and due <= self._root.clock.now().engine:
+            self._root.broker.run_group()
+
+    def accept_losses(self) -> list[list[int]]:
+        """See ``Broker.accept_losses``."""
+        return self._root.broker.accept_losses()
+
+
+@contextmanager
+def open_local(config: Config, still: bool = False) -> Iterator[LocalSession]:
+    """A session on a root that no daemon serves. ``still``: time does not pass in it, and what was due is done.
+
+    Raises ``StartError``.
+    """
+    os.umask(0o022)
+    root = open_root(config, Sources(clock=Clock.still) if still else Sources())
+    try:
+        session = LocalSession(root)
+        if still:
+            session.settle()
+        yield session
+        root.broker.stop()
+        try:
+            root.store.checkpoint()
+        except StoreError as error:  # what was done is in the journal
+            log.warning("%s", error)
+    finally:
+        root.close()

@@ -1,0 +1,165 @@
+"""The new root, prepared beside the old one: its store, and the segments of its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from postroom_common.events import EventType
+
+from ...broker.group import Group
+from ...config.settings import Settings
+from ...journal.segments import segment_name
+from ...model.records import FACT_CLOCK, FACT_EPOCH
+from ...observe.state import load
+from ...observe.state.changes import Body
+from ...platform.clock import Mark, Now
+from ...platform.files import CREATE_FLAGS, Files
+from ...platform.quarantine import Quarantine
+from ...root.open_root import Sources
+from ...stores.backends import beside, make_store, places
+from ...stores.base import Store
+from ...stores.hybrid.store import HybridStore
+from ..backup import Backup
+from ..backup.form import JOURNAL_NAME
+from ..backup.history import content, segments_until
+from .roll import Roll
+from .target import Target
+
+#: Ends the names of what is prepared.
+SUFFIX: Final = ".restoring"
+#: Queues of which one look at the store takes the records.
+_PAGE: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a root is restored from: a backup, and the journal that goes on from it, up to ``target``.
+
+    ``body`` reads the bodies that this journal only refers to. ``epoch`` is the highest that the replaced root had.
+    """
+
+    backup: Backup
+    journal: Path
+    body: Body
+    target: Target
+    epoch: int
+
+    @property
+    def rolls(self) -> bool:
+        """Whether there are events behind the backup's."""
+        return self.target.event > self.backup.manifest.event
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What was prepared: the renames that put it into place, and what it holds. ``history_from`` is the first event of
+    the past that the journal has; 0: none."""
+
+    renames: list[tuple[str, str]]
+    root: str
+    epoch: int
+    queues: int
+    messages: int
+    history_from: int
+    lost: list[str]
+
+
+def stage(source: Source, settings: Settings, quarantine: Quarantine, sources: Sources) -> Staged:
+    """Prepare the root that ``settings`` tell, durably. Nothing that is there is touched.
+
+    Raises ``OSError``, ``StateError``, ``StoreError``.
+    """
+    files, beside_it = sources.files, beside(settings, SUFFIX)
+    for parent in dict.fromkeys(path.parent for path in places(beside_it)):
+        if not parent.is_dir():
+            files.close(files.open_directory(parent))
+    store = make_store(beside_it, files, quarantine)
+    store.open()
+    try:
+        roll = Roll(store, source.body)
+        with source.backup.state() as state:
+            roll.lost.update(dict.fromkeys(load(state, store)))
+        if source.rolls:
+            roll.fold(source.journal, source.target.event)
+        root, epoch, first_group = _begin_epoch(store, source, sources)
+        store.checkpoint()
+        queues, messages = _count(store)
+    finally:
+        store.close()
+    history = _history(source, settings.backend)
+    names = _write_journal(settings.journal_root, history, source.target.event, first_group, files)
+    renames = [(str(settings.journal_root / (name + SUFFIX)), str(settings.journal_root / name)) for name in names]
+    pairs = zip(places(beside_it), places(settings), strict=True)
+    renames += [(str(prepared), str(place)) for prepared, place in pairs if prepared.exists()]
+    history_from = int(history[0].name.partition(".")[0]) if history else 0
+    return Staged(renames, root, epoch, queues, messages, history_from, list(roll.lost))
+
+
+def _begin_epoch(store: Store, source: Source, sources: Sources) -> tuple[str, int, bytes]:
+    """Let the store go on as another root, in a time of its own: root, epoch, and what its journal says of it."""
+    manifest, target = source.backup.manifest, source.target
+    kept = store.fact(FACT_CLOCK)
+    mark = Mark(kept["bootId"], kept["bootMs"], kept["engineMs"], kept["wallMs"])
+    clock = sources.clock()
+    clock.resume(mark, Now(target.engine_ms, target.wall_ms))
+    now = clock.now()
+    root, epoch = sources.ids.root(), max(store.fact(FACT_EPOCH)["epoch"], source.epoch) + 1
+    behind = f", rolled forward from event {manifest.event}" if source.rolls else ""
+    reason = f"restored from backup {source.backup.name} at event {target.event}{behind}"
+    group = Group(store, now, epoch, store.applied)
+    store.begin()
+    group.record([{"type": EventType.EPOCH_STARTED, "root": root, "reason": reason}])
+    group.record([clock.mark(now, root)])
+    lines = group.encode()
+    store.commit()
+    return root, epoch, b"".join(lines)
+
+
+def _count(store: Store) -> tuple[int, int]:
+    """How many queues and messages there are."""
+    queues = messages = 0
+    after = ""
+    while names := store.queue_names(after, _PAGE):
+        after = names[-1]
+        queues += len(names)
+        messages += sum(sum(record.counts.values()) for name in names if (record := store.queue(name)))
+    return queues, messages
+
+
+def _history(source: Source, backend: str) -> list[Path]:
+    """The segments of the past, in order: those of the backup, from where the journal begins its own."""
+    backup = source.backup
+    if backup.manifest.backend == HybridStore.name and backend != HybridStore.name:
+        return []  # their bodies are in files: another store cannot be folded from them
+    kept = segments_until(backup.journal, backup.manifest.event) if backup.journal.is_dir() else []
+    kept = [path for path in kept if f"{JOURNAL_NAME}/{path.name}" in backup.manifest.files]
+    if not source.rolls:
+        return kept
+    following = segments_until(source.journal, source.target.event)
+    return [path for path in kept if path.name < following[0].name] + following
+
+
+def _write_journal(journal: Path, history: list[Path], event_id: int, first_group: bytes, files: Files) -> list[str]:
+    """Write the segments of the past up to an event, and the one that goes on. Their names."""
+    directory = files.open_directory(journal)
+    try:
+        for index, segment in enumerate(history):
+            _write(directory, segment.name, content(history, index, event_id), files)
+        following = segment_name(event_id + 1)
+        _write(directory, following, [first_group], files)
+    finally:
+        files.close(directory)
+    return [*(segment.name for segment in history), following]
+
+
+def _write(directory: int, name: str, chunks: Iterable[bytes], files: Files) -> None:
+    fd = files.open(name + SUFFIX, CREATE_FLAGS, files.shared_mode(directory), dir_fd=directory)
+    try:
+        for chunk in chunks:
+            files.write_all(fd, chunk)
+        files.fsync(fd)
+    finally:
+        files.close(fd)

@@ -1,0 +1,140 @@
+"""Which event a restore stops at: that of the backup, or a later one of the journal that goes on from there."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from postroom_common.errors import PostroomError
+from postroom_common.events import Event
+
+from ...journal.segments import list_segments, read_lines, read_requests
+from ...journal.tail import examine_tail
+from ..backup import Manifest
+from ..backup.history import event_at, segments_until
+
+
+class RestoreError(PostroomError):
+    """A restore is refused; the text says why and what to do."""
+
+
+class Wish(NamedTuple):
+    """What a restore is to stop at: an event, a moment (Unix ms), the journal's end; or, without any, the backup."""
+
+    event: int | None = None
+    wall_ms: int | None = None
+    end: bool = False
+
+    @property
+    def is_backup(self) -> bool:
+        """Whether no event behind the backup's is wanted."""
+        return self == Wish()
+
+    def ends_before(self, event: Event) -> bool:
+        """Whether a request whose last event this is comes too late."""
+        if self.event is not None:
+            return bool(event["id"] > self.event)
+        return self.wall_ms is not None and bool(event["wallMs"] > self.wall_ms)
+
+
+class Target(NamedTuple):
+    """The last event of the restored past, and its times."""
+
+    event: int
+    engine_ms: int
+    wall_ms: int
+
+
+def find_target(manifest: Manifest, journal: Path, wish: Wish) -> Target:
+    """The event that a wish means: the last one of the last request that had ended by then.
+
+    Raises ``RestoreError`` for one before the backup's event or behind the journal's end, for a journal that is not the
+    backup's, and for a gap in it; ``OSError``.
+    """
+    target = Target(manifest.event, manifest.engine_ms, manifest.event_wall_ms)
+    if wish.is_backup:
+        return target
+    _check_not_before(manifest, wish)
+    end = end_of(journal)
+    if end is None:
+        raise RestoreError(f"{journal} is no journal with events: name the one of the backup's root by --journal")
+    if end["id"] < manifest.event:
+        raise RestoreError(f"{journal} ends before the backup's event {manifest.event}: name its journal by --journal")
+    if wish.event == manifest.event:
+        return target
+    _check_goes_on(manifest, journal)
+    _check_not_behind(end, journal, wish)
+    for request in read_requests(journal, manifest.event + 1, lambda damage: None):
+        if request.events[0]["id"] != target.event + 1:
+            break
+        last = request.events[-1]
+        if wish.ends_before(last):
+            return target
+        target = Target(last["id"], last["engineMs"], last["wallMs"])
+        if target.event in (end["id"], wish.event):
+            return target
+    raise RestoreError(
+        f"{journal}: event {target.event + 1} is missing: from this backup, the latest that can be restored is event"
+        f" {target.event} of {moment(target.wall_ms)}"
+    )
+
+
+def end_of(journal: Path) -> Event | None:
+    """The last event of a journal that its daemon would keep. Raises ``OSError``."""
+    segments = list_segments(journal) if journal.is_dir() else []
+    for _, path in reversed(segments):
+        last_id = examine_tail(path).last_id
+        if last_id:
+            return event_at(journal, last_id)
+    return None
+
+
+def _check_not_before(manifest: Manifest, wish: Wish) -> None:
+    earlier = wish.event is not None and wish.event < manifest.event
+    if earlier or (wish.wall_ms is not None and wish.wall_ms < manifest.event_wall_ms):
+        raise RestoreError(
+            f"the backup is of event {manifest.event} of {moment(manifest.event_wall_ms)}: that is the earliest that"
+            " can be restored from it; take an older backup, and name the journal that goes on from it by --journal"
+        )
+
+
+def _check_not_behind(end: Event, journal: Path, wish: Wish) -> None:
+    later = wish.event is not None and wish.event > end["id"]
+    if later or (wish.wall_ms is not None and wish.wall_ms > end["wallMs"]):
+        raise RestoreError(
+            f"{journal} ends with event {end['id']} of {moment(end['wallMs'])}: that is the latest that can be restored"
+            " (--to-event last)"
+        )
+
+
+def _check_goes_on(manifest: Manifest, journal: Path) -> None:
+    """See that it is the journal of the backup's root, and has the backup's event in its past."""
+    known = event_at(journal, manifest.event)
+    if known and manifest.event_crc:
+        fits = known["crc"] == manifest.event_crc
+    else:
+        following = known or event_at(journal, manifest.event + 1)
+        if following is None:
+            raise RestoreError(
+                f"{journal}: event {manifest.event + 1} is missing, which comes next behind the backup's: take a later"
+                " backup, or name a journal that reaches back so far"
+            )
+        fits = following["epoch"] == manifest.epoch and _root_at(journal, following["id"]) == manifest.root
+    if not fits:
+        raise RestoreError(
+            f"{journal} does not go on from this backup: its event {manifest.event} is another one. Name the journal of"
+            f" root {manifest.root} by --journal"
+        )
+
+
+def _root_at(journal: Path, event_id: int) -> str:
+    """The root that the segment of an event names at its beginning."""
+    segment = segments_until(journal, event_id)[-1]
+    heads: Any = (line.event["root"] for line in read_lines(segment) if line.event and "root" in line.event)
+    return str(next(heads, ""))
+
+
+def moment(wall_ms: int) -> str:
+    """Unix milliseconds as ISO 8601, in UTC."""
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

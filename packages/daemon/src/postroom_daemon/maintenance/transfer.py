@@ -1,0 +1,222 @@
+"""Export the messages of a root as lines of JSON, and import them into another; with queues, schedules and what may
+not be published twice.
+
+The file is that of ``state/lines.py``. An import goes through the engine like every other change, in the order of
+publishing, message by message: what is there already stays as it is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any, Final, TypeVar
+
+from postroom_common.errors import CommandError, PostroomError
+from postroom_common.events import decode_line, encode_line
+
+from ..config.config import Config
+from ..engine.verbs.exported import exported_message, exported_queue
+from ..engine.verbs.exported_facts import exported_fact
+from ..model.records import CLAIM, CLAIM_END, FACT_DRAINING, SCHEDULE
+from ..observe.state import Ask, Fact, Head, State, StateError, Totals, read_state, write_state
+from .connect import NotReached, nothing_done, reach
+
+T = TypeVar("T")
+
+#: What one request imports: so many messages at most, of so many bytes, unless one alone has more.
+_BATCH: Final = 500
+_BATCH_BYTES: Final = 1024 * 1024
+#: Queues of one request.
+_QUEUES: Final = 1000
+
+
+def export_state(config: Config, file: IO[bytes], queues: frozenset[str], workspace: Path) -> Totals:
+    """Write all of a root, or what belongs to some queues, to a file.
+
+    Raises ``StateError`` for a queue that is not there, or where there is no journal; ``StartError``, ``NotReached``,
+    ``OSError``.
+    """
+    if why := nothing_done(config):
+        raise StateError(f"{config.root}: nothing to export: {why}")
+    with reach(config) as reached, reached.state(config, workspace) as state:
+        missing = queues - {record.name for record in state.queues}
+        if missing:
+            raise StateError(f"{config.root}: there is no queue {min(missing)!r}")
+        return write_state(_of_queues(state, queues) if queues else state, file)
+
+
+def _of_queues(state: State, queues: frozenset[str]) -> State:
+    return replace(
+        state,
+        queues=[record for record in state.queues if record.name in queues],
+        messages=(message for message in state.messages if message["queue"] in queues),
+        facts=[fact for fact in state.facts if _queue_of(fact) in queues],
+    )
+
+
+def _queue_of(fact: Fact) -> str:
+    """The queue that a fact is about; '' for one of the whole root."""
+    name, value = fact["name"], fact["value"]
+    if name.startswith(CLAIM_END):
+        return str(name.removeprefix(CLAIM_END).partition(":")[2].rpartition("\0")[0])
+    if name.startswith(CLAIM):
+        return str(name.removeprefix(CLAIM).rpartition("\0")[0])
+    if name.startswith(SCHEDULE):
+        return str(value["queue"])
+    return value if type(value) is str else ""  # a name of dead letters
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """What an import came to. ``facts`` are claims and schedules, and the drain; ``skipped`` ones of all were there
+    already, ``lost`` messages came without a body. ``drains``: the file says that its root takes no new messages."""
+
+    head: Head
+    queues: int
+    messages: int
+    facts: int
+    skipped: int
+    lost: int
+    drains: bool
+
+
+class ImportStopped(PostroomError):
+    """An import ended before its end; the text says why, what was imported, and how to go on."""
+
+
+def import_state(config: Config, file: IO[bytes], name: str) -> Imported:
+    """Import all that a file holds, which can be read from any place; ``name`` is for error texts.
+
+    The whole file is checked before anything is changed: each line, each value, and whether a running daemon takes
+    messages so large. Raises ``StateError``, ``StartError``, ``NotReached``, ``OSError``; ``ImportStopped`` where it is
+    refused or interrupted on the way.
+    """
+    whole = _Whole(file, name)
+    with reach(config) as reached:
+        limit = config.settings.limits_request_bytes if reached.running else None
+        whole.check_sizes(limit)
+        done: Counter[str] = Counter()
+        for part in whole.parts(limit):
+            try:
+                done.update(_send(reached.ask, whole.head, part))
+            except PostroomError as error:
+                raise ImportStopped(_stopped(error, done)) from error
+    numbers = {name: done[name] for name in ("queues", "messages", "facts", "skipped")}
+    return Imported(whole.head, **numbers, lost=whole.lost, drains=whole.drains)
+
+
+def _send(ask: Ask, head: Head, part: dict[str, Any]) -> dict[str, int]:
+    answer: dict[str, int] = ask("import_state", {"engineMs": head.engine_ms, "wallMs": head.wall_ms, **part})
+    return answer
+
+
+def _stopped(error: PostroomError, done: Counter[str]) -> str:
+    unsure = ", those of the request without an answer perhaps too" if isinstance(error, NotReached) else ""
+    return (
+        f"{error}. Before that {done['queues']} queues and {done['messages']} messages were imported{unsure}. Import"
+        " the same file again to go on: what is there is passed over, and only what was acknowledged meanwhile would"
+        " come again"
+    )
+
+
+class _Whole:
+    """A file that was read to its end, and found good. It knows where each message is, in the order of publishing."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self._lines = _Lines(file, name)
+        state = read_state(self._lines, name)
+        self.head = state.head
+        self.lost = 0
+        self._file = file
+        self._largest = (0, "", "")  # bytes, key and line of the largest message
+        self._queues = [record.to_json() for record in state.queues]
+        for queue in self._queues:
+            _check(exported_queue, queue, name)
+        #: What follows from others is left out: ends of claims, names of dead letters.
+        self._facts = [fact for fact in state.facts if _check(exported_fact, fact, name)]
+        self.drains = any(fact["name"] == FACT_DRAINING for fact in self._facts)
+        published, self._places = array("q"), array("q")
+        for message in state.messages:
+            if "bodyLost" in message:
+                self.lost += 1
+                continue
+            _check(exported_message, message, self._lines.told)
+            if self._lines.size > self._largest[0]:
+                self._largest = (self._lines.size, message["key"], self._lines.told)
+            published.append(message.get("published", 0))
+            self._places.append(self._lines.place)
+        self._order = sorted(range(len(published)), key=published.__getitem__)
+
+    def check_sizes(self, limit: int | None) -> None:
+        """Raise ``StateError`` for a message that is larger than a request may be; None: it may have any size."""
+        size, key, line = self._largest
+        if limit and size > limit:
+            raise StateError(
+                f"{line}: message {key!r} takes {size} bytes, and a request to the running daemon at most {limit}"
+                " (limits.requestBytes): stop the daemon and import again, or raise the limit; nothing was imported"
+            )
+
+    def parts(self, limit: int | None) -> Iterator[dict[str, Any]]:
+        """What the requests of an import hold: queues, then what may not be published twice, then messages, and in the
+        end what would bring messages, or keep them away."""
+        most_bytes = min(_BATCH_BYTES, limit // 2) if limit else _BATCH_BYTES
+        queues = ((queue, len(encode_line(queue))) for queue in self._queues)
+        yield from ({"queues": batch} for batch in _batches(queues, _QUEUES, most_bytes))
+        for early in (True, False):
+            if not early:
+                yield from ({"messages": batch} for batch in _batches(self._in_order(), _BATCH, most_bytes))
+            facts = ((one, len(encode_line(one))) for one in self._facts if one["name"].startswith(CLAIM) == early)
+            yield from ({"facts": batch} for batch in _batches(facts, _BATCH, most_bytes))
+
+    def _in_order(self) -> Iterator[tuple[dict[str, Any], int]]:
+        for index in self._order:
+            self._file.seek(self._places[index])
+            line = self._file.readline()
+            message = decode_line(line)
+            del message["kind"], message["crc"]
+            yield message, len(line)
+
+
+def _check(read: Callable[[dict[str, Any]], T], data: dict[str, Any], where: str) -> T:
+    try:
+        return read(data)
+    except CommandError as error:
+        raise StateError(f"{where}: {error.message}; nothing was imported") from None
+
+
+def _batches(items: Iterable[tuple[T, int]], most: int, most_bytes: int) -> Iterator[list[T]]:
+    """Items with their sizes as lists of at most so many, and of at most so many bytes, unless one alone has more."""
+    batch: list[T] = []
+    size = 0
+    for item, length in items:
+        if batch and (len(batch) == most or size + length > most_bytes):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += length
+    if batch:
+        yield batch
+
+
+class _Lines:
+    """The lines of a file. ``place`` is where the last one began, ``size`` its length, ``told`` its name for people."""
+
+    def __init__(self, file: IO[bytes], name: str) -> None:
+        self.place = self.size = 0
+        self._file = file
+        self._name = name
+        self._next = file.tell()
+        self._number = 0
+
+    @property
+    def told(self) -> str:
+        return f"{self._name}, line {self._number}"
+
+    def readline(self) -> bytes:
+        line = self._file.readline()
+        self.place, self._next, self.size = self._next, self._next + len(line), len(line)
+        self._number += 1
+        return line

@@ -1,0 +1,311 @@
+"""verify: a root looked at without a change, stopped or running, and all that is wrong with it told.
+
+Memory does not grow with the number of messages: the journal is folded into a database in the workspace, and compared
+with the store page by page. (The filesystem store itself keeps an index of its names, as it does in the daemon.)
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from postroom_common.errors import CommandError, PostroomError
+
+from ...config.config import Config
+from ...config.settings import Settings
+from ...model.records import FACT_EPOCH, FACT_LOSSES
+from ...observe.state import State, StateError, bodies_in, capture
+from ...platform.clock import Clock
+from ...platform.files import LOST_ERRNOS, Files
+from ...platform.quarantine import sizes_kept
+from ...root.locks import LOCK_NAME, RootBusy, lock_root
+from ...root.swap import MARKER_NAME, check_whole
+from ...stores.base import Store, StoreDamaged, StoreError
+from ...stores.hybrid.store import HybridStore
+from ...stores.memory import MemoryStore
+from ..connect import NotReached, reach
+from .compare_store import MALFORMED, Facing, shown_by
+from .comparing import Comparison
+from .directory_check import file_findings, rows_beside
+from .dry_run import FOLDED_NAME, rehearsed
+from .findings import Finding, Kind
+from .journal import JournalCheck
+from .readonly_store import (
+    COPY_NAME,
+    PAYLOADS_NAME,
+    Look,
+    copied,
+    has_payloads,
+    is_of_cpp,
+    is_there,
+    look,
+    with_payloads,
+)
+from .rebuilt import Expected, lies_in
+from .report import OnFinding, Report
+
+
+class NotVerified(PostroomError):
+    """The root could not be looked at."""
+
+
+class Verification:
+    """One look at a root. Each finding goes to ``on_finding`` as it is found.
+
+    ``deep``: SQLite checks its pages as well. ``workspace`` is a directory with room for what is needed meanwhile: the
+    store, and an index of the journal.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        workspace: Path | None = None,
+        deep: bool = False,
+        on_finding: OnFinding = lambda finding: None,
+        clock: Callable[[], Clock] = Clock,
+    ) -> None:
+        self._config = config
+        self._settings = config.settings
+        self._workspace = workspace or default_workspace()
+        self._deep = deep
+        self._on_finding = on_finding
+        self._clock = clock
+        self._missing: list[tuple[int, int]] = []
+        self._report = Report(str(config.root), config.settings.backend, running=False)
+
+    def run(self) -> Report:
+        """Look at everything. Raises ``NotVerified``."""
+        self._check_there()
+        try:
+            with tempfile.TemporaryDirectory(prefix="postroom-verify-", dir=self._workspace) as directory:
+                self._run(Path(directory))
+        except (OSError, StateError, CommandError, NotReached) as error:
+            raise NotVerified(f"{self._config.root} could not be verified: {error}") from error
+        for first, last in self._missing:  # nothing is known of them
+            self._add(Kind.EVENTS_MISSING, f"{first}-{last}", f"{last - first + 1} events are not in the journal")
+        kept = list(sizes_kept(self._config.quarantine_root))
+        self._report.quarantine = {"files": len(kept), "bytes": sum(kept)}
+        return self._report
+
+    def _check_there(self) -> None:
+        root = self._config.root
+        if not root.is_dir():
+            raise NotVerified(f"{root} does not exist: there is nothing to verify")
+        signs = (self._config.file, root / LOCK_NAME, root / MARKER_NAME, self._settings.journal_root)
+        if not any(sign and os.path.lexists(sign) for sign in signs) and not is_there(self._settings):
+            raise NotVerified(
+                f"{root}: there is no root here, neither configuration nor journal nor store of backend"
+                f" {self._settings.backend}: name its directory, or mount it"
+            )
+
+    def _run(self, workspace: Path) -> None:
+        if not self._settings.journal_root.is_dir():  # locking would make it, and no daemon can work without it
+            check_whole(self._config.root)
+            self._stopped(workspace)
+            return
+        try:
+            with lock_root(self._config, Files(), writing=False):
+                self._stopped(workspace)
+        except RootBusy:
+            self._report.running = True
+            self._beside_daemon(workspace)
+
+    def _add(self, kind: Kind, where: str, text: str) -> None:
+        self._take(Finding(kind, where, text))
+
+    def _take(self, finding: Finding) -> None:
+        self._report.add(finding)
+        self._on_finding(finding)
+
+    def _look_at_journal(self, running: bool) -> bool:
+        root = self._settings.journal_root
+        check = JournalCheck(root, running)
+        if root.is_dir():
+            for finding in check.findings():
+                self._take(finding)
+        self._report.journal = check.figures()
+        self._missing = check.missing
+        return check.in_order
+
+    # --- beside a running daemon ------------------------------------------------------------------------------
+
+    def _beside_daemon(self, workspace: Path) -> None:
+        in_order = self._look_at_journal(running=True)
+        bodies = bodies_in(self._settings.hybrid_payload_root)
+        with reach(self._config) as reached:
+            check = reached.ask("health", {})["checks"]["journal"]
+            if not check["ok"]:
+                self._lost(check.get("missingEvents", []))
+            with capture(reached.ask, self._settings.journal_root, bodies, workspace) as state:
+                head = state.head
+                self._report.as_of_event = self._report.applied = head.event
+                if not in_order:
+                    self._not_compared()
+                elif expected := self._fold(workspace, head.event, head.event):
+                    with closing(expected):
+                        self._tell_missing(expected, [])
+                        comparison = Comparison(
+                            state, expected, head.event, head.event, head.engine_ms, [], shifting=True
+                        )
+                        self._compare(comparison, state)
+
+    # --- a stopped root ---------------------------------------------------------------------------------------
+
+    def _stopped(self, workspace: Path) -> None:
+        in_order = self._look_at_journal(running=False)
+        last = self._report.as_of_event = self._report.journal["lastEvent"]
+        if self._settings.backend == MemoryStore.name:
+            return  # it keeps nothing while it does not run
+        if not is_there(self._settings):
+            if last:
+                self._add(Kind.STORE_MISSING, self._settings.backend, f"the journal has events up to {last}")
+                self._rehearse(with_payloads(self._settings, workspace), workspace, in_order, damaged=False)
+            elif has_payloads(self._settings):
+                self._add(
+                    Kind.STORE_MISSING, self._settings.backend, "there are bodies, and neither database nor journal"
+                )
+            return
+        try:
+            settings = copied(self._settings, workspace)
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
+            self._add(Kind.STORE_DAMAGED, self._settings.backend, str(error))
+            self._rehearse(with_payloads(self._settings, workspace), workspace, in_order, damaged=False)
+            return
+        damage = self._damage_of_store(settings, workspace, in_order)
+        if damage:
+            self._add(Kind.STORE_DAMAGED, self._settings.backend, damage)
+            self._rehearse(settings, workspace, in_order, damaged=True)
+
+    def _damage_of_store(self, settings: Settings, workspace: Path, in_order: bool) -> str:
+        """Look at the store that ``settings`` name. What has kept it from being read, "" for nothing."""
+        try:
+            if is_of_cpp(settings):
+                self._add(Kind.STORE_OF_CPP, self._settings.backend, str(self._settings.sqlite_db_path))
+                return ""
+            for finding in rows_beside(settings, self._deep):
+                self._take(finding)
+            with look(self._config.quarantine_root, settings) as seen:
+                self._store(seen, workspace, in_order)
+        except StoreDamaged as error:
+            return self._named(error, workspace)
+        except StoreError as error:
+            self._add(Kind.STORE_REFUSED, self._settings.backend, self._named(error, workspace))
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
+            return self._named(error, workspace)
+        except MALFORMED as error:
+            return f"not of the form that it should have: {error!r}"
+        return ""
+
+    def _rehearse(self, settings: Settings, workspace: Path, in_order: bool, damaged: bool) -> None:
+        """Tell what a store will lack that is made anew. With a journal in disorder nobody knows."""
+        if not in_order:
+            self._not_compared()
+            return
+        try:
+            with rehearsed(self._config.quarantine_root, settings, workspace, damaged) as seen:
+                self._store(seen, workspace, in_order)
+        except StoreError as error:
+            self._add(Kind.STORE_REFUSED, self._settings.backend, self._named(error, workspace))
+
+    def _named(self, error: Exception, workspace: Path) -> str:
+        """What an error says, of what lies in the root instead of what stands for it in the workspace."""
+        text, settings = str(error), self._settings
+        for name in (COPY_NAME, FOLDED_NAME):
+            text = text.replace(str(workspace / name), str(settings.sqlite_db_path))
+        return text.replace(str(workspace / PAYLOADS_NAME), str(settings.hybrid_payload_root))
+
+    def _store(self, seen: Look, workspace: Path, in_order: bool) -> None:
+        store, journal = seen.store, self._report.journal
+        self._report.applied = store.applied
+        known = store.fact(FACT_EPOCH)
+        if store.applied and not journal["segments"]:
+            text = f"the store has folded event {store.applied}, and {self._settings.journal_root} has no events"
+            self._add(Kind.JOURNAL_MISSING, "journal", text)
+        if known and known["epoch"] == journal["epoch"] and known["root"] != journal["root"] != "":
+            text = f"the store is of root {known['root']}, the journal of root {journal['root']}"
+            self._add(Kind.STORE_FOREIGN, self._settings.backend, text)
+        elif not in_order:
+            self._not_compared()
+        elif expected := self._fold(workspace, 2**63, store.applied):
+            with closing(expected):
+                self._told_of_ends(expected, store)
+                if known:  # else it is empty, and everything will be folded
+                    self._face(store, expected)
+                clean = expected.clean and not expected.behind
+                for finding in file_findings(seen, expected.last, clean):
+                    self._take(finding)
+
+    def _told_of_ends(self, expected: Expected, store: Store) -> None:
+        """How far store and journal have come, and what neither of them has."""
+        applied, shown = store.applied, shown_by(store)
+        losses: list[list[int]] = store.fact(FACT_LOSSES) or []
+        if applied < expected.first - 1:
+            losses = [*losses, [applied + 1, expected.first - 1]]
+        losses += [[first, last] for first, last in expected.missing if first > applied]
+        self._lost(losses)
+        self._tell_missing(expected, [(first, last) for first, last in losses])
+        if expected.behind:
+            text = f"{expected.behind} events will be folded at the next start"
+            self._add(Kind.STORE_BEHIND, f"{applied + 1}-{expected.last}", text)
+        if expected.unfoldable and not isinstance(store, HybridStore):
+            text = f"{expected.unfoldable} is to be folded, and its body is in a file of backend hybrid: see migrate"
+            self._add(Kind.STORE_REFUSED, self._settings.backend, text)
+        if shown > expected.last > 0:
+            text = "the journal has lost them: the next start goes on behind them"
+            self._add(Kind.STORE_AHEAD, f"{expected.last + 1}-{shown}", text)
+
+    def _face(self, store: Store, expected: Expected) -> None:
+        facing = Facing(store, expected, self._clock())
+        self._compare(facing.comparison, facing.state)
+        for difference in facing.facts():
+            self._take(difference.finding)
+
+    # --- what both have in common -----------------------------------------------------------------------------
+
+    def _fold(self, workspace: Path, up_to: int, at: int) -> Expected | None:
+        expected = Expected(workspace / "expected.db", at)
+        expected.open()
+        try:
+            expected.read(self._settings.journal_root, up_to)
+        except MALFORMED as error:
+            expected.close()
+            self._add(Kind.JOURNAL_FORMAT, "journal", f"an event is not of the form that it should have: {error!r}")
+            return None
+        return expected
+
+    def _compare(self, comparison: Comparison, state: State) -> None:
+        for difference in comparison.run():
+            self._take(difference.finding)
+        self._report.messages, self._report.only_in_store = comparison.messages, comparison.only_in_store
+        self._report.queues = len(state.queues)
+
+    def _tell_missing(self, expected: Expected, lost: list[tuple[int, int]]) -> None:
+        """Tell of the events that the journal lacks, but for those that were told as lost."""
+        missing, self._missing = self._missing, []
+        for span in missing:
+            if not lies_in(span, lost):
+                kind = Kind.EVENTS_NOTED if expected.is_noted(span) else Kind.EVENTS_MISSING
+                text = f"{span[1] - span[0] + 1} events are not in the journal"
+                self._add(kind, f"{span[0]}-{span[1]}", text)
+
+    def _not_compared(self) -> None:
+        self._add(Kind.NOT_COMPARED, "journal", "the journal must be brought into order first")
+
+    def _lost(self, ranges: list[list[int]]) -> None:
+        for first, last in ranges:
+            self._add(
+                Kind.EVENTS_LOST, f"{first}-{last}", f"{last - first + 1} events are in neither journal nor store"
+            )
+
+
+def default_workspace() -> Path:
+    """Where room is for what verification needs meanwhile: ``TMPDIR``, else ``/var/tmp``, which is on a disk."""
+    large = Path("/var/tmp")
+    return large if not os.environ.get("TMPDIR") and os.access(large, os.W_OK) else Path(tempfile.gettempdir())

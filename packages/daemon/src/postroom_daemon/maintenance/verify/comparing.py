@@ -1,0 +1,285 @@
+"""The store's messages and queues against what the journal says of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
+
+from postroom_common.protocol import State as MessageState
+
+from ...model.records import Entry, QueueRecord, claim_fact, entry_from_json, no_counts
+from ...observe.state.model import Message, State, body_of
+from .facts import corrections
+from .findings import Finding, Kind
+from .rebuilt import Expected, Said, lies_in
+
+#: Facts of a message that never change.
+FIXED: Final = ("queue", "seq", "priority", "created_wall", "created", "due_wall", "order_key", "publisher_uid")
+_CHANGING: Final = (
+    "attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase", "target", "reason",
+    "expires", "fallback", "claim", "holder_uid",
+)  # fmt: skip
+#: Facts of a queue besides its counts.
+QUEUE_FACTS: Final = (
+    "kind", "created_wall", "expires_at", "publish_paused", "consume_paused", "override", "totals",
+)  # fmt: skip
+#: Names of facts in a finding's text, where they are not the attribute's.
+_NAMES: Final = {
+    "seq": "published",
+    "created_wall": "createdMs",
+    "created": "createdEngineMs",
+    "dead_at": "diedEngineMs",
+    "due_wall": "deliverAtMs",
+    "order_key": "orderingKey",
+    "expires": "expiresEngineMs",
+    "fallback": "fallbackEngineMs",
+}
+
+
+class Difference(NamedTuple):
+    """A finding about a message, queue or fact, with what both sides have: for repair. ``fact``: its name, and the
+    right value."""
+
+    finding: Finding
+    said: Said | None = None
+    found: Message | None = None
+    queue: QueueRecord | None = None
+    fact: tuple[str, Any] | None = None
+
+
+class Comparison:
+    """One pass over a state. ``at`` is the event up to which the store has folded, ``seen`` the last one that it shows,
+    ``now`` the engine time; ``unseen`` are ranges that the store has never seen. ``shifting``: the state is that of a
+    daemon that works on, so that what has just become due may be counted either way.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        expected: Expected,
+        at: int,
+        seen: int,
+        now: int,
+        unseen: list[tuple[int, int]],
+        shifting: bool = False,
+    ) -> None:
+        self.messages = 0
+        self.only_in_store = 0  # published before the journal begins, and not named by it
+        self._state = state
+        self._expected = expected
+        self._at = at
+        self._now = now
+        self._shifting = shifting
+        #: Behind the last event before this, the store may have seen more than the journal has.
+        self.doubt = _doubt(expected, seen, unseen)
+        self._counts: dict[str, _Counted] = {}
+        self._claimed: dict[str, str] = {}
+
+    def run(self) -> Iterator[Difference]:
+        """All differences. Raises ``StoreError`` and what reading the state raises."""
+        said, found = self._expected.messages(), iter(self._state.messages)
+        wanted, message = next(said, None), next(found, None)
+        while wanted or message:
+            if message is None or (wanted and wanted.entry.key < message["key"]):
+                assert wanted is not None
+                yield from self._lacking(wanted)
+                wanted = next(said, None)
+                continue
+            self._count(message)
+            if wanted and wanted.entry.key == message["key"]:
+                yield from self._both(wanted, message)
+                wanted = next(said, None)
+            else:
+                yield from self._surplus(message)
+            message = next(found, None)
+        yield from self._queues()
+        yield from self._facts()
+
+    def _count(self, message: Message) -> None:
+        self.messages += 1
+        self._counts.setdefault(message["queue"], _Counted()).add(message)
+        if "claim" in message:
+            self._claimed[claim_fact(message["queue"], message["claim"])] = message["key"]
+
+    # --- messages ---------------------------------------------------------------------------------------------
+
+    def _lacking(self, said: Said) -> Iterator[Difference]:
+        key, seq = said.entry.key, said.entry.seq
+        if seq > self._at:
+            return  # it will be folded
+        if said.event < self.doubt:
+            text = "not in the store; it may have ended by an event that is missing"
+            yield Difference(Finding(Kind.MESSAGE_UNCERTAIN, key, text), said)
+        elif seq:
+            text = f"not in the store; event {seq} published it, event {said.event} is the last about it"
+            yield Difference(Finding(Kind.MESSAGE_MISSING, key, text), said)
+        else:
+            text = f"not in the store; published before event {self._expected.first}; event {said.event} is its last"
+            yield Difference(Finding(Kind.MESSAGE_LOST, key, text), said)
+
+    def _surplus(self, message: Message) -> Iterator[Difference]:
+        key, seq = message["key"], message["published"]
+        ended = self._expected.ended(key)
+        if ended:
+            if ended > self._at:
+                return  # it will be folded
+            text = f"in the store, though event {ended} has ended it"
+            kind = Kind.MESSAGE_UNCERTAIN if ended < self.doubt else Kind.MESSAGE_LEFT
+            yield Difference(Finding(kind, key, text), found=message)
+        elif self._expected.lacks(seq):
+            self.only_in_store += 1
+            yield from self._body(message, None)
+        else:
+            text = "in the store, though by the journal it has ended, or was never published"
+            yield Difference(Finding(Kind.MESSAGE_LEFT, key, text), found=message)
+
+    def _both(self, said: Said, message: Message) -> Iterator[Difference]:
+        yield from self._body(message, said)
+        entry = entry_from_json(message)
+        wrong = _differing(said.entry, entry, FIXED) if said.entry.seq else []
+        pending = said.event > self._at
+        if not pending:
+            wrong += self._changing(said, entry, message.get("history", []))
+        if wrong:
+            uncertain = said.event < self.doubt
+            kind = Kind.MESSAGE_UNCERTAIN if uncertain else Kind.MESSAGE_WRONG
+            text = f"{'; '.join(wrong)} (event {said.event} is the last about it)"
+            yield Difference(Finding(kind, entry.key, text), said, message)
+
+    def _changing(self, said: Said, entry: Entry, history: list[Any]) -> list[str]:
+        wrong = []
+        told = said.known is None or "state" in said.known
+        if told and entry.state is not self._state_now(said.entry, entry):
+            wrong.append(f"it is {entry.state}, and should be {said.entry.state}")
+        wrong += _differing(said.entry, entry, [name for name in _CHANGING if said.known is None or name in said.known])
+        if said.known is not None and history[len(history) - len(said.history) :] != said.history:
+            wrong.append("its history lacks failed attempts")
+        elif said.known is None and (history != said.history or entry.failures != len(history)):
+            wrong.append(f"its history has {len(history)} failed attempts, and should have {len(said.history)}")
+        return wrong
+
+    def _state_now(self, said: Entry, found: Entry) -> MessageState:
+        """The state that a message should have; that a delayed one became ready by time is no event."""
+        if said.state is MessageState.DELAYED and said.due <= self._now and found.state is MessageState.READY:
+            return MessageState.READY
+        return said.state
+
+    def _body(self, message: Message, said: Said | None) -> Iterator[Difference]:
+        key = message["key"]
+        if "bodyLost" in message:
+            dead = message["state"] == MessageState.DEAD
+            text = "its body is missing or damaged"
+            yield Difference(Finding(Kind.BODY_BURIED if dead else Kind.BODY_LOST, key, text), said, message)
+        elif said and said.body and not said.body.fits(body_of(message)):
+            text = f"its body is not what event {said.entry.seq} published"
+            yield Difference(Finding(Kind.BODY_WRONG, key, text), said, message)
+
+    # --- queues -----------------------------------------------------------------------------------------------
+
+    def _queues(self) -> Iterator[Difference]:
+        left = dict(self._counts)
+        books = self._expected.books
+        for record in self._state.queues:
+            counts = left.pop(record.name, _Counted())
+            yield from self._check_counts(record, counts)
+            if record.name in books.queues:
+                yield from self._check_record(record, books.queues[record.name])
+        missing = {name: None for name in left if name in books.queues or self._expected.queue(name) is None}
+        known = {record.name for record in self._state.queues}
+        missing |= dict.fromkeys(
+            name for name in books.queues if name not in known and books.told.get((name, "created"), 0) > self.doubt
+        )
+        for name in missing:
+            record = books.queues.get(name) or QueueRecord(name)
+            right = left.get(name, _Counted()).told_in(record)
+            text = f"no record; {sum(right.counts.values())} messages are in it"
+            yield Difference(Finding(Kind.QUEUE_MISSING, name, text), queue=right)
+
+    def _check_counts(self, record: QueueRecord, counted: _Counted) -> Iterator[Difference]:
+        right = counted.told_in(record)
+        wrong = []
+        if self._merged(record.counts) != self._merged(right.counts):
+            wrong += _miscounted(record.counts, right.counts)
+        if record.bytes != right.bytes:
+            wrong += _miscounted({"bytes": record.bytes}, {"bytes": right.bytes})
+        if record.reasons != right.reasons:
+            wrong += _miscounted(record.reasons, right.reasons)
+        if wrong:
+            yield Difference(Finding(Kind.QUEUE_COUNTS, record.name, ", ".join(wrong)), queue=right)
+
+    def _merged(self, counts: dict[str, int]) -> dict[str, int]:
+        if not self._shifting:
+            return counts
+        ready, delayed = MessageState.READY, MessageState.DELAYED
+        return counts | {ready: counts[ready] + counts[delayed], delayed: 0}
+
+    def _check_record(self, record: QueueRecord, said: QueueRecord) -> Iterator[Difference]:
+        name, told = record.name, self._expected.books.told
+        right = replace(record)
+        if told.get((name, "override"), 0) > self.doubt:
+            right.override = said.override
+        if told.get((name, "publish"), 0) > self.doubt:
+            right.publish_paused = said.publish_paused
+        if told.get((name, "consume"), 0) > self.doubt:
+            right.consume_paused = said.consume_paused
+        if told.get((name, "created"), 0) > self.doubt:
+            right = replace(said, counts=record.counts, bytes=record.bytes, reasons=record.reasons)
+        wrong = _differing(right, record, QUEUE_FACTS)
+        if wrong:
+            yield Difference(Finding(Kind.QUEUE_WRONG, name, "; ".join(wrong)), queue=right)
+
+    # --- facts ------------------------------------------------------------------------------------------------
+
+    def _facts(self) -> Iterator[Difference]:
+        found = {fact["name"]: fact["value"] for fact in self._state.facts}
+        complete = self._expected.first == 1 and not self.doubt
+        told = self._expected.told_facts()
+        claimed = None if self._expected.behind else self._claimed  # files of messages go before a checkpoint
+        for one in corrections(found, told, claimed, self._at, self.doubt, complete):
+            yield Difference(one.finding, fact=(one.name, one.value))
+
+
+@dataclass(slots=True)
+class _Counted:
+    """The messages of a queue, counted as its record counts them."""
+
+    states: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    bytes: int = 0
+
+    def add(self, message: Message) -> None:
+        self.states[message["state"]] += 1
+        if message["state"] != MessageState.DEAD:
+            self.bytes += message.get("bytes", 0)
+        elif "reason" in message:
+            self.reasons[message["reason"]] += 1
+
+    def told_in(self, record: QueueRecord) -> QueueRecord:
+        """A record with these counts."""
+        return replace(record, counts=no_counts() | dict(self.states), bytes=self.bytes, reasons=dict(self.reasons))
+
+
+def _miscounted(found: dict[str, int], right: dict[str, int]) -> list[str]:
+    return [
+        f"{found.get(name, 0)} {name} counted, {right.get(name, 0)} there"
+        for name in sorted(found.keys() | right.keys())
+        if found.get(name, 0) != right.get(name, 0)
+    ]
+
+
+def _differing(said: Any, found: Any, names: Any) -> list[str]:
+    pairs = ((name, getattr(found, name), getattr(said, name)) for name in names)
+    return [
+        f"{_NAMES.get(name, name)} is {is_!r}, and should be {should!r}" for name, is_, should in pairs if is_ != should
+    ]
+
+
+def _doubt(expected: Expected, seen: int, unseen: list[tuple[int, int]]) -> int:
+    """The last event that the journal lacks and the store may have folded; 0 for none."""
+    lacking = [*expected.missing]
+    if seen > expected.last:
+        lacking.append((expected.last + 1, seen))
+    told = [*unseen, *expected.accepted]
+    return max((span[1] for span in lacking if not lies_in(span, told)), default=0)

@@ -1,0 +1,125 @@
+"""What lies beside the messages of a store: files and rows that are none, or lie in the wrong place."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ...config.settings import Settings
+from ...model.records import HISTORY
+from ...stores.filesystem.store import FilesystemStore
+from ...stores.hybrid.payload_audit import PayloadFindingKind
+from ...stores.hybrid.payload_names import PayloadName
+from ...stores.hybrid.store import LEAVING_FACT, HybridStore
+from .findings import Finding, Kind
+from .readonly_store import Look
+
+_PAYLOAD_KINDS: Final = {
+    PayloadFindingKind.ORPHAN: Kind.FILE_ORPHAN,
+    PayloadFindingKind.MISPLACED: Kind.FILE_MISPLACED,
+    PayloadFindingKind.STRAY: Kind.FILE_STRANGE,
+    PayloadFindingKind.UNREADABLE: Kind.FILE_UNREADABLE,
+}  # what is missing or wrong is told with its message
+
+#: How the key of a history's row begins.
+_HISTORY_ROW: Final = f"fact:{HISTORY}"
+
+
+class Row(NamedTuple):
+    """A row of ``kv`` that belongs to no message."""
+
+    key: str
+    value: str
+    kind: str
+
+
+def rows_beside(settings: Settings, deep: bool) -> Iterator[Finding]:
+    """Rows without a message in a copy of the database, and, if ``deep``, what SQLite finds wrong with its pages. What
+    cannot be read is told by whoever opens it as a store."""
+    if settings.backend == FilesystemStore.name:
+        return
+    if deep:
+        yield from _page_findings(settings.sqlite_db_path)
+    for row in orphan_rows(settings):
+        what = "a history" if row.key.startswith(_HISTORY_ROW) else "a body"
+        yield Finding(Kind.ROW_ORPHAN, row.key, f"{what} without a message, {len(row.value)} characters")
+
+
+def _page_findings(database: Path) -> Iterator[Finding]:
+    try:
+        with closing(sqlite3.connect(database)) as db:
+            told = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
+    except sqlite3.Error as error:
+        told = [str(error)]
+    if told != ["ok"]:
+        yield Finding(Kind.STORE_DAMAGED, "pages", "; ".join(told))
+
+
+def orphan_rows(settings: Settings) -> Iterator[Row]:
+    """Bodies and histories that belong to no message, in a database that nobody has open."""
+    kv, msg = settings.sqlite_kv_table, settings.sqlite_message_index_table
+    of_messages = f"SELECT message_key FROM {msg}"
+    try:
+        with closing(sqlite3.connect(settings.sqlite_db_path)) as db:
+            yield from (
+                Row(*row)
+                for row in db.execute(
+                    f"SELECT key, value, value_type FROM {kv} WHERE value_type IN ('message', 'payload')"
+                    f" AND key NOT IN ({of_messages})"
+                )
+            )
+            yield from (
+                Row(*row)
+                for row in db.execute(
+                    f"SELECT key, value, value_type FROM {kv} WHERE value_type = 'fact' AND substr(key, 1, ?) = ?"
+                    f" AND substr(key, ?) NOT IN ({of_messages} WHERE failures > 0)",
+                    (len(_HISTORY_ROW), _HISTORY_ROW, len(_HISTORY_ROW) + 1),
+                )
+            )
+    except sqlite3.Error:
+        return
+
+
+def file_findings(look: Look, last: int, clean: bool) -> Iterator[Finding]:
+    """What is wrong with the files of a store. ``last`` is the journal's last event; ``clean``: after it the daemon
+    stopped in order, with nothing left to be folded. Raises ``StoreError``."""
+    if isinstance(look.store, FilesystemStore):
+        yield from _tree_findings(look, look.store, clean)
+    elif isinstance(look.store, HybridStore):
+        yield from _payload_findings(look.store, last, clean)
+
+
+def _tree_findings(look: Look, store: FilesystemStore, clean: bool) -> Iterator[Finding]:
+    root = look.settings.filesystem_root
+    for path, reason in dict.fromkeys(look.aside):
+        if Path(path).parent.name == look.settings.filesystem_meta_dir:
+            kind = Kind.CHECKPOINT_DAMAGED
+        else:
+            kind = Kind.FILE_SECOND if "second" in reason else Kind.FILE_STRANGE
+        yield Finding(kind, path, reason)
+    for place in look.removed:
+        yield Finding(Kind.FILE_LEFT_OVER, str(root / place), "not written to its end; the journal has its message")
+    for place in store.strangers():
+        yield Finding(Kind.FILE_STRANGE, str(root / place), "no message's file")
+    for key, lies_at, to_ready in store.misplaced():
+        if clean and to_ready:
+            yield Finding(Kind.MOVED_BY_HAND, str(lies_at), f"{key} is a dead letter")
+        else:
+            yield Finding(Kind.FILE_MISPLACED, str(lies_at), f"{key} belongs into another directory, as its name says")
+
+
+def _payload_findings(store: HybridStore, last: int, clean: bool) -> Iterator[Finding]:
+    leaving = set(store.fact(LEAVING_FACT) or [])
+    for found in store.audit(contents=False):
+        kind, seq = _PAYLOAD_KINDS.get(found.kind), PayloadName.read(found.path).seq
+        if kind is None:
+            continue
+        if found.kind is PayloadFindingKind.ORPHAN and store.applied < seq <= last:
+            continue  # its event will be folded
+        if found.kind is PayloadFindingKind.ORPHAN and not clean and (found.path in leaving or seq > last):
+            yield Finding(Kind.FILE_LEFT_OVER, found.path, found.text)
+        else:
+            yield Finding(kind, found.path, found.text)

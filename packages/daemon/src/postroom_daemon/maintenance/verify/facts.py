@@ -1,0 +1,103 @@
+"""What a root keeps beside queues and messages against what the journal says of it: what may not be published twice,
+schedules, whether it drains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from ...model.records import CLAIM, CLAIM_END, FACT_DRAINING, SCHEDULE, claim_end_fact
+from .findings import Finding, Kind
+
+#: What the names of the facts begin with of which the journal tells. The ends of claims follow from the claims.
+TOLD_FACTS: Final = (CLAIM, FACT_DRAINING, SCHEDULE)
+
+
+class Told(NamedTuple):
+    """What the journal says of a fact: its ``value``, None where it is not there. ``base`` is the event that told all
+    of it, ``last`` the last one that told of it."""
+
+    name: str
+    base: int
+    last: int
+    value: Any
+
+
+class Correction(NamedTuple):
+    """A fact that is not what it should be, and its right value; None: it should not be there."""
+
+    finding: Finding
+    name: str
+    value: Any
+
+
+def corrections(
+    found: dict[str, Any],
+    told: Iterable[Told],
+    claimed: dict[str, str] | None,
+    at: int,
+    doubt: int,
+    complete: bool,
+) -> Iterator[Correction]:
+    """All that is wrong with the facts of a store, ``found``, which has folded the journal up to event ``at``.
+
+    ``claimed`` are the claims that messages of the store make while they are there, with their keys; None where these
+    may be of a later event than the facts. What is told by events up to ``doubt`` is not believed, since later ones are
+    missing; ``complete``: the journal tells of everything.
+    """
+    found = {name: value for name, value in found.items() if name.startswith((*TOLD_FACTS, CLAIM_END))}
+    right = {name: value for name, value in found.items() if not name.startswith(CLAIM_END)}
+    open_names = set(right) | set(claimed or ())
+    for one in told:
+        if one.last > at:  # it will be folded
+            open_names.discard(one.name)
+        elif one.base > doubt:
+            open_names.discard(one.name)
+            right[one.name] = one.value
+    for name in open_names:  # the journal does not tell: there is only what the store's own messages say
+        if complete:
+            right[name] = None
+        elif claimed is None:
+            continue
+        elif name in claimed:
+            right[name] = {"key": claimed[name], "untilEngineMs": 0}
+        elif name.startswith(CLAIM) and not right[name]["untilEngineMs"]:
+            right[name] = None
+    right |= _ends(right)
+    for name in sorted(found.keys() | right.keys()):
+        if found.get(name) != right.get(name):
+            yield Correction(_finding(name, found.get(name), right.get(name)), name, right.get(name))
+
+
+def _ends(claims: dict[str, Any]) -> dict[str, Any]:
+    """The facts of when claims end."""
+    ends = {}
+    for name, value in claims.items():
+        if name.startswith(CLAIM) and value and value["untilEngineMs"]:
+            ends[claim_end_fact(value["untilEngineMs"], *_claim(name))] = True
+    return ends
+
+
+def _claim(fact: str) -> tuple[str, str]:
+    """The queue and the name of a claim's fact."""
+    queue, _, name = fact.removeprefix(CLAIM).rpartition("\0")
+    return queue, name
+
+
+def _finding(name: str, found: Any, right: Any) -> Finding:
+    text = f"it is {_shown(found)}, and should be {_shown(right)}"
+    if name.startswith(CLAIM):
+        queue, claim = _claim(name)
+        return Finding(Kind.CLAIM_WRONG, queue, f"{claim}: {text}")
+    if name.startswith(CLAIM_END):
+        until, _, rest = name.removeprefix(CLAIM_END).partition(":")
+        queue, _, claim = rest.rpartition("\0")
+        noted = "is not known" if right else "is known, and there is none"
+        return Finding(Kind.CLAIM_WRONG, queue, f"{claim}: its end at {int(until)} {noted}")
+    if name.startswith(SCHEDULE):
+        return Finding(Kind.SCHEDULE_WRONG, name.removeprefix(SCHEDULE), text)
+    return Finding(Kind.DRAIN_WRONG, name, text)
+
+
+def _shown(value: Any) -> str:
+    return "not there" if value is None else repr(value)

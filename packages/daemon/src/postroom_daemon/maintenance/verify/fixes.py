@@ -1,0 +1,281 @@
+"""One difference between store and journal mended: the journal wins, and what is taken out is kept in quarantine.
+
+Each call is one transaction of the store, or several of which each leaves less to do.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import orjson
+
+from postroom_common.events import Event, EventType, raw_json
+from postroom_common.protocol import HISTORY_LIMIT, State
+
+from ...config.settings import Settings
+from ...journal.segments import read_requests
+from ...model.records import FACT_CLOCK, BodyReference, Entry, QueueRecord, dlq_fact, history_fact, no_counts
+from ...observe.state.model import Message
+from ...platform.files import LOST_ERRNOS, READ_FLAGS
+from ...platform.quarantine import Quarantine
+from ...stores.base import BodyLost, Store
+from ...stores.filesystem.store import FilesystemStore
+from ...stores.hybrid.store import HybridStore
+from .comparing import FIXED, QUEUE_FACTS, Difference
+from .findings import Finding, Kind
+from .rebuilt import Expected, Said
+
+#: Messages whose published events are looked for in one pass over the journal.
+_BATCH: Final = 500
+#: Characters of a key that the name of what is kept tells.
+_NAME_LIMIT: Final = 150
+
+Done = Callable[[Finding, str], None]
+
+
+class Mender:
+    """Works on an open store. ``lost`` are messages whose bodies nobody has, once ``flush`` was called; each thing that
+    is done goes to ``done``. Calls raise ``StoreError`` and ``OSError``."""
+
+    def __init__(
+        self, store: Store, expected: Expected, settings: Settings, quarantine: Quarantine, done: Done
+    ) -> None:
+        self.lost: dict[str, Finding] = {}
+        self.changed = False
+        self._store = store
+        self._expected = expected
+        self._settings = settings
+        self._quarantine = quarantine
+        self._done = done
+        self._waiting: list[Difference] = []  # for their published events
+
+    def mend(self, difference: Difference) -> None:
+        """Mend it, or take note of it for ``flush``."""
+        finding, said, found = difference.finding, difference.said, difference.found
+        match finding.kind:
+            case Kind.MESSAGE_MISSING | Kind.BODY_LOST | Kind.BODY_WRONG:
+                self._waiting.append(difference)
+                if len(self._waiting) >= _BATCH:
+                    self.flush()
+            case Kind.MESSAGE_LEFT if found:
+                self._remove(found)
+                self._tell(finding, "removed; it is in quarantine")
+            case Kind.MESSAGE_WRONG if said and found:
+                self._correct(said, found)
+                self._tell(finding, "set to what its events say")
+
+    def mend_books(self, difference: Difference) -> None:
+        """Mend what is not a message. The counts are those of the difference: no message may have changed since."""
+        finding, record = difference.finding, difference.queue
+        store = self._store
+        store.begin()
+        if difference.fact:
+            store.put_fact(*difference.fact)
+        elif finding.kind is Kind.CLOCK_WRONG:
+            store.put_fact(FACT_CLOCK, self._expected.books.clock)
+        elif record is not None and finding.kind is Kind.DLQ_NAME:
+            store.put_fact(dlq_fact(finding.where), record.name)
+        elif record is not None:
+            if store.queue(record.name) is None:
+                store.add_queue(copy(record))
+            kept = store.touch_queue(record.name)
+            if finding.kind is not Kind.QUEUE_WRONG:
+                kept.counts, kept.bytes, kept.reasons = dict(record.counts), record.bytes, dict(record.reasons)
+            if finding.kind is not Kind.QUEUE_COUNTS:
+                for name in QUEUE_FACTS:
+                    setattr(kept, name, getattr(record, name))
+        store.commit()
+        self._tell(finding, "set right")
+
+    def flush(self) -> None:
+        """Put back messages and bodies from their published events."""
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        events = self._published({one.said.entry.key: one.said.entry.seq for one in waiting if one.said})
+        for one in waiting:
+            event = events.get(one.finding.where)
+            if one.said is None or event is None:
+                if one.found and one.found["state"] != State.DEAD:
+                    self.lost[one.finding.where] = one.finding
+            elif one.found is None:
+                self._put_back(one.said, event)
+                self._tell(one.finding, "put back from its event")
+            elif self._replace(one.said, one.found, event):
+                self._tell(one.finding, "its body is put back")
+            elif one.found["state"] != State.DEAD:
+                self.lost[one.finding.where] = one.finding
+            else:
+                self._tell(one.finding, "what it had in place of its body is in quarantine")
+
+    def _tell(self, finding: Finding, text: str) -> None:
+        self.changed = True
+        self._done(finding, text)
+
+    def _published(self, wanted: dict[str, int]) -> dict[str, Event]:
+        """The published events of messages, by key; those that the journal has."""
+        wanted = {key: seq for key, seq in wanted.items() if seq}
+        found: dict[str, Event] = {}
+        if not wanted:
+            return found
+        last = max(wanted.values())
+        for request in read_requests(self._settings.journal_root, min(wanted.values()), lambda damage: None):
+            for event in request.events:
+                if event["type"] == EventType.PUBLISHED and event["key"] in wanted:
+                    found[event["key"]] = event
+            if request.events[-1]["id"] >= last:
+                break
+        return found
+
+    # --- one message ------------------------------------------------------------------------------------------
+
+    def _put_back(self, said: Said, event: Event) -> None:
+        self._store.begin()
+        self._insert(said, event)
+        self._store.commit()
+
+    def _insert(self, said: Said, event: Event) -> None:
+        store, entry = self._store, copy(said.entry)
+        self._see_to_queue(entry.queue)
+        if "message" in event:
+            self._insert_body(entry, raw_json(event["message"]))
+        else:
+            store.insert_kept(entry, _reference(event, entry))
+        self._put_history(entry, said.history)
+
+    def _insert_body(self, entry: Entry, body: bytes) -> None:
+        store = self._store
+        reference = store.keep_body(entry.seq, entry.queue, entry.key, body)
+        if reference:
+            store.sync_bodies()
+            store.insert_kept(entry, reference)
+        else:
+            store.insert(entry, body)
+
+    def _put_history(self, entry: Entry, history: list[Any]) -> None:
+        self._store.put_fact(history_fact(entry.key), history or None)
+        entry.failures = len(history)
+
+    def _see_to_queue(self, name: str) -> None:
+        if self._store.queue(name) is None:
+            known = self._expected.books.queues.get(name) or QueueRecord(name)
+            self._store.add_queue(QueueRecord(name, known.kind, known.created_wall, counts=no_counts()))
+
+    def _replace(self, said: Said, found: Message, event: Event) -> bool:
+        """Give a message its body again, from its event or from its file; where neither has it, what refers to it. Its
+        other facts stay as they are. Whether it has its body."""
+        self._keep(found)
+        store = self._store
+        if "message" in event:
+            body: bytes | None = raw_json(event["message"])
+        else:
+            body = self._intact_file(found, BodyReference.from_json(event["body"]))
+        store.begin()
+        old = store.get(said.entry.key)
+        assert old is not None
+        entry, history = copy(old), found.get("history", [])
+        self._see_to_queue(old.queue)
+        store.delete(copy(old), old.state)
+        if body is None:
+            store.insert_kept(entry, _reference(event, entry))
+        else:
+            store.insert(entry, body)  # hybrid: into the database, since its file goes with the old one
+        self._put_history(entry, history)
+        store.update(entry, entry.state)
+        store.commit()
+        return body is not None
+
+    def _remove(self, found: Message) -> None:
+        self._keep(found)
+        store = self._store
+        store.begin()
+        entry = store.get(found["key"])
+        if entry is not None:
+            self._see_to_queue(entry.queue)
+            store.delete(entry, entry.state)
+            store.put_fact(history_fact(entry.key), None)
+        store.commit()
+
+    def _correct(self, said: Said, found: Message) -> None:
+        store = self._store
+        store.begin()
+        entry = store.get(said.entry.key)
+        assert entry is not None
+        old = copy(entry)
+        self._see_to_queue(old.queue)
+        self._see_to_queue(said.entry.queue)
+        right = corrected(said, old)
+        history = found.get("history", [])
+        if said.known is None:
+            history = said.history
+        elif history[len(history) - len(said.history) :] != said.history:
+            history = [*history, *said.history][-HISTORY_LIMIT:]
+        before = old.state
+        if any(getattr(right, name) != getattr(old, name) for name in FIXED):
+            with suppress(BodyLost):  # told by itself, and mended first
+                body = store.envelope(old.key)
+                store.delete(old, old.state)
+                store.insert(right, body)  # hybrid: into the database, for its file is about to be removed
+                before = right.state
+        self._put_history(right, history)
+        store.update(right, before)
+        store.commit()
+
+    # --- what is kept -----------------------------------------------------------------------------------------
+
+    def _keep(self, found: Message) -> None:
+        """Keep a message as it is, and its file where that is damaged."""
+        name = quote(found["key"], safe="")[:_NAME_LIMIT]
+        self._quarantine.keep(f"{name}.message", orjson.dumps(found), "a message, or its body, that was taken out")
+        path = self._file_of(found) if "bodyLost" in found else None
+        if path:
+            try:
+                data = _bytes_of(path)
+            except OSError:  # what cannot be read must not be removed with the message, either
+                self._quarantine.keep_file(path, "what is where the body of a message should be", f"{name}.file")
+            else:
+                self._quarantine.keep(f"{name}.file", data, f"what {path} had")
+
+    def _intact_file(self, found: Message, reference: BodyReference) -> bytes | None:
+        path = self._file_of(found)
+        try:
+            body = _bytes_of(path) if path else b""
+        except OSError as error:
+            if error.errno is not None and error.errno not in LOST_ERRNOS:  # the machine's fault: the body may be whole
+                raise
+            return None
+        return body if reference.fits(body) else None
+
+    def _file_of(self, found: Message) -> Path | None:
+        store = self._store
+        return store.file_of(found["key"]) if isinstance(store, FilesystemStore | HybridStore) else None
+
+
+def _reference(event: Event, entry: Entry) -> BodyReference:
+    """What refers to the body of a message, from the event that made it, wherever it is now."""
+    return BodyReference.from_json(event["body"]).moved(event["queue"], entry.queue)
+
+
+def _bytes_of(path: Path) -> bytes:
+    """What a file holds. A pipe, which would never end, and a link are none: both raise ``OSError``."""
+    with open(os.open(path, READ_FLAGS), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is no file")
+        return file.read()
+
+
+def corrected(said: Said, found: Entry) -> Entry:
+    """An entry as its events say; what they do not tell stays as it was found."""
+    if said.known is None:
+        return copy(said.entry)
+    right = copy(found)
+    for name in (*said.known, *(FIXED if said.entry.seq else ())):
+        setattr(right, name, getattr(said.entry, name))
+    return right

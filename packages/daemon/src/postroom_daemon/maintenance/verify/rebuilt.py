@@ -1,0 +1,285 @@
+"""What the journal says: its events folded into a database of their own, against which a store is compared.
+
+The fold is that of the daemon. What it cannot know, since the journal does not reach back so far, is marked as such:
+an event on a message that was published before makes a stand-in for it, of which only what the events tell is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from postroom_common.events import Event, EventType
+
+from ...engine.fold import apply
+from ...journal.segments import read_requests
+from ...model.lifecycle import TRANSITIONS
+from ...model.records import FACT_CLOCK, BodyReference, Entry, QueueRecord, history_fact
+from ...platform.clock import Now
+from ...stores.sqlite.rows import COLUMNS, as_of, entry_of
+from ...stores.sqlite.store import SqliteStore
+from .event_effects import QUEUE_TELLS, claims_ended, states_possible, told_of_message
+from .facts import TOLD_FACTS, Told
+
+#: Requests that are folded in one transaction, messages that are read in one.
+_BATCH: Final = 2000
+_PAGE: Final = 1000
+#: What the names begin with of the facts that keep by which events a fact is told.
+_TOLD: Final = "told:"
+
+
+class Said(NamedTuple):
+    """What the journal says of a message. ``event`` is the last one about it, ``known`` the changing facts that it
+    tells (None: all). An entry whose ``seq`` is 0 was published before the journal begins: no more is known of it."""
+
+    entry: Entry
+    event: int
+    body: BodyReference | None
+    history: list[Any]
+    known: frozenset[str] | None
+
+
+@dataclass(slots=True)
+class Books:
+    """What the journal says of queues and clocks, up to an event."""
+
+    queues: dict[str, QueueRecord] = field(default_factory=dict)
+    told: dict[tuple[str, str], int] = field(default_factory=dict)  # queue and what of it: the event that told it
+    clock: Any = None
+
+
+class Expected(SqliteStore):
+    """``at`` is the event up to which the store has folded: ``books`` are as of then."""
+
+    def __init__(self, path: Path, at: int) -> None:
+        super().__init__(path, synchronous="OFF")
+        msg = self._tables["msg"]
+        columns = ", ".join((*COLUMNS, "crc"))
+        self._select_page = f"SELECT {columns} FROM {msg} WHERE message_key > ? ORDER BY message_key LIMIT ?"
+        self._select_as_of = f"SELECT as_of FROM {msg} WHERE message_key = ?"
+        self.first = self.last = 0  # of the events that the journal has
+        self.behind = 0  # how many the store has not folded
+        self.unfoldable = ""  # a message that the store has not folded, and whose body is in a file
+        self.clean = False  # after the last event the daemon stopped in order
+        self.time = Now(0, 0)  # of the last event
+        self.missing: list[tuple[int, int]] = []  # inside the journal, whatever a gap event says of them
+        self.untold: list[tuple[int, int]] = []  # those of which no gap event tells
+        self.accepted: list[tuple[int, int]] = []  # the store has never seen them, and an operator knows
+        self.noted: list[tuple[int, int]] = []  # the store has folded them, and an operator knows
+        self.books = Books()
+        self._at = at
+        self._told: dict[tuple[str, str], int] = {}
+        self._hole = 0  # the last event that is missing so far
+        self._folding: Event = {}
+        self._closed = False
+
+    # --- folding ----------------------------------------------------------------------------------------------
+
+    def read(self, journal: Path, up_to: int) -> None:
+        """Fold all intact requests up to an event. Raises ``OSError``, ``StoreError``."""
+        self.begin()
+        requests = read_requests(journal, 1, lambda damage: None) if journal.is_dir() else ()
+        for count, request in enumerate(requests, 1):
+            events = request.events
+            if events[-1]["id"] > up_to:
+                break
+            self._note(events)
+            for event in events:
+                self._fold(event)
+            if count % _BATCH == 0:
+                self.commit()
+                self.begin()
+        if not self._closed:
+            self._close_books()
+        self.commit()
+
+    def _note(self, events: list[Event]) -> None:
+        first, last = events[0]["id"], events[-1]
+        if not self.first:
+            self.first = first
+            self.applied = first - 1
+        elif first > self.last + 1:
+            self._hole = first - 1
+            self.missing.append((self.last + 1, self._hole))
+            if events[0]["type"] != EventType.GAP:
+                self.untold.append(self.missing[-1])
+        if last["id"] > self._at:
+            if not self._closed:
+                self._close_books()
+            self.behind += len(events)
+        self.last = max(self.last, last["id"])
+        self.clean = last.get("clean", False)
+        self.time = max(self.time, Now(last["engineMs"], last["wallMs"]))
+
+    def _close_books(self) -> None:
+        """Keep what is said of queues and clocks as of the event up to which the store has folded."""
+        self._closed = True
+        names = [key for key, _ in self._told] + self.queue_names("", 2**31)
+        records = {name: deepcopy(record) for name in names if (record := self.queue(name))}
+        self.books = Books(records, dict(self._told), self.fact(FACT_CLOCK))
+
+    def _fold(self, event: Event) -> None:
+        if event["id"] <= self.applied:
+            return
+        self._folding = event
+        self._fold_one(event)
+        for name in claims_ended(event):
+            if self.fact(name) is None:  # when it was made, the journal does not tell
+                self.put_fact(name, None)
+
+    def _fold_one(self, event: Event) -> None:
+        type_, key = event["type"], event.get("key")
+        if type_ == EventType.LOSS_ACCEPTED:
+            known = self.noted if event.get("folded") else self.accepted
+            known += [(first, last) for first, last in event["ranges"]]
+        if type_ in QUEUE_TELLS:
+            self._told[event["queue"], QUEUE_TELLS[EventType(type_)] or event["operation"]] = event["id"]
+        if key is None or type_ not in TRANSITIONS:
+            apply(event, self)
+            return
+        if type_ == EventType.PUBLISHED:
+            if self.get(key) is None:
+                apply(event, self)
+            return
+        before = self._as_of_row(key) if self._hole else 0
+        entry = self._meet(event, key)
+        if before < self._hole:
+            self._forget_facts(entry)
+        partial = entry.seq == 0 or (entry.seq < self._hole and self.fact(_known(key)) is not None)
+        apply(event, self)
+        if self.get(key) is None:
+            if partial or event["id"] > self._at:
+                self.put_fact(_ended(key), event["id"])
+        elif partial:
+            self._learn(key, told_of_message(event))
+
+    def _meet(self, event: Event, key: str) -> Entry:
+        """See that the event finds its message in a state that it may follow: where events are missing between, it says
+        by itself what came of them."""
+        befores = states_possible(event)
+        entry, state = self.get(key), befores[0]
+        assert state is not None
+        if entry is None:
+            self._see_to_queue(event)
+            entry = Entry(key, event["queue"], state, 0, 0, 0, 0)
+            self._keep(entry, BodyReference(0, ""))
+        else:
+            before, source = entry.state, entry.queue
+            entry.state = state if before not in befores else before
+            entry.queue = event["queue"]
+            if source != entry.queue:
+                self._see_to_queue(event)
+                self.relocate(entry, source, before)
+            elif entry.state is not before:
+                self.update(entry, before)
+        return entry
+
+    def _see_to_queue(self, event: Event) -> None:
+        if self.queue(event["queue"]) is None:
+            self.add_queue(QueueRecord(event["queue"]))
+
+    def _as_of_row(self, key: str) -> int:
+        """The last event about a message, if it is there."""
+        row = self._row(self._select_as_of, (key,))
+        return row[0] if row else 0
+
+    def _forget_facts(self, entry: Entry) -> None:
+        """Events are missing since the last one about this message, and may have told otherwise."""
+        self.put_fact(_known(entry.key), [])
+        self.put_fact(history_fact(entry.key), None)
+        entry.failures = 0
+
+    def _learn(self, key: str, told: frozenset[str]) -> None:
+        known = frozenset(self.fact(_known(key)) or ())
+        if not told <= known:
+            self.put_fact(_known(key), sorted(known | told))
+
+    def put_fact(self, name: str, value: Any) -> None:
+        super().put_fact(name, value)
+        if name.startswith(TOLD_FACTS):
+            event = self._folding
+            # A run tells when the next one is, and no more of its schedule.
+            whole = event["type"] != EventType.SCHEDULE_FIRED
+            base = event["id"] if whole else self.fact(_TOLD + name)[0]
+            super().put_fact(_TOLD + name, [base, event["id"]])
+
+    def insert(self, entry: Entry, envelope: bytes) -> None:
+        self._keep(entry, BodyReference.of(envelope))
+
+    def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
+        if entry.seq > self._at and not self.unfoldable:
+            self.unfoldable = entry.key
+        self._keep(entry, reference)
+
+    def _keep(self, entry: Entry, reference: BodyReference) -> None:
+        self._add(entry, orjson.dumps(reference.to_json()).decode(), "body")
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def messages(self) -> Iterator[Said]:
+        """What is said of each message that is there at the end, in the order of their keys."""
+        after = ""
+        while True:
+            self.begin()
+            page = [self._said(entry_of(row), as_of(row)) for row in self._rows(self._sql.page, (after, _PAGE))]
+            self.rollback()
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = page[-1].entry.key
+
+    def _said(self, entry: Entry, event: int) -> Said:
+        history = self.fact(history_fact(entry.key)) or [] if entry.failures else []
+        known = self.fact(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
+        if entry.seq == 0:
+            return Said(entry, event, None, history, frozenset(known or ()))
+        body = BodyReference.from_json(orjson.loads(self.envelope(entry.key)))
+        return Said(entry, event, body, history, None if known is None else frozenset(known))
+
+    def told_facts(self) -> Iterator[Told]:
+        """What is said of each fact that the journal tells of."""
+        after = ""
+        while True:
+            self.begin()
+            page = self.facts(_TOLD, after, _PAGE)
+            told = [self._told_fact(name.removeprefix(_TOLD)) for name in page]
+            self.rollback()
+            yield from told
+            if len(page) < _PAGE:
+                return
+            after = page[-1]
+
+    def _told_fact(self, name: str) -> Told:
+        base, last = self.fact(_TOLD + name)
+        return Told(name, base, last, self.fact(name))
+
+    def ended(self, key: str) -> int:
+        """The event that ended a message, if it was published before the journal begins, or was ended behind what the
+        store has folded; else 0."""
+        return self.fact(_ended(key)) or 0
+
+    def is_noted(self, missing: tuple[int, int]) -> bool:
+        """Whether an operator has taken note of a range that is missing."""
+        return lies_in(missing, [*self.accepted, *self.noted])
+
+    def lacks(self, event: int) -> bool:
+        """Whether the journal does not have an event."""
+        return event < self.first or event > self.last or any(first <= event <= last for first, last in self.missing)
+
+
+def lies_in(span: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
+    """Whether a range lies in one of others."""
+    return any(first <= span[0] and span[1] <= last for first, last in spans)
+
+
+def _ended(key: str) -> str:
+    return f"ended:{key}"
+
+
+def _known(key: str) -> str:
+    return f"known:{key}"

@@ -1,0 +1,266 @@
+"""repair: what verify has found mended, on a stopped root; the journal wins over the store.
+
+Four steps, each of which may be done again: the journal is brought into order; the root is opened, which folds what the
+store lacks; messages, bodies and queues are mended; files and rows that belong to nothing are moved to quarantine. No
+byte is deleted that somebody may miss.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from postroom_common.errors import PostroomError
+
+from ...config.config import Config
+from ...journal.journal import JournalRefused, JournalUnknown
+from ...platform.clock import Clock
+from ...platform.files import Files
+from ...platform.ids import Ids
+from ...platform.quarantine import Quarantine
+from ...root.locks import RootBusy, lock_root, lock_store
+from ...root.open_root import OpenRoot, Sources, StartError, open_root
+from ...stores.base import StoreError
+from ...stores.filesystem.store import FilesystemStore
+from ...stores.hybrid.store import HybridStore
+from ...stores.memory import MemoryStore
+from . import payload_repair
+from .check import Verification, default_workspace
+from .compare_store import Facing
+from .directory_check import orphan_rows
+from .findings import Finding, Kind
+from .fixes import Mender
+from .journal_repair import repair_journal
+from .readonly_store import look
+from .rebuilt import Expected
+from .report import OnFinding, Report, Say
+
+#: A root with one of these is left alone.
+_HOPELESS: Final = frozenset({Kind.JOURNAL_FORMAT, Kind.STORE_REFUSED, Kind.STORE_FOREIGN})
+_BOOKS: Final = frozenset(
+    {
+        Kind.QUEUE_MISSING,
+        Kind.QUEUE_COUNTS,
+        Kind.QUEUE_WRONG,
+        Kind.DLQ_NAME,
+        Kind.CLAIM_WRONG,
+        Kind.SCHEDULE_WRONG,
+        Kind.DRAIN_WRONG,
+        Kind.CLOCK_WRONG,
+    }
+)
+#: Passes over the store: what is mended in one may show something in the next.
+_PASSES: Final = 4
+#: Ranges that one event names.
+_RANGES: Final = 1000
+#: Characters of a key that the name of what is kept tells.
+_NAME_LIMIT: Final = 150
+
+#: The rooms of the daemon that set aside and put back; what recovery tells beside it is found again at the end.
+_ROOT_LOGGER: Final = "postroom_daemon"
+_DOERS: Final = tuple(
+    f"{_ROOT_LOGGER}.{name}" for name in ("platform.quarantine", "journal.order", "root.open_root", "stores")
+)
+
+
+class NotRepaired(PostroomError):
+    """Nothing was repaired, or not everything; the text says why and what to do."""
+
+
+@dataclass(slots=True)
+class Repaired:
+    """What was found, what was done, and what is still found: None when nothing was done."""
+
+    before: Report
+    done: list[str] = field(default_factory=list)
+    after: Report | None = None
+
+
+class Repair:
+    """A repair of one root. What is found goes to ``on_finding``, what is done to ``say``."""
+
+    def __init__(
+        self,
+        config: Config,
+        workspace: Path | None = None,
+        on_finding: OnFinding = lambda finding: None,
+        say: Say = lambda text: None,
+        sources: Sources | None = None,
+    ) -> None:
+        self._config = config
+        self._settings = config.settings
+        self._workspace = workspace or default_workspace()
+        self._on_finding = on_finding
+        self._say = say
+        self._sources = sources or Sources(Files(), Clock, Ids())
+        self._files = self._sources.files
+        self._quarantine = Quarantine(config.quarantine_root, self._files)
+        self._done: list[str] = []
+
+    def plan(self) -> Repaired:
+        """Only look. Raises ``NotVerified``; ``NotRepaired`` when a daemon works on the root."""
+        if self._settings.journal_root.is_dir():
+            try:
+                with lock_root(self._config, self._files):
+                    pass
+            except RootBusy as error:
+                raise NotRepaired(str(error)) from error
+        report = self._verify(self._on_finding)
+        if report.running:
+            raise NotRepaired(f"{self._config.root}: a postroomd was started meanwhile; stop it first")
+        return Repaired(report)
+
+    def apply(self) -> Repaired:
+        """Mend what can be mended; a sound root is not touched. Raises as ``plan``, and ``NotRepaired``."""
+        before = self.plan().before
+        if not before.faults:
+            return Repaired(before)
+        hopeless = [finding for finding in before.findings if finding.kind in _HOPELESS]
+        if hopeless:
+            why = hopeless[0]
+            raise NotRepaired(f"{self._config.root}: nothing was done: {why.rule.meaning}: {why.where}: {why.text}")
+        try:
+            directories = tempfile.TemporaryDirectory(prefix="postroom-repair-", dir=self._workspace)
+            with directories as directory, _overheard(self._tell):
+                self._apply(before, Path(directory))
+        except (OSError, StoreError, StartError, RootBusy, JournalRefused, JournalUnknown, sqlite3.Error) as error:
+            raise NotRepaired(f"{self._config.root}: {error}; mend that, and repair again") from error
+        return Repaired(before, self._done, self._verify(lambda finding: None))
+
+    def _verify(self, on_finding: OnFinding) -> Report:
+        return Verification(self._config, self._workspace, True, on_finding, self._sources.clock).run()
+
+    def _tell(self, text: str) -> None:
+        self._done.append(text)
+        self._say(text)
+
+    def _apply(self, before: Report, workspace: Path) -> None:
+        damaged = before.counts[Kind.STORE_DAMAGED] > 0
+        with lock_root(self._config, self._files):
+            repair_journal(self._config, self._files, self._quarantine, self._tell)
+            if not damaged:
+                self._remove_rows()
+        if self._settings.backend == MemoryStore.name:
+            return
+        root = open_root(self._config, self._sources, refold=damaged)
+        if before.counts[Kind.STORE_MISSING]:
+            self._tell("the journal was folded into a new store")
+        if before.counts[Kind.JOURNAL_MISSING]:
+            self._tell(f"a new journal was begun behind event {before.applied}")
+        with closing(root):
+            self._mend(root, workspace)
+            root.broker.stop()
+            root.store.checkpoint()
+        with lock_root(self._config, self._files):
+            self._remove_rows()
+            self._set_strangers_aside()
+
+    def _mend(self, root: OpenRoot, workspace: Path) -> None:
+        store = root.store
+        if isinstance(store, HybridStore):
+            payload_repair.put_back(store, self._settings.hybrid_payload_root, self._files, self._tell)
+        for number in range(_PASSES):
+            lost, changed = self._pass(root, workspace / f"expected-{number}.db")
+            if lost:
+                root.broker.bury(list(lost))
+                for key in lost:
+                    self._tell(f"{key}: nobody has its body: it is a dead letter now")
+            if not lost and not changed:
+                break
+        if isinstance(store, HybridStore):
+            payload_repair.set_aside(store)
+        for first, last in root.broker.accept_losses():
+            self._tell(f"events {first} to {last} are lost: taken note of")
+        self._note_missing(root, workspace / "expected-last.db")
+
+    def _note_missing(self, root: OpenRoot, database: Path) -> None:
+        with closing(Expected(database, root.store.applied)) as expected:
+            expected.open()
+            expected.read(self._settings.journal_root, root.store.applied)
+            untold = [list(span) for span in expected.untold if not expected.is_noted(span)]
+        for start in range(0, len(untold), _RANGES):
+            root.broker.note_missing(untold[start : start + _RANGES])
+        for first, last in untold:
+            self._tell(f"events {first} to {last} are missing from the journal: taken note of")
+
+    def _pass(self, root: OpenRoot, database: Path) -> tuple[dict[str, Finding], bool]:
+        """Mend messages, or, where none is to be mended, what is told of queues. The messages whose body is lost."""
+        with closing(Expected(database, root.store.applied)) as expected:
+            expected.open()
+            expected.read(self._settings.journal_root, root.store.applied)
+            facing = Facing(root.store, expected, self._sources.clock())
+            mender = Mender(root.store, expected, self._settings, self._quarantine, self._done_to)
+            books = []
+            for difference in facing.comparison.run():
+                if difference.finding.kind in _BOOKS:
+                    books.append(difference)
+                elif difference.finding.is_fault:
+                    mender.mend(difference)
+            mender.flush()
+            if not mender.changed:
+                for difference in (*books, *facing.facts()):
+                    mender.mend_books(difference)
+            return mender.lost, mender.changed
+
+    def _done_to(self, finding: Finding, text: str) -> None:
+        self._tell(f"{finding.where}: {text}")
+
+    def _set_strangers_aside(self) -> None:
+        """Move what is no message out of the directories of the filesystem store."""
+        if self._settings.backend != FilesystemStore.name or not self._settings.filesystem_root.is_dir():
+            return
+        with look(self._config.quarantine_root, self._settings) as seen:
+            strangers = seen.store.strangers() if isinstance(seen.store, FilesystemStore) else []
+        root = self._settings.filesystem_root
+        with lock_store(self._files, root):
+            for place in strangers:
+                name = place.replace("/", "~")[-_NAME_LIMIT:]
+                self._quarantine.keep_file(root / place, "no message's file", name)
+
+    def _remove_rows(self) -> None:
+        """Take rows that belong to no message out of the database."""
+        if self._settings.backend == FilesystemStore.name:
+            return
+        rows = list(orphan_rows(self._settings))
+        for row in rows:
+            name = f"{quote(row.key, safe='')[:_NAME_LIMIT]}.row"
+            self._quarantine.keep(name, row.value.encode(), f"a row of kind {row.kind} that belongs to no message")
+        if rows:
+            with closing(sqlite3.connect(self._settings.sqlite_db_path)) as db, db:
+                delete = f"DELETE FROM {self._settings.sqlite_kv_table} WHERE key = ?"
+                db.executemany(delete, [(row.key,) for row in rows])
+        for row in rows:
+            self._tell(f"{row.key}: removed; it is in quarantine")
+
+
+class _Ear(logging.Handler):
+    def __init__(self, tell: Say) -> None:
+        super().__init__(logging.WARNING)
+        self._tell = tell
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(_DOERS):
+            self._tell(record.getMessage())
+
+
+@contextmanager
+def _overheard(tell: Say) -> Iterator[None]:
+    """Tell what the daemon's own parts say of what they do."""
+    logger, ear = logging.getLogger(_ROOT_LOGGER), _Ear(tell)
+    level, propagate = logger.level, logger.propagate
+    logger.setLevel(logging.WARNING)
+    logger.propagate = False
+    logger.addHandler(ear)
+    try:
+        yield
+    finally:
+        logger.removeHandler(ear)
+        logger.setLevel(level)
+        logger.propagate = propagate

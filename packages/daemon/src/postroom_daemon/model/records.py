@@ -1,0 +1,324 @@
+"""What a store keeps of a message and of a queue. Times are engine milliseconds unless a name says ``wall``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Final, NamedTuple
+
+from postroom_common.events import Event
+from postroom_common.policy import Layer
+from postroom_common.protocol import HISTORY_LIMIT, ReasonCode, State
+
+from .death_stats import NO_DEATHS, Deaths
+
+#: Characters of an earlier reason that a history keeps; the journal has it whole.
+_OLD_REASON: Final = 200
+
+
+@dataclass(slots=True)
+class Entry:
+    """The changing facts of one message. Its body is stored beside it and never changes.
+
+    ``seq`` is the id of its published event: publish order. ``due`` is when a delayed message becomes ready,
+    ``failures`` how many failed attempts its history remembers (the history is a fact of the store). ``size`` is the
+    length of its body and headers as stored, ``reason`` why it died. After ``expires`` it is not wanted any more, after
+    ``fallback`` anyone may have it (0: never); ``due_wall`` is the Unix time (ms) for which it was published. Of the
+    messages of a queue with the same ``order_key`` one is delivered at a time. ``claim`` is what it claims against
+    others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased,
+    ``publisher_uid`` the one whose stored bytes it counts for, in decimal digits; '' where there is none, or it is not
+    known.
+    """
+
+    key: str
+    queue: str
+    state: State
+    priority: int
+    seq: int
+    created_wall: int
+    created: int
+    target: str = ""
+    attempt: int = 0
+    due: int = 0
+    lease_id: str = ""
+    consumer_id: str = ""
+    lease_until: int = 0
+    leased_at: int = 0
+    dead_at: int = 0
+    failures: int = 0
+    phase: str = ""
+    size: int = 0
+    reason: str = ""
+    expires: int = 0
+    fallback: int = 0
+    due_wall: int = 0
+    order_key: str = ""
+    claim: str = ""
+    holder_uid: str = ""
+    publisher_uid: str = ""
+
+    @property
+    def lapse(self) -> int:
+        """When something is to happen to it while it waits to be delivered: its end, or the end of its target. 0:
+        never."""
+        if self.target and self.fallback:
+            return min(self.fallback, self.expires) if self.expires else self.fallback
+        return self.expires
+
+
+#: How an entry's facts are called in JSON: as in the events that made them. What has its default is left out.
+_ENTRY_NAMES: Final = {
+    "key": "key",
+    "queue": "queue",
+    "state": "state",
+    "published": "seq",
+    "createdMs": "created_wall",
+    "createdEngineMs": "created",
+    "priority": "priority",
+    "target": "target",
+    "attempt": "attempt",
+    "dueEngineMs": "due",
+    "lease": "lease_id",
+    "consumer": "consumer_id",
+    "untilEngineMs": "lease_until",
+    "leasedEngineMs": "leased_at",
+    "diedEngineMs": "dead_at",
+    "failures": "failures",
+    "phase": "phase",
+    "bytes": "size",
+    "reason": "reason",
+    "expiresEngineMs": "expires",
+    "fallbackEngineMs": "fallback",
+    "deliverAtMs": "due_wall",
+    "orderingKey": "order_key",
+    "claim": "claim",
+    "uid": "holder_uid",
+    "publisherUid": "publisher_uid",
+}
+
+
+def entry_to_json(entry: Entry) -> dict[str, Any]:
+    """An entry as JSON has it; a text that is empty and a number that is 0 are left out."""
+    shown = {name: getattr(entry, attribute) for name, attribute in _ENTRY_NAMES.items()}
+    return {name: value for name, value in shown.items() if value or name in ("published", "createdEngineMs")}
+
+
+def entry_from_json(data: dict[str, Any]) -> Entry:
+    """Read what ``entry_to_json`` made. Raises ``KeyError``, ``TypeError`` or ``ValueError`` for anything else."""
+    facts = {attribute: data[name] for name, attribute in _ENTRY_NAMES.items() if name in data}
+    return Entry(**{"priority": 0, "created_wall": 0, **facts, "state": State(facts["state"])})
+
+
+class BodyReference(NamedTuple):
+    """What stands for a body that a store keeps in a file: its length, and its BLAKE2b digest of 16 bytes in hex.
+    ``queue`` is the one in which the message was born, and in whose directory its body stays; '' while it is there."""
+
+    length: int
+    digest: str
+    queue: str = ""
+
+    @classmethod
+    def of(cls, body: bytes) -> BodyReference:
+        """The reference of a body."""
+        return cls(len(body), blake2b(body, digest_size=16).hexdigest())
+
+    def to_json(self) -> dict[str, Any]:
+        """The reference as an event, and the store, hold it."""
+        born = {"queue": self.queue} if self.queue else {}
+        return {"bytes": self.length, "blake2b": self.digest, **born}
+
+    def fits(self, body: bytes) -> bool:
+        """Whether it is the reference of a body."""
+        return self[:2] == self.of(body)[:2]
+
+    def moved(self, source: str, target: str) -> BodyReference:
+        """The reference of a message that goes from one queue to another."""
+        born = self.queue or source
+        return self._replace(queue="" if born == target else born)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> BodyReference:
+        """Read what ``to_json`` made. Raises ``KeyError``."""
+        return cls(data["bytes"], data["blake2b"], data.get("queue", ""))
+
+
+#: What the name of a history's fact begins with.
+HISTORY: Final = "history:"
+
+
+def history_fact(key: str) -> str:
+    """Name of the fact that keeps a message's failed attempts: a list, newest last. It is apart from the entry, which
+    is read and written at each delivery."""
+    return HISTORY + key
+
+
+def last_failure(history: list[dict[str, Any]] | None) -> dict[str, Any]:
+    """What a dead letter died of, by its failed attempts; what stands for it where these are lost with their file."""
+    return history[-1] if history else _LOST_FAILURE
+
+
+_LOST_FAILURE: Final = {
+    "reasonMessage": "its history is lost",
+    "reasonCode": ReasonCode.BODY_LOST,
+    "failedAtMs": 0,
+    "attempt": 0,
+    "consumerId": "",
+}
+
+
+def with_failure(history: list[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
+    """A message's failed attempts with that of an event added; the last ones only, and only the newest reason whole."""
+    before = [*history]
+    if before:
+        before[-1] = before[-1] | {"reasonMessage": cut_reason(before[-1]["reasonMessage"])}
+    return [*before, event["failure"] | {"failedAtMs": event["wallMs"]}][-HISTORY_LIMIT:]
+
+
+def cut_reason(text: str) -> str:
+    """What a history keeps of a reason once there is a later one."""
+    return text[:_OLD_REASON]
+
+
+def dlq_fact(name: str) -> str:
+    """Name of the fact that a queue's policy, set at run time, addresses its dead letters by ``name``."""
+    return f"dlq:{name}"
+
+
+#: What the names of facts of a kind begin with.
+CLAIM: Final = "claim:"
+CLAIM_END: Final = "claim-end:"
+SCHEDULE: Final = "schedule:"
+
+
+def claim_fact(queue: str, claim: str) -> str:
+    """Name of the fact that a message of ``queue`` was published under ``claim``, so that a second one is not: its key
+    (``key``), and until when the claim counts (``untilEngineMs``; 0: while the message is there)."""
+    return f"{CLAIM}{queue}\0{claim}"
+
+
+def claim_end_fact(until: int, queue: str, claim: str) -> str:
+    """Name of the fact that such a claim ends at a time: these names sort by it."""
+    return f"{CLAIM_END}{until:016d}:{queue}\0{claim}"
+
+
+def schedule_fact(name: str) -> str:
+    """Name of the fact that a schedule publishes messages."""
+    return SCHEDULE + name
+
+
+#: The fact that no new messages are taken.
+FACT_DRAINING = "draining"
+#: What the names of the facts begin with that belong to a root's state beside its queues and messages, in order.
+CARRIED_FACTS: Final = (CLAIM_END, CLAIM, "dlq:", FACT_DRAINING, SCHEDULE)
+#: Names of single facts: whose journal it is, and how the clocks last stood.
+FACT_EPOCH = "epoch"
+FACT_CLOCK = "clock"
+#: Ranges of events that the store has never seen, until an operator has taken note: lists of first and last id.
+FACT_LOSSES = "losses"
+#: Ranges that are told apart; further ones lengthen the last.
+LOSSES_LIMIT: Final = 100
+
+
+def with_loss(losses: list[list[int]], first: int, last: int) -> list[list[int]]:
+    """The ranges that were lost, one more with them."""
+    if len(losses) < LOSSES_LIMIT:
+        return [*losses, [first, last]]
+    return [*losses[:-1], [losses[-1][0], last]]
+
+
+def without_losses(losses: list[list[int]], noted: list[list[int]]) -> list[list[int]]:
+    """The ranges that were lost, but for those that lie in one of ``noted``."""
+    return [span for span in losses if not any(first <= span[0] and span[1] <= last for first, last in noted)]
+
+
+def no_counts() -> dict[str, int]:
+    """Counters of an empty queue, by state."""
+    return {state.value: 0 for state in State}
+
+
+@dataclass(slots=True)
+class QueueRecord:
+    """A queue: counters by state, totals of what ever happened, pauses, and the policy set at run time.
+
+    ``bytes`` is the size of its messages that are not dead, ``reasons`` counts its dead letters by reason code,
+    ``used`` is when something last happened in it, ``deaths`` when messages died.
+    """
+
+    name: str
+    kind: str = "queue"
+    created_wall: int = 0
+    expires_at: int = 0
+    publish_paused: bool = False
+    consume_paused: bool = False
+    override: Layer = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=no_counts)
+    totals: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    used: int = 0
+    deaths: Deaths = NO_DEATHS
+
+    def total(self, name: str) -> None:
+        """Count one more of ``name`` in the totals."""
+        self.totals[name] = self.totals.get(name, 0) + 1
+
+    def copy(self) -> QueueRecord:
+        """The record as it is now. Every group makes one of each queue that it changes, and ``dataclasses.replace``
+        takes eight times as long."""
+        return QueueRecord(
+            self.name,
+            self.kind,
+            self.created_wall,
+            self.expires_at,
+            self.publish_paused,
+            self.consume_paused,
+            self.override,
+            self.counts.copy(),
+            self.totals.copy(),
+            self.bytes,
+            self.reasons.copy(),
+            self.used,
+            self.deaths,
+        )
+
+    def take_numbers(self, other: QueueRecord) -> None:
+        """Let everything that is counted be as another record, which is not needed any more, has it."""
+        self.counts, self.totals, self.bytes = other.counts, other.totals, other.bytes
+        self.reasons, self.used, self.deaths = other.reasons, other.used, other.deaths
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as stored."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "createdMs": self.created_wall,
+            "expiresAtEngineMs": self.expires_at,
+            "publishPaused": self.publish_paused,
+            "consumePaused": self.consume_paused,
+            "override": self.override,
+            "counts": self.counts,
+            "totals": self.totals,
+            "bytes": self.bytes,
+            "reasons": self.reasons,
+            "usedEngineMs": self.used,
+            **({"deaths": self.deaths.to_json()} if self.deaths.slots else {}),
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> QueueRecord:
+        """Read what ``to_json`` made. Raises ``KeyError`` for anything else."""
+        return cls(
+            name=data["name"],
+            kind=data["kind"],
+            created_wall=data["createdMs"],
+            expires_at=data["expiresAtEngineMs"],
+            publish_paused=data["publishPaused"],
+            consume_paused=data["consumePaused"],
+            override=data["override"],
+            counts=no_counts() | data["counts"],
+            totals=data["totals"],
+            bytes=data.get("bytes", 0),
+            reasons=data.get("reasons", {}),
+            used=data.get("usedEngineMs", 0),
+            deaths=Deaths.from_json(data["deaths"]) if "deaths" in data else NO_DEATHS,
+        )

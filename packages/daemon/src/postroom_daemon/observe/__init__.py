@@ -1,0 +1,1 @@
+"""Observe: health, metrics, the traffic log and state files."""

@@ -1,0 +1,98 @@
+"""What has happened since the start: requests, groups, events, and how long things took. Kept in memory."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+from postroom_common.events import Event, EventType
+from postroom_common.protocol import Command
+
+from ..platform.histogram import Doublings, Histogram
+
+#: Seconds over which rates are taken.
+RATE_SECONDS = 60
+#: A request that is older is none: the wall clock was set since it was made.
+_OLDEST_MS = 24 * 3600 * 1000
+
+
+class Counters:
+    """``requests`` and how many of them ``failed``; ``commands`` and ``codes`` (of errors) by name; ``groups`` by what
+    the wire calls it. ``processing_ns`` is the time of all requests, ``last_ns`` that of the last one."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.failed = 0
+        self.commands: Counter[Command] = Counter()
+        self.codes: Counter[str] = Counter()
+        self.groups: Counter[str] = Counter()
+        self.processing_ns = 0
+        self.last_ns = 0
+        self.lease_to_ack = Histogram()
+        self.request_ns = Doublings(17, 34)
+        """Times of requests: 131 microseconds to 17 seconds."""
+        self.request_age_ms = Doublings(2, 17)
+        """Ages of requests when they were answered: 4 ms, about the grain of the times of files, to 131 seconds."""
+        self.group_requests = Doublings(0, 12)
+        self._seconds: deque[tuple[int, Counter[str]]] = deque()
+        self._events: Counter[str] = Counter()
+
+    def answered(self, command: Command | None, code: str, took_ns: int) -> None:
+        """A request was answered, with an error if there is a ``code``."""
+        self.processing_ns += took_ns
+        self.last_ns = took_ns
+        self.request_ns.add(took_ns)
+        self.requests += 1
+        if code:
+            self.failed += 1
+            self.codes[code] += 1
+        if command is not None:
+            self.commands[command] += 1
+
+    def aged(self, age_ms: int) -> None:
+        """An answered request was so old, by a wall clock that may have been set meanwhile."""
+        if 0 <= age_ms <= _OLDEST_MS:
+            self.request_age_ms.add(age_ms or 1)
+
+    def set_aside(self, code: str) -> None:
+        """A request could not be answered."""
+        self.requests += 1
+        self.failed += 1
+        self.codes[code] += 1
+
+    def grouped(self, requests: int, events: list[Event], now: int) -> None:
+        """A group was made durable at ``now`` (engine ms)."""
+        if not requests and not events:
+            return
+        self.groups["count"] += 1
+        self.groups["requests"] += requests
+        self.groups["events"] += len(events)
+        self.groups["maxRequests"] = max(self.groups["maxRequests"], requests)
+        if requests:
+            self.group_requests.add(requests)
+        second = now // 1000
+        if not self._seconds or self._seconds[-1][0] != second:
+            self._seconds.append((second, Counter()))
+            if len(self._seconds) > RATE_SECONDS:
+                self._events.update(self._seconds.popleft()[1])
+        counter = self._seconds[-1][1]
+        counter.update([event["type"] for event in events])
+        if EventType.ACKED in counter:
+            for event in events:
+                if event["type"] == EventType.ACKED:
+                    self.lease_to_ack.add(event["heldMs"])
+
+    def lately(self, now: int) -> Counter[str]:
+        """The events of the last ``RATE_SECONDS`` by type."""
+        oldest = now // 1000 - RATE_SECONDS
+        sums: Counter[str] = Counter()
+        for second, counter in self._seconds:
+            if second > oldest:
+                sums.update(counter)
+        return sums
+
+    def events(self) -> Counter[str]:
+        """All events by type."""
+        sums = self._events.copy()
+        for _, counter in self._seconds:
+            sums.update(counter)
+        return sums

@@ -1,0 +1,154 @@
+"""All figures of the daemon, in the format of Prometheus."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from postroom_common.protocol import Command, ErrorCode
+
+from ...config.settings import Settings
+from ...journal.journal import Journal
+from ...journal.reserve import Reserve
+from ...journal.segments import list_segments
+from ...model.records import FACT_DRAINING, FACT_LOSSES
+from ...platform import logs
+from ...platform.clock import Now
+from ...platform.quarantine import Quarantine
+from ...stores.base import Store
+from ..counters import Counters
+from . import table
+from .exposition import Exposition
+from .process import add_process
+from .queues import add_queues, reading
+
+_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
+_NS: Final = 1e-9
+
+
+class Measured(Protocol):
+    """What the daemon knows of itself (``vitals``)."""
+
+    version: str
+    settings: Settings
+    started_wall: int
+    counters: Counters
+    journal: Journal
+    checkpointed: int
+    reserve: Reserve
+    quarantine: Quarantine
+    mailbox_figures: Callable[[], dict[str, int]]
+    quota_refusals: Mapping[str, int]
+
+    @property
+    def traffic_lines_lost(self) -> int: ...
+
+    @property
+    def traffic_lines_held_back(self) -> int: ...
+
+    def health(self, store: Store, now: Now) -> dict[str, Any]: ...
+
+
+def collect(vitals: Measured, store: Store, now: Now, shows: Callable[[str], bool]) -> Generator[None, None, str]:
+    """The text, at the end of steps of a few milliseconds each that are done outside of transactions. Queues that
+    ``shows`` does not let pass have no figures of their own. Raises as ``reading``."""
+    out = Exposition()
+    with reading(store):
+        checks: dict[str, Any] = vitals.health(store, now)["checks"]
+        losses, draining = store.fact(FACT_LOSSES) or [], bool(store.fact(FACT_DRAINING))
+    out.add(table.UP, 1)
+    _add_daemon(out, vitals, now)
+    out.add_all(table.CHECK_OK, ((name, check["ok"]) for name, check in checks.items()))
+    out.add(table.LOST_EVENTS, sum(last - first + 1 for first, last in losses))
+    out.add(table.DRAINING, draining)
+    _add_requests(out, vitals)
+    _add_journal(out, vitals, store)
+    _add_disks(out, vitals)
+    _add_logs(out, vitals)
+    add_process(out)
+    yield from add_queues(out, store, now.engine, vitals.settings.metrics_queues, shows)
+    return out.text()
+
+
+def stopped() -> str:
+    """What is told once the daemon has stopped in order."""
+    out = Exposition()
+    out.add(table.UP, 0)
+    return out.text()
+
+
+def _add_daemon(out: Exposition, vitals: Measured, now: Now) -> None:
+    settings = vitals.settings
+    out.add(table.BUILD_INFO, 1, vitals.version, settings.backend, settings.journal_durability, settings.node_id)
+    out.add(table.COLLECTED, now.wall / 1000)
+    out.add(table.STARTED, vitals.started_wall / 1000)
+
+
+def _add_requests(out: Exposition, vitals: Measured) -> None:
+    counted, mailbox = vitals.counters, vitals.mailbox_figures()
+    out.add_all(table.REQUESTS, ((command.value, counted.commands[command]) for command in Command))
+    out.add_all(table.ERRORS, ((code.value, counted.codes[code]) for code in ErrorCode))
+    out.add(table.SET_ASIDE, mailbox.get("setAside", 0))
+    out.histogram(table.REQUEST_SECONDS, counted.request_ns, _NS)
+    out.histogram(table.REQUEST_AGE, counted.request_age_ms, 0.001)
+    out.histogram(table.GROUP_REQUESTS, counted.group_requests, 1)
+    out.add_all(table.EVENTS, sorted(counted.events().items()))
+    lease = counted.lease_to_ack
+    quantiles = ((fraction, lease.percentile(fraction)) for fraction in (0.5, 0.9, 0.99))
+    told = [(fraction, found / 1000) for fraction, found in quantiles if found is not None]
+    out.summary(table.LEASE_TO_ACK, told, lease.total / 1000, lease.count)
+    out.add(table.WAITING, mailbox.get("waiting", 0))
+    out.add(table.HELD_FILES, mailbox.get("held", 0))
+    out.add(table.STRAYS, mailbox.get("straysRemoved", 0))
+    out.add_all(table.QUOTA_REFUSALS, vitals.quota_refusals.items())
+    out.add(table.PARKED, mailbox.get("parked", 0))
+    out.add(table.DEAD_FILES, mailbox.get("dead", 0))
+
+
+def _add_journal(out: Exposition, vitals: Measured, store: Store) -> None:
+    journal = vitals.journal
+    out.histogram(table.SYNC_SECONDS, journal.sync_ns, _NS)
+    out.add(table.LAST_EVENT, journal.last_id)
+    out.add(table.UNFOLDED, journal.last_id - store.applied)
+    out.add(table.LAG, journal.last_id - vitals.checkpointed)
+    segments = list_segments(journal.root)
+    out.add(table.JOURNAL_FILES, len(segments))
+    out.add(table.JOURNAL_BYTES, sum(path.stat().st_size for _, path in segments))
+
+
+def _add_disks(out: Exposition, vitals: Measured) -> None:
+    for name, path in _directories(vitals.settings):
+        try:
+            found = os.statvfs(path)
+        except OSError:
+            continue  # not there: nothing was kept in it yet
+        out.add(table.DISK_FREE, found.f_bavail * found.f_frsize, name)
+        out.add(table.DISK_SIZE, found.f_blocks * found.f_frsize, name)
+        out.add(table.INODES_FREE, found.f_favail, name)
+        out.add(table.INODES, found.f_files, name)
+    out.add(table.DISK_MINIMUM, vitals.settings.storage_min_free_bytes)
+    out.add(table.HELD_BACK, vitals.reserve.held)
+    out.add(table.QUARANTINE_FILES, vitals.quarantine.files_kept())
+    out.add(table.QUARANTINE_BYTES, vitals.quarantine.bytes_kept())
+
+
+def _directories(settings: Settings) -> Iterator[tuple[str, Path]]:
+    yield "journal", settings.journal_root
+    yield "mailbox", settings.ipc_root
+    if settings.backend in ("sqlite", "hybrid"):
+        yield "store", settings.sqlite_db_path.parent
+    if settings.backend == "hybrid":
+        yield "bodies", settings.hybrid_payload_root
+    if settings.backend == "filesystem":
+        yield "store", settings.filesystem_root
+
+
+def _add_logs(out: Exposition, vitals: Measured) -> None:
+    figures = logs.figures()
+    out.add_all(table.LOG_RECORDS, ((level, figures["records"].get(level, 0)) for level in _LEVELS))
+    out.add(table.LOG_SUPPRESSED, figures["suppressed"])
+    out.add(table.LOG_LOST, figures["lost"])
+    out.add(table.TRAFFIC_LOST, vitals.traffic_lines_lost)
+    out.add(table.TRAFFIC_HELD_BACK, vitals.traffic_lines_held_back)

@@ -1,0 +1,158 @@
+"""A state as a file: lines of JSON, each closed by a checksum as in the journal.
+
+``head``, then ``queue``, ``fact`` and ``message`` lines, then ``end`` with their numbers and a digest (BLAKE2b, 32
+bytes, hex) of all bytes before it. docs/backup.md describes the fields. Format 1 had no facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import IO, Any, Final, NamedTuple, Protocol
+
+from postroom_common.errors import DamagedRecord
+from postroom_common.events import decode_line, encode_line
+
+from ...model.records import QueueRecord
+from .model import Fact, Head, Message, State, StateError
+from .steps import Steps, finish
+
+STATE_FORMAT: Final = 2
+#: What the file of every state begins with.
+STATE_BEGINS: Final = b'{"kind":"head",'
+
+
+class Totals(NamedTuple):
+    """What a file holds."""
+
+    queues: int
+    messages: int
+    size: int
+    digest: str
+
+
+def write_state(state: State, file: IO[bytes]) -> Totals:
+    """Write a state, going through its messages once. Raises ``OSError``, and what reading the state raises."""
+    return finish(write_in_steps(state.head, state.queues, state.facts, state.messages, file))
+
+
+def write_in_steps(
+    head: Head,
+    queues: Iterable[QueueRecord],
+    facts: Iterable[Fact],
+    messages: Iterable[Message | None],
+    file: IO[bytes],
+) -> Steps[Totals]:
+    """As ``write_state``, a step for each line; None among the messages is a step without one."""
+    writer, queue_count, message_count = _Writer(file), 0, 0
+    writer.add({"kind": "head", "format": STATE_FORMAT, **head.to_json()})
+    for record in queues:
+        writer.add({"kind": "queue", **record.to_json()})
+        queue_count += 1
+        yield
+    for fact in facts:
+        writer.add({"kind": "fact", "name": fact["name"], "value": fact["value"]})
+        yield
+    for message in messages:
+        if message is not None:
+            writer.add({"kind": "message", **message})
+            message_count += 1
+        yield
+    digest = writer.digest.hexdigest()
+    writer.add({"kind": "end", "queues": queue_count, "messages": message_count, "digest": digest})
+    return Totals(queue_count, message_count, writer.size, digest)
+
+
+class _Writer:
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.size = 0
+        self.digest = blake2b(digest_size=32)
+
+    def add(self, fields: dict[str, Any]) -> None:
+        line = encode_line(fields)
+        self._file.write(line)
+        self.size += len(line)
+        self.digest.update(line)
+
+
+class Lines(Protocol):
+    """A file, as far as it is read here."""
+
+    def readline(self) -> bytes: ...
+
+
+def read_state(file: Lines, name: str) -> State:
+    """The state in a file, from its present position on; ``name`` is for error texts.
+
+    Head, queues and facts are read at once, the messages as they are asked for. Raises ``StateError`` for what is no
+    such file, of a newer format, damaged or cut short: for the messages, when that place is reached. Who needs to know
+    first goes through all of them before.
+    """
+    reader = _Reader(file, name)
+    first = reader.next()
+    if first["kind"] != "head":
+        raise StateError(f"{name} is no state of a root: it does not begin with a head")
+    try:
+        if first["format"] > STATE_FORMAT:
+            raise StateError(f"{name} has format {first['format']}, newer than this postroomd knows: upgrade it")
+        head, queues, facts = Head.from_json(first), list[QueueRecord](), list[Fact]()
+        line = reader.next()
+        while line["kind"] == "queue":
+            queues.append(QueueRecord.from_json(line))
+            line = reader.next()
+        while line["kind"] == "fact":
+            facts.append({"name": line["name"], "value": line["value"]})
+            line = reader.next()
+    except (KeyError, TypeError) as error:
+        raise StateError(f"{reader.place}: not of the form that it should have: {error!r}") from None
+    return State(head, queues, _messages(reader, line, len(queues)), facts)
+
+
+def _messages(reader: _Reader, line: dict[str, Any], queues: int) -> Iterator[Message]:
+    count = 0
+    while line["kind"] == "message":
+        del line["kind"], line["crc"]
+        yield line
+        count += 1
+        line = reader.next()
+    if (line["kind"], line.get("queues"), line.get("messages")) != ("end", queues, count):
+        raise StateError(f"{reader.place}: {queues} queues and {count} messages came before, which it does not confirm")
+    if line.get("digest") != reader.digest_before:
+        raise StateError(f"{reader.place}: the digest of the file does not hold")
+    if reader.goes_on():
+        raise StateError(f"{reader.place}: the state ends here, the file does not: each needs a file of its own")
+
+
+class _Reader:
+    def __init__(self, file: Lines, name: str) -> None:
+        self._file = file
+        self._name = name
+        self._number = 0
+        self._digest = blake2b(digest_size=32)
+        self.digest_before = ""
+
+    @property
+    def place(self) -> str:
+        """Where the line is that was read last."""
+        return f"{self._name}, line {self._number}"
+
+    def goes_on(self) -> bool:
+        """Whether anything stands behind the line that was read last."""
+        return bool(self._file.readline())
+
+    def next(self) -> dict[str, Any]:
+        line = self._file.readline()
+        self._number += 1
+        if not line:
+            raise StateError(f"{self.place}: the file is cut short")
+        try:
+            fields = decode_line(line)
+        except DamagedRecord as error:
+            raise StateError(f"{self.place}: {error}") from None
+        if type(fields.get("kind")) is not str:
+            raise StateError(f"{self.place} is no line of a state")
+        if fields["kind"] == "end":
+            self.digest_before = self._digest.hexdigest()
+        self._digest.update(line)
+        return fields

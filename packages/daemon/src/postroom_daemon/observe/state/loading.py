@@ -1,0 +1,134 @@
+"""Put a state into a new store."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, Final
+
+from postroom_common.protocol import State as MessageState
+
+from ...engine.fold_queues import end_claim
+from ...model.records import (
+    FACT_CLOCK,
+    FACT_EPOCH,
+    FACT_LOSSES,
+    Entry,
+    QueueRecord,
+    dlq_fact,
+    entry_from_json,
+    history_fact,
+    no_counts,
+)
+from ...stores.base import Store
+from .model import Head, Message, State, StateError, body_of
+
+#: Messages of one transaction, and transactions between two checkpoints.
+BATCH: Final = 1000
+CHECKPOINT_EVERY: Final = 50
+#: Says that a store is not complete yet, which state it gets, and how far it has come.
+FACT_LOADING: Final = "loading"
+
+
+def load(state: State, store: Store) -> list[str]:
+    """Put all of a state into a store that is open and empty, and make it durable; or go on where that was interrupted.
+
+    The keys of the messages that are not taken over, since their body is lost. A store that is not complete must never
+    be used: whoever loads keeps it at another place until then. Raises ``StateError`` for a store that holds something
+    else, ``StoreError``.
+    """
+    lost: list[str] = []
+    after = _begin(state, store)
+    messages = iter(state.messages)
+    number = 0
+    while batch := list(islice(messages, BATCH)):
+        if batch[-1]["key"] > after:
+            store.begin()
+            store.applied = state.head.event
+            lost += [message["key"] for message in batch if not _put_message(message, store)]
+            store.put_fact(FACT_LOADING, _loading(state.head, batch[-1]["key"]))
+            store.sync_bodies()
+            store.commit()
+            number += 1
+            if number % CHECKPOINT_EVERY == 0:
+                store.checkpoint()
+        else:
+            lost += [message["key"] for message in batch if "bodyLost" in message]
+    store.begin()
+    store.put_fact(FACT_LOADING, None)
+    store.commit()
+    store.checkpoint()
+    return lost
+
+
+def can_go_on(store: Store, head: Head) -> bool:
+    """Whether a store is empty, or half filled with the state of ``head``."""
+    known: dict[str, Any] | None = store.fact(FACT_LOADING)
+    if known:
+        return known == _loading(head, known["after"])
+    return not (store.applied or store.queue_names("", 1))
+
+
+def _begin(state: State, store: Store) -> str:
+    """Prepare the store, if that was not done before. The key behind which the messages are to be put."""
+    if not can_go_on(store, state.head):
+        raise StateError("the store is not empty, and holds something else")
+    known: dict[str, Any] | None = store.fact(FACT_LOADING)
+    if known:
+        return str(known["after"])
+    store.begin()
+    store.applied = state.head.event
+    store.put_fact(FACT_LOADING, _loading(state.head, ""))
+    store.put_fact(FACT_EPOCH, {"root": state.head.root, "epoch": state.head.epoch})
+    store.put_fact(FACT_CLOCK, state.head.clock)
+    if state.head.losses:
+        store.put_fact(FACT_LOSSES, state.head.losses)
+    for record in state.queues:
+        _put_queue(record, store)
+    for fact in state.facts:
+        store.put_fact(fact["name"], fact["value"])
+    store.commit()
+    return ""
+
+
+def _loading(head: Head, after: str) -> dict[str, Any]:
+    return {"root": head.root, "epoch": head.epoch, "event": head.event, "after": after}
+
+
+def _put_queue(record: QueueRecord, store: Store) -> None:
+    record.counts, record.bytes, record.reasons = no_counts(), 0, {}  # counted as messages come
+    store.add_queue(record)
+    name = record.override.get("dlq.queue")
+    if name:
+        store.put_fact(dlq_fact(name), record.name)
+
+
+def _put_message(message: Message, store: Store) -> bool:
+    """Whether the message has a body, and is in the store now."""
+    if "bodyLost" in message:
+        if "claim" in message:
+            end_claim(message["queue"], message["claim"], message["key"], store)
+        return False
+    entry, body = entry_from_json(message), body_of(message)
+    known = store.get(entry.key)
+    if known:  # put there before an interruption, behind the last checkpoint: it may be torn
+        store.delete(known, known.state)
+        _count_reason(known, -1, store)
+    reference = store.keep_body(entry.seq, entry.queue, entry.key, body)
+    if reference:
+        store.insert_kept(entry, reference)
+    else:
+        store.insert(entry, body)
+    _count_reason(entry, 1, store)
+    if "history" in message:
+        store.put_fact(history_fact(entry.key), message["history"])
+    return True
+
+
+def _count_reason(entry: Entry, by: int, store: Store) -> None:
+    """Count a dead letter by its reason, where one is known: letters of older stores have none."""
+    if entry.state is not MessageState.DEAD or not entry.reason:
+        return
+    reasons = store.touch_queue(entry.queue).reasons
+    reasons[entry.reason] = reasons.get(entry.reason, 0) + by
+    if not reasons[entry.reason]:
+        del reasons[entry.reason]

@@ -1,0 +1,177 @@
+"""One state file: read from the store of a daemon that works on, a step at a time, and whole or not there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import orjson
+
+from ...engine.verbs.state import read_page
+from ...journal.journal import Journal
+from ...platform.clock import Clock
+from ...platform.files import CREATE_FLAGS, Files
+from ...stores.base import Store, StoreError
+from ..metrics.queues import reading
+from ..state import Head, Totals, bodies_in
+from ..state.lines import write_in_steps
+from ..state.moment import capture_in_steps
+from ..state.steps import Steps
+from .shelf import Shelf
+
+T = TypeVar("T")
+
+#: Entries, and bytes of bodies, of one look into the store: about a millisecond.
+_PAGE: Final = 32
+_PAGE_BYTES: Final = 64 * 1024
+#: Bytes after which the kernel is told to begin writing: so that the sync at the end is short.
+_WRITE_BYTES: Final = 1024 * 1024
+#: Steps between two looks at the space that is left: a page, or an event, each.
+_STEPS_A_LOOK: Final = 16
+#: A step waits so long (s) for the disk.
+_SYNC_WAIT_S: Final = 0.001
+
+
+class StoreFailed(Exception):
+    """The store that is served has failed, by ``error``."""
+
+    def __init__(self, error: StoreError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Origin:
+    """An open root, as far as its state is read from it."""
+
+    def __init__(self, store: Store, journal: Journal, clock: Clock, bodies: Path) -> None:
+        self.journal = journal
+        self.body = bodies_in(bodies)
+        self._store = store
+        self._clock = clock
+
+    @contextmanager
+    def reading(self) -> Iterator[Store]:
+        """The store, within a transaction. Raises ``OSError`` for what it does not give, and ``StoreFailed``."""
+        try:
+            with reading(self._store):
+                yield self._store
+        except StoreError as error:
+            raise StoreFailed(error) from error
+
+    def ask(self, command: str, payload: dict[str, Any]) -> dict[str, Any]:
+        """A page of ``read_state``, a small one. Raises as ``reading``."""
+        part, after, limit = payload["part"], payload.get("after", ""), payload.get("limit", _PAGE)
+        with self.reading() as store:
+            page = read_page(store, part, after, min(limit, _PAGE), _PAGE_BYTES)
+            if part == "facts":  # they are the store's own, which go on
+                page = orjson.loads(orjson.dumps(page))
+        now = self._clock.now()
+        return page | {"engineMs": now.engine, "wallMs": now.wall}
+
+
+class _Growing(BytesIO):
+    """A file that grows by a piece at a time, which is then on its way to the disk. ``check_room`` raises where the
+    space is not for it."""
+
+    def __init__(self, fd: int, files: Files, most: int, check_room: Callable[[int], None]) -> None:
+        super().__init__()
+        self._fd = fd
+        self._files = files
+        self._left = most
+        self._check_room = check_room
+
+    def write(self, line: Any) -> int:
+        """Raises ``OSError``, also for more than ``most`` bytes in all."""
+        written = super().write(line)
+        if self.tell() >= _WRITE_BYTES:
+            self.flush()
+        return written
+
+    def flush(self) -> None:
+        """Raises as ``write``."""
+        piece = self.getvalue()
+        self._left -= len(piece)
+        if self._left < 0:
+            raise OSError(errno.EFBIG, "it is larger than all of these files may be (snapshots.maxBytes)")
+        self._check_room(0)
+        self._files.write_all(self._fd, piece)
+        self._files.start_writing(self._fd)
+        self.seek(0)
+        self.truncate()
+
+
+def write_file(
+    origin: Origin, shelf: Shelf, name: str, most: int, check_room: Callable[[int], None]
+) -> Steps[tuple[Head, Totals]]:
+    """Write the state to the file ``name``, durably, in steps. Its head and totals.
+
+    Until it is whole, or when that fails, there is nothing new under that name. Raises ``StateError``, ``StoreError``
+    and ``OSError`` about what is written, and ``StoreFailed``.
+    """
+    files, journal = shelf.files, origin.journal
+    with ExitStack() as held:
+        directory = held.enter_context(shelf.opened())
+        captured = capture_in_steps(origin.ask, journal.root, origin.body, shelf.root, held, journal.end)
+        found = yield from _checked(captured, check_room)
+        temporary = name + ".tmp"
+        fd = files.open(temporary, CREATE_FLAGS, files.shared_mode(directory), dir_fd=directory)
+        try:
+            try:
+                file = _Growing(fd, files, most, check_room)
+                totals = yield from write_in_steps(found.head, found.queues, found.facts, found.messages, file)
+                file.flush()
+                yield from _sync(fd, files)
+            finally:
+                files.close(fd)
+            files.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+        except BaseException:
+            files.discard(temporary, directory)
+            raise
+        files.fsync(directory)
+    return found.head, totals
+
+
+def _checked(steps: Steps[T], check_room: Callable[[int], None]) -> Steps[T]:
+    """The same steps, with a look at the space now and then: what is read is put together in a file without a name."""
+    number = 0
+    while True:
+        if number % _STEPS_A_LOOK == 0:
+            check_room(0)
+        number += 1
+        try:
+            next(steps)
+        except StopIteration as ended:
+            result: T = ended.value
+            return result
+        yield
+
+
+def _sync(fd: int, files: Files) -> Steps[None]:
+    """Sync a file beside the work: it may take long, and others would wait; nor does anybody where it is given up."""
+    own, ended = os.dup(fd), threading.Event()
+    failed: list[BaseException] = []
+
+    def sync() -> None:
+        try:
+            files.fsync(own)
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            os.close(own)
+            ended.set()
+
+    try:
+        threading.Thread(target=sync, name="snapshot", daemon=True).start()
+    except RuntimeError as error:
+        os.close(own)
+        raise OSError(errno.EAGAIN, str(error)) from error
+    while not ended.wait(_SYNC_WAIT_S):
+        yield
+    if failed:
+        raise failed[0]

@@ -1,0 +1,271 @@
+"""What the daemon knows of itself: counters of requests, times, rates, and whether journal, store and disk answer."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Mapping
+from importlib.metadata import version
+from typing import Any
+
+from postroom_common.codec import Request
+from postroom_common.events import Event, EventType
+from postroom_common.protocol import PROTOCOL_VERSION, Command, ErrorCode
+
+from ..config.settings import Settings
+from ..journal.history import MessageHistory, history_slices
+from ..journal.journal import Journal
+from ..journal.reserve import Reserve
+from ..model.records import FACT_LOSSES, LOSSES_LIMIT
+from ..model.request import Answer, Call
+from ..platform.clock import Clock, Now
+from ..platform.quarantine import Quarantine
+from ..stores.base import Store, StoreError
+from .counters import RATE_SECONDS, Counters
+from .metrics.collect import collect
+from .metrics.queues import every_queue
+from .traffic import TrafficLog
+
+_VERSION = version("postroom-daemon")
+#: How long a look at the free space holds: a fast disk writes a megabyte in it, the reserve has many.
+FREE_CHECK_NS = 10_000_000
+#: What users are refused for being who they are.
+_REFUSED = frozenset({ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED})
+#: The events behind each rate.
+_RATES = {"publish": EventType.PUBLISHED, "consume": EventType.LEASED, "ack": EventType.ACKED}
+#: The command counters that the C++ system has; its ``dlq`` counts both dead letter commands.
+_COMMAND_NAMES = {command: command.value for command in Command} | {
+    Command.CONSUME_NEXT: "consume",
+    Command.LIST_DLQ: "dlq",
+    Command.REPROCESS_DLQ: "dlq",
+}
+#: The error counters that the C++ system has.
+_ERROR_NAMES = {
+    ErrorCode.PARSE_ERROR: "parse",
+    ErrorCode.VALIDATION_FAILED: "validation",
+    ErrorCode.TIMEOUT: "timeout",
+    ErrorCode.INTERNAL_ERROR: "internal",
+}
+
+
+class DaemonVitals:
+    """Counters since the start; one per run of the daemon.
+
+    ``mailbox_figures`` gives the mailbox's own numbers (waiting, parked, dead). ``quota_refusals`` are requests that
+    were refused since one user had too much. ``checkpointed`` is the last event that the store is known to have made
+    durable.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        journal: Journal,
+        traffic: TrafficLog | None,
+        reserve: Reserve,
+        settings: Settings,
+        missing: list[tuple[int, int]],
+        quarantine: Quarantine,
+    ) -> None:
+        self.mailbox_figures: Callable[[], dict[str, int]] = dict
+        self.quota_refusals: Mapping[str, int] = {}
+        self._clock = clock
+        self.journal = journal
+        self._traffic = traffic
+        self.reserve = reserve
+        self.settings = settings
+        self._min_free_bytes = settings.storage_min_free_bytes
+        self._missing = missing
+        self.quarantine = quarantine
+        self.started, self.started_wall = clock.now()
+        self.counters = Counters()
+        self.version = _VERSION
+        self.checkpointed = 0
+        self._free_bytes = 0
+        self._free_checked_ns = 0
+
+    def adopt(self, settings: Settings) -> None:
+        """Work by other settings from now on."""
+        self.settings = settings
+        self._min_free_bytes = settings.storage_min_free_bytes
+
+    # --- counting ---------------------------------------------------------------------------------------------
+
+    def count_answer(self, call: Call, answer: Answer) -> None:
+        """Count a request that was answered, and write its traffic line."""
+        took_ns = time.monotonic_ns() - call.started_ns
+        code = answer.error.code if answer.error else ""
+        wall_ms = self._clock.wall_ms()
+        self.counters.answered(call.command, code, took_ns)
+        if not call.wait_until:  # a long poll is to take long
+            self.counters.aged(wall_ms - call.arrived_wall)
+        if self._traffic:
+            line = _traffic_line(call, code, took_ns, wall_ms)
+            self._traffic.add(line, failed=bool(code), refused=code in _REFUSED or bool(call.refusals))
+
+    def count_unanswered(self, reason: str) -> None:
+        """Count a request file that was set aside without an answer."""
+        self.counters.set_aside(ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST)
+
+    def count_foreign(self, reason: str, call: Call) -> None:
+        """Count a request that was set aside because it came under the client id of another user; it has a traffic
+        line as if it had been answered."""
+        self.counters.set_aside(ErrorCode.FORBIDDEN)
+        if self._traffic:
+            now = self._clock.now()
+            call.engine = now.engine
+            self._traffic.add(_traffic_line(call, ErrorCode.FORBIDDEN, 0, now.wall), failed=True, refused=True)
+
+    def count_group(self, requests: int, events: list[Event], now: Now) -> None:
+        """Count a group and its events."""
+        self.counters.grouped(requests, events, now.engine)
+
+    def history(self, key: str, limit: int) -> Generator[None, None, MessageHistory]:
+        """What the journal still tells of a message, at the end of some steps. Raises ``OSError``."""
+        return history_slices(self.settings.journal_root, key, limit)
+
+    def room_to_publish(self) -> bool:
+        """Whether the disk has its reserve; looked at once in ``FREE_CHECK_NS``."""
+        now_ns = time.monotonic_ns()
+        if now_ns - self._free_checked_ns > FREE_CHECK_NS or not self._free_checked_ns:
+            self._free_checked_ns = now_ns
+            self._free_bytes = self._disk_free()
+        return self._free_bytes >= self._min_free_bytes
+
+    def _disk_free(self) -> int:
+        try:
+            figures = os.statvfs(self.journal.root)
+        except OSError:
+            return 0
+        return figures.f_bavail * figures.f_frsize
+
+    # --- answers ----------------------------------------------------------------------------------------------
+
+    def health(self, store: Store, now: Now) -> dict[str, Any]:
+        """The answer to health: each part is probed."""
+        checks = {
+            "journal": _check(self.journal.probe),
+            "store": _check(store.probe),
+            "disk": self._check_disk(),
+        }
+        if checks["store"]["ok"] and store.applied < self.journal.last_id:
+            checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self.journal.last_id}"}
+        self._add_losses(checks["journal"], store.fact(FACT_LOSSES) or [] if checks["store"]["ok"] else [])
+        reply = {
+            "status": "ok" if all(check["ok"] for check in checks.values()) else "degraded",
+            "timestamp": now.wall,
+            "checks": checks,
+            "nodeId": self.settings.node_id,
+            "backend": self.settings.backend,
+            "durability": self.settings.journal_durability,
+            "version": _VERSION,
+            "protocolVersion": PROTOCOL_VERSION,
+        }
+        return reply | {"testClock": True} if self._clock.is_driven else reply
+
+    def _add_losses(self, check: dict[str, Any], losses: list[list[int]]) -> None:
+        """What the last start has found missing is told until the next; what the store has never seen, until an
+        operator has taken note."""
+        missing = [*losses, *([first, last] for first, last in self._missing if [first, last] not in losses)]
+        if missing:
+            check["missingEvents"] = missing[:LOSSES_LIMIT]
+        if losses and check["ok"]:
+            lost = sum(last - first + 1 for first, last in losses)
+            check["ok"] = False
+            check["error"] = (
+                f"{lost} events are lost, the first is {losses[0][0]}: messages of then may be missing, and ended ones"
+                " back; restore a backup, or take note of it with: postroomd accept-loss"
+            )
+
+    def _check_disk(self) -> dict[str, Any]:
+        free = self._disk_free()
+        check = {
+            "ok": free >= self._min_free_bytes,
+            "freeBytes": free,
+            "reserveBytes": self._min_free_bytes,
+            "heldBackBytes": self.reserve.held,
+        }
+        kept = self.quarantine.bytes_kept()
+        if kept:
+            check["quarantineBytes"] = kept
+        full = {"error": "less is free than storage.minFreeBytes: publishes are refused"}
+        return check if check["ok"] else check | full
+
+    def metrics(self, store: Store, now: Now) -> dict[str, Any]:
+        """The answer to metrics: the sections of the C++ system, and ours."""
+        counted = self.counters
+        total, failed = counted.requests, counted.failed
+        commands = {"publish": 0, "consume": 0, "ack": 0, "nack": 0, "status": 0, "health": 0, "dlq": 0}
+        for command, count in counted.commands.items():
+            name = _COMMAND_NAMES[command]
+            commands[name] = commands.get(name, 0) + count
+        return {
+            "timestamp": now.wall,
+            "uptimeMs": now.engine - self.started,
+            "requests": {"total": total, "success": total - failed, "error": failed},
+            "commands": commands,
+            "errors": {name: counted.codes[code] for code, name in _ERROR_NAMES.items()},
+            "errorCodes": {str(code): count for code, count in counted.codes.items()},
+            "timing": {
+                "totalProcessingMs": counted.processing_ns // 1_000_000,
+                "avgProcessingMs": round(counted.processing_ns / total / 1e6, 3) if total else 0,
+                "lastRequestMs": round(counted.last_ns / 1e6, 3),
+            },
+            "leaseToAckMs": counted.lease_to_ack.to_wire(),
+            "rates": self.rates(now),
+            "groups": dict(counted.groups),
+            "mailbox": self.mailbox_figures(),
+            "quotaRefusals": dict(self.quota_refusals),
+            "trafficLinesLost": self.traffic_lines_lost,
+            "trafficLinesHeldBack": self.traffic_lines_held_back,
+        }
+
+    def exposition(
+        self, store: Store, now: Now, shows: Callable[[str], bool] = every_queue
+    ) -> Generator[None, None, str]:
+        """All figures as Prometheus reads them, at the end of some steps; see ``metrics.collect``."""
+        return collect(self, store, now, shows)
+
+    def rates(self, now: Now) -> dict[str, float]:
+        """Events a second over the last minute, or since the start if that is shorter."""
+        span_s = max(1.0, min(RATE_SECONDS, (now.engine - self.started) / 1000))
+        sums = self.counters.lately(now.engine)
+        return {name: round(sums[type_] / span_s, 2) for name, type_ in _RATES.items()}
+
+    @property
+    def traffic_lines_lost(self) -> int:
+        """Lines of the traffic log that the disk did not take."""
+        return self._traffic.lost if self._traffic else 0
+
+    @property
+    def traffic_lines_held_back(self) -> int:
+        """Lines of the traffic log that users have too many of because they are refused again and again."""
+        return self._traffic.refusals.held_back if self._traffic else 0
+
+
+def _check(probe: Callable[[], None]) -> dict[str, Any]:
+    try:
+        probe()
+    except (OSError, StoreError) as error:
+        return {"ok": False, "error": str(error)}
+    return {"ok": True}
+
+
+def _traffic_line(call: Call, code: str, took_ns: int, wall_ms: int) -> dict[str, Any]:
+    request: Request = call.request
+    line = {
+        "wallMs": wall_ms,
+        "engineMs": call.engine,
+        "client": call.who.client_id,
+        "uid": call.who.uid,
+        "command": call.command or request.command[:80],
+        "queue": call.queue,
+        "code": code or "OK",
+        "ms": round(took_ns / 1e6, 3),
+        "bytes": call.bytes,
+        "request": request.request_id,
+    }
+    if request.traceparent:
+        line["traceparent"] = request.traceparent
+    if call.refusals and not code:
+        line["refusals"] = call.refusals
+    return line

@@ -1,0 +1,1 @@
+"""The operating system: files, clock, ids, users, the service manager and the log."""

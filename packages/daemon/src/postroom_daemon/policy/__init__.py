@@ -1,0 +1,1 @@
+"""Policy: queue policies, access rules, quotas, rates and schemas."""

@@ -1,6 +1,0 @@
-"""Restore a root from a backup, up to an event of the journal behind it, without a moment at which it is a mixture."""
-
-from .change import Request, Restored, restore
-from .target import RestoreError, Wish
-
-__all__ = ["Request", "RestoreError", "Restored", "Wish", "restore"]

@@ -1,0 +1,1 @@
+"""The root: opened, locked, recovered."""

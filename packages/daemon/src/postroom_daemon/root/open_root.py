@@ -1,0 +1,243 @@
+"""An open root: one instance, its journal and store brought together, and everything that works on them."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+from postroom_common.errors import PostroomError
+from postroom_common.protocol import State
+
+from ..broker.broker import Broker
+from ..broker.engine_state import Parts
+from ..broker.idempotency import Repeats
+from ..config.config import Config
+from ..config.settings import Settings
+from ..journal.journal import Journal, JournalRefused, JournalUnknown
+from ..journal.order import Owner
+from ..journal.reserve import Reserve
+from ..journal.segments import list_segments
+from ..model.consumers import InFlight
+from ..model.records import FACT_EPOCH
+from ..model.usage import Stored
+from ..observe.refusals import Refusals
+from ..observe.traffic import TrafficLog
+from ..observe.vitals import DaemonVitals
+from ..platform.clock import Clock
+from ..platform.files import FULL_ERRNOS, Files
+from ..platform.ids import Ids
+from ..platform.notify import WHOLE_S, notify_busy
+from ..platform.quarantine import Quarantine
+from ..policy.access import Access
+from ..policy.policies import Policies
+from ..policy.quotas import Quotas
+from ..stores.backends import make_store
+from ..stores.base import Cursor, Store, StoreBusy, StoreDamaged, StoreError, StoreFull
+from .import_cpp import take_over
+from .locks import RootBusy, RootOfAnother, lock_root, lock_store
+from .preflight import hindrance
+from .recovery import Recovery
+from .swap import ChangeoverInterrupted
+
+log = logging.getLogger(__name__)
+
+
+class StartError(PostroomError):
+    """The daemon cannot start; the text says why and what to do. ``full``: only space is lacking."""
+
+    def __init__(self, text: str, full: bool = False) -> None:
+        super().__init__(text)
+        self.full = full
+
+
+@dataclass(slots=True)
+class OpenRoot:
+    """A root that is ready for work."""
+
+    broker: Broker
+    vitals: DaemonVitals
+    traffic: TrafficLog | None
+    store: Store
+    journal: Journal
+    clock: Clock
+    reserve: Reserve
+    access: Access
+    quotas: Quotas
+    locks: ExitStack
+
+    def close(self) -> None:
+        """Let go of everything. Nothing is written."""
+        if self.traffic:
+            self.traffic.close()
+        self.store.close()
+        self.journal.close()
+        self.reserve.close()
+        self.locks.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Sources:
+    """What a root takes from outside: files, time, randomness. A test gives its own."""
+
+    files: Files = field(default_factory=Files)
+    clock: Callable[[], Clock] = Clock
+    ids: Ids = field(default_factory=Ids)
+
+
+def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, refold: bool = False) -> OpenRoot:
+    """Bring a root to the state that its journal tells.
+
+    ``rewrite_journal`` after a sync that failed: what can be read may not be on the disk. ``refold`` when the store was
+    found damaged: it is set aside, and folded anew. Raises ``StartError``.
+    """
+    files = sources.files
+    with ExitStack() as locks:
+        try:
+            problem = hindrance(config)
+            if problem:
+                raise StartError(problem)
+            locks.enter_context(lock_root(config, files))
+            if rewrite_journal:
+                _journal(config, files).rewrite_last()
+            if refold:
+                _set_store_aside(config, files)
+            reserve = _reserve(config, files)
+            locks.callback(reserve.close)
+            return _open_with_reserve(config, sources, reserve, locks)
+        except (RootBusy, RootOfAnother, StoreBusy, ChangeoverInterrupted) as error:
+            raise StartError(str(error)) from error
+        except (OSError, StoreError, JournalRefused, JournalUnknown) as error:
+            raise StartError(f"{config.root}: {error}", _lacks_space(error)) from error
+
+
+def _open_with_reserve(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
+    """Open it; where the disk has no room even for that, from the reserve."""
+    salvage = True
+    while True:
+        try:
+            return _open(config, sources, reserve, locks)
+        except StoreDamaged as error:
+            log.error("%s: the store is set aside and folded anew from the journal", error)
+            _set_store_aside(config, sources.files, salvage)
+            salvage = False  # if what was salvaged is no better, it is done without
+        except (OSError, StoreError, JournalRefused) as error:
+            if not (_lacks_space(error) and reserve.give()):
+                raise
+
+
+def _lacks_space(error: BaseException) -> bool:
+    match error:
+        case OSError():
+            return error.errno in FULL_ERRNOS
+        case JournalRefused():
+            return error.full
+    return isinstance(error, StoreFull)
+
+
+def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
+    settings, files = config.settings, sources.files
+    with ExitStack() as opened:
+        notify_busy("opening the store", WHOLE_S)
+        take_over(config, files, sources.clock(), sources.ids, _quarantine(config, files))
+        store = make_store(config.settings, files, _quarantine(config, files))
+        store.open()
+        opened.callback(store.close)
+        journal = _journal(config, files)
+        opened.callback(journal.close)
+        journal.open(_owner(store))
+        clock, repeats = sources.clock(), Repeats()
+        notify_busy("reading the journal")
+        recovery = Recovery(store, journal, _quarantine(config, files), repeats, sources.ids)
+        recovery.run(clock)
+        policies = Policies(config.defaults, config.queues, config.patterns)
+        store.in_flight = _in_flight(store)
+        store.stored = Stored(store.applied) if settings.limits_user_stored_bytes else None
+        traffic = _traffic(settings, files)
+        vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
+        vitals.checkpointed = store.applied  # it may be less; the first checkpoint tells
+        quotas = Quotas(settings, os.geteuid())
+        access = Access(config.access, os.geteuid(), config.accounts)
+        vitals.quota_refusals = quotas.refused
+        parts = Parts(
+            store,
+            journal,
+            clock,
+            policies,
+            vitals,
+            repeats,
+            reserve,
+            recovery.root_id,
+            recovery.epoch,
+            os.geteuid(),
+            sources.ids,
+            access,
+            quotas,
+        )
+        broker = Broker(parts, sync_each_group=settings.journal_durability == "commit")
+        opened.pop_all()  # they are the caller's from here
+        reserve.care()
+        return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, access, quotas, locks.pop_all())
+
+
+def _in_flight(store: Store) -> InFlight:
+    """Who holds how many messages."""
+    found = InFlight()
+    after: Cursor = ()
+    store.begin()
+    while True:
+        page, after = store.scan("", State.INFLIGHT, after, 1000)
+        found.holds(page)
+        if not after:
+            break
+    store.rollback()
+    return found
+
+
+def _reserve(config: Config, files: Files) -> Reserve:
+    """What is held back for the journal's file system; the store's is looked at, too, where it is another one."""
+    settings = config.settings
+    directory, device = settings.journal_root, settings.journal_root.stat().st_dev
+    stores = (settings.sqlite_db_path.parent, settings.filesystem_root, settings.hybrid_payload_root)
+    others = [path for path in stores if path.is_dir() and path.stat().st_dev != device]
+    reserve = Reserve(directory, files, settings.storage_reserve_bytes, others)
+    reserve.open()
+    return reserve
+
+
+def _quarantine(config: Config, files: Files) -> Quarantine:
+    return Quarantine(config.quarantine_root, files)
+
+
+def _journal(config: Config, files: Files) -> Journal:
+    settings = config.settings
+    return Journal(settings.journal_root, files, _quarantine(config, files), settings.journal_segment_bytes)
+
+
+def _owner(store: Store) -> Owner | None:
+    known = store.fact(FACT_EPOCH)
+    return Owner(known["root"], known["epoch"], store.applied) if known else None
+
+
+def _set_store_aside(config: Config, files: Files, salvage: bool = True) -> None:
+    store = make_store(config.settings, files, _quarantine(config, files))
+    if salvage:
+        store.salvage(next((first for first, _ in list_segments(config.settings.journal_root)), None))
+    with lock_store(files, *store.files()):
+        for path in store.files():
+            _quarantine(config, files).keep_file(path, "a store that cannot be read")
+
+
+def _traffic(settings: Settings, files: Files) -> TrafficLog | None:
+    if not settings.traffic_enabled:
+        return None
+    return TrafficLog(
+        settings.traffic_root,
+        files,
+        settings.traffic_file_bytes,
+        settings.traffic_files,
+        settings.traffic_sample_every,
+        Refusals(settings.traffic_refusals_per_minute),
+    )

@@ -1,0 +1,195 @@
+"""Recovery: what the store lacks is folded into it from the journal, which decides.
+
+If the store is ahead (its events were lost with a segment), numbering continues after the store's last event, and a
+``gap`` event says so.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from postroom_common.events import Event, EventType
+
+from ..broker.group import Group
+from ..broker.idempotency import REMEMBERED_AFTER_RESTART, Repeats, key_of_event
+from ..engine.context import Draft
+from ..engine.fold import apply
+from ..journal.journal import Journal
+from ..journal.segments import Damage, PlacedRequest
+from ..model.lifecycle import IllegalTransition
+from ..model.records import FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, without_losses
+from ..platform.clock import Clock, Mark, Now
+from ..platform.ids import Ids
+from ..platform.notify import Progress
+from ..platform.quarantine import Quarantine
+from ..stores.base import NotStored, Store
+
+log = logging.getLogger(__name__)
+
+#: Requests that a replay folds in one store transaction.
+REPLAY_BATCH = 1000
+#: Damaged bytes that are held in memory before they are copied.
+_STRETCH_BYTES = 2**20
+
+
+class Recovery:
+    """One pass over the journal's end: folds what the store lacks, remembers answers, lets time go on.
+
+    After ``run``: ``root_id`` and ``epoch`` of the root, and ``missing``, the ranges of ids that are in neither.
+    """
+
+    def __init__(self, store: Store, journal: Journal, quarantine: Quarantine, repeats: Repeats, ids: Ids) -> None:
+        self.root_id = ""
+        self.epoch = 0
+        self.missing: list[tuple[int, int]] = []
+        self._last = Now(0, 0)
+        self._store = store
+        self._journal = journal
+        self._quarantine = quarantine
+        self._repeats = repeats
+        self._ids = ids
+        self._folded = 0
+        self._had_store = store.applied > 0  # it knows how far the numbers have come
+        self._clean = False  # the last event says that the daemon stopped in order
+        self._noted: list[list[int]] = []  # ranges of missing events of which an operator has taken note
+        self._moved: list[str] = []
+        self._stretch: Damage | None = None  # damage that may go on
+
+    def run(self, clock: Clock) -> None:
+        """Do it all. Raises ``OSError``, ``StoreError``, and what the journal raises."""
+        self._replay()
+        self._quarantine_stretch()
+        self._resume(clock)
+        self._settle(clock)
+
+    def _replay(self) -> None:
+        store, journal = self._store, self._journal
+        begin = max(1, min(store.applied + 1, journal.last_id - REMEMBERED_AFTER_RESTART))
+        expected = store.applied + 1  # what was before, retention may have taken
+        current = store.applied == journal.last_id
+        progress = Progress("replaying the journal: event", journal.last_id)
+        store.begin()
+        for request in journal.requests_from(begin, self._note_damage):
+            expected = self._note(request, expected)
+            progress.at(expected - 1)
+            if request.events[-1]["id"] > store.applied:
+                self._fold(request.events)
+                if self._folded % REPLAY_BATCH == 0:
+                    store.commit()
+                    store.begin()
+        if expected <= journal.last_id:
+            self._miss(expected, journal.last_id)
+        store.commit()
+        self._moved = store.caught_up(clean=self._clean and current)
+        self._tell_missing()
+        if self._folded:
+            log.info("folded %d requests from the journal, up to event %d", self._folded, store.applied)
+
+    def _note(self, request: PlacedRequest, expected: int) -> int:
+        """Remember what a request tells; the id that the next one must begin with."""
+        first, last = request.events[0], request.events[-1]
+        if first["id"] > expected and first["type"] != EventType.GAP:
+            self._miss(expected, first["id"] - 1)
+        self._last = Now(last["engineMs"], last["wallMs"])
+        self.epoch = last["epoch"]
+        self._clean = last.get("clean", False)
+        if first["type"] == EventType.LOSS_ACCEPTED:
+            self._noted += first["ranges"]
+        key = key_of_event(last)
+        if key:
+            self._repeats.remember(key, request.place)
+        return int(last["id"]) + 1
+
+    def _miss(self, first: int, last: int) -> None:
+        self.missing.append((first, last))
+
+    def _tell_missing(self) -> None:
+        """Without alarm where an operator knows, and the store lacks nothing."""
+        lost = self._store.fact(FACT_LOSSES) or []
+        for span in map(list, self.missing):
+            noted = span not in lost and not without_losses([span], self._noted)
+            text = "events %d to %d are missing from the journal" + (", as was taken note of" if noted else "")
+            log.log(logging.INFO if noted else logging.ERROR, text, *span)
+
+    def _fold(self, events: list[Event]) -> None:
+        for event in events:
+            try:
+                apply(event, self._store)
+            except (NotStored, IllegalTransition) as error:
+                # What it builds on was damaged: the event stays in the journal, the rest goes on.
+                log.error("event %d cannot be folded: %s", event["id"], error)
+                self._store.applied = event["id"]
+        self._folded += 1
+
+    def _note_damage(self, damage: Damage) -> None:
+        """Copy what is damaged, each stretch as one file (a long one as several)."""
+        last = self._stretch
+        if not damage.data:
+            log.error("%s: %s", damage.segment, damage.reason)
+        elif last and last.segment == damage.segment and last.offset + len(last.data) == damage.offset:
+            self._stretch = last._replace(data=last.data + damage.data)
+        else:
+            self._quarantine_stretch()
+            self._stretch = damage
+        if self._stretch and len(self._stretch.data) >= _STRETCH_BYTES:
+            self._quarantine_stretch()
+
+    def _quarantine_stretch(self) -> None:
+        """It stays in the journal: a full disk is no reason not to start."""
+        stretch, self._stretch = self._stretch, None
+        if stretch:
+            try:
+                self._quarantine.keep(f"{stretch.segment.name}.{stretch.offset}", stretch.data, stretch.reason)
+            except OSError as error:
+                log.error("quarantine: %s at %d: %s", stretch.segment, stretch.offset, error)
+
+    def _resume(self, clock: Clock) -> None:
+        """Let engine time go on from the last clock mark, and not before the last event."""
+        kept = self._store.fact(FACT_CLOCK)
+        if kept is None:
+            clock.resume(None, self._last)
+            return
+        mark = Mark(kept["bootId"], kept["bootMs"], kept["engineMs"], kept["wallMs"])
+        clock.resume(mark, max(self._last, Now(mark.engine, mark.wall)))
+
+    def _settle(self, clock: Clock) -> None:
+        """Write what a new root, or a store that is ahead, has to say first."""
+        store, journal = self._store, self._journal
+        drafts: list[Draft] = []
+        known = store.fact(FACT_EPOCH)
+        given = max(store.applied, 0 if self._had_store else journal.last_given)
+        if given > journal.last_id:
+            log.error("event %d has been given out, the journal ends at %d: going on", given, journal.last_id)
+            drafts.append({"type": EventType.GAP, "after": journal.last_id, "next": given + 1})
+            journal.last_id = given
+            journal.roll()
+        if known:
+            self.root_id, self.epoch = known["root"], known["epoch"]
+        else:
+            # If the journal's beginning is gone as well, what is left cannot be told from a copy: it is a new root.
+            reason = "rebuilt from a part of the journal" if self.epoch else "new root"
+            self.root_id, self.epoch = self._ids.root(), self.epoch + 1
+            drafts.append({"type": EventType.EPOCH_STARTED, "root": self.root_id, "reason": reason})
+        drafts += [self._reprocessed(key) for key in self._moved]
+        if drafts:
+            self._write(drafts, clock)
+
+    def _reprocessed(self, key: str) -> Draft:
+        """What it means that somebody has put a dead letter back among the ready messages."""
+        entry = self._store.get(key)
+        assert entry is not None
+        log.warning("%s was put back among the ready messages by hand: it is reprocessed", key)
+        return {"type": EventType.REPROCESSED, "queue": entry.queue, "key": key, "reason": "moved by hand"}
+
+    def _write(self, drafts: list[Draft], clock: Clock) -> None:
+        now = clock.now()
+        group = Group(self._store, now, self.epoch, self._journal.last_id)
+        self._store.begin()
+        for draft in drafts:
+            group.record([draft])
+        group.record([clock.mark(now, self.root_id)])
+        if self._journal.wants_roll():
+            self._journal.roll()
+        self._journal.append(group.encode(), group.last_id)
+        self._journal.sync()
+        self._store.commit()

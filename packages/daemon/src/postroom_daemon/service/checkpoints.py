@@ -1,0 +1,68 @@
+"""When the store is made durable, and what of the journal goes then."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ..broker.idempotency import REPEATS_MS
+from ..config.settings import Settings
+from ..root.open_root import OpenRoot
+from ..stores.base import StoreError, StoreFull
+
+log = logging.getLogger(__name__)
+
+#: The store is made durable, and old segments go, at least this often (s).
+EVERY_S: Final = 600.0
+
+
+class Checkpoints:
+    """Makes a root's store durable after each segment of the journal, every ``EVERY_S``, and all the time on a full
+    disk; then the segments go that need not be kept any longer. What fails is logged, and tried again."""
+
+    def __init__(self, settings: Settings, root: OpenRoot) -> None:
+        self._settings = settings
+        self._root = root
+        self._segment = root.journal.segment
+        self._next_s = root.clock.elapsed_s() + EVERY_S
+        self._going_on = False
+
+    def adopt(self, settings: Settings) -> None:
+        """Work by other settings from now on."""
+        self._settings = settings
+
+    def care(self) -> None:
+        """To be called every second or so: begin, if it is time; and go on, a part at a time."""
+        journal, now_s = self._root.journal, self._root.clock.elapsed_s()
+        # On a full disk the store's own log must not grow as well.
+        if journal.segment != self._segment or not self._root.vitals.room_to_publish() or now_s >= self._next_s:
+            self._segment = journal.segment
+            self._next_s = now_s + EVERY_S
+            self._going_on = True
+        if self._going_on:
+            self._make(self._root.store.checkpoint_step)
+
+    def make(self) -> None:
+        """Make it durable now, as a whole."""
+        self._make(self._root.store.checkpoint)
+
+    def _make(self, checkpoint: Callable[[], int | None]) -> None:
+        settings, journal, clock = self._settings, self._root.journal, self._root.clock
+        try:
+            self._going_on = False
+            folded = checkpoint()
+            if folded is None:
+                self._going_on = True
+                return
+            self._root.vitals.checkpointed = max(self._root.vitals.checkpointed, folded)
+            old = clock.now().engine - settings.journal_retention_hours * 3600 * 1000
+            recent = clock.now().engine - REPEATS_MS
+            removed = journal.drop_segments(folded, old, settings.journal_max_bytes, recent)
+        except (OSError, StoreError) as error:
+            log.error("checkpoint: %s", error)
+            if isinstance(error, StoreFull):
+                self._root.reserve.spare()
+            return
+        if removed:
+            log.info("journal: removed %d segments, up to %s", len(removed), removed[-1])

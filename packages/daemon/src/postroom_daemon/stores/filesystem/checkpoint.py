@@ -1,0 +1,173 @@
+"""Checkpoints of the filesystem store: the event that all files durably hold, and the queues and facts as of then.
+
+``meta/checkpoint-<event id>.json``, one line with a checksum. The last two are kept: if the newer one is damaged, the
+journal is folded from the older one on.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from stat import S_ISREG
+from threading import Thread
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.errors import DamagedRecord
+from postroom_common.events import decode_line, encode_line
+
+from ...model.records import QueueRecord
+from ...platform.files import LOST_ERRNOS, READ_FLAGS, Files
+from ..base import StoreError
+from .content import FORMAT
+from .tree import Tree
+
+KEPT: Final = 2
+#: Facts that are encoded at once.
+_PIECE: Final = 1000
+_READ_BYTES: Final = 2**20
+_NAME: Final = re.compile(r"checkpoint-([0-9]{20})\.json")
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """What stands besides the message files, as of event ``applied``."""
+
+    applied: int = 0
+    facts: dict[str, Any] = field(default_factory=dict)
+    queues: list[QueueRecord] = field(default_factory=list)
+
+    def messages(self) -> dict[str, int]:
+        """How many messages each queue had."""
+        return {record.name: sum(record.counts.values()) for record in self.queues}
+
+    def encode(self) -> bytes:
+        """The checkpoint as a file holds it. The facts may be very many: they are encoded in pieces, between which
+        other threads have their turn."""
+        names = iter(self.facts)
+        pieces = iter(lambda: {name: self.facts[name] for name in islice(names, _PIECE)}, {})
+        facts = b",".join(orjson.dumps(piece)[1:-1] for piece in pieces)
+        return encode_line(
+            {
+                "id": self.applied,
+                "format": FORMAT,
+                "facts": orjson.Fragment(b"{" + facts + b"}"),
+                "queues": [record.to_json() for record in self.queues],
+            }
+        )
+
+
+class Checkpoints:
+    """The directory that holds them."""
+
+    def __init__(self, files: Files, directory: Path) -> None:
+        self._files = files
+        self._directory = directory
+
+    def read(self) -> tuple[Checkpoint, list[Path]]:
+        """The newest that is intact (an empty one if there is none), and those that are damaged.
+
+        Raises ``OSError``, and ``StoreError`` for one of a newer format.
+        """
+        damaged: list[Path] = []
+        for name in reversed(self._names()):
+            path = self._directory / name
+            try:
+                return _decode(self._content(path), path), damaged
+            except (DamagedRecord, KeyError, TypeError, AttributeError):
+                damaged.append(path)
+            except OSError as error:
+                if error.errno not in LOST_ERRNOS | {errno.EACCES}:
+                    raise
+                damaged.append(path)
+        return Checkpoint(), damaged
+
+    def _content(self, path: Path) -> bytes:
+        """All of a file. Raises ``DamagedRecord`` for a directory or a pipe, which nobody would end; ``OSError``."""
+        fd = self._files.open(path, READ_FLAGS)
+        try:
+            if not S_ISREG(self._files.fstat(fd).st_mode):
+                raise DamagedRecord("no file")
+            content = b""
+            while chunk := self._files.read(fd, _READ_BYTES):
+                content += chunk
+            return content
+        finally:
+            self._files.close(fd)
+
+    def write(self, applied: int, line: bytes) -> None:
+        """Make one durable, and remove those before the last two. Raises ``OSError``."""
+        directory = self._files.open_directory(self._directory)
+        try:
+            self._files.put(directory, f"checkpoint-{applied:020d}.json", line, durable=True)
+            for old in self._names()[:-KEPT]:
+                self._files.unlink(old, dir_fd=directory)
+        finally:
+            self._files.close(directory)
+
+    def _names(self) -> list[str]:
+        try:
+            found = self._files.listdir(self._directory)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return sorted(name for name in found if _NAME.fullmatch(name))
+
+
+class CheckpointTask:
+    """The part of a checkpoint that takes time, in a thread, or not: files synced, checkpoint written, and the files of
+    messages that it knows to be done removed. Nobody else may change what is in ``checkpoint``.
+
+    What it syncs may be further than ``applied`` by then: each file says for itself how far. When it ``is_over``,
+    ``removed`` and ``left`` tell what became of the files, and ``error`` what went wrong.
+    """
+
+    def __init__(
+        self, tree: Tree, checkpoints: Checkpoints, checkpoint: Checkpoint, done: list[tuple[str, str]]
+    ) -> None:
+        self.applied = checkpoint.applied
+        self.removed: list[tuple[str, str]] = []
+        self.left = done
+        self.error: OSError | None = None
+        self.is_over = False
+        self._tree = tree
+        self._checkpoints = checkpoints
+        self._checkpoint = checkpoint
+        self._thread: Thread | None = None
+
+    def start(self) -> None:
+        """Run in a thread."""
+        self._thread = Thread(target=self.run, name="checkpoint", daemon=True)
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Until it is over."""
+        if self._thread:
+            self._thread.join()
+
+    def run(self) -> None:
+        """Do it, if it was not done."""
+        if self.is_over:
+            return
+        try:
+            self._tree.sync()
+            self._checkpoints.write(self.applied, self._checkpoint.encode())
+            while self.left:
+                self._tree.unlink(*self.left[-1])
+                self.removed.append(self.left.pop())
+        except OSError as error:
+            self.error = error
+        self.is_over = True
+
+
+def _decode(line: bytes, path: Path) -> Checkpoint:
+    data = decode_line(line)
+    if data["format"] > FORMAT:
+        raise StoreError(
+            f"{path}: format {data['format']} is newer than this version of postroomd knows ({FORMAT}):"
+            " upgrade postroomd"
+        )
+    return Checkpoint(data["id"], data["facts"], [QueueRecord.from_json(queue) for queue in data["queues"]])

@@ -1,0 +1,91 @@
+"""What a message's file holds: a line with the message, then lines with facts that its name has no room for.
+
+Each line is a JSON object with a checksum at its end, as in the journal. The first is written once. The others are
+added, and hold all such facts as they stand from an event on: the name says which of them counts. A line that a crash
+has cut short is passed over.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.errors import DamagedRecord
+from postroom_common.events import decode_line, encode_line
+
+from ...model.records import Entry
+from .names import INSIDE, FileName
+
+FORMAT: Final = 2
+#: Facts that a name may have no room for, and that the first line has as they were when it was written.
+KEPT_INSIDE: Final = ("target", "order_key", "claim")
+#: Bytes of a file's fact lines that make it worth writing anew.
+FACT_BYTES_LIMIT: Final = 16384
+
+#: Facts of a line that are another's, if it is not the line that the name tells of.
+_CHANGING: Final = ("lease_id", "consumer_id", "holder_uid", "queue")
+_MESSAGE: Final = b',"message":'
+_TAIL: Final = len(b',"crc":"01234567"}')
+
+
+def first_line(entry: Entry, envelope: bytes) -> bytes:
+    """The line with the message, and with what never changes about it."""
+    facts: dict[str, Any] = {"id": entry.seq, "format": FORMAT, "key": entry.key, "queue": entry.queue}
+    if entry.priority:
+        facts["priority"] = entry.priority
+    for name in KEPT_INSIDE:
+        if getattr(entry, name):
+            facts[name] = getattr(entry, name)
+    facts |= {"createdMs": entry.created_wall, "createdEngineMs": entry.created}
+    return encode_line({**facts, "message": orjson.Fragment(envelope)})
+
+
+def fact_line(event_id: int, facts: dict[str, Any]) -> bytes:
+    """A line with all facts that the name cannot hold, as they stand from ``event_id`` on."""
+    return encode_line({"id": event_id, "facts": facts})
+
+
+def head_of(content: bytes) -> dict[str, Any] | None:
+    """The first line, read; None when it is not intact."""
+    line, newline, _ = content.partition(b"\n")
+    try:
+        return decode_line(line) if newline else None
+    except DamagedRecord:
+        return None
+
+
+def envelope_of(content: bytes, key: str) -> bytes | None:
+    """The message in a file's content; None when it is damaged or another message's."""
+    head = head_of(content)
+    if head is None or head.get("key") != key or head.get("format") not in range(1, FORMAT + 1):
+        return None
+    line = content.partition(b"\n")[0]
+    # Inside a JSON text the quotes would be escaped: the first match is the field.
+    return line[line.index(_MESSAGE) + len(_MESSAGE) : -_TAIL]
+
+
+def facts_of(content: bytes, up_to: int) -> tuple[int, dict[str, Any]]:
+    """The last intact facts of an event up to ``up_to``, with that event's id; 0 and none when there are none."""
+    for line in reversed(content.split(b"\n")[1:]):
+        try:
+            found = decode_line(line) if line else {}
+        except DamagedRecord:
+            continue
+        if type(found.get("facts")) is dict and found.get("id", up_to + 1) <= up_to:
+            return found["id"], found["facts"]
+    return 0, {}
+
+
+def told_inside(name: FileName, content: bytes, line: int, facts: dict[str, Any]) -> dict[str, Any]:
+    """What of the facts in a file's line counts for its name. Of an older line, which is there when a power cut has
+    taken the newer one, that is what does not change with each lease or move; and what the first line has as well is
+    taken from there, if need be."""
+    told = {fact: text for fact, text in facts.items() if fact not in INSIDE}
+    if line != name.inside:
+        told = {fact: text for fact, text in told.items() if fact not in _CHANGING}
+    for fact in INSIDE:
+        if name.is_inside(fact):
+            value = facts.get(fact) or (head_of(content) or {}).get(fact, "")
+            told[fact] = value if type(value) is str else ""
+    return told

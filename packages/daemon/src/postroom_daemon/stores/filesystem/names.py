@@ -1,0 +1,232 @@
+"""Names on disk: a queue's directory, and a message's file, whose name holds every fact of the message that is short.
+
+``<letter><order>-<seq>-<id>~v<event>[~<tag><value>...].json``. The letter tells the state, the order sorts in the order
+of delivery, ``v`` is the last event that the name reflects. A rename changes all of it at once, or nothing, so each
+file tells by itself how far it has come. Values that are long, or do not fit, stand in a line inside the file
+(``stores/fs_content.py``): ``f`` names that line.
+
+Format 2; names of format 1 have fewer tags. To change it: raise ``fs_content.FORMAT``, read all, and test with files
+written by the version before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+from postroom_common.protocol import State, message_key
+
+from ...model.records import Entry
+
+NAME_BYTES_LIMIT: Final = 255
+#: Longest directory name of a queue that is not hashed.
+QUEUE_DIR_BYTES_LIMIT: Final = 200
+#: How a file's name tells its message: by the id as it is, or by ``+`` and a digest; see ``id_of``.
+ID_PATTERN: Final = "[A-Za-z0-9+][A-Za-z0-9._-]{0,39}"
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+READY, DELAYED, INFLIGHT, DEAD, DONE, HELD = "pduxah"
+LETTERS: Final = {
+    State.READY: READY,
+    State.DELAYED: DELAYED,
+    State.INFLIGHT: INFLIGHT,
+    State.DEAD: DEAD,
+    State.HELD: HELD,
+}
+STATES: Final = {letter: state for state, letter in LETTERS.items()}
+
+#: Strict: what a hand has written that no version of this program writes is no message's name.
+NAME: Final = re.compile(
+    r"(?=p[0-9a-f]{8}-|[duxah][0-9]{15})([pduxah])([0-9a-f]{8}|[0-9]{15,19})"
+    rf"-([0-9]{{15,19}})-({ID_PATTERN})"
+    r"~v([0-9]{1,19})((?:~(?:[wbapduxlnfsegy]-?[0-9]{1,19}|[kctromiz][A-Za-z0-9._%-]+|[TOMRQ]))*)\.json"
+)
+_PLAIN_TEXT: Final = re.compile(r"[A-Za-z0-9._-]+")
+_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}")
+_HIGHEST_ID: Final = 2**63 - 1
+_HIGHEST_PRIORITY: Final = 2**31 - 1
+#: Numbers and texts of an entry by their tags. What is 0 or empty has no tag.
+_NUMBERS: Final = {
+    "w": "created_wall",
+    "b": "created",
+    "a": "attempt",
+    "p": "priority",
+    "d": "due",
+    "u": "lease_until",
+    "l": "leased_at",
+    "x": "dead_at",
+    "n": "failures",
+    "s": "size",
+    "e": "expires",
+    "g": "fallback",
+    "y": "due_wall",
+}
+_TEXTS: Final = {
+    "k": "lease_id",
+    "c": "consumer_id",
+    "t": "target",
+    "r": "reason",
+    "o": "order_key",
+    "m": "claim",
+    "i": "holder_uid",
+    "z": "publisher_uid",
+}
+#: What tells that a text stands inside the file, since the start must know, or cannot do without it.
+INSIDE: Final = {"target": "T", "order_key": "O", "claim": "M", "reason": "R"}
+#: What tells that a message was born in another queue than the one in whose directory it lies.
+MOVED: Final = "Q"
+#: The fact that the order of a name tells, by its letter: it needs no tag.
+_ORDERS: Final = {READY: "priority", DELAYED: "due", INFLIGHT: "lease_until", DEAD: "dead_at", HELD: "seq"}
+#: What gives way when the name is too long, in this order.
+_GIVES_WAY: Final = ("holder_uid", "publisher_uid", "consumer_id", "claim", "target", "order_key", "reason", "lease_id")
+
+
+class FileName(NamedTuple):
+    """A message file's name, taken apart. ``inside`` is the id of the line that holds further facts, 0 for none."""
+
+    letter: str
+    order: str
+    seq: int
+    id: str
+    version: int
+    tags: dict[str, str]
+
+    @property
+    def inside(self) -> int:
+        return int(self.tags.get("f", "0"))
+
+    @property
+    def key_is_inside(self) -> bool:
+        return self.id[0] == "+"
+
+    def is_inside(self, fact: str) -> bool:
+        """Whether one of the texts of ``INSIDE`` stands in the file."""
+        return INSIDE[fact] in self.tags
+
+    @property
+    def is_moved(self) -> bool:
+        return MOVED in self.tags
+
+    @property
+    def lapse(self) -> int:
+        """The entry's ``lapse``, told by the name alone."""
+        expires, fallback = int(self.tags.get("e", "0")), int(self.tags.get("g", "0"))
+        if fallback and ("t" in self.tags or "T" in self.tags):
+            return min(fallback, expires) if expires else fallback
+        return expires
+
+
+def queue_directory(queue: str, reserved: str) -> str:
+    """The directory of a queue. ``reserved`` is a name that no queue gets."""
+    name = quote(queue, safe="", errors="surrogatepass").replace("~", "%7E")
+    if name[0] == "." or name == reserved:
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    if len(name) > QUEUE_DIR_BYTES_LIMIT:
+        digest = hashlib.blake2b(queue.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        name = f"{name[:120]}~{digest}"
+    return name
+
+
+def queue_of_directory(name: str) -> str | None:
+    """The queue of a directory; None when the name is hashed, or none of ours."""
+    if "~" in name:  # it was cut, perhaps in the midst of a character
+        return None
+    try:
+        queue = unquote(name, errors="surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    return queue if name in (queue_directory(queue, ""), queue_directory(queue, queue)) else None
+
+
+def read_name(name: str) -> FileName | None:
+    """A file's name taken apart; None when it is no message's."""
+    match = NAME.fullmatch(name)
+    if match is None:
+        return None
+    letter, order, seq, id_, version, tags = match.groups()
+    if int(version) > _HIGHEST_ID:  # all events would be numbered behind it
+        return None
+    if "%" in tags:
+        try:
+            unquote(tags, errors="surrogatepass")
+        except UnicodeDecodeError:
+            return None
+    return FileName(letter, order, int(seq), id_, int(version), {tag[0]: tag[1:] for tag in tags.split("~")[1:]})
+
+
+def priority_of(order: str) -> int:
+    """The priority that the order of a ready message's name tells."""
+    return _HIGHEST_PRIORITY - int(order, 16)
+
+
+def queue_of_key(key: str) -> str:
+    """The queue that a message was born in, where its key tells it."""
+    return key.partition(":")[2].rpartition(":")[0]
+
+
+def id_of(key: str, queue: str) -> str:
+    """The part of a file's name that tells its message; ``+`` and a digest when the key cannot stand there."""
+    id_ = key.rpartition(":")[2]
+    if _PLAIN_ID.fullmatch(id_) and key == message_key(queue, id_):
+        return id_
+    return "+" + hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def write_name(
+    entry: Entry, version: int, inside: int, history: list[Any] | None, moved: bool = False
+) -> tuple[str, dict[str, Any]]:
+    """The name of an entry's file, and the facts that must stand in the file's line ``inside``: what is too long, and
+    always its phase and its history. ``moved``: its queue is another than the one that it was born in."""
+    letter = LETTERS[entry.state]
+    held = _ORDERS[letter]
+    order = f"{_HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, held):015d}"
+    head = f"{letter}{order}-{entry.seq:015d}-{id_of(entry.key, entry.queue)}~v{version}"
+    for tag, fact in _NUMBERS.items():
+        number = getattr(entry, fact)
+        if number and fact != held:
+            head += f"~{tag}{number}"
+    facts: dict[str, Any] = {"history": history} if history else {}
+    if entry.phase:
+        facts["phase"] = entry.phase
+    if moved:
+        facts["queue"] = entry.queue
+    texts = {fact: f"~{tag}{_escape(value)}" for tag, fact in _TEXTS.items() if (value := getattr(entry, fact))}
+    room = NAME_BYTES_LIMIT - len(head) - len(f"~f{inside}~T~O~M~R~Q.json")
+    for fact in _GIVES_WAY:
+        if sum(map(len, texts.values())) <= room:
+            break
+        if texts.pop(fact, ""):
+            facts[fact] = getattr(entry, fact)
+    tail = f"~f{inside}" if facts else ""
+    tail += "".join(f"~{tag}" for fact, tag in INSIDE.items() if fact in facts)
+    return f"{head}{''.join(texts.values())}{tail}{f'~{MOVED}' if moved else ''}.json", facts
+
+
+def done_name(name: FileName, version: int) -> str:
+    """The name of a message's file once the message is done, until its end is durable."""
+    moved = f"~f{name.inside}~{MOVED}" if name.is_moved else ""
+    return f"{DONE}{version:015d}-{name.seq:015d}-{name.id}~v{version}{moved}.json"
+
+
+def read_entry(name: FileName, key: str, queue: str, facts: dict[str, Any]) -> Entry:
+    """The entry that a name and the facts inside its file tell. Not of a name of ``DONE``."""
+    entry = Entry(key, queue, STATES[name.letter], 0, name.seq, 0, 0)
+    order = priority_of(name.order) if name.letter == READY else int(name.order)
+    setattr(entry, _ORDERS[name.letter], order)
+    for tag, value in name.tags.items():
+        if tag in _NUMBERS:
+            setattr(entry, _NUMBERS[tag], int(value))
+        elif tag in _TEXTS:
+            setattr(entry, _TEXTS[tag], unquote(value, errors="surrogatepass"))
+    for fact, value in facts.items():
+        if fact != "history":
+            setattr(entry, fact, value)
+    return entry
+
+
+def _escape(text: str) -> str:
+    if _PLAIN_TEXT.fullmatch(text):
+        return text
+    return quote(text, safe="", errors="surrogatepass").replace("~", "%7E")

@@ -1,0 +1,267 @@
+"""The look at all files of the filesystem store: its index, built from their names. Nothing on disk is changed by it.
+
+A file is read only where its name does not say enough: a key or a target that cannot stand there, or, after a crash,
+facts that may not have reached the disk.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import Any, Final
+
+from ...model.records import Entry
+from .found import Done, Numbers, Scan, ScanFinding
+from .index import Index
+from .inside import facts_inside, message_of
+from .names import (
+    DEAD,
+    DELAYED,
+    DONE,
+    HELD,
+    INFLIGHT,
+    INSIDE,
+    READY,
+    STATES,
+    TEMPORARY_SUFFIX,
+    FileName,
+    priority_of,
+    queue_directory,
+    queue_of_directory,
+    read_entry,
+    read_name,
+)
+from .places import Short
+from .tree import Tree
+
+_LETTERS: Final = (READY, DELAYED, INFLIGHT, DEAD, HELD, DONE)
+#: Messages of a directory that are asked which queue they belong to.
+_ASKED: Final = 3
+
+
+def owners(tree: Tree, meta: str) -> dict[str, str]:
+    """For each directory of a queue, the queue to which its first intact messages belong; '' when there are none, or
+    of several. Raises ``OSError``."""
+    return {name: _owner(tree, name) for name, is_directory in tree.inside() if is_directory and name != meta}
+
+
+def scan(
+    tree: Tree, index: Index, meta: str, durable: int, expected: Mapping[str, int], owner_of: Mapping[str, str]
+) -> Scan:
+    """Find all messages and put them into ``index``. ``durable`` is the event of the last checkpoint, ``expected`` how
+    many messages each queue had then, ``owner_of`` what ``owners`` found.
+
+    Raises ``OSError``.
+    """
+    found = Scan()
+    known = {queue_directory(queue, meta): queue for queue in expected}
+    for name, is_directory in tree.inside():
+        if is_directory and name != meta:
+            _Walk(tree, index, found, meta, durable, name, owner_of[name], known.get(name, "")).run()
+        elif not is_directory:
+            found.findings.append(ScanFinding("blocking" if name == meta else "stranger", "", name))
+    index.sort(lambda key: _ready_entry(tree, index, found, key))
+    if found.newest <= durable:  # else the journal changes the numbers, and undoes what hands did
+        for queue in list(found.numbers):
+            if found.count_of(queue) > expected.get(queue, 0):
+                _find_foreign(tree, index, found, queue)
+    return found
+
+
+def _owner(tree: Tree, directory: str) -> str:
+    told = (message_of(tree, directory, place, name, "")[1] for place, name in _places(tree, directory))
+    queues = set(islice(filter(None, told), _ASKED))
+    return queues.pop() if len(queues) == 1 else ""
+
+
+def _places(tree: Tree, directory: str) -> Iterator[tuple[str, FileName]]:
+    for letter in _LETTERS:
+        for _, before, names in tree.names(directory, letter):
+            yield from ((before + name, known) for name in names or () if (known := read_name(name)))
+
+
+def _ready_entry(tree: Tree, index: Index, found: Scan, key: str) -> Entry | None:
+    """The entry of a message, if it is ready."""
+    name, queue = found.name_of(key, index), found.queue_of(key)
+    if name is None or name.letter != READY:
+        return None
+    facts: dict[str, Any] = {}
+    if name.is_inside("target"):
+        facts = facts_inside(tree, found.directories[queue], index.places[key], name)[1]
+    return read_entry(name, key, queue, facts)
+
+
+def _find_foreign(tree: Tree, index: Index, found: Scan, queue: str) -> None:
+    """A queue has more messages than it can have: those that belong to others are found by reading them all."""
+    directory = found.directories[queue]
+    for letter in _LETTERS:
+        for _, before, names in tree.names(directory, letter):
+            for name in names or ():
+                known = read_name(name)
+                key = f"msg:{queue}:{known.id}" if known else ""
+                if not known or known.key_is_inside or index.places.get(key) != before + name:
+                    continue
+                whose, owner = message_of(tree, directory, before + name, known, queue)
+                if whose and (whose, owner) != (key, queue):
+                    index.places.pop(key)
+                    tree.forget(directory, before + name)
+                    size, reason = int(known.tags.get("s", "0")), known.tags.get("r", "")
+                    found.numbers[queue].add(STATES[known.letter], -size, reason, -1)
+                    found.findings.append(ScanFinding("misplaced", directory, before + name, whose, owner))
+
+
+class _Walk:
+    """Through one queue's directory."""
+
+    def __init__(
+        self, tree: Tree, index: Index, found: Scan, meta: str, durable: int, directory: str, owner: str, known: str
+    ) -> None:
+        self._tree = tree
+        self._index = index
+        self._found = found
+        self._durable = durable
+        self._directory = directory
+        self._queue = queue_of_directory(directory) or owner or known
+        if owner and queue_directory(owner, meta) != directory:
+            self._queue = ""  # a copy of another queue's directory, or that directory under another name
+
+    def run(self) -> None:
+        tree, found = self._tree, self._found
+        if not self._queue:
+            found.findings.append(ScanFinding("stranger", "", self._directory))
+            return
+        for name, _ in tree.inside(self._directory):
+            if not tree.is_folder(name):
+                found.findings.append(ScanFinding("stranger", self._directory, name))
+        found.directories.setdefault(self._queue, self._directory)
+        for letter in _LETTERS:
+            for shard, before, names in tree.names(self._directory, letter):
+                if names is None:
+                    found.findings.append(ScanFinding("blocking", self._directory, before.rstrip("/")))
+                else:
+                    self._take_names(letter, shard, before, names)
+
+    def _take_names(self, letter: str, shard: int, before: str, names: list[str]) -> None:
+        odd = self._take_plain(shard, names) if letter == READY else names
+        for name in odd:
+            known = read_name(name)
+            if known:
+                self._take(letter, before + name, known)
+                continue
+            is_temporary = name.endswith(TEMPORARY_SUFFIX) and read_name(name.removesuffix(TEMPORARY_SUFFIX))
+            self._tree.forget(self._directory, before + name)
+            kind = "temporary" if is_temporary else "stranger"
+            self._found.findings.append(ScanFinding(kind, self._directory, before + name))
+
+    def _take_plain(self, shard: int, names: list[str]) -> list[str]:
+        """Take what is ready, for anyone, and told by its name alone: the bulk of a backlog, so this is the short way.
+        The names of all others."""
+        taken, others = self._index.places.take_plain(self._queue, shard, names)
+        runs: dict[int, tuple[array[int], list[Short]]] = {}
+        newest, bytes_ = self._found.newest, 0
+        for order, seq, version, size, short in taken:
+            run = runs.get(order)
+            if run is None:
+                run = runs[order] = (array("Q"), [])
+            run[0].append(seq)
+            run[1].append(short)
+            bytes_ += size
+            if version > newest:
+                newest = version
+        lane = self._index.lane(self._queue, "")
+        for order, (seqs, shorts) in runs.items():
+            lane.add_run(priority_of(f"{order:x}"), seqs, shorts)
+        self._found.newest = newest
+        if taken:
+            self._numbers().add(STATES[READY], bytes_, "", len(taken))
+        return others
+
+    def _numbers(self) -> Numbers:
+        self._found.directories[self._queue] = self._directory
+        return self._found.numbers.setdefault(self._queue, Numbers())
+
+    def _take(self, letter: str, place: str, name: FileName) -> None:
+        key = f"msg:{self._queue}:{name.id}"
+        if name.key_is_inside or letter != name.letter:
+            whose, owner = message_of(self._tree, self._directory, place, name, self._queue)
+            if not whose or owner != self._queue or (whose != key and not name.key_is_inside):
+                self._tree.forget(self._directory, place)
+                kind = "misplaced" if whose else "stranger"
+                self._found.findings.append(ScanFinding(kind, self._directory, place, whose, owner))
+                return
+            key = whose
+        if not self._is_newest(key, place, name):
+            return
+        found = self._found
+        found.newest = max(found.newest, name.version)
+        if name.letter == DONE:
+            found.done[key] = Done(self._directory, place, name.version)
+            return
+        if letter != name.letter:
+            found.misplaced.append(key)
+            found.findings.append(ScanFinding("misplaced", self._directory, place, key))
+        if name.key_is_inside:
+            found.queues[key] = self._queue
+        self._index.places[key] = place
+        self._hint(key, place, name)
+
+    def _hint(self, key: str, place: str, name: FileName) -> None:
+        found, index, queue, letter = self._found, self._index, self._queue, name.letter
+        facts: dict[str, Any] = {}
+        if name.inside and (name.version > self._durable or any(name.is_inside(fact) for fact in INSIDE)):
+            line, facts = facts_inside(self._tree, self._directory, place, name)
+            if line != name.inside:
+                found.lacking[key] = line
+        entry = read_entry(name, key, queue, facts)
+        self._numbers().add(STATES[letter], entry.size, entry.reason, 1)
+        if entry.order_key and letter != DEAD:
+            index.lines.add_unsorted(queue, entry.order_key, name.seq, key, letter == INFLIGHT)
+        if letter == READY and entry.order_key:
+            index.sharing(entry).add_unsorted((name.seq, key))
+        elif letter == READY:
+            index.lane(queue, entry.target).add_unsorted(entry.priority, name.seq, key)
+        elif letter == DELAYED:
+            index.due.add_unsorted((entry.due, name.seq, key))
+        elif letter == DEAD:
+            index.dead_of(queue).add_unsorted((entry.dead_at, name.seq, key))
+        elif letter == HELD:
+            index.held_of(queue).add_unsorted((name.seq, name.seq, key))
+        if entry.lease_until or letter == INFLIGHT:
+            index.leases.add_unsorted((entry.lease_until, name.seq, key))
+        if entry.lapse and letter in (READY, DELAYED):
+            index.lapses.add_unsorted((entry.lapse, name.seq, key))
+
+    def _is_newest(self, key: str, place: str, name: FileName) -> bool:
+        """Whether this is the only file of a message, or tells more than the one that was found before it, perhaps in
+        another queue. The other one does not count."""
+        found = self._found
+        done, known = found.done.get(key), self._index.places.get(key)
+        if done:
+            known, directory = done.place, done.directory
+        elif known:
+            directory = found.directories[found.queue_of(key)]
+        if known is None:
+            return True
+        other = read_name(known.rpartition("/")[2])
+        newer = other is None or name.version > other.version
+        aside = (directory, known) if newer else (self._directory, place)
+        found.findings.append(ScanFinding("second", *aside, key))
+        self._tree.forget(*aside)
+        if newer:
+            self._drop(key, directory, known, other)
+        return newer
+
+    def _drop(self, key: str, directory: str, place: str, name: FileName | None) -> None:
+        """Take back what was noted of a file; its hint in the index fits no longer, or fits again."""
+        found, queue = self._found, self._found.queue_of(key)
+        if name and name.letter != DONE:
+            facts = facts_inside(self._tree, directory, place, name)[1] if name.is_inside("reason") else {}
+            entry = read_entry(name, key, queue, facts)
+            found.numbers[queue].add(entry.state, -entry.size, entry.reason, -1)
+        self._index.places.pop(key)
+        found.done.pop(key, None)
+        found.queues.pop(key, None)
+        found.lacking.pop(key, None)
+        if key in found.misplaced:
+            found.misplaced.remove(key)

@@ -1,0 +1,1 @@
+"""The hybrid store: state in SQLite, large bodies in files."""

@@ -1,0 +1,90 @@
+"""Files that are about to be read, brought into memory by a few threads.
+
+Who consumes a backlog that has left the memory waits for the disk once for each body. Here many are asked for at once,
+before their turn. Nothing is read that is in memory: as long as every body is, no thread runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from ...platform.files import READ_FLAGS, Files
+
+#: Files of a queue that are asked for before their turn; when half of them have had it, the next are.
+AHEAD: Final = 64
+#: Of a larger file only its beginning is fetched: it is soon that far, and memory is spared.
+_FETCHED_BYTES: Final = 256 * 1024
+_THREADS: Final = 4
+#: Queues that are looked after; beyond that, all begin anew.
+_QUEUES_LIMIT: Final = 64
+
+
+class _Window:
+    """The files of one queue that were asked for and not read yet."""
+
+    def __init__(self) -> None:
+        self.coming: set[str] = set()
+        self.begun: list[Future[bool]] = []
+
+    def was_cold(self) -> bool:
+        """Whether what was asked for last had to come from the disk, or is still on its way."""
+        return any(not one.done() or (one.exception() is None and one.result()) for one in self.begun)
+
+
+class ReadAhead:
+    """Not thread-safe. A file that cannot be fetched is passed over: its reader will be told why."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._pool: ThreadPoolExecutor | None = None
+        self._windows: dict[str, _Window] = {}
+
+    def met(self, queue: str, path: str, cached: bool) -> bool:
+        """A file was read, which was in memory or not. Whether to ``fetch`` now what comes next in its queue."""
+        window = self._windows.get(queue)
+        if window is None or path not in window.coming:
+            return not cached
+        window.coming.discard(path)
+        return len(window.coming) <= AHEAD // 2 and window.was_cold()
+
+    def fetch(self, root: int, queue: str, paths: Sequence[str]) -> None:
+        """Ask for the files that come next. ``root`` is the directory that their paths are relative to, and stays open
+        until ``close``."""
+        if queue not in self._windows and len(self._windows) >= _QUEUES_LIMIT:
+            self._windows.clear()
+        window = self._windows.setdefault(queue, _Window())
+        new = [path for path in paths if path not in window.coming]
+        window.coming = set(paths)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(_THREADS, "read-ahead")
+        try:
+            window.begun = [
+                self._pool.submit(self._fetch, root, new[first::_THREADS]) for first in range(min(_THREADS, len(new)))
+            ]
+        except RuntimeError:  # no thread can be started: it is only slower
+            window.begun = []
+
+    def _fetch(self, root: int, paths: Sequence[str]) -> bool:
+        """Whether one of the files was not in memory."""
+        cold = False
+        for path in paths:
+            try:
+                fd = self._files.open(path, READ_FLAGS, dir_fd=root)
+            except OSError:
+                continue
+            try:
+                if not self._files.is_cached(fd):
+                    cold = True
+                    self._files.will_need(fd, _FETCHED_BYTES)
+            finally:
+                self._files.close(fd)
+        return cold
+
+    def close(self) -> None:
+        """Forget everything; no file is in use by a thread when this returns."""
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+        self._pool = None
+        self._windows.clear()

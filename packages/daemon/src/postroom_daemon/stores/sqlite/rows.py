@@ -1,0 +1,92 @@
+"""Rows of the SQLite store: an entry as a row of ``msg_index``, and the checksums that close every row.
+
+SQLite does not notice a flipped bit inside a value. So each row ends in a CRC-32 of all else in it, which is compared
+whenever the row is read.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from zlib import crc32
+
+import orjson
+
+from postroom_common.protocol import State
+
+from ...model.records import Entry
+
+#: The columns of ``msg_index`` in the order in which they are read, written and summed; ``crc`` follows them.
+COLUMNS: Final = (
+    "message_key", "queue", "state", "priority", "seq", "created_at", "created_engine", "target_consumer_id",
+    "attempt", "available_at", "lease_id", "consumer_id", "lease_until", "leased_at", "dlq_at", "failures", "phase",
+    "as_of", "size", "order_key", "lapse_at", "extra",
+)  # fmt: skip
+_AS_OF: Final = COLUMNS.index("as_of")
+#: The place of the size, which rows of format 2, and their sums, do not have, nor what stands behind it.
+SIZE: Final = COLUMNS.index("size")
+#: Those that change after a message was kept, as long as it stays in its queue.
+CHANGING: Final = (
+    "state", "target_consumer_id", "attempt", "available_at", "lease_id", "consumer_id", "lease_until", "leased_at",
+    "dlq_at", "failures", "phase", "as_of", "size", "lapse_at", "extra", "crc",
+)  # fmt: skip
+_CHANGING_AT: Final = [(*COLUMNS, "crc").index(name) for name in CHANGING]
+
+Row = tuple[Any, ...]
+
+
+def row_of(e: Entry, as_of: int) -> Row:
+    """An entry as a row, ``crc`` last. ``as_of`` is the last event that it shows."""
+    lapses = (e.expires or e.fallback) and (e.state is State.READY or e.state is State.DELAYED)
+    rare = (e.reason, e.expires, e.fallback, e.due_wall, e.claim, *_users(e))
+    values = (
+        e.key, e.queue, e.state, e.priority, e.seq, e.created_wall, e.created, e.target, e.attempt, e.due, e.lease_id,
+        e.consumer_id, e.lease_until or None, e.leased_at, e.dead_at if e.state is State.DEAD else None, e.failures,
+        e.phase, as_of, e.size, e.order_key, e.lapse if lapses else 0,
+        orjson.dumps(rare).decode() if any(rare) else "",
+    )  # fmt: skip
+    return (*values, crc32(orjson.dumps(values)))
+
+
+def _users(e: Entry) -> tuple[str, ...]:
+    """Who has it, and who has published it: no more than there is to be told."""
+    if e.publisher_uid:
+        return e.holder_uid, e.publisher_uid
+    return (e.holder_uid,) if e.holder_uid else ()
+
+
+def changes_of(row: Row) -> list[Any]:
+    """The values of ``CHANGING`` in a row."""
+    return [row[place] for place in _CHANGING_AT]
+
+
+def as_of(row: Row) -> int:
+    """The last event that a row shows."""
+    return int(row[_AS_OF])
+
+
+def row_holds(row: Row) -> bool:
+    """Whether a row is what was written. Rows of format 1 have no checksum, and are believed; that of a row of format 2
+    is the sum of fewer columns."""
+    crc = row[-1]
+    summed = row[:SIZE] if row[SIZE] is None else row[:-1]
+    return crc is None or crc == crc32(orjson.dumps(summed))
+
+
+def entry_of(row: Row) -> Entry:
+    """The entry that a row holds. Raises ``ValueError`` or ``TypeError`` for values that there are not."""
+    rare: list[Any] = orjson.loads(row[21]) if row[21] else ["", 0, 0, 0, ""]
+    return Entry(
+        row[0], row[1], State(row[2]), row[3], row[4], row[5], row[6], row[7], row[8], row[9], row[10], row[11],
+        row[12] or 0, row[13], row[14] or 0, row[15], row[16], row[18] or 0, rare[0], rare[1], rare[2], rare[3],
+        row[19], rare[4], *rare[5:7],
+    )  # fmt: skip
+
+
+def value_crc(key: str, value: str, kind: str) -> int:
+    """The checksum of a row of ``kv``."""
+    return crc32(value.encode(), crc32(f"{key}\0{kind}\0".encode()))
+
+
+def value_holds(key: str, value: str, kind: str, crc: int | None) -> bool:
+    """Whether a row of ``kv`` is what was written; see ``row_holds``."""
+    return crc is None or crc == value_crc(key, value, kind)

@@ -1,0 +1,276 @@
+"""A damaged database: its intact rows are put into a new one, onto which the journal's events are then folded.
+
+Every row says up to which event it has come, so an event that a salvaged row shows already is passed over, whatever the
+journal still has. What lies in no intact row comes back from the journal, as far back as that reaches.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from postroom_common.events import Event, EventType, raw_json
+from postroom_common.protocol import State
+
+from ...model.death_stats import NO_DEATHS
+from ...model.records import FACT_CLOCK, FACT_LOSSES, Entry, QueueRecord, no_counts, with_loss
+from ..base import Store
+from .pages import Pages
+from .rows import COLUMNS, SIZE, Row, as_of, entry_of, row_holds, row_of, value_crc, value_holds
+from .schema import KV_COLUMNS, MSG_COLUMNS
+
+log = logging.getLogger(__name__)
+
+#: The fact that stays until the journal is folded onto the salvaged rows: up to which event they have come, what totals
+#: and how many messages their queues had then, and where the journal begins.
+SALVAGE_FACT: Final = "salvage"
+#: Bodies whose row in the index is lost, until it is known what became of their messages.
+ORPHANS: Final = "salvaged_bodies"
+_KINDS: Final = frozenset({"message", "payload", "queue", "fact"})
+_MSG_AT: Final = [MSG_COLUMNS.index(name) for name in (*COLUMNS, "crc")]
+#: Columns that every make of the tables has.
+_KV_LEAST, _MSG_LEAST = 6, 18
+#: What the others of ``msg_index`` are in a row that was written before there were any, in the order of declaration.
+_MSG_DEFAULTS: Final = (0, None, None, "", 0, "", 0)
+_KEYS_SHOWN: Final = 20
+
+Tables = Mapping[str, str]
+
+
+def salvage(database: Path, wal: Path, into: sqlite3.Connection, tables: Tables, first_id: int | None) -> str:
+    """Put every intact row of a damaged database into a new one, in the transaction that is open in it. What there was,
+    in words.
+
+    ``first_id`` is the first event that the journal still has. Raises ``sqlite3.Error``, ``OSError``.
+    """
+    pages = Pages(database, wal)
+    try:
+        damaged_rows = _copy_index(pages, into, tables["msg"]) + _copy_values(pages, into, tables)
+        damaged = pages.damaged
+    finally:
+        pages.close()
+    _settle(into, tables, first_id)
+    kept = into.execute(f"SELECT count(*) FROM {tables['msg']}").fetchone()[0]
+    orphans = into.execute(f"SELECT count(*) FROM {ORPHANS}").fetchone()[0]
+    return (
+        f"{kept} messages salvaged, {orphans} bodies without their state; {damaged} pages or rows cannot be read,"
+        f" {damaged_rows} rows have changed"
+    )
+
+
+def _copy_index(pages: Pages, into: sqlite3.Connection, msg: str) -> int:
+    marks = ", ".join("?" * (len(COLUMNS) + 1))
+    newer = ", ".join(f"{name} = excluded.{name}" for name in (*COLUMNS, "crc"))
+    insert = (
+        f"INSERT INTO {msg} ({', '.join(COLUMNS)}, crc) VALUES ({marks})"
+        f" ON CONFLICT (message_key) DO UPDATE SET {newer} WHERE excluded.as_of > {msg}.as_of"
+    )
+    damaged = 0
+    for values in pages.rows():
+        if len(values) >= _MSG_LEAST:
+            padded = values + _MSG_DEFAULTS[len(values) - _MSG_LEAST :]
+            row = tuple(padded[place] for place in _MSG_AT)
+            if _is_entry(row):
+                into.execute(insert, row)
+            else:
+                damaged += 1
+    return damaged
+
+
+def _is_entry(row: Row) -> bool:
+    try:
+        entry = entry_of(row)
+        # What has no checksum is at least of the right kinds.
+        written = row_of(entry, as_of(row))[:-1]
+        summed = len(written) if row[SIZE] is not None else SIZE
+        return row_holds(row) and written[:summed] == row[:summed] and entry.key.startswith("msg:")
+    except (AttributeError, TypeError, ValueError):
+        return False
+
+
+def _copy_values(pages: Pages, into: sqlite3.Connection, tables: Tables) -> int:
+    kv, msg = tables["kv"], tables["msg"]
+    into.execute(f"CREATE TABLE {ORPHANS} (key TEXT PRIMARY KEY, value TEXT, value_type TEXT, created_at INTEGER)")
+    insert = f"INSERT OR IGNORE INTO {kv} ({', '.join(KV_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    damaged = 0
+    for values in pages.rows():
+        if not (_KV_LEAST <= len(values) <= len(KV_COLUMNS)):
+            continue
+        row = values if len(values) == len(KV_COLUMNS) else (*values, None)
+        key, value, kind, crc = row[0], row[1], row[2], row[-1]
+        if not (type(key) is str and type(value) is str and kind in _KINDS):
+            continue
+        if not value_holds(key, value, kind, crc) or not _is_value(value, kind):
+            damaged += 1
+        elif kind in ("queue", "fact") or into.execute(f"SELECT 1 FROM {msg} WHERE message_key = ?", (key,)).fetchone():
+            into.execute(insert, row)
+        else:
+            into.execute(f"INSERT OR IGNORE INTO {ORPHANS} VALUES (?, ?, ?, ?)", (key, value, kind, row[3]))
+    return damaged
+
+
+def _is_value(value: str, kind: str) -> bool:
+    try:
+        tree = orjson.loads(value)
+        if kind == "queue":
+            QueueRecord.from_json(tree)
+    except (KeyError, TypeError, ValueError):
+        return False
+    return True
+
+
+def _settle(into: sqlite3.Connection, tables: Tables, first_id: int | None) -> None:
+    """Make queues, counters and facts fit the rows that are there."""
+    kv, msg = tables["kv"], tables["msg"]
+
+    def put(key: str, value: Any, kind: str) -> None:
+        text = orjson.dumps(value).decode()
+        row = (key, text, kind, 0, 0, None, value_crc(key, text, kind))
+        into.execute(f"INSERT OR REPLACE INTO {kv} ({', '.join(KV_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+
+    counts: dict[str, dict[str, int]] = {}
+    for queue, state, count in into.execute(f"SELECT queue, state, count(*) FROM {msg} GROUP BY queue, state"):
+        counts.setdefault(queue, no_counts())[state] = count
+    totals = {}
+    expected = {}
+    records = {}
+    for (value,) in into.execute(f"SELECT value FROM {kv} WHERE value_type = 'queue'"):
+        record = QueueRecord.from_json(orjson.loads(value))
+        records[record.name] = record
+        totals[record.name] = record.totals
+        record.deaths = NO_DEATHS  # those that the journal still has are counted again
+        expected[record.name] = sum(record.counts.values())
+    for name in counts.keys() - records.keys():
+        log.error("queue %r has lost its record: pauses and policy are those that the journal still tells", name)
+        records[name] = QueueRecord(name)
+    for record in records.values():
+        record.counts = counts.get(record.name, no_counts())
+        put(f"queue:{record.name}", record.to_json(), "queue")
+    row = into.execute(f"SELECT value FROM {kv} WHERE key = 'fact:applied'").fetchone()
+    newest = into.execute(f"SELECT max(as_of) FROM {msg}").fetchone()[0] or 0
+    up_to = max(int(row[0]) if row else 0, newest)
+    into.execute(f"UPDATE {msg} SET as_of = ? WHERE crc IS NULL", (up_to,))
+    put("fact:applied", up_to if first_id is None else min(up_to, first_id - 1), "fact")
+    salvaged = {
+        "upTo": up_to,
+        "totals": totals,
+        "expected": expected,
+        "missing": 0,
+        "recordsLost": bool(counts.keys() - expected.keys()),
+        "journalFrom": up_to + 1 if first_id is None else first_id,
+    }
+    put(f"fact:{SALVAGE_FACT}", salvaged, "fact")
+    if into.execute(f"SELECT 1 FROM {kv} WHERE value_type = 'payload' LIMIT 1").fetchone():
+        put("fact:payloads", True, "fact")
+
+
+class Refold:
+    """The journal is being folded onto salvaged rows. ``up_to`` is the last event that they show; ``rows`` asks the
+    database."""
+
+    def __init__(self, up_to: int, tables: Tables, rows: Callable[[str, Sequence[Any]], list[Any]]) -> None:
+        self.up_to = up_to
+        self._rows = rows
+        self._as_of = f"SELECT as_of FROM {tables['msg']} WHERE message_key = ?"
+        self._body = f"SELECT 1 FROM {tables['kv']} WHERE key = ?"
+        self._add_body = (
+            f"INSERT INTO {tables['kv']} (key, value, value_type, created_at, updated_at, crc)"
+            " VALUES (?, ?, ?, ?, ?, ?)"
+        )
+        self._orphans = (
+            f"SELECT key, value, value_type, created_at FROM {ORPHANS} WHERE NOT EXISTS"
+            f" (SELECT 1 FROM {tables['msg']} WHERE message_key = key) ORDER BY created_at, key"
+        )
+        self._lost: set[str] = set()  # messages of which neither a row nor their publication is left
+
+    def passes(self, event: Event, store: Store) -> bool:
+        """Whether an event is to be passed over: what it tells is there already, or is of what is lost."""
+        if event["id"] > self.up_to:
+            self._reach(store)
+            return False
+        type_, key = event["type"], event.get("key")
+        if key is None:
+            return bool(type_ == EventType.QUEUE_CREATED and store.queue(event["queue"]))
+        found = self._rows(self._as_of, (key,))
+        if not found:
+            return self._is_lost(type_, key)
+        if event["id"] > found[0][0]:
+            return False
+        if type_ == EventType.PUBLISHED and not self._rows(self._body, (key,)):
+            self._heal(event)
+        return True
+
+    def _is_lost(self, type_: str, key: str) -> bool:
+        if type_ == EventType.PUBLISHED:
+            return False
+        if type_ in (EventType.ACKED, EventType.DROPPED):
+            self._lost.discard(key)
+            self._rows(f"DELETE FROM {ORPHANS} WHERE key = ?", (key,))
+        else:
+            self._lost.add(key)
+        return True
+
+    def _heal(self, event: Event) -> None:
+        """The row is there and its body is not; the journal has it."""
+        if "message" in event:
+            value, kind = raw_json(event["message"]).decode(), "message"
+        else:
+            value, kind = orjson.dumps(event["body"]).decode(), "payload"
+        key, wall = event["key"], event["wallMs"]
+        self._rows(self._add_body, (key, value, kind, wall, wall, value_crc(key, value, kind)))
+
+    def _reach(self, store: Store) -> None:
+        """All events that the salvaged rows show have been counted again: their queues' totals are those of before. How
+        many messages they had before, and have no more?"""
+        salvaged = store.fact(SALVAGE_FACT)
+        if not salvaged["totals"]:
+            return
+        missing = 0
+        for queue, totals in salvaged["totals"].items():
+            record = store.touch_queue(queue)
+            record.totals = totals
+            missing += max(0, salvaged["expected"][queue] - sum(record.counts.values()))
+        store.put_fact(SALVAGE_FACT, {**salvaged, "totals": {}, "missing": missing})
+
+    def finish(self, store: Store) -> None:
+        """The journal's end is folded: bodies of which nothing was said are messages again. What is lost is told, and
+        kept in mind as the loss of the events that the journal no longer has."""
+        self._reach(store)
+        salvaged = store.fact(SALVAGE_FACT)
+        orphans = self._rows(self._orphans, ())
+        readmitted = [key for key, *rest in orphans if _readmit(store, key, *rest)]
+        self._rows(f"DROP TABLE {ORPHANS}", ())
+        store.put_fact(SALVAGE_FACT, None)
+        if readmitted:
+            log.error("messages that have lost their state, and are ready again: %s", _some(readmitted))
+        known = (self._lost | {row[0] for row in orphans}) - set(readmitted)
+        lost = max(salvaged["missing"] - len(readmitted), len(known))
+        if lost:
+            keys = f"; known by their keys: {_some(known)}" if known else ""
+            log.error("%d messages are lost with the rows that held them%s", lost, keys)
+        if (lost or salvaged["recordsLost"]) and salvaged["journalFrom"] > 1:
+            store.put_fact(FACT_LOSSES, with_loss(store.fact(FACT_LOSSES) or [], 1, salvaged["journalFrom"] - 1))
+
+
+def _readmit(store: Store, key: str, value: str, kind: str, created_wall: int) -> bool:
+    """A message of which only the body is left, ready again; whether that can be. A body in a file cannot be found
+    without its row."""
+    queue = key[4:].rpartition(":")[0]
+    if kind != "message" or not queue:
+        return False
+    mark = store.fact(FACT_CLOCK) or {"engineMs": 0, "wallMs": created_wall}
+    created = max(0, mark["engineMs"] - max(0, mark["wallMs"] - created_wall))
+    if store.queue(queue) is None:
+        store.add_queue(QueueRecord(queue))
+    store.insert(Entry(key, queue, State.READY, 0, 0, created_wall, created), value.encode())
+    return True
+
+
+def _some(keys: Iterable[str]) -> str:
+    shown = sorted(keys)
+    return f"{len(shown)} ({', '.join(shown[:_KEYS_SHOWN])}{', ...' if len(shown) > _KEYS_SHOWN else ''})"
