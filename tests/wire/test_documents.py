@@ -225,11 +225,12 @@ def test_every_field_of_every_event_and_traffic_line_is_named(daemon: Daemon) ->
     assert set(EventType) - NOT_ASKED_FOR <= {event["type"] for event in events}
     head = next(event for event in events if event["type"] != EventType.EPOCH_STARTED)
     assert (head["type"], head["format"]) == (EventType.CLOCK_MARKED, JOURNAL_FORMAT)
-    tables = JOURNAL.partition("## The types")[2].partition("## The traffic log")[0]
+    common, _, tables = JOURNAL.partition("## The traffic log")[0].partition("## The types")
     for event in events:
         row = next(line for line in tables.splitlines() if f"`{event['type']}`" in line[: line.find("|", 1)])
+        row += tables.partition(f"### Fields of `{event['type']}`")[2].partition("\n### ")[0]
         for key in list(event)[7:]:
-            assert f"`{key}`" in row or f"| `{key}` |" in JOURNAL, (event["type"], key)
+            assert f"`{key}`" in row or f"| `{key}` |" in common, (event["type"], key)
         for key in keys_of([event.get("failure", {}), dict.fromkeys(event.get("message", {}))]):
             assert f"`{key}`" in tables, (event["type"], key)
     daemon.ask("health")
