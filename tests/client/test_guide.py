@@ -112,6 +112,6 @@ def test_the_guide_tells_of_all_that_is_there() -> None:
     text = section("A program for each message")
     for name, _ in VARIABLES:
         assert f"`POSTROOM_{name}`" in text, name
-    assert f"; {REJECTED_STATUS} (EX_DATAERR)" in text
+    assert f"\n| {REJECTED_STATUS} (EX_DATAERR) | makes it a dead letter" in text
     assert f"{ATTRIBUTES_BYTES:,} bytes" in text
     assert f"{REASON_LIMIT} characters" in section("Working on messages")
