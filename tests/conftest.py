@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Generator
@@ -44,6 +45,20 @@ def compile_once() -> None:
 
 use_memory_for_roots()
 compile_once()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let the tests' children start with signals as they are by default, also under ``nohup`` or in the background.
+
+    A child inherits a signal that its parent ignores, but not one that its parent handles: this process goes on
+    ignoring what it was started to ignore, by a handler that does nothing. With xdist the workers do that; the process
+    that started them has no other children.
+    """
+    if config.getoption("numprocesses", None):
+        return
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 @pytest.hookimpl(trylast=True)
