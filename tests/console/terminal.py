@@ -94,13 +94,30 @@ class Terminal:
         return int(struct.unpack("i", told)[0])
 
     def resize(self, columns: int, lines: int) -> None:
-        """Another size, of which the process is told as by a terminal."""
+        """Another size, which the process notices by a signal, as in a terminal.
+
+        It has seen the size before that: of two signals at once it would notice one, and drawn nothing if the second
+        size is the first one again.
+        """
+        self.waits(self._is_idle, "the process has drawn all that it has to draw")
         self.screen.resize(lines, columns)
         self._set_size(columns, lines)
         self.process.send_signal(signal.SIGWINCH)
 
     def _set_size(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+    def _is_idle(self) -> bool:
+        """Whether it has handled every change of size and sleeps, with nothing left to read."""
+        if select.select([self._master], [], [], 0)[0]:
+            return False
+        process = Path(f"/proc/{self.process.pid}")
+        pending = re.findall(r"^S(?:ig|hd)Pnd:\t(\w+)$", (process / "status").read_text(), re.MULTILINE)
+        if any(int(mask, 16) >> (signal.SIGWINCH - 1) & 1 for mask in pending):
+            return False
+        return all(
+            (task / "stat").read_text().rpartition(")")[2].split()[0] == "S" for task in (process / "task").iterdir()
+        )
 
     def hang_up(self) -> None:
         """The line is cut."""

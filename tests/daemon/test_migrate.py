@@ -21,14 +21,24 @@ from postroom_daemon.maintenance.local import open_local
 from postroom_daemon.maintenance.migrate import migrate
 from postroom_daemon.maintenance.verify import Kind, Verification
 from postroom_daemon.observe.state import StateError, steady
+from postroom_daemon.platform.clock import Clock
 from postroom_daemon.platform.files import Files, remove_all
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.backends import places
-from tests.conformance.bench import Bench
+from tests.conformance.bench import Bench, Hands
 from tests.daemon.test_state import plain, work
 
 BACKENDS = ("sqlite", "filesystem", "hybrid")
 PAIRS = list(itertools.permutations(BACKENDS, 2))
+
+
+@pytest.fixture(autouse=True)
+def one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All sessions of a test on a stopped root are at one moment, about a day after the root was last used: what is due
+    by then is done in the first, and nothing becomes due between two whose states are compared."""
+    hands = Hands(boot_id="second-boot")
+    hands.pass_ms(24 * 3600 * 1000)
+    monkeypatch.setattr(Clock, "still", hands.clock)
 
 
 class Killed(BaseException):

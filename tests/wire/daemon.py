@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import json
 import os
@@ -172,10 +173,14 @@ class Daemon:
         return f"{time.time_ns():020d}-{next(self._numbers):06d}.json"
 
     def put(self, data: bytes, name: str = "") -> str:
-        """Put bytes into the mailbox as a client does; the file's name."""
+        """Put bytes into the mailbox as a client does; the file's name.
+
+        On a full disk it retries until they fit: the daemon releases its reserve step by step, and its store may be
+        faster to use a step than the client.
+        """
         name = name or self.new_name()
         temporary = self.requests / (name + ".tmp")
-        temporary.write_bytes(data)
+        wait_until(lambda: _fits(temporary, data), "a request fits on the disk")
         temporary.rename(self.requests / name)
         return name
 
@@ -316,6 +321,18 @@ class Daemon:
                 if not types or event["type"] in types:
                     found.append(event)
         return found
+
+
+def _fits(path: Path, data: bytes) -> bool:
+    """Write a file. False, and no file, if the disk is full."""
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        if error.errno != errno.ENOSPC:
+            raise
+        return False
+    return True
 
 
 def receipt(delivery: Fields) -> Fields:
