@@ -1,8 +1,8 @@
-"""The snapshot of a device: what its lines are, and which fields they have. ``docs/snapshot.md`` says it for people.
+"""The format of device snapshots: the kinds of lines and their fields. ``docs/snapshot.md`` describes it.
 
-A snapshot is JSON lines in one gzip file: a header, lines of state and history, a trailer. ``snapshot_writer`` makes
-one, ``snapshot_reader`` reads and checks one. These three need the standard library alone: they also run where a
-fleet's files are read, on machines that have nothing else of the product.
+A snapshot is one gzip file of JSON lines: a header, lines of state and history, a trailer. ``snapshot_writer`` writes
+snapshots, ``snapshot_reader`` reads and checks them. These three modules need only the standard library, because they
+also run on machines that process a fleet's files and have nothing else of Postroom installed.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-#: Of what is written. A reader takes older majors (``upgrade``), refuses newer ones, and passes over what a newer minor
-#: has added.
+#: Format version of written snapshots. A reader accepts older majors (``upgrade``), refuses newer ones, and ignores
+#: fields and kinds that a newer minor has added.
 FORMAT_MAJOR: Final = 2
 FORMAT_MINOR: Final = 0
 OLDEST_MAJOR: Final = 1
 
 SUFFIX: Final = ".jsonl.gz"
-#: What a file is called while it is written: ``.<name>.part``. Readers of directories pass over names with a dot first.
+#: A file that is being written is named ``.<name>.part``. Readers of directories ignore names that start with a dot.
 PART_SUFFIX: Final = ".part"
 
 Line = dict[str, Any]
 
 
 class Kind(StrEnum):
-    """What a line tells of. A reader passes over kinds that it does not know, and counts them."""
+    """The kind of a line. A reader ignores unknown kinds, and counts them."""
 
     HEADER = "header"
     QUEUE = "queue"
@@ -35,12 +35,12 @@ class Kind(StrEnum):
     EVENT = "event"
     TRAFFIC = "traffic"
     TRAILER = "trailer"
-    #: Only in bundles, behind their last snapshot.
+    #: Only in bundles, after the last snapshot.
     BUNDLE = "bundle"
 
 
 class Type(StrEnum):
-    """What a field holds. No number is NaN or infinite, and no integer has more than 64 bits."""
+    """The type of a field. No number is NaN or infinite, and no integer has more than 64 bits."""
 
     INTEGER = "integer"
     NUMBER = "number"
@@ -48,12 +48,12 @@ class Type(StrEnum):
     BOOLEAN = "boolean"
     #: Integers by name.
     COUNTS = "counts"
-    #: Any JSON value. Readers with fixed columns keep its text.
+    #: Any JSON value. Readers with fixed columns store its text.
     JSON = "json"
 
 
 class Field(NamedTuple):
-    """A field of a kind of line. One that is not required is absent where it says nothing."""
+    """A field of a kind of line. An optional field is absent if it has no value."""
 
     name: str
     type: Type
@@ -62,172 +62,172 @@ class Field(NamedTuple):
 
 
 def _fields(*fields: tuple[str, Type, str]) -> tuple[Field, ...]:
-    """A name that ends in ``*`` is required."""
+    """Fields from tuples of name, type and meaning. A ``*`` at the end of a name marks a required field."""
     return tuple(Field(name.rstrip("*"), kind, meaning, name.endswith("*")) for name, kind, meaning in fields)
 
 
 _I, _N, _S, _B, _C, _J = Type.INTEGER, Type.NUMBER, Type.STRING, Type.BOOLEAN, Type.COUNTS, Type.JSON
 
-#: The first three fields of every line, in this order: a line that was torn from its file still says whose it is.
+#: The first three fields of every line, in this order: even a line outside its file identifies its snapshot.
 COMMON: Final = _fields(
-    ("device*", _S, "the device's name: `nodeId` of its configuration, or what `--device` said"),
-    ("snapshot*", _S, "id of the snapshot: 32 hex digits, drawn at random"),
-    ("kind*", _S, "what the line tells of"),
+    ("device*", _S, "name of the device: `nodeId` of its configuration, or `--device`"),
+    ("snapshot*", _S, "id of the snapshot: 32 random hexadecimal digits"),
+    ("kind*", _S, "kind of the line"),
 )
 
-#: Every kind's fields behind the common ones. One name has one type in all kinds.
+#: The fields of each kind after the common ones. A name has the same type in all kinds.
 FIELDS: Final[dict[Kind, tuple[Field, ...]]] = {
     Kind.HEADER: _fields(
-        ("major*", _I, "version of the format: another one is read by other rules"),
-        ("minor*", _I, "version of the format: a higher one has added fields or kinds"),
-        ("root*", _S, "id of the data directory; events are numbered within it"),
-        ("epoch*", _I, "its epoch when the snapshot was taken"),
+        ("major*", _I, "major version of the format: a different one follows different rules"),
+        ("minor*", _I, "minor version of the format: a higher one has additional fields or kinds"),
+        ("root*", _S, "id of the root; events are numbered per root"),
+        ("epoch*", _I, "epoch of the root when the snapshot was taken"),
         ("daemonVersion", _S, "version of the daemon"),
-        ("consoleVersion", _S, "version of what wrote the file"),
-        ("backend", _S, "how the daemon stores: `sqlite`, `filesystem`, `hybrid`"),
+        ("consoleVersion", _S, "version of the console that wrote the file"),
+        ("backend", _S, "backend of the daemon: `sqlite`, `filesystem`, `hybrid`"),
         ("durability", _S, "`journal.durability` in force"),
-        ("status", _S, "of the daemon's health: `ok`, `degraded`"),
-        ("draining", _B, "whether it takes no new messages"),
-        ("wallMs*", _I, "the device's wall clock, Unix milliseconds. It may be wrong"),
-        ("engineMs*", _I, "its engine time: milliseconds that only go forward"),
-        ("asOfEvent*", _I, "all lines of state are as of this event"),
-        ("consistent*", _B, "false: the journal could not be read, so lines of state are as of several events"),
-        ("firstEvent", _I, "first event of the slice; absent when it has none"),
-        ("lastEvent", _I, "last event of the slice; absent when it has none"),
-        ("previousEvent", _I, "up to where the slice of the previous snapshot went: absent in the first of a folder"),
-        ("since", _S, "where the slice was to begin, as it was asked for"),
-        ("availableFrom", _I, "the first event that the journal still had"),
-        ("continuous", _B, "whether the slice begins right behind `previousEvent`"),
-        ("cut", _B, "true: the slice ends before `asOfEvent`, by `--max-size`; the next one goes on there"),
-        ("holes", _J, "pairs of first and last event that the device knows to be missing or lost"),
+        ("status", _S, "health of the daemon: `ok`, `degraded`"),
+        ("draining", _B, "whether the daemon is draining: it accepts no new messages"),
+        ("wallMs*", _I, "wall clock of the device in Unix milliseconds; may be wrong"),
+        ("engineMs*", _I, "engine time in milliseconds; only moves forward"),
+        ("asOfEvent*", _I, "all lines of state reflect the events up to this one"),
+        ("consistent*", _B, "false: the journal could not be read, so lines of state reflect different events"),
+        ("firstEvent", _I, "first event of the slice; absent if the slice is empty"),
+        ("lastEvent", _I, "last event of the slice; absent if the slice is empty"),
+        ("previousEvent", _I, "last event of the previous snapshot's slice; absent in the first one of a directory"),
+        ("since", _S, "requested start of the slice"),
+        ("availableFrom", _I, "first event that the journal still had"),
+        ("continuous", _B, "whether the slice starts directly after `previousEvent`"),
+        ("cut", _B, "true: `--max-size` ended the slice before `asOfEvent`; the next one continues there"),
+        ("holes", _J, "pairs of first and last event id: events that are missing or lost on the device"),
         ("redaction*", _S, "`payload`, `attributes` or `none`"),
-        ("hiddenAttributes", _J, "patterns of attributes whose values were left out"),
-        ("trafficSampleEvery", _I, "each so-manieth that went well has a line; errors have one, many refusals few"),
-        ("trafficFromMs", _I, "wall clock behind which the slice of the traffic log begins"),
+        ("hiddenAttributes", _J, "patterns of the attributes whose values are omitted"),
+        ("trafficSampleEvery", _I, "one in this many successful requests has a line, all errors, few refusals"),
+        ("trafficFromMs", _I, "wall clock at which the slice of the traffic log starts"),
     ),
     Kind.QUEUE: _fields(
-        ("queue*", _S, "its name"),
-        ("ready*", _I, "messages that may be delivered"),
-        ("inflight*", _I, "messages that are leased"),
-        ("delayed*", _I, "messages that are not due yet"),
-        ("held*", _I, "messages that an operator keeps back"),
+        ("queue*", _S, "name of the queue"),
+        ("ready*", _I, "ready messages"),
+        ("inflight*", _I, "messages in flight"),
+        ("delayed*", _I, "delayed messages"),
+        ("held*", _I, "messages on hold"),
         ("dead*", _I, "dead letters"),
         ("oldestReadyAgeMs", _I, "age of the oldest ready message"),
         ("oldestLeaseAgeMs", _I, "age of the oldest lease"),
         ("oldestDeadAgeMs", _I, "time since the oldest dead letter died"),
-        ("queueBytes", _I, "of the messages that are not dead"),
+        ("queueBytes", _I, "size of the messages that are not dead"),
         ("publishPaused", _B, "whether publishing is paused"),
         ("consumePaused", _B, "whether consuming is paused"),
         ("reasons", _C, "dead letters by reason"),
-        ("totals", _C, "what ever happened, by kind: `published`, `acked`, `died`, …"),
-        ("opening", _I, "messages that it held before the slice's first event; only in the first snapshot of a folder"),
+        ("totals", _C, "counts of events since the queue was created: `published`, `acked`, `died`, …"),
+        ("opening", _I, "messages before the slice's first event; only in the first snapshot of a directory"),
         ("policy", _J, "the policy in force, in the shape of the configuration"),
     ),
     Kind.LEASE: _fields(
         ("queue*", _S, "queue of the message"),
-        ("message*", _S, "its key"),
-        ("lease", _S, "id of the lease, where it is known"),
-        ("consumer", _S, "who holds it"),
-        ("uid", _I, "the user that asked for it"),
-        ("attempt", _I, "which delivery it is"),
-        ("leasedEngineMs", _I, "engine time at which it was given"),
-        ("untilEngineMs", _I, "engine time at which it ends"),
-        ("ofDead", _B, "true: of a dead letter"),
+        ("message*", _S, "message key"),
+        ("lease", _S, "lease id, if known"),
+        ("consumer", _S, "consumer that has the lease"),
+        ("uid", _I, "user that requested the lease"),
+        ("attempt", _I, "number of the delivery"),
+        ("leasedEngineMs", _I, "engine time at which the lease started"),
+        ("untilEngineMs", _I, "engine time at which the lease ends"),
+        ("ofDead", _B, "true for a dead letter"),
     ),
     Kind.DEAD: _fields(
         ("queue*", _S, "queue of the message"),
-        ("message*", _S, "its key"),
-        ("reasonCode", _S, "why it died"),
-        ("reasonMessage", _S, "the same in words"),
-        ("cause", _S, "reason of the last failure, where attempts were spent"),
-        ("diedMs", _I, "when, by the wall clock"),
-        ("attempt", _I, "the delivery that was the last"),
-        ("consumer", _S, "who had it"),
-        ("quarantined", _B, "true: set apart"),
-        ("leased", _B, "true: somebody has it by the name of the dead letters"),
-        ("history", _J, "its failed attempts, the last 32"),
-        ("payloadBytes", _I, "length of its body"),
-        ("payloadDigest", _S, "BLAKE2b of the body, 16 bytes as hex"),
-        ("payloadShape", _S, "its structure without its values"),
-        ("payload", _S, "the body as text, binary as base64; only with `--redact none`"),
-        ("contentType", _S, "of the body"),
+        ("message*", _S, "message key"),
+        ("reasonCode", _S, "reason code of its death"),
+        ("reasonMessage", _S, "reason text of its death"),
+        ("cause", _S, "reason code of the last failure, if no attempt was left"),
+        ("diedMs", _I, "wall clock at its death"),
+        ("attempt", _I, "number of its last delivery"),
+        ("consumer", _S, "consumer of its last delivery"),
+        ("quarantined", _B, "true if quarantined"),
+        ("leased", _B, "true while it is leased by its dead-letter address"),
+        ("history", _J, "its last failed attempts, at most 32"),
+        ("payloadBytes", _I, "length of the body"),
+        ("payloadDigest", _S, "BLAKE2b digest of the body, 16 bytes in hexadecimal"),
+        ("payloadShape", _S, "structure of the body without its values"),
+        ("payload", _S, "the body as text, binary data as base64; only with `--redact none`"),
+        ("contentType", _S, "media type of the body"),
         ("attributes", _J, "attributes of the message"),
     ),
     Kind.CONSUMER: _fields(
-        ("queue*", _S, "queue that it consumes"),
-        ("consumer*", _S, "its id"),
-        ("inflight*", _I, "messages that it holds"),
-        ("delivered", _I, "messages that it was given since the daemon started"),
-        ("askedEngineMs", _I, "when it last asked"),
-        ("deliveredEngineMs", _I, "when it was last given one"),
+        ("queue*", _S, "queue that the consumer uses"),
+        ("consumer*", _S, "id of the consumer"),
+        ("inflight*", _I, "messages leased to it"),
+        ("delivered", _I, "messages delivered to it since the daemon started"),
+        ("askedEngineMs", _I, "when it last asked for a message"),
+        ("deliveredEngineMs", _I, "when it last got a message"),
     ),
     Kind.METRIC: _fields(
-        ("name*", _S, "of the metric: of `metrics`, or of the disk in `health`, with a dot for each level"),
-        ("value*", _N, "its value; counters count since the daemon started"),
-        ("labels", _J, "what it is divided by"),
+        ("name*", _S, "dotted name of a figure of `metrics`, or of the disk in `health`"),
+        ("value*", _N, "value of the metric; counters start with the daemon"),
+        ("labels", _J, "labels of the metric"),
     ),
     Kind.EVENT: _fields(
-        ("root*", _S, "data directory whose event it is"),
+        ("root*", _S, "id of the root"),
         ("epoch*", _I, "epoch of the event"),
-        ("event*", _I, "its id; with device, root and epoch it is the key"),
-        ("type*", _S, "what happened: the types of the journal"),
+        ("event*", _I, "event id; the key together with device, root and epoch"),
+        ("type*", _S, "type of the event, as in the journal"),
         ("engineMs*", _I, "engine time"),
         ("wallMs*", _I, "wall clock"),
         ("requestEnd", _I, "id of the last event of the same request"),
         ("queue", _S, "queue of the message"),
-        ("message", _S, "its key"),
-        ("priority", _I, "published: its priority"),
-        ("dueEngineMs", _I, "not before"),
-        ("expiresEngineMs", _I, "not wanted from then on"),
-        ("target", _S, "published: only for this consumer"),
-        ("orderingKey", _S, "published: its ordering key"),
-        ("deduplicationKey", _S, "published: what it was not to be published twice by"),
-        ("payloadBytes", _I, "published: length of its body"),
-        ("payloadDigest", _S, "published: BLAKE2b of the body, 16 bytes as hex"),
-        ("payloadShape", _S, "published: its structure without its values"),
+        ("message", _S, "message key"),
+        ("priority", _I, "published: priority"),
+        ("dueEngineMs", _I, "engine time before which it is not delivered"),
+        ("expiresEngineMs", _I, "engine time at which it expires"),
+        ("target", _S, "published: the only consumer that may receive it"),
+        ("orderingKey", _S, "published: ordering key"),
+        ("deduplicationKey", _S, "published: deduplication key"),
+        ("payloadBytes", _I, "published: length of the body"),
+        ("payloadDigest", _S, "published: BLAKE2b digest of the body, 16 bytes in hexadecimal"),
+        ("payloadShape", _S, "published: structure of the body without its values"),
         ("payload", _S, "published: the body; only with `--redact none`"),
-        ("contentType", _S, "published: of the body"),
+        ("contentType", _S, "published: media type of the body"),
         ("attributes", _J, "published: attributes"),
         ("traceId", _S, "published: trace id"),
-        ("lease", _S, "the lease that began, went on or ended"),
-        ("consumer", _S, "who has or had it"),
-        ("attempt", _I, "which delivery"),
+        ("lease", _S, "lease that started, was extended or ended"),
+        ("consumer", _S, "consumer of the lease"),
+        ("attempt", _I, "number of the delivery"),
         ("untilEngineMs", _I, "end of the lease"),
-        ("heldMs", _I, "acked: time since it was leased"),
-        ("ofDead", _B, "true: of a dead letter"),
-        ("reasonCode", _S, "of the failure"),
-        ("reasonMessage", _S, "of the failure, in words"),
-        ("cause", _S, "of the failure: reason of the last attempt"),
-        ("to", _S, "queue in which it is from then on"),
-        ("state", _S, "released: state in which it is again"),
-        ("phase", _S, "`quarantined`"),
-        ("client", _S, "client that asked, on the last event of its request"),
-        ("uid", _I, "user that asked"),
-        ("request", _S, "id of the request, as in the traffic log"),
-        ("bootId", _S, "clock_marked: boot of the machine"),
-        ("bootMs", _I, "clock_marked: milliseconds since that boot"),
+        ("heldMs", _I, "acked: milliseconds since the lease started"),
+        ("ofDead", _B, "true for a dead letter"),
+        ("reasonCode", _S, "reason code of the failure"),
+        ("reasonMessage", _S, "reason text of the failure"),
+        ("cause", _S, "died: reason code of the last failure"),
+        ("to", _S, "destination queue"),
+        ("state", _S, "released: state after the release"),
+        ("phase", _S, "`quarantined`, or empty"),
+        ("client", _S, "client that sent the request; on its last event"),
+        ("uid", _I, "user that sent the request"),
+        ("request", _S, "request id, as in the traffic log"),
+        ("bootId", _S, "clock_marked: id of the boot"),
+        ("bootMs", _I, "clock_marked: milliseconds since boot"),
         ("clean", _B, "clock_marked: true at an orderly stop"),
-        ("ext", _J, "what else the event says, by its names in the journal"),
+        ("ext", _J, "other fields of the event, by their names in the journal"),
     ),
     Kind.TRAFFIC: _fields(
-        ("root*", _S, "data directory"),
-        ("wallMs*", _I, "when it was answered"),
+        ("root*", _S, "id of the root"),
+        ("wallMs*", _I, "wall clock when it was answered"),
         ("engineMs*", _I, "engine time at which it was decided"),
-        ("client", _S, "client"),
-        ("uid", _I, "user"),
-        ("command*", _S, "what was asked for"),
-        ("queue", _S, "queue that it named"),
-        ("code*", _S, "`OK`, or the error"),
-        ("ms", _N, "from taking the request to its answer"),
+        ("client", _S, "client id"),
+        ("uid", _I, "user that owns the request file"),
+        ("command*", _S, "name of the command"),
+        ("queue", _S, "queue that the request named"),
+        ("code*", _S, "`OK`, or the error code"),
+        ("ms", _N, "milliseconds from reading the request to its answer"),
         ("requestBytes", _I, "length of the request"),
-        ("request", _S, "id of the request"),
+        ("request", _S, "request id"),
     ),
     Kind.TRAILER: _fields(
-        ("lines*", _I, "lines before this one, the header among them"),
-        ("counts*", _C, "lines by kind"),
+        ("lines*", _I, "number of lines before this one, including the header"),
+        ("counts*", _C, "number of lines by kind"),
         ("firstEvent", _I, "as in the header"),
         ("lastEvent", _I, "as in the header"),
-        ("lineCrc*", _I, "sum of the CRC-32 of all lines before this one, without their newlines"),
+        ("lineCrc*", _I, "sum of the CRC-32 of all previous lines, without their newlines"),
         ("digest*", _S, "SHA-256 of all bytes before this line"),
     ),
     Kind.BUNDLE: _fields(
@@ -235,16 +235,15 @@ FIELDS: Final[dict[Kind, tuple[Field, ...]]] = {
     ),
 }
 
-#: Fields of an event in the journal that have a column of another name; those of its type that are not here, nor in
-#: ``FIELDS``, go to ``ext``.
+#: Fields of a journal event whose name in a snapshot differs. Fields neither here nor in ``FIELDS`` go to ``ext``.
 EVENT_NAMES: Final = {"id": "event", "key": "message", "req": "requestEnd"}
 
 
 def upgrade(line: Line) -> Line:
-    """A line of an older major as today's would be. Pure; a line of today's is returned as it is.
+    """A line of any supported major in the form of the current one. Pure; a current line is returned unchanged.
 
-    Version 1 is told from today's by its names alone (they are not used by these kinds any more), so lines can be taken
-    one by one, in any order.
+    Version 1 is recognised by its field names alone (the current version does not use them in these kinds), so lines
+    can be upgraded one at a time, in any order.
     """
     kind = line.get("kind")
     renamed = RENAMED.get(kind) if isinstance(kind, str) else None
@@ -253,7 +252,7 @@ def upgrade(line: Line) -> Line:
     return {renamed.get(name, name): value for name, value in line.items()}
 
 
-#: Names of version 1 that are others now, by kind.
+#: Field names of version 1 and their current names, by kind.
 RENAMED: Final[dict[str, dict[str, str]]] = {
     Kind.QUEUE: {"pausedPublish": "publishPaused", "pausedConsume": "consumePaused"},
     Kind.LEASE: {"deadlineEngineMs": "untilEngineMs"},
