@@ -112,10 +112,10 @@ class Server:
         assert self.mailbox
         try:
             self.mailbox.check()
-            self.mailbox.care(live.clock.now(), live.clock.now().wall)
+            self.mailbox.tick(live.clock.now(), live.clock.now().wall)
         except OSError:
             pass
-        live.reserve.care()
+        live.reserve.tick()
         try:
             live.journal.drop_segments(live.store.checkpoint(), 0, 1, 0)
         except (OSError, StoreError):

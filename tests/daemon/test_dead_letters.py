@@ -113,7 +113,7 @@ def test_what_a_group_found_that_was_taken_back_is_found_anew(bench: Bench) -> N
     (_, told) = attempt.answers[-1]
     assert told.data and told.data["queues"] == ["a", "b"]
     bench.store.rollback()
-    attempt.take_back()
+    attempt.rollback()
     assert bench.do("count_dlq", queue="morgue")["queues"] == ["a"]
 
 

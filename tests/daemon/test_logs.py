@@ -195,11 +195,11 @@ def test_of_a_kind_only_so_many_are_logged_and_the_last_one_tells_how_many_were_
     outlets.handle(record("of another kind", line=8))
     assert heard.texts == ["no. 0", "no. 1", "of another kind"]
     clock.now += WINDOW_S - 1
-    outlets.care()
+    outlets.tick()
     assert len(heard.texts) == 3
     clock.now += 1
-    outlets.care()
-    outlets.care()
+    outlets.tick()
+    outlets.tick()
     assert heard.texts[3:] == ["no. 6 (and 4 more like it in the last minute)"]
     outlets.handle(record("afterwards"))
     assert heard.texts[4:] == ["afterwards"]

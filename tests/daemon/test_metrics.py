@@ -303,14 +303,14 @@ def do_all(file: MetricsFile) -> None:
 def test_the_file_is_written_when_it_is_time_and_read_by_everybody(tmp_path):
     path = tmp_path / "postroom.prom"
     file = written(path, steps("first\n", "second\n"))
-    file.care(1000.0)
+    file.tick(1000.0)
     assert not path.exists()
     do_all(file)
     assert (path.read_text(), path.stat().st_mode & 0o777) == ("first\n", 0o644)
-    file.care(1059.0)
+    file.tick(1059.0)
     assert not file.busy
-    file.care(1060.0)
-    file.care(1061.0)
+    file.tick(1060.0)
+    file.tick(1061.0)
     do_all(file)
     assert path.read_text() == "second\n"
     assert [one.name for one in tmp_path.iterdir()] == ["postroom.prom"]
@@ -319,11 +319,11 @@ def test_the_file_is_written_when_it_is_time_and_read_by_everybody(tmp_path):
 def test_a_file_that_cannot_be_written_is_told_and_tried_again(tmp_path, caplog):
     path = tmp_path / "gone" / "postroom.prom"
     file = written(path, steps("first\n", "second\n"))
-    file.care(0.0)
+    file.tick(0.0)
     do_all(file)
     assert "metrics: " in caplog.text
     path.parent.mkdir()
-    file.care(60.0)
+    file.tick(60.0)
     do_all(file)
     assert path.read_text() == "second\n"
 
@@ -334,7 +334,7 @@ def test_figures_that_the_disk_does_not_give_are_told_and_collected_again(tmp_pa
         raise OSError("the disk")
 
     file = written(tmp_path / "postroom.prom", broken)
-    file.care(0.0)
+    file.tick(0.0)
     do_all(file)
     assert "metrics: the disk" in caplog.text
     assert list(tmp_path.iterdir()) == []
@@ -342,7 +342,7 @@ def test_figures_that_the_disk_does_not_give_are_told_and_collected_again(tmp_pa
 
 def test_without_a_path_nothing_is_collected(tmp_path):
     file = MetricsFile(load(tmp_path, None, {}, {}).settings, steps())
-    file.care(0.0)
+    file.tick(0.0)
     file.step()
     file.stop()
     assert (file.busy, list(tmp_path.iterdir())) == (False, [])
@@ -354,19 +354,19 @@ def test_a_reload_lets_the_file_begin_move_and_go(tmp_path):
 
     file = MetricsFile(settings(""), steps("first\n", "second\n"))
     for path, text in (("a.prom", "first\n"), ("b.prom", "second\n")):
-        file.adopt(settings(path))
-        file.care(1.0)
+        file.reload(settings(path))
+        file.tick(1.0)
         do_all(file)
         assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [(path, text)]
-    file.adopt(settings(""))
-    file.care(1000.0)
+    file.reload(settings(""))
+    file.tick(1000.0)
     assert (file.busy, list(tmp_path.iterdir())) == (False, [])
 
 
 def test_a_daemon_that_has_stopped_in_order_says_so(tmp_path):
     path = tmp_path / "postroom.prom"
     file = written(path, steps("first\n"))
-    file.care(0.0)
+    file.tick(0.0)
     file.stop()
     assert not file.busy
     assert path.read_text() == stopped()

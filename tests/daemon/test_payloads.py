@@ -16,7 +16,7 @@ import pytest
 
 from postroom_daemon.doors.mailbox import Mailbox
 from postroom_daemon.platform.files import Files
-from postroom_daemon.service.loop import _Loop
+from postroom_daemon.service.loop import Loop
 from postroom_daemon.service.reload import Reloading
 from postroom_daemon.stores.base import StoreError
 from postroom_daemon.stores.hybrid import payloads
@@ -239,11 +239,11 @@ def test_with_durability_interval_bodies_are_synced_before_their_events(make_ben
     mailbox = Mailbox(bench.config.settings, Files(), lambda reason: None, lambda: False)
     read_fd, write_fd = os.pipe()
     reloading = Reloading(bench.config, lambda: bench.config)
-    loop = _Loop(reloading, bench.live, mailbox, cast(Any, SimpleNamespace(read_fd=read_fd, stopped=False)))
+    loop = Loop(reloading, bench.live, [mailbox], cast(Any, SimpleNamespace(read_fd=read_fd, stopped=False)))
     done = calls_of(bench, "fdatasync", "syncfs")
     bench.publish()
     assert done == []
-    loop._turn(scan=False)
+    loop._turn(set())
     assert done == ["syncfs", "fdatasync"]
     mailbox.close()
     os.close(read_fd)

@@ -142,10 +142,10 @@ def test_what_was_given_is_taken_again_when_there_is_space(make_bench: MakeBench
     bench.do("pause", queue="other")
     reserve = bench.live.reserve
     disk.free = STEP_BYTES
-    reserve.care()
+    reserve.tick()
     assert reserve.held == 4 * MIB - STEP_BYTES
     disk.free = 3 * STEP_BYTES
-    reserve.care()
+    reserve.tick()
     assert reserve.whole and disk.free == 2 * STEP_BYTES
     assert os.stat(bench.journal_root / "reserve").st_size == 4 * MIB
 
@@ -154,10 +154,10 @@ def test_half_of_it_is_given_so_that_clients_can_write_their_requests(tmp_path: 
     disk = Disk(64 * MIB)
     reserve = Reserve(tmp_path, disk, 4 * MIB)
     reserve.open()
-    reserve.care()
+    reserve.tick()
     for _ in range(100):
         disk.free = CLIENTS_BYTES - 1  # somebody else takes all that becomes free
-        reserve.care()
+        reserve.tick()
     assert reserve.held == 2 * MIB
     assert reserve.give()
 
@@ -176,7 +176,7 @@ def test_a_smaller_reserve_gives_back_what_is_too_much(tmp_path: Path) -> None:
     for size in (4 * MIB, MIB, 0):
         reserve = Reserve(tmp_path, disk, size)
         reserve.open()
-        reserve.care()
+        reserve.tick()
         assert (reserve.held, (tmp_path / "reserve").stat().st_size) == (size, size)
         reserve.close()
     assert disk.free == 64 * MIB
@@ -309,7 +309,7 @@ def test_a_response_for_which_there_is_no_room_gets_it_from_the_reserve(tmp_path
     disk = Disk(64 * MIB)
     reserve = Reserve(tmp_path, disk, MIB)
     reserve.open()
-    reserve.care()
+    reserve.tick()
     mailbox = Mailbox(load(tmp_path, None, {}, {}).settings, disk, lambda reason: None, reserve.give)
     request = {"requestId": "r1", "clientId": "c", "command": "status", "payload": {"queue": "q"}}
     (tmp_path / "ipc" / "requests" / "r1.json").write_text(json.dumps(request))

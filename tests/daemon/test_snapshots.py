@@ -42,7 +42,7 @@ class Keeper:
 
     def begin(self) -> bool:
         """A second in which it may be time. Whether it is."""
-        self.snapshots.care(self.bench.live.clock.elapsed_s() + LATER_S, self.bench.live.clock.now())
+        self.snapshots.tick(self.bench.live.clock.elapsed_s() + LATER_S, self.bench.live.clock.now())
         return self.snapshots.busy
 
     def look(self) -> None:
@@ -149,7 +149,7 @@ def test_right_after_a_start_there_is_none(bench: Bench) -> None:
     keeper = Keeper(bench)
     bench.publish()
     live = bench.live
-    keeper.snapshots.care(live.clock.elapsed_s(), live.clock.now())
+    keeper.snapshots.tick(live.clock.elapsed_s(), live.clock.now())
     assert not keeper.snapshots.busy
     keeper.look()
     assert len(keeper.names()) == 1
@@ -277,7 +277,7 @@ def test_whatever_fails_or_ends_it_a_file_is_whole_or_not_there(
 def test_space_that_is_kept_for_messages_is_not_taken(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     keeper = Keeper(bench)
     files, free = keeper.files, os.statvfs(bench.path)
-    keeper.snapshots.adopt(replace(keeper.settings, storage_min_free_bytes=free.f_bavail * free.f_frsize // 2))
+    keeper.snapshots.reload(replace(keeper.settings, storage_min_free_bytes=free.f_bavail * free.f_frsize // 2))
     looks = 0
 
     def shrinking(path: Any) -> os.statvfs_result:
@@ -338,7 +338,7 @@ def test_nobody_waits_for_the_sync_of_a_file_that_is_given_up(bench: Bench) -> N
     assert keeper.begin()
     while not begun.is_set():
         keeper.snapshots.step()
-    keeper.snapshots.adopt(keeper.settings)
+    keeper.snapshots.reload(keeper.settings)
     assert keeper.names() == []
     goes_on.set()
 

@@ -38,7 +38,7 @@ def test_a_group_that_is_taken_back_has_counted_nothing() -> None:
     stored.count([message("a", 1)], is_last=True)
     stored.comes(message("c", 102))
     stored.goes(message("b", 101))
-    stored.take_back()
+    stored.rollback()
     assert (stored.of_user(7), stored.counted, stored.is_complete) == (10, "", False)
 
 

@@ -106,7 +106,7 @@ class Broker:
         """Whether questions are being worked on: ``run_group`` does a step of one."""
         return bool(self._working)
 
-    def adopt(self, policies: Policies) -> None:
+    def reload(self, policies: Policies) -> None:
         """Work by other policies from the next group on."""
         self._parts.policies = policies
         self._parts.addresses.forget()
@@ -269,7 +269,7 @@ class Broker:
             raise
         except StoreError as error:
             raise MustRecover(f"rollback: {error}") from error
-        attempt.take_back()
+        attempt.rollback()
         self._housekeeping_from = attempt.now.engine + HOUSEKEEPING_PAUSE_MS
         self._chores_from = attempt.now.engine + CHORES_PAUSE_MS
 

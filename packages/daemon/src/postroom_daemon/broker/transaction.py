@@ -261,7 +261,7 @@ class Attempt:
         most = self._parts.policies.effective(queue, record).max_inflight
         return bool(most) and record.counts[State.INFLIGHT] >= most
 
-    def take_back(self) -> None:
+    def rollback(self) -> None:
         """The group has not happened: those it parked are forgotten, those it served wait on."""
         for call in self._parked:
             self._parts.waiters.remove(call)
@@ -274,9 +274,9 @@ class Attempt:
             self._parts.rounds.update(self._rounds)
         self._parts.addresses.forget()
         if self._parts.store.in_flight:
-            self._parts.store.in_flight.take_back()
+            self._parts.store.in_flight.rollback()
         if self._parts.store.stored:
-            self._parts.store.stored.take_back()
+            self._parts.store.stored.rollback()
 
     def _count_published(self, drafts: list[Draft]) -> None:
         if not self._parts.rates.limits_any:

@@ -99,7 +99,7 @@ class Reserve:
             free = self._free(self._directory)
         return True
 
-    def care(self) -> None:
+    def tick(self) -> None:
         """Once a second: take it again when there is space. On a full disk, spare a step, so that clients can write
         their requests."""
         if not self._size:

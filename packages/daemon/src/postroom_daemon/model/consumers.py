@@ -95,7 +95,7 @@ class InFlight:
         self._undo.clear()
         self._changed.clear()
 
-    def take_back(self) -> None:
+    def rollback(self) -> None:
         """What was counted since ``begin`` has not happened."""
         for holder, count, queue, number, since, uid in reversed(self._undo):
             holder.held -= count

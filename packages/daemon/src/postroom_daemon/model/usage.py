@@ -33,7 +33,7 @@ class Stored:
         self._undo.clear()
         self._counted_before = (self.counted, self.is_complete)
 
-    def take_back(self) -> None:
+    def rollback(self) -> None:
         """What was counted since ``begin`` has not happened."""
         for uid, size in reversed(self._undo):
             self._add(uid, -size)

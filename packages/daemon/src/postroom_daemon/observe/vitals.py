@@ -51,8 +51,8 @@ _ERROR_NAMES = {
 class DaemonVitals:
     """Counters since the start; one per run of the daemon.
 
-    ``mailbox_figures`` gives the mailbox's own numbers (waiting, parked, dead). ``quota_refusals`` are requests that
-    were refused since one user had too much. ``checkpointed`` is the last event that the store is known to have made
+    ``doors`` returns each door's own numbers, ``waiting`` how many requests wait for a message. ``quota_refusals``
+    counts the requests refused by a quota. ``checkpointed`` is the last event that the store has certainly made
     durable.
     """
 
@@ -66,7 +66,8 @@ class DaemonVitals:
         missing: list[tuple[int, int]],
         quarantine: Quarantine,
     ) -> None:
-        self.mailbox_figures: Callable[[], dict[str, int]] = dict
+        self.doors: dict[str, Callable[[], dict[str, int]]] = {}
+        self.waiting: Callable[[], int] = int
         self.quota_refusals: Mapping[str, int] = {}
         self._clock = clock
         self.journal = journal
@@ -83,7 +84,7 @@ class DaemonVitals:
         self._free_bytes = 0
         self._free_checked_ns = 0
 
-    def adopt(self, settings: Settings) -> None:
+    def reload(self, settings: Settings) -> None:
         """Work by other settings from now on."""
         self.settings = settings
         self._min_free_bytes = settings.storage_min_free_bytes
@@ -213,7 +214,7 @@ class DaemonVitals:
             "leaseToAckMs": counted.lease_to_ack.to_wire(),
             "rates": self.rates(now),
             "groups": dict(counted.groups),
-            "mailbox": self.mailbox_figures(),
+            **self.door_figures(),
             "quotaRefusals": dict(self.quota_refusals),
             "trafficLinesLost": self.traffic_lines_lost,
             "trafficLinesHeldBack": self.traffic_lines_held_back,
@@ -224,6 +225,12 @@ class DaemonVitals:
     ) -> Generator[None, None, str]:
         """All figures as Prometheus reads them, at the end of some steps; see ``metrics.collect``."""
         return collect(self, store, now, shows)
+
+    def door_figures(self) -> dict[str, dict[str, int]]:
+        """The numbers of each door, by its name. The mailbox, which every version has, also counts the requests that
+        wait for a message."""
+        figures = {name: of_door() for name, of_door in self.doors.items()}
+        return figures | {"mailbox": figures.get("mailbox", {}) | {"parked": self.waiting()}}
 
     def rates(self, now: Now) -> dict[str, float]:
         """Events a second over the last minute, or since the start if that is shorter."""

@@ -56,7 +56,7 @@ class Quotas:
         self._exempt = (0, daemon_uid)
         self._rates = Rates()
 
-    def adopt(self, limits: UserLimits) -> None:
+    def reload(self, limits: UserLimits) -> None:
         """Apply other limits from now on."""
         self._limits = limits
 

@@ -177,8 +177,9 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
             quotas,
         )
         broker = Broker(parts, sync_each_group=settings.journal_durability == "commit")
+        vitals.waiting = lambda: broker.waiters.count
         opened.pop_all()  # they are the caller's from here
-        reserve.care()
+        reserve.tick()
         return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, access, quotas, locks.pop_all())
 
 

@@ -28,11 +28,11 @@ class Checkpoints:
         self._next_s = root.clock.elapsed_s() + EVERY_S
         self._going_on = False
 
-    def adopt(self, settings: Settings) -> None:
+    def reload(self, settings: Settings) -> None:
         """Work by other settings from now on."""
         self._settings = settings
 
-    def care(self) -> None:
+    def tick(self) -> None:
         """To be called every second or so: begin, if it is time; and go on, a part at a time."""
         journal, now_s = self._root.journal, self._root.clock.elapsed_s()
         # On a full disk the store's own log must not grow as well.

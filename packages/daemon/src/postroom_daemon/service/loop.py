@@ -1,7 +1,7 @@
-"""The daemon's loop: one selector, one thread. Intake, groups, timers, reloads.
+"""The daemon's loop: one selector, one thread. Doors, groups, timers, reloads.
 
-A failure that leaves the disk's state unknown ends the loop without answering anyone, and the root is opened again: the
-requests are still in the mailbox, and recovery tells which of them were done.
+A failure that leaves the disk's state unknown ends the loop without an answer to anyone, and the root is opened again:
+the requests are still at the doors, and recovery decides which of them were executed.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ import faulthandler
 import gc
 import logging
 import os
-import selectors
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
+from selectors import EVENT_READ, DefaultSelector
 from typing import Final
 
 from ..broker.broker import MustRecover
 from ..config.config import Config
-from ..doors.mailbox import Mailbox, MailboxLost, MailboxReplaced, mailbox_hindrance
+from ..doors.base import Door, DoorLost, DoorReplaced
+from ..doors.mailbox import Mailbox, mailbox_hindrance
 from ..journal.journal import JournalUnknown
 from ..maintenance.system.permissions import permission_warnings
 from ..observe.metrics.textfile import MetricsFile
@@ -47,13 +49,13 @@ RESTART_PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
 
 
 def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], Clock] = Clock) -> int:
-    """Serve the mailbox until SIGTERM or SIGINT. The exit code.
+    """Serve all doors until SIGTERM or SIGINT. Returns the exit code.
 
-    SIGHUP reloads the configuration, which ``read_again`` reads; where it means that the terminal was closed, it stops.
-    ``clock`` makes the clock of each run between opening the root and closing it.
+    SIGHUP reloads the configuration, which ``read_again`` reads; if it means that the terminal was closed, it stops the
+    daemon. ``clock`` makes the clock of each run between opening the root and closing it.
 
-    Raises ``StartError`` when the root cannot be opened, ``MailboxLost`` when the mailbox is taken away and only root
-    can make it again.
+    Raises ``StartError`` when the root cannot be opened, ``DoorLost`` when a door is gone and this process cannot open
+    it again.
     """
     os.umask(0o022)
     faulthandler.enable(file=2)  # the watchdog ends a daemon that hangs by SIGABRT: the log tells where it hung
@@ -73,8 +75,8 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
                 if not (doubt.failures or error.full):
                     raise
                 log.critical("%s%s", error, "; it goes on once there is space" if error.full else "")
-            except MailboxReplaced as error:
-                log.warning("%s; the mailbox is opened again", error)
+            except DoorReplaced as error:
+                log.warning("%s; it is opened again", error)
                 _warn_of_permissions(reloading.config)
                 continue
             except (MustRecover, JournalUnknown, StoreError) as error:
@@ -98,7 +100,7 @@ def _warn_of_permissions(config: Config) -> None:
 
 @dataclass(slots=True)
 class _Doubt:
-    """What is not to be trusted when the root is opened again."""
+    """What must not be trusted when the root is opened again."""
 
     failures: int = 0
     rewrite_journal: bool = False
@@ -109,77 +111,77 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
     config = reloading.config
     root = open_root(config, sources, doubt.rewrite_journal, doubt.refold)
     doubt.rewrite_journal = doubt.refold = False
+    with closing(root), ExitStack() as opened:
+        doors = [opened.enter_context(closing(_open_mailbox(reloading, root, sources)))]
+        Loop(reloading, root, doors, signals).run()
+
+
+def _open_mailbox(reloading: Reloading, root: OpenRoot, sources: Sources) -> Mailbox:
+    settings = reloading.config.settings
+    problem = mailbox_hindrance(settings)
+    if problem:
+        raise StartError(problem)
     try:
-        try:
-            problem = mailbox_hindrance(config.settings)
-            if problem:
-                raise StartError(problem)
-            mailbox = Mailbox(
-                config.settings,
-                sources.files,
-                root.vitals.count_unanswered,
-                root.reserve.give,
-                root.quotas,
-                on_foreign=root.vitals.count_foreign,
-                knows=root.access.knows,
-            )
-        except OSError as error:
-            raise StartError(str(error), error.errno in FULL_ERRNOS) from error
-        try:
-            _Loop(reloading, root, mailbox, signals).run()
-        finally:
-            mailbox.close()
-    finally:
-        root.close()
+        return Mailbox(
+            settings,
+            sources.files,
+            root.vitals.count_unanswered,
+            root.reserve.give,
+            root.quotas,
+            on_foreign=root.vitals.count_foreign,
+            knows=root.access.knows,
+            on_replaced=lambda: _warn_of_permissions(reloading.config),  # perhaps by one that clients cannot use
+        )
+    except OSError as error:
+        raise StartError(str(error), error.errno in FULL_ERRNOS) from error
 
 
-class _Loop:
+class Loop:
     """One run between opening a root and closing it."""
 
-    def __init__(self, reloading: Reloading, root: OpenRoot, mailbox: Mailbox, signals: Signals) -> None:
+    def __init__(self, reloading: Reloading, root: OpenRoot, doors: Sequence[Door], signals: Signals) -> None:
         self._reloading = reloading
         self._settings = reloading.config.settings
         self._root = root
         self._clock = root.clock
         self._broker = root.broker
-        self._mailbox = mailbox
+        self._doors = doors
         self._signals = signals
         self._watchdog = Watchdog()
         self._status_line = StatusLine(root)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(signals.read_fd, selectors.EVENT_READ)
-        self._watched = mailbox.watch
-        if self._watched:
-            self._selector.register(self._watched, selectors.EVENT_READ)
-        self._next_scan = 0.0
-        self._stalled = False
+        self._selector = DefaultSelector()
+        self._selector.register(signals.read_fd, EVENT_READ)
+        for door in doors:
+            door.register(self._selector)
+            root.vitals.doors[door.name] = door.figures
+        self._next_tick = 0.0
+        self._stalled: set[Door] = set()
         self._next_sync = 0.0
         self._checkpoints = Checkpoints(reloading.config.settings, root)
         self._metrics = MetricsFile(
             reloading.config.settings, lambda: root.vitals.exposition(root.store, root.clock.now())
         )
         self._snapshots = Snapshots(reloading.config.settings, root.store, root.journal, root.clock)
-        root.vitals.mailbox_figures = lambda: mailbox.figures() | {"parked": root.broker.waiters.count}
 
     def run(self) -> None:
-        """Serve until the stop signal. Raises ``MustRecover``, ``JournalUnknown``; ``MailboxLost`` and
-        ``MailboxReplaced``, after an orderly stop."""
-        self._mailbox.check()
+        """Serve until the stop signal. Raises ``MustRecover``, ``JournalUnknown``; ``DoorLost`` and ``DoorReplaced``
+        after an orderly stop."""
+        self._tick_doors()
         self._broker.run_group()
         notify("READY=1")
         log.info("serving %s with %s", self._settings.ipc_root, self._settings.backend)
         try:
-            scan = True
+            ready = set(self._doors)
             while not self._signals.stopped:
-                self._turn(scan)
-                scan = self._wait()
+                self._turn(ready)
+                ready = self._wait()
                 if self._signals.take_reload():
                     self._reload()
             self._stop()
-        except MailboxReplaced:  # the service goes on, with another one
-            self._settle()
+        except DoorReplaced:  # the service goes on, with another one
+            self._flush()
             raise
-        except MailboxLost:
+        except DoorLost:
             self._stop()
             raise
         finally:
@@ -188,87 +190,88 @@ class _Loop:
 
     def _stop(self) -> None:
         notify("STOPPING=1", "STATUS=stopping")
-        self._settle()
+        self._flush()
         self._metrics.stop()
         log.info("stopped")
 
-    def _settle(self) -> None:
+    def _flush(self) -> None:
         self._broker.stop()
         self._checkpoints.make()
 
-    def _turn(self, scan: bool) -> None:
-        calls = []
-        self._stalled = False
-        if scan:
+    def _turn(self, ready: set[Door]) -> None:
+        asked = False
+        self._stalled.clear()
+        for door in ready:
             try:
-                calls = self._mailbox.collect()
-            except OSError as error:  # out of descriptors, or the disk: it is tried again with the next scan
-                log.error("mailbox: %s", error)
-                self._stalled = True
-        for call in calls:
-            self._broker.submit(call)
+                requests = door.collect()
+            except OSError as error:  # out of descriptors, or the disk: it is tried again with the next look
+                log.error("%s: %s", door.name, error)
+                self._stalled.add(door)
+                continue
+            for request in requests:
+                self._broker.submit(request)
+                asked = True
         self._broker.run_group()
         self._metrics.step()
-        self._snapshots.step(asked=bool(calls))
+        self._snapshots.step(asked=asked)
         if self._settings.journal_durability == "interval":
             self._sync_in_time()
         if self._root.traffic:
             self._root.traffic.flush()
-        if self._clock.elapsed_s() >= self._next_scan:
-            self._each_second()
+        if self._clock.elapsed_s() >= self._next_tick:
+            self._tick()
 
-    def _each_second(self) -> None:
-        # The mailbox is scanned then, too, which finds files that fired no watch.
-        self._next_scan = self._clock.elapsed_s() + self._clock.tick_s
-        logs.care()
-        self._metrics.care(self._clock.elapsed_s())
-        self._snapshots.care(self._clock.elapsed_s(), self._clock.now())
-        try:
-            if self._mailbox.check():  # perhaps by one that clients cannot use
-                _warn_of_permissions(self._reloading.config)
-            for call in self._mailbox.abandoned():
-                self._broker.cancel(call)
-            now = self._clock.now()
-            self._mailbox.care(now, self._clock.clients_wall_ms(now))
-        except OSError as error:
-            log.error("mailbox: %s", error)
-        self._root.reserve.care()
+    def _tick(self) -> None:
+        # All doors are collected then, too: the mailbox finds files that fired no watch.
+        self._next_tick = self._clock.elapsed_s() + self._clock.tick_s
+        logs.tick()
+        self._metrics.tick(self._clock.elapsed_s())
+        self._snapshots.tick(self._clock.elapsed_s(), self._clock.now())
+        self._tick_doors()
+        self._root.reserve.tick()
         self._root.store.tidy()
-        self._status_line.care(self._clock.elapsed_s())
+        self._status_line.tick(self._clock.elapsed_s())
         self._watchdog.feed()
-        self._checkpoints.care()
+        self._checkpoints.tick()
+
+    def _tick_doors(self) -> None:
+        now = self._clock.now()
+        for door in self._doors:
+            try:
+                for request in door.tick(now, self._clock.clients_wall_ms(now)):
+                    self._broker.cancel(request)
+            except OSError as error:
+                log.error("%s: %s", door.name, error)
 
     def _reload(self) -> None:
         notify_reloading()
         refused = self._reloading.reload()
         if not refused:
             self._settings = self._reloading.config.settings
-            put_in_force(self._reloading.config, self._root, self._mailbox)
-            self._checkpoints.adopt(self._settings)
-            self._metrics.adopt(self._settings)
-            self._snapshots.adopt(self._settings)
+            put_in_force(self._reloading.config, self._root, self._doors)
+            self._checkpoints.reload(self._settings)
+            self._metrics.reload(self._settings)
+            self._snapshots.reload(self._settings)
         notify("READY=1", f"STATUS=reload refused: {refused}" if refused else "STATUS=reloaded")
 
-    def _wait(self) -> bool:
-        """Wait for something to do. Whether the mailbox is to be scanned."""
-        if self._mailbox.watch is not self._watched and self._watched:  # it was given up: polling from now on
-            self._selector.unregister(self._watched)
-            self._watched = None
-        if self._mailbox.has_backlog and not self._stalled:
-            return True
-        ready = self._clock.wait(self._selector, self._timeout_s())
-        polled = not self._watched
-        return polled or self._clock.elapsed_s() >= self._next_scan or any(k.fileobj is self._watched for k, _ in ready)
+    def _wait(self) -> set[Door]:
+        """Wait until there is something to do. Returns the doors to collect from."""
+        busy = {door for door in self._doors if door.has_backlog and door not in self._stalled}
+        if len(busy) == len(self._doors):
+            return busy
+        ready = self._clock.wait(self._selector, 0.0 if busy else self._timeout_s())
+        if self._clock.elapsed_s() >= self._next_tick:
+            return set(self._doors)
+        woken = {key.data for key, _ in ready if key.data}
+        return busy | woken | {door for door in self._doors if door.poll_s is not None}
 
     def _timeout_s(self) -> float:
         now = self._clock.elapsed_s()
         if self._metrics.busy or (self._snapshots.busy and self._clock.is_driven):  # work takes no driven time
             return 0.0
-        waits = [self._next_scan - now]
+        waits = [self._next_tick - now, *(door.poll_s for door in self._doors if door.poll_s is not None)]
         if self._snapshots.busy:
             waits.append(self._snapshots.pause_s())
-        if not self._watched:
-            waits.append(self._settings.ipc_poll_interval_ms / 1000)
         due = self._broker.next_due()
         if due is not None:
             waits.append((due - self._clock.now().engine) / 1000)
@@ -280,7 +283,7 @@ class _Loop:
         if self._root.journal.unsynced and self._clock.elapsed_s() >= self._next_sync:
             try:
                 self._root.store.sync_bodies()
-            except StoreError as error:  # what is lost of them will be noticed, and is promised by no answer
+            except StoreError as error:  # a lost body will be noticed, and no answer promised it
                 log.error("store: %s", error)
             self._root.journal.sync()
             self._next_sync = self._clock.elapsed_s() + self._settings.journal_interval_ms / 1000

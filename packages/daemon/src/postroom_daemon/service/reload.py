@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -11,7 +11,7 @@ from postroom_common.errors import PostroomError
 
 from ..config.config import Config
 from ..config.settings import ATTRIBUTES
-from ..doors.mailbox import Mailbox
+from ..doors.base import Door
 from ..platform import logs
 from ..policy.policies import Policies
 from ..root.open_root import OpenRoot
@@ -105,19 +105,20 @@ def waiting(in_force: Config, wanted: Config) -> list[str]:
     return [key for key, value in wanted.values().items() if value != now[key]]
 
 
-def put_in_force(config: Config, root: OpenRoot, mailbox: Mailbox) -> None:
-    """Have all parts of a running daemon work by ``config``."""
+def put_in_force(config: Config, root: OpenRoot, doors: Sequence[Door]) -> None:
+    """Apply ``config`` to every part of a running daemon."""
     settings = config.settings
-    logs.adopt(settings)
-    mailbox.adopt(settings)
-    root.vitals.adopt(settings)
+    logs.reload(settings)
+    for door in doors:
+        door.reload(settings)
+    root.vitals.reload(settings)
     root.journal.segment_bytes = settings.journal_segment_bytes
     if root.traffic:
         root.traffic.sample_every = settings.traffic_sample_every
         root.traffic.refusals.per_minute = settings.traffic_refusals_per_minute
-    root.broker.adopt(Policies(config.defaults, config.queues, config.patterns))
+    root.broker.reload(Policies(config.defaults, config.queues, config.patterns))
     root.access.use(config.access, config.accounts)
-    root.quotas.adopt(settings)
+    root.quotas.reload(settings)
 
 
 def _shown(value: object) -> str:

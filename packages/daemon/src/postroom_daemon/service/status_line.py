@@ -21,7 +21,7 @@ class StatusLine:
         self._next_s = 0.0
         self._said = ""
 
-    def care(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """To be called every second or so."""
         if now_s < self._next_s:
             return

@@ -9,12 +9,11 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from postroom_common.errors import PostroomError
-
 from ...config.settings import Settings
 from ...platform.accounts import group_name
 from ...platform.files import DIRECTORY_FLAGS, Files
 from ...platform.usable import CHANGE, first_unusable
+from ..base import DoorLost
 from .liveness_lock import LOCK_NAME
 
 log = logging.getLogger(__name__)
@@ -27,9 +26,8 @@ def mailbox_hindrance(settings: Settings) -> str:
     return first_unusable((path, CHANGE) for path in (ipc, *(ipc / name for name in (*names, LOCK_NAME))))
 
 
-class MailboxLost(PostroomError):
-    """A directory of the mailbox is not there any more, and this process cannot put it back; the text says what to
-    do."""
+class MailboxLost(DoorLost):
+    """A directory of the mailbox was removed, and this process may not make it again; the text says what to do."""
 
 
 class Directories:

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from selectors import EVENT_READ, BaseSelector
 from typing import Final
 
 from postroom_common.codec import Request, decode_request
@@ -22,6 +23,7 @@ from ...platform.clock import Now
 from ...platform.files import FULL_ERRNOS, Files
 from ...policy.access import may_use_box
 from ...policy.quotas import Quotas
+from ..base import Door, DoorReplaced
 from .directories import Directories
 from .liveness_lock import Sign
 from .rejected import DeadBox
@@ -38,19 +40,28 @@ log = logging.getLogger(__name__)
 _PASSING: Final = FULL_ERRNOS | {errno.EMFILE, errno.ENFILE, errno.EIO, errno.EROFS}
 
 
-class MailboxReplaced(Exception):
-    """Directories of the mailbox are others than those that were opened: it is to be opened again."""
+class MailboxReplaced(DoorReplaced):
+    """Directories of the mailbox were replaced by others."""
 
 
 def _nothing_to_give() -> bool:
     return False
 
 
-class Mailbox:
-    """The directories below ``ipc.root``, opened once and used by descriptor. ``on_set_aside`` is told why a request
-    was set aside unanswered, ``on_foreign`` of one that came under another user's client id; ``make_room`` is asked for
-    space when the disk is full, and says whether there is some more. A request of a user whom nobody ``knows`` yet is
-    put off. Raises ``OSError``."""
+def _nothing_to_do() -> None:
+    pass
+
+
+class Mailbox(Door):
+    """The directories below ``ipc.root``, opened once and used by descriptor.
+
+    ``on_set_aside`` is called with the reason when a request is rejected, ``on_foreign`` when one came under another
+    user's client id, ``on_replaced`` when ``requests/`` was replaced by another directory. ``make_room`` frees disk
+    space and returns whether it did. A request of a user whom ``knows`` does not recognise yet is put off.
+    Raises ``OSError``.
+    """
+
+    name = "mailbox"
 
     def __init__(
         self,
@@ -61,6 +72,7 @@ class Mailbox:
         quotas: Quotas | None = None,
         on_foreign: Callable[[str, Call], None] | None = None,
         knows: Callable[[int], bool] = lambda uid: True,
+        on_replaced: Callable[[], None] = _nothing_to_do,
     ) -> None:
         root: Path = settings.ipc_root
         self._quotas = quotas or Quotas(settings, os.geteuid())
@@ -70,6 +82,8 @@ class Mailbox:
         self._on_foreign = on_foreign or (lambda reason, call: on_set_aside(reason))
         self._make_room = make_room
         self._knows = knows
+        self._on_replaced = on_replaced
+        self._selector: BaseSelector | None = None
         with ExitStack() as opened:  # what holds the mailbox's lock must not outlive a failure: it is tried again
             files.close(files.open_directory(root))
             self._dead = DeadBox(
@@ -98,7 +112,7 @@ class Mailbox:
             self._opened = opened.pop_all()
         self._calls: dict[str, Call] = {}
         self._upkeep = Upkeep(settings, files, self._boxes, self._dead, requests)
-        self.watch = self._make_watch()
+        self._watch = self._make_watch()
 
     def _make_watch(self) -> Watch | None:
         if not self._settings.ipc_use_folder_watcher:
@@ -109,18 +123,29 @@ class Mailbox:
             log.warning("%s; polling every %d ms instead", error, self._settings.ipc_poll_interval_ms)
             return None
 
-    def adopt(self, settings: Settings) -> None:
-        """Work by other settings from now on; its directories, and whether it is watched, stay."""
+    def register(self, selector: BaseSelector) -> None:
+        """See ``Door``."""
+        self._selector = selector
+        if self._watch:
+            selector.register(self._watch, EVENT_READ, self)
+
+    @property
+    def poll_s(self) -> float | None:
+        """See ``Door``."""
+        return None if self._watch else self._settings.ipc_poll_interval_ms / 1000
+
+    def reload(self, settings: Settings) -> None:
+        """See ``Door``. The directories stay, and whether they are watched."""
         self._settings = self._upkeep.settings = settings
         self._dead.max_files, self._dead.max_age_hours = settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
 
     @property
     def has_backlog(self) -> bool:
-        """Whether files are known that were not taken yet."""
+        """See ``Door``."""
         return self._intake.has_work
 
     def figures(self) -> dict[str, int]:
-        """What only the daemon can count."""
+        """See ``Door``."""
         return {
             "waiting": self._intake.waiting,
             "dead": self._dead.count,
@@ -130,13 +155,13 @@ class Mailbox:
         }
 
     def collect(self) -> list[Call]:
-        """Calls for the requests that are there, oldest first, within the limits of a group. Raises ``OSError``."""
-        if self.watch and self._intake.looks:
-            self._arm(self.watch)
+        """See ``Door``."""
+        if self._watch and self._intake.looks:
+            self._arm(self._watch)
         try:
             taken = self._intake.take(self._settings.limits_group_requests, self._settings.limits_group_bytes)
         except OSError:
-            self._boxes.let_go()  # it may be the descriptors that are used up
+            self._boxes.release()  # it may be the descriptors that are used up
             raise
         calls = []
         owners: dict[str, int | None] = {}  # boxes are looked at once a group
@@ -160,8 +185,10 @@ class Mailbox:
             watch.arm(self._intake.requests.fd)
         except OSError as error:
             log.warning("%s; polling every %d ms instead", error, self._settings.ipc_poll_interval_ms)
+            if self._selector:
+                self._selector.unregister(watch)
             watch.close()
-            self.watch = None
+            self._watch = None
 
     def _call_for(self, taken: Taken, owners: dict[str, int | None]) -> Call | None:
         try:
@@ -256,18 +283,17 @@ class Mailbox:
         del self._calls[name]
         return False
 
-    def abandoned(self) -> list[Call]:
-        """Parked calls whose request file was taken back or replaced; they are to be cancelled."""
-        return [self._calls.pop(name) for name in self._intake.gone() if name in self._calls]
-
-    def care(self, now: Now, files_wall: int) -> None:
-        """About once a second: see to what is old. ``files_wall`` is what the clock shows by which files are stamped.
-        Raises ``OSError``."""
-        self._upkeep.care(now, files_wall)
+    def tick(self, now: Now, files_wall_ms: int) -> list[Call]:
+        """See ``Door``. Removes what is old, and checks the directories."""
+        if self.check():
+            self._on_replaced()
+        gone = [self._calls.pop(name) for name in self._intake.gone() if name in self._calls]
+        self._upkeep.tick(now, files_wall_ms)
+        return gone
 
     def check(self) -> bool:
-        """Once a second: whether ``requests/`` was replaced by another directory, which is served then; and that the
-        sign is up that a daemon serves here. Directories that were removed are made again.
+        """Whether ``requests/`` was replaced by another directory, which is served from now on. Makes removed
+        directories again, and holds the liveness lock.
 
         Raises ``MailboxReplaced`` for other directories than ``requests/``, ``MailboxLost``, ``OSError``.
         """
@@ -275,14 +301,14 @@ class Mailbox:
         if others:
             raise MailboxReplaced(f"another directory is there now: {', '.join(map(str, others))}")
         replaced = self._intake.check()
-        if replaced and self.watch:
-            self.watch.forget()
+        if replaced and self._watch:
+            self._watch.forget()
         self._sign.put_up()
         return replaced
 
     def close(self) -> None:
-        """Let go of everything; requests stay where they are."""
-        if self.watch:
-            self.watch.close()
+        """See ``Door``. Requests stay where they are."""
+        if self._watch:
+            self._watch.close()
         self._upkeep.close()
         self._opened.close()

@@ -67,7 +67,7 @@ class Boxes:
             if error.errno == errno.ENOENT:  # the box was removed, and perhaps made again, since it was opened
                 self._close(client_id)
             elif error.errno in (errno.EMFILE, errno.ENFILE):
-                self.let_go()
+                self.release()
             else:
                 raise
             self._files.put(self._box(client_id, uid), request_id + ".json", response, 0o644)
@@ -97,7 +97,7 @@ class Boxes:
         if opened:
             self._files.close(opened[0])
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close all boxes; they are opened again when they are needed."""
         for client_id in list(self._open):
             self._close(client_id)
@@ -143,5 +143,5 @@ class Boxes:
 
     def close(self) -> None:
         """Let go of all descriptors."""
-        self.let_go()
+        self.release()
         self._files.close(self.fd)

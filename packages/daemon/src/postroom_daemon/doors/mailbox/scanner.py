@@ -168,7 +168,7 @@ class Intake:
         self._working[taken.name] = (taken.inode, taken.uid, size)
         self._by_user.add(taken.uid, size)
 
-    def _let_go(self, name: str) -> int:
+    def _release(self, name: str) -> int:
         """The request is not worked on any more; its inode, 0 if it was not."""
         known = self._working.pop(name, None)
         if known is None:
@@ -182,7 +182,7 @@ class Intake:
         here = ((name, inode) for name, (inode, _, _) in self._working.items() if not is_held(name))
         lost = [name for name, inode in here if self.requests.inode(name) != inode]
         for name in lost:
-            self._let_go(name)
+            self._release(name)
         return lost
 
     def open(self, name: str) -> int | None:
@@ -192,7 +192,7 @@ class Intake:
 
     def finish(self, name: str) -> None:
         """The request is answered: remove its file, if it is still the one that was read. Raises ``OSError``."""
-        inode = self._let_go(name)
+        inode = self._release(name)
         if inode:
             try:
                 self.requests.remove(name, inode)
@@ -202,7 +202,7 @@ class Intake:
 
     def set_aside(self, name: str, reason: str) -> None:
         """Move a request that cannot be used to ``dead/``."""
-        self._let_go(name)
+        self._release(name)
         self.requests.set_aside(name, reason)
 
     def settles(self, taken: Taken) -> bool:
@@ -214,9 +214,9 @@ class Intake:
 
     def put_off(self, name: str) -> None:
         """As ``postpone``, for a request that is worked on."""
-        self.requests.leave(name, self._let_go(name))
+        self.requests.leave(name, self._release(name))
 
     def postpone(self, taken: Taken) -> None:
         """Leave a request where it is and look at it again in a while."""
-        self._let_go(taken.name)
+        self._release(taken.name)
         self.requests.leave(taken.name, taken.inode)

@@ -51,7 +51,7 @@ class Upkeep:
         self._steps: Generator[None, None, None] | None = None
         self._went_on_ns = self._asked_ns = 0
 
-    def care(self, now: Now, files_wall: int) -> None:
+    def tick(self, now: Now, files_wall: int) -> None:
         """About once a second: begin a clean-up when it is time, or go on with one. ``files_wall`` is what the clock
         shows by which files are stamped. Raises ``OSError``."""
         if self._swept is None or now.engine - self._swept.engine >= SWEEP_EVERY_MS:

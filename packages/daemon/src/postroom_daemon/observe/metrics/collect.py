@@ -39,7 +39,6 @@ class Measured(Protocol):
     checkpointed: int
     reserve: Reserve
     quarantine: Quarantine
-    mailbox_figures: Callable[[], dict[str, int]]
     quota_refusals: Mapping[str, int]
 
     @property
@@ -47,6 +46,8 @@ class Measured(Protocol):
 
     @property
     def traffic_lines_held_back(self) -> int: ...
+
+    def door_figures(self) -> dict[str, dict[str, int]]: ...
 
     def health(self, store: Store, now: Now) -> dict[str, Any]: ...
 
@@ -87,7 +88,7 @@ def _add_daemon(out: Exposition, vitals: Measured, now: Now) -> None:
 
 
 def _add_requests(out: Exposition, vitals: Measured) -> None:
-    counted, mailbox = vitals.counters, vitals.mailbox_figures()
+    counted, mailbox = vitals.counters, vitals.door_figures()["mailbox"]
     out.add_all(table.REQUESTS, ((command.value, counted.commands[command]) for command in Command))
     out.add_all(table.ERRORS, ((code.value, counted.codes[code]) for code in ErrorCode))
     out.add(table.SET_ASIDE, mailbox.get("setAside", 0))

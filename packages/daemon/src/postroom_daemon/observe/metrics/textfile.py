@@ -37,7 +37,7 @@ class MetricsFile:
         self._path = Path(settings.metrics_file) if settings.metrics_file else None
         self._interval_s = settings.metrics_interval_sec
 
-    def adopt(self, settings: Settings) -> None:
+    def reload(self, settings: Settings) -> None:
         """Work by other settings from now on. A file that is not written any more is removed: its figures would be
         taken for those of a daemon that hangs."""
         before = self._path
@@ -54,7 +54,7 @@ class MetricsFile:
         """Whether there are steps to be done: ``step`` does the next one."""
         return self._work is not None
 
-    def care(self, now_s: float) -> None:
+    def tick(self, now_s: float) -> None:
         """To be called every second or so: begin, if it is time."""
         if self._path and now_s >= self._next_s and not self._work:
             self._next_s = now_s + self._interval_s

@@ -61,7 +61,7 @@ class Snapshots:
         self._work: Steps[None] | None = None
         self._asked_ns = self._next_ns = 0
 
-    def adopt(self, settings: Settings) -> None:
+    def reload(self, settings: Settings) -> None:
         """Work by other settings from now on. What is not finished is given up."""
         self._settings = settings
         self.stop()
@@ -75,7 +75,7 @@ class Snapshots:
         """How long the next slice can wait (s); 0: it is to be done at once."""
         return max(0, self._next_ns - monotonic_ns()) / 1e9
 
-    def care(self, elapsed_s: float, now: Now) -> None:
+    def tick(self, elapsed_s: float, now: Now) -> None:
         """To be called every second or so: begin, if it is time."""
         if self._work or not self._settings.snapshots_enabled or elapsed_s < self._settled_s:
             return

@@ -4,8 +4,8 @@
 (a request, a queue) goes with it as fields, by ``extra=about(...)``.
 """
 
-from .outlets import care, figures
+from .outlets import figures, tick
 from .records import about
-from .set_up import adopt, set_up, set_up_plain
+from .set_up import reload, set_up, set_up_plain
 
-__all__ = ["about", "adopt", "care", "figures", "set_up", "set_up_plain"]
+__all__ = ["about", "figures", "reload", "set_up", "set_up_plain", "tick"]

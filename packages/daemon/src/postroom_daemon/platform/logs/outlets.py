@@ -60,7 +60,7 @@ class Outlets(logging.Handler):
         record.msg, record.args = record.getMessage(), None  # what it refers to may change until it is told
         window.last = record
 
-    def care(self, all_of_them: bool = False) -> None:
+    def tick(self, all_of_them: bool = False) -> None:
         """Once a second: tell of what was left out, if its time is over."""
         with self.lock:  # type: ignore[union-attr]  # a handler has one
             now = self._clock()
@@ -73,7 +73,7 @@ class Outlets(logging.Handler):
         return sum(getattr(outlet, "lost", 0) for outlet in self._outlets)
 
     def close(self) -> None:
-        self.care(all_of_them=True)
+        self.tick(all_of_them=True)
         for outlet in self._outlets:
             outlet.close()
         super().close()
@@ -89,10 +89,10 @@ class Outlets(logging.Handler):
             outlet.handle(record)
 
 
-def care() -> None:
+def tick() -> None:
     """Once a second: see ``Outlets.care``."""
     for outlets in installed():
-        outlets.care()
+        outlets.tick()
 
 
 def figures() -> dict[str, Any]:

@@ -46,7 +46,7 @@ def set_up(settings: LogSettings) -> str:
     return form
 
 
-def adopt(settings: LogSettings) -> None:
+def reload(settings: LogSettings) -> None:
     """Log by another ``log.level`` and ``log.perMinute`` from now on."""
     logging.getLogger().setLevel(settings.log_level.upper())
     for outlets in installed():
