@@ -13,7 +13,7 @@ import pytest
 
 from postroom_client import Client
 from postroom_client._command import ATTRIBUTES_BYTES, REJECTED_STATUS, VARIABLES
-from postroom_client._settling import REASON_LIMIT
+from postroom_client._processing import REASON_LIMIT
 from postroom_client._worker import Options
 
 from .conftest import PACKAGE, PATIENCE_S, ROOT

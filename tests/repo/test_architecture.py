@@ -126,6 +126,20 @@ def test_the_client_imports_its_own_modules_by_relative_imports_and_else_only_th
                 assert top in sys.stdlib_module_names | python_2_only, f"{path}:{node.lineno} imports {name}"
 
 
+def test_no_class_of_the_client_inherits_from_another_but_errors_and_transports(root):
+    """Inheritance says that one thing is another. It is no way to spread a class over several files."""
+    source = root / "packages" / "client" / "src" / "postroom_client"
+    classes = {
+        node.name: (path, node)
+        for path in modules(source)
+        for node in ast.walk(ast.parse(path.read_text(), str(path)))
+        if isinstance(node, ast.ClassDef)
+    }
+    for name, (path, node) in classes.items():
+        bases = {base.id for base in node.bases if isinstance(base, ast.Name)} & set(classes)
+        assert path.name == "errors.py" or bases <= {"Transport", "Exchange"}, f"{path}: {name} inherits from {bases}"
+
+
 def test_the_daemon_uses_the_client_in_one_module_of_maintenance(root):
     source = daemon_source(root)
     users = {
@@ -194,12 +208,15 @@ def test_only_io_writes_tables_and_only_spark_starts_a_session(root):
                 )
 
 
-def test_no_modules_import_each_other_in_a_circle(package):
+@pytest.mark.parametrize("suffix", ["py", "pyi"])
+def test_no_modules_import_each_other_in_a_circle(package, suffix):
+    """Imports inside of functions count, and those of the stubs."""
+    paths = sorted(package.source.rglob(f"*.{suffix}"))
     names = {
         ".".join([package.module, *path.relative_to(package.source).with_suffix("").parts]).removesuffix(
             ".__init__"
         ): path
-        for path in modules(package.source)
+        for path in paths
     }
     edges = {
         module: {
@@ -207,7 +224,7 @@ def test_no_modules_import_each_other_in_a_circle(package):
             for name, _ in imports(path, package.source)
             for target in (name, name.rpartition(".")[0])
             # A package's own __init__ is loaded before its modules anyway.
-            if target in names and target != module and names[target].name != "__init__.py"
+            if target in names and target != module and names[target].stem != "__init__"
         }
         for module, path in names.items()
     }

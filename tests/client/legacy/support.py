@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from postroom_client import Client, _files
+from postroom_client import Client, _mailbox
 
 PATIENCE_S = 30
 
@@ -64,7 +64,7 @@ class MailboxTest(unittest.TestCase):
         os.chmod(os.path.join(self.root, "responses"), 0o555)
         if os.geteuid() == 0:  # whom no mode stops
             os.chmod(self.parent, 0o755)
-            self.patch(_files, make_directory=_make_directory_as_another)
+            self.patch(_mailbox, make_directory=_make_directory_as_another)
 
     def requests(self):
         return sorted(os.listdir(os.path.join(self.root, "requests")))

@@ -82,7 +82,7 @@ class ARequest(unittest.TestCase):
         for message, words in (
             ({u"a": [1, float("nan")]}, "message.a[1]"),
             ({u"a": float("-inf")}, "message.a"),
-            ([2**64], "message[0]: an integer must fit 64 bits"),
+            ([2**64], "message[0]: an integer must fit into 64 bits"),
             ([-(2**63) - 1], "64 bits"),
             ({1: 2}, "message: a key must be text, not 1"),
             ([object()], "message[0]: a object cannot be sent"),

@@ -203,7 +203,7 @@ class ExitStatus(CommandTest):
         with open(os.path.join(self.parent, "errors")) as errors:
             text = errors.read()
         self.assertEqual(status, 1)
-        self.assertIn("/responses/me: Permission denied; ask the device's owner to make it for this user", text)
+        self.assertIn("/responses/me: Permission denied; ask the device's owner to create it for this user", text)
 
     def test_2_is_wrong_usage(self):
         wrong = [[], ["policy"], ["publish"], ["nonsense"], ["health", "--limit", "3"], ["ack"]]
@@ -274,7 +274,7 @@ class ExitStatus(CommandTest):
     def test_3_names_the_mailbox_that_was_meant(self):
         errors = self.run_command("--ipc-root", self.parent, "health")[2]
         root = os.path.realpath(self.parent)
-        self.assertEqual(errors, "postroom: %s is no mailbox, but %s/ipc is: did you mean that?\n" % (root, root))
+        self.assertEqual(errors, "postroom: %s is not a mailbox, but %s/ipc is: did you mean that?\n" % (root, root))
         errors = self.run_command("--ipc-root", "nowhere", "health")[2]
         self.assertIn("/nowhere does not exist; start postroomd, name another --ipc-root", errors)
 

@@ -24,11 +24,10 @@ from postroom_client import (
     RequestRejected,
     RequestTimeout,
     RequestWithdrawn,
-    _exchange,
-    _transport,
+    _mailbox_exchange,
     _watch,
 )
-from postroom_client._per_process import PerProcess
+from postroom_client._process_local import ProcessLocal
 from support import PATIENCE_S, MailboxTest, wait_until, write_response
 
 
@@ -166,7 +165,7 @@ class ACall(MailboxTest):
         for client_id in (None, "me", u"me"):
             client = self.client(client_id=client_id)
             client.health()
-            self.assertEqual([type(watch) for watch in client._mailbox._idle_watches.get()], [_watch.InotifyWatch])
+            self.assertEqual([type(watch) for watch in client._transport._idle_watches.get()], [_watch.InotifyWatch])
 
     def test_works_below_a_directory_with_foreign_letters(self):
         name = u"b\xfcro \u20ac".encode("utf-8") if sys.version_info[0] == 2 else u"b\xfcro \u20ac"
@@ -185,17 +184,17 @@ class ACall(MailboxTest):
         self.answer()
         client = self.client(polling=True)
         client.health()
-        self.assertEqual([type(watch) for watch in client._mailbox._idle_watches.get()], [_watch.SleepingWatch])
+        self.assertEqual([type(watch) for watch in client._transport._idle_watches.get()], [_watch.SleepingWatch])
         self.patch(_watch, InotifyWatch=self.fail_to_watch)
         client = self.client()
         client.health()
-        self.assertEqual([type(watch) for watch in client._mailbox._idle_watches.get()], [_watch.SleepingWatch])
+        self.assertEqual([type(watch) for watch in client._transport._idle_watches.get()], [_watch.SleepingWatch])
 
     def fail_to_watch(self, directory, identity):
         raise OSError(errno.EMFILE, "too many instances")
 
     def test_finds_its_answer_when_its_box_was_removed_and_made_again(self):
-        self.patch(_exchange, INSPECT_EVERY_S=0.02)
+        self.patch(_mailbox_exchange, CHECK_EVERY_S=0.02)
         client = self.client(client_id="me")
         client_box = os.path.join(self.root, "responses", "me")
 
@@ -311,7 +310,7 @@ class AMissingAnswer(MailboxTest):
         self.assertEqual(len(results), 1)
 
     def test_to_a_request_that_vanished_makes_it_come_again_unchanged(self):
-        self.patch(_exchange, INSPECT_EVERY_S=0.01, RESEND_AFTER_S=0.03)
+        self.patch(_mailbox_exchange, CHECK_EVERY_S=0.01, RESEND_AFTER_S=0.03)
         answers = iter([None, None, {"third": True}])
         answerer = self.answer(lambda request, name: next(answers))
         self.assertEqual(self.client().publish("q", "m"), {"third": True})
@@ -319,7 +318,7 @@ class AMissingAnswer(MailboxTest):
         self.assertEqual(len(set(answerer.seen)), 1)
 
     def test_to_a_request_that_was_set_aside_is_the_reason_and_it_does_not_come_again(self):
-        self.patch(_exchange, INSPECT_EVERY_S=0.01, RESEND_AFTER_S=0.03)
+        self.patch(_mailbox_exchange, CHECK_EVERY_S=0.01, RESEND_AFTER_S=0.03)
 
         def set_aside(request, name):
             with open(os.path.join(self.root, "dead", name + ".reason"), "w") as file:
@@ -337,7 +336,7 @@ class AMailbox(MailboxTest):
     def response(self, make):
         """Let ``make(path)`` put a response, and return the error that a call raises."""
         self.hold_daemon_lock()
-        self.patch(_exchange, INSPECT_EVERY_S=0.01)  # what is not renamed into the box wakes nobody
+        self.patch(_mailbox_exchange, CHECK_EVERY_S=0.01)  # what is not renamed into the box wakes nobody
 
         def reply(request, name):
             make(os.path.join(self.root, "responses", request["clientId"], request["requestId"] + ".json"))
@@ -354,13 +353,13 @@ class AMailbox(MailboxTest):
         self.assertIn("symbolic link", self.response(lambda path: os.symlink("/etc/hostname", path)))
 
     def test_with_a_pipe_for_a_response_does_not_block(self):
-        self.assertIn("no regular file", self.response(os.mkfifo))
+        self.assertIn("is not a regular file", self.response(os.mkfifo))
 
     def test_with_a_directory_for_a_response_is_refused(self):
-        self.assertIn("no regular file", self.response(os.mkdir))
+        self.assertIn("is not a regular file", self.response(os.mkdir))
 
     def test_with_an_endless_response_is_not_read_into_memory(self):
-        self.patch(_transport, RESPONSE_BYTES_LIMIT=100000)
+        self.patch(_mailbox_exchange, RESPONSE_BYTES_LIMIT=100000)
 
         def put(path):
             with open(path + ".tmp", "wb") as file:
@@ -376,7 +375,8 @@ class AMailbox(MailboxTest):
             if os.geteuid() == 0:
                 os.chown(path + ".tmp", 12345, -1)
             else:  # only root can give a file away
-                self.patch(_transport, stat_fd=lambda fd: os.stat_result((stat.S_IFREG, 0, 0, 1, 12345, 0, 2, 0, 0, 0)))
+                foreign = os.stat_result((stat.S_IFREG, 0, 0, 1, 12345, 0, 2, 0, 0, 0))
+                self.patch(_mailbox_exchange, stat_fd=lambda fd: foreign)
             os.rename(path + ".tmp", path)
 
         self.assertIn("was written by uid 12345", self.response(put))
@@ -396,7 +396,7 @@ class AMailbox(MailboxTest):
             pass
         with self.assertRaises(MailboxError) as caught:
             self.client(client_id="me").health()
-        self.assertIn("is no directory", str(caught.exception))
+        self.assertIn("is not a directory", str(caught.exception))
 
     def test_whose_box_is_a_link_is_refused(self):
         os.symlink(self.parent, os.path.join(self.root, "responses", "me"))
@@ -409,23 +409,24 @@ class AMailbox(MailboxTest):
             self.client(client_id="me").health()
         self.assertEqual(
             str(caught.exception),
-            "cannot make the box %s: Permission denied; ask the device's owner to make it for this user, mode 0770"
+            "cannot create the response directory %s: Permission denied; ask the device's owner to create it for this "
+            "user, mode 0770"
             % os.path.join(self.root, "responses", "me"),
         )
         self.assertEqual(self.requests(), [])
 
     def test_that_is_elsewhere_is_named(self):
         for root, text in (
-            (self.parent, "%s is no mailbox, but %s is: did you mean that?" % (self.parent, self.root)),
+            (self.parent, "%s is not a mailbox, but %s is: did you mean that?" % (self.parent, self.root)),
             (self.root + "/nowhere", "%s/nowhere does not exist; start postroomd, or correct the ipc root" % self.root),
-            (self.root + "/dead", "%s/dead is no mailbox: it has no directory requests; start" % self.root),
+            (self.root + "/dead", "%s/dead is not a mailbox: it has no directory requests; start" % self.root),
         ):
             with self.assertRaises(DaemonNotRunning) as caught:
                 Client(root).health(timeout=0.01)
             self.assertIn(text, str(caught.exception))
 
     def test_that_cannot_be_written_says_so(self):
-        self.patch(_exchange, open_fd=self.refuse)
+        self.patch(_mailbox_exchange, open_fd=self.refuse)
         with self.assertRaises(MailboxError) as caught:
             self.client().health()
         self.assertIn("No space left on device (free space on the device)", str(caught.exception))
@@ -467,7 +468,7 @@ class ALongPoll(MailboxTest):
         self.assertEqual(spans, [20000, 60000 + PATIENCE_S * 1000])
 
     def test_is_withdrawn_when_its_caller_asks_for_it(self):
-        self.patch(_exchange, INSPECT_EVERY_S=0.02)
+        self.patch(_mailbox_exchange, CHECK_EVERY_S=0.02)
         client = self.client()
         with self.assertRaises(RequestWithdrawn) as caught:
             client.send(client.prepare("health"), give_up=lambda: bool(self.requests()))
@@ -475,7 +476,7 @@ class ALongPoll(MailboxTest):
         self.assertEqual(caught.exception.request.client_id, client.client_id)
 
     def test_that_is_answered_just_when_it_is_withdrawn_has_its_answer(self):
-        self.patch(_exchange, INSPECT_EVERY_S=0.02)
+        self.patch(_mailbox_exchange, CHECK_EVERY_S=0.02)
         client = self.client()
 
         def answer_then_give_up():
@@ -547,7 +548,7 @@ class ManyThreads(MailboxTest):
         for thread in threads:
             thread.join(PATIENCE_S)
         self.assertEqual(wrong, [])
-        self.assertTrue(1 <= len(client._mailbox._idle_watches.get()) <= 8)
+        self.assertTrue(1 <= len(client._transport._idle_watches.get()) <= 8)
 
 
 class ThreadsThatAskAtTheSameTime(MailboxTest):
@@ -578,21 +579,21 @@ class ThreadsThatAskAtTheSameTime(MailboxTest):
 
     def test_get_the_same_client_id(self):
         client = self.client()
-        client._own = PerProcess(self.together(client._own._make))
+        client._generated_id = ProcessLocal(self.together(client._generated_id._create))
         first, second = self.ask(lambda: client.client_id)
         self.assertEqual(first, second)
         self.assertEqual(client.client_id, first)
 
     def test_get_the_same_value_of_their_process(self):
-        value = PerProcess(self.together(object, 5))
+        value = ProcessLocal(self.together(object, 5))
         answers = self.ask(value.get, 5)
         self.assertEqual([one is value.get() for one in answers], [True] * 5)
-        self.assertEqual(value.take_from_parents(), [])
+        self.assertEqual(value.pop_inherited(), [])
 
     def test_take_what_their_parents_left_only_once(self):
-        value = PerProcess(object)
+        value = ProcessLocal(object)
         left = value._values[-1] = object()
-        taken = self.ask(value.take_from_parents)
+        taken = self.ask(value.pop_inherited)
         self.assertEqual(sorted(taken, key=len), [[], [left]])
 
 

@@ -23,14 +23,14 @@ from postroom_client import (
     Reject,
     Retry,
     WorkerFailed,
-    _exchange,
-    _processes,
+    _mailbox_exchange,
+    _process_pool,
 )
 from support import PATIENCE_S, wait_until
 
 IPC_ROOT = os.environ["POSTROOM_IPC_ROOT"]
 #: How often the client looks at what changes seldom, in seconds: less than in use, so that the tests are short.
-_exchange.INSPECT_EVERY_S = _processes._LOOK_EVERY_S = _processes._REPLACE_S = 0.05
+_mailbox_exchange.CHECK_EVERY_S = _process_pool._CHECK_EVERY_S = _process_pool._REPLACE_S = 0.05
 
 
 class WorkTest(unittest.TestCase):
@@ -441,7 +441,7 @@ class ARequest(WorkTest):
     def test_passes_over_a_late_reply(self):
         self.assertRaises(NoReply, self.client.request, self.queue, "late", timeout=0.2)
         wait_until(lambda: self.counts() == {"dlq": 1}, "its time is over")
-        (mine,) = self.client._replies._idle.get()
+        (mine,) = self.client._reply_queues._idle.get()
         self.client.publish(mine.name, "too late", correlation_id="the last one's")
         self.serve(lambda client, one: client.reply(one, "in time"), 1)
         self.assertEqual(self.client.request(self.queue, "again").payload, "in time")
@@ -449,17 +449,17 @@ class ARequest(WorkTest):
 
     def test_waits_in_a_queue_that_goes_by_itself(self):
         self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=0.2)
-        (mine,) = self.client._replies._idle.get()
+        (mine,) = self.client._reply_queues._idle.get()
         policy = self.client.get_policy(mine.name)["policy"]
         self.assertEqual((policy["ttlAction"], policy["dlq"]["enabled"]), ("drop", False))
         self.assertGreaterEqual(policy["expireAfterIdleSec"], 300)
 
     def test_sees_that_its_queue_is_there_also_when_it_is_used_all_the_time(self):
         self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=0.1)
-        (mine,) = self.client._replies._idle.get()
+        (mine,) = self.client._reply_queues._idle.get()
         self.client.delete_queue(mine.name)
         for _ in range(2):  # two minutes pass between one request and the next
-            mine._made_at -= 120
+            mine._created_at -= 120
             self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=0.1)
         self.assertTrue(self.client.status(mine.name)["exists"])
 

@@ -2,7 +2,8 @@
 
 from ._codec import Binary
 from ._delivery import Delivery, Reject, Retry
-from .client import Client, Request
+from ._request import Request
+from .client import Client
 from .errors import (
     ERRORS_BY_CODE,
     AnswerLost,

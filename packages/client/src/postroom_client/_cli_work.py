@@ -7,8 +7,8 @@ import sys
 from ._cli_output import write
 from ._command import REJECTED_STATUS, Command
 from ._compat import integer_types, text_type
-from ._processes import Processes
-from ._settling import CannotWork
+from ._process_pool import ProcessPool
+from ._processing import CannotProcess
 from ._worker import Options, Worker, log
 
 _DESCRIPTION = """\
@@ -77,7 +77,7 @@ def work(client, options, command, as_json):
         try:
             with handler:
                 worker.run(parent)
-        except CannotWork as error:
+        except CannotProcess as error:
             if worker.stop_signal is None:
                 write(u"postroom: %s" % error, sys.stderr)
                 raise SystemExit(1)
@@ -85,7 +85,7 @@ def work(client, options, command, as_json):
 
     if options.processes == 1:
         return run()
-    return Processes(options.processes, run, chosen.stop_signals, None).run()
+    return ProcessPool(options.processes, run, chosen.stop_signals, None).run()
 
 
 def _find(program):

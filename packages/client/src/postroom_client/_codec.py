@@ -1,4 +1,4 @@
-"""Requests to bytes, response bytes to data. Pure: no file, no clock, no randomness."""
+"""Encodes requests and decodes responses. No I/O, no clock, no randomness."""
 
 import binascii
 import json
@@ -14,14 +14,14 @@ _encode_json = json.JSONEncoder(
 _is_id = re.compile("(?:" + _protocol.ID_PATTERN + r")\Z").match
 _has_surrogate = re.compile(b"\xed[\xa0-\xbf]").search
 _INFINITY = float("inf")
-#: The envelope and its payload take two of the levels that a request may have.
+#: The envelope and its payload take two of the levels of nesting that a request may have.
 _DEPTH_LIMIT = _protocol.JSON_DEPTH_LIMIT - 2
 
 
 class Binary(object):
-    """A body of bytes. ``data`` is bytes, ``content_type`` its media type or None.
+    """A body of bytes: ``data``, with its media type ``content_type`` or None.
 
-    Text and JSON values are published as they are; bytes only in this wrapper, and they are consumed in it.
+    Text and JSON values are published as they are. Bytes must be published in this wrapper, and are delivered in it.
     """
 
     __slots__ = ("content_type", "data")
@@ -51,7 +51,7 @@ class Binary(object):
 
 
 def check_id(text, what):
-    """``text`` as a client or request id, in the type that paths have. Raises ``InvalidArgument``."""
+    """Return ``text`` as a native string if it is a valid id. Raises ``InvalidArgument``."""
     if not isinstance(text, (str, text_type)) or not _is_id(text):
         raise InvalidArgument(
             "%s %r: expected 1 to 128 of A-Z a-z 0-9 . _ - beginning with a letter or digit" % (what, text)
@@ -60,9 +60,9 @@ def check_id(text, what):
 
 
 def encode_payload(command, options):
-    """The payload of ``command`` from its options by their Python names; None counts as absent.
+    """Return the payload of ``command`` from its options by their Python names. Options that are None are left out.
 
-    Raises ``InvalidArgument`` for an unknown option or a value that JSON cannot hold.
+    Raises ``InvalidArgument`` for an unknown or missing option, or for a value of the wrong type.
     """
     payload = ordered_dict()
     rest = dict(options)
@@ -90,7 +90,7 @@ def encode_payload(command, options):
 
 
 def check_kind(kind, value, name):
-    """Raise ``InvalidArgument`` that names the argument when ``value`` is not of the kind that its field has."""
+    """Raise ``InvalidArgument``, which names the argument, if ``value`` is not of the ``kind`` of its field."""
     if kind == "any value" or type(value) in _EXACT.get(kind, ()):
         return
     if not any(_is_kind(word, value) for word in kind.split(" or ")):
@@ -125,7 +125,7 @@ def _is_kind(kind, value):
 
 
 def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, payload, traceparent=None):
-    """The bytes of a request. Raises ``InvalidArgument`` naming the value that cannot be sent."""
+    """Return the bytes of a request. Raises ``InvalidArgument``, which names a value that cannot be sent."""
     envelope = ordered_dict()
     envelope["requestId"] = check_id(request_id, "request id")
     envelope["clientId"] = check_id(client_id, "client id")
@@ -141,25 +141,26 @@ def encode_request(request_id, client_id, command, timestamp_ms, deadline_ms, pa
         try:
             data = data.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise InvalidArgument("text cannot be sent: it has half a surrogate pair (%s)" % error.reason)
+            raise InvalidArgument("text cannot be sent: it contains half a surrogate pair (%s)" % error.reason)
     if PY2 and _has_surrogate(data):
-        raise InvalidArgument("text cannot be sent: it has half a surrogate pair")
+        raise InvalidArgument("text cannot be sent: it contains half a surrogate pair")
     return data
 
 
 def encoded_length(value):
-    """The bytes that a value takes in a request. Raises ``InvalidArgument`` for what cannot be sent."""
+    """Return the size of a value in a request, in bytes. Raises ``InvalidArgument`` if it cannot be sent."""
     data = _encode_json(_checked(value, "", _DEPTH_LIMIT))
     return len(data.encode("utf-8", "replace") if isinstance(data, text_type) else data)
 
 
 def _checked(value, where, depth):
-    """``value`` as the encoder may have it. The daemon sets aside unanswered what is refused here with a reason."""
+    """Return ``value`` ready for the encoder. Raises ``InvalidArgument`` for a value that the daemon would reject
+    without an answer."""
     if value is None or isinstance(value, (bool, text_type)):
         return value
     if isinstance(value, integer_types):
         if not -(2**63) <= value < 2**64:
-            raise InvalidArgument("%s: an integer must fit 64 bits, not %d" % (where, value))
+            raise InvalidArgument("%s: an integer must fit into 64 bits, not %d" % (where, value))
         return value
     if isinstance(value, float):
         if value != value or value in (_INFINITY, -_INFINITY):
@@ -186,28 +187,28 @@ def _checked_object(value, where, depth):
             raise InvalidArgument("%s: a key must be text, not %r" % (where or "payload", key))
         result[key] = _checked(item, where + "." + key if where else key, depth - 1)
     if len(result) != len(value):
-        raise InvalidArgument("%s: a key stands twice, as bytes and as text" % where)
+        raise InvalidArgument("%s: a key occurs twice, as bytes and as text" % where)
     return result
 
 
 def _text_of_native(value, where):
-    """A plain string of Python 2.7, which is text here."""
+    """Return a ``str`` of Python 2.7 as text."""
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:
-        raise InvalidArgument("%s: a str must hold UTF-8; wrap binary data in Binary" % where)
+        raise InvalidArgument("%s: a str must be UTF-8; wrap binary data in Binary" % where)
 
 
 def encode_base64(data):
-    """Bytes as the text that goes with ``encoding`` "base64"."""
+    """Return bytes as base64 text, for ``encoding`` "base64"."""
     return binascii.b2a_base64(data).decode("ascii").rstrip("\n")
 
 
 def decode_response(data, request_id):
-    """The ``data`` object of a response.
+    """Return the ``data`` object of a response.
 
-    Raises ``BadResponse`` when the bytes are no response to ``request_id``, and the error of its code when the
-    daemon refused.
+    Raises ``BadResponse`` if the bytes are not a response to ``request_id``, and the class of the error code if the
+    daemon refused the request.
     """
     try:
         reply = json.loads(data.decode("utf-8"))
@@ -228,7 +229,7 @@ def decode_response(data, request_id):
 
 
 def decode_body(message):
-    """The body of a consumed message: ``Binary``, or what ``payloadAs`` asked for."""
+    """Return the body of a consumed message: ``Binary``, or text or a value as ``payloadAs`` has asked."""
     payload = message.get("payload")
     if message.get("encoding") != "base64":
         return payload

@@ -11,7 +11,7 @@ import tempfile
 from ._codec import Binary
 from ._compat import PY2, close_fd, monotonic, poll, read_fd, set_close_on_exec, text_type, write_all
 from ._delivery import Reject, Retry
-from ._settling import CannotWork, bounded
+from ._processing import CannotProcess, shorten_reason
 
 #: The exit status of a command to which its message is no good: EX_DATAERR of sysexits.h.
 REJECTED_STATUS = 65
@@ -105,7 +105,7 @@ class Command(object):
                 **options
             )
         except (IOError, OSError) as error:
-            raise CannotWork("cannot run %r: %s" % (self._arguments[0], os.strerror(error.errno)))
+            raise CannotProcess("cannot run %r: %s" % (self._arguments[0], os.strerror(error.errno)))
 
     def _environment(self, delivery):
         """The daemon's mailbox and the facts of the message beside what this process has. All as bytes."""
@@ -165,8 +165,8 @@ class Command(object):
         else:
             how = "exit status %d" % status
         if stopped is not None and status in (-stopped, 128 + stopped):
-            raise CannotWork(how)  # because of our own end: the message was not tried
-        reason = bounded(u"%s: %s" % (how, last_line) if last_line else text_type(how))
+            raise CannotProcess(how)  # because of our own end: the message was not tried
+        reason = shorten_reason(u"%s: %s" % (how, last_line) if last_line else text_type(how))
         if status == REJECTED_STATUS and not timed_out:
             raise Reject(reason)
         raise Retry(reason)

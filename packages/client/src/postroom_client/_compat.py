@@ -1,4 +1,4 @@
-"""What differs between Python 2.7 and 3: text types, interrupted system calls, close-on-exec, a monotonic clock."""
+"""Differences between Python 2.7 and 3: text types, interrupted system calls, close-on-exec, the monotonic clock."""
 
 import errno
 import fcntl
@@ -24,7 +24,7 @@ else:
 def _close_on_exec_flag():
     if hasattr(os, "O_CLOEXEC"):
         return os.O_CLOEXEC
-    # Python 2.7 does not name the flag. Its value is the same on all of Linux but these processors.
+    # Python 2.7 has no name for the flag. Its value is the same on Linux, except on these processors.
     odd = os.uname()[4].startswith(("alpha", "sparc", "parisc"))
     return 0o2000000 if sys.platform.startswith("linux") and not odd else 0
 
@@ -35,7 +35,7 @@ DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 
 
 def _restarting(function):
-    """``function``, called again while signals interrupt it: Python 3.5 and later do so by themselves."""
+    """Return ``function`` so that it restarts when a signal interrupts it. Python 3.5 and later do so by themselves."""
     if not PY2:
         return function
 
@@ -65,7 +65,7 @@ unlink = _restarting(os.unlink)
 
 
 def open_fd(path, flags, mode=0):
-    """``os.open`` of a descriptor that programs started later do not inherit."""
+    """Like ``os.open``, but programs that are started later do not inherit the descriptor."""
     fd = _os_open(path, flags | CLOSE_ON_EXEC, mode)
     if PY2:
         set_close_on_exec(fd)
@@ -73,12 +73,12 @@ def open_fd(path, flags, mode=0):
 
 
 def set_close_on_exec(fd):
-    """Keep ``fd`` from programs started later."""
+    """Do not let programs that are started later inherit ``fd``."""
     fcntl.fcntl(fd, fcntl.F_SETFD, fcntl.fcntl(fd, fcntl.F_GETFD) | fcntl.FD_CLOEXEC)
 
 
 def close_fd(fd):
-    """Close ``fd``. An interrupted close has closed it: it must not be repeated."""
+    """Close ``fd``. Never repeats an interrupted close, because it has closed the descriptor."""
     try:
         os.close(fd)
     except OSError as error:
@@ -112,7 +112,7 @@ def sleep(seconds):
 
 
 def native_path(path):
-    """``path`` (text, bytes or a path object) as an absolute path of the type that system calls do not convert."""
+    """Return ``path`` (text, bytes or a path object) as an absolute path of the native string type."""
     if hasattr(path, "__fspath__"):
         path = path.__fspath__()
     if PY2 and isinstance(path, text_type):
@@ -149,9 +149,9 @@ def _find_monotonic():
     try:
         return _monotonic_by_ctypes()
     except (ImportError, AttributeError, OSError):
-        # A build without ctypes: a clock step then lengthens or shortens the calls that are waiting.
+        # Without ctypes, a step of the wall clock lengthens or shortens pending requests.
         return time.time
 
 
-#: Seconds that only go forward: the source of every deadline.
+#: Returns seconds that only go forward. Every deadline uses it.
 monotonic = _find_monotonic()

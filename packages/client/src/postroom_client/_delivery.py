@@ -32,11 +32,11 @@ _FROM_LEASE = (
 
 
 class Delivery(object):
-    """A message that this consumer holds until its lease ends: settle it with ``ack``, ``nack`` or ``release``.
+    """A message that is leased to this consumer: settle it with ``ack``, ``nack`` or ``release`` before the lease ends.
 
-    ``payload`` is the body: a JSON value, text, or ``Binary``. ``message`` and ``lease`` are the whole objects of the
-    reply. Fields that the message does not have are None; ``lease_until`` is Unix milliseconds. ``settled`` once one of
-    those three has succeeded, ``lease_lost`` once a heartbeat has learned that the lease is over.
+    ``payload`` is the body: a JSON value, text, or ``Binary``. ``message`` and ``lease`` are the objects of the answer.
+    Fields that the message does not have are None; ``lease_until`` is Unix milliseconds. ``settled`` is true once one
+    of those three methods has succeeded, ``lease_lost`` once an attempt to extend the lease has shown that it is over.
     """
 
     __slots__ = (
@@ -57,7 +57,7 @@ class Delivery(object):
         self.payload = decode_body(self.message)
 
     def lease_length(self):
-        """Seconds from the delivery to the end of its lease."""
+        """Return the lease duration in seconds."""
         if self.lease_until_engine_ms is None or self.engine_now_ms is None:
             return 0.0
         return max(0, self.lease_until_engine_ms - self.engine_now_ms) / 1000.0
@@ -67,12 +67,34 @@ class Delivery(object):
 
 
 class Reject(Exception):
-    """Raised by whoever works on a message: it can never be worked on, so it is a dead letter at once."""
+    """Raised by a handler: the message can never be processed. It becomes a dead letter at once."""
 
 
 class Retry(Exception):
-    """Raised by whoever works on a message: it is to be tried again, in ``delay_ms`` or by the queue's policy."""
+    """Raised by a handler: deliver the message again, in ``delay_ms`` or by the queue's policy."""
 
     def __init__(self, reason=u"", delay_ms=None):
         Exception.__init__(self, reason)
         self.delay_ms = delay_ms
+
+
+def deliveries_of(data, max_count):
+    """Return what an answer to consume_next delivers: a ``Delivery`` or None, or a list if ``max_count`` is given."""
+    if max_count is None:
+        return Delivery(data) if data.get("message") else None
+    now_ms = data.get("engineNowMs")
+    return [Delivery(dict(one, engineNowMs=now_ms)) for one in data.get("messages") or ()]
+
+
+def split_lease(message, lease_id=None):
+    """Return the message key and the lease id of a ``Delivery``, or the arguments as they are."""
+    if not isinstance(message, Delivery):
+        return message, lease_id
+    return message.message_key, message.lease_id if lease_id is None else lease_id
+
+
+def mark_settled(message, data):
+    """Mark ``message`` as settled if it is a ``Delivery``. Return ``data``."""
+    if isinstance(message, Delivery):
+        message.settled = True
+    return data

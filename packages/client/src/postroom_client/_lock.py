@@ -1,23 +1,23 @@
-"""Locks on files: the daemon's, which is only probed, and those that a waiting client holds on its request."""
+"""File locks: the daemon's liveness lock, which is only tested, and the lock on the request file of a long poll."""
 
 import errno
 import fcntl
 import os
 
 from ._compat import NO_FOLLOW, close_fd, lock_fd, open_fd, stat_fd
-from ._per_process import PerProcess
+from ._process_local import ProcessLocal
 
-DAEMON_LOCK = "daemon.lock"
+LIVENESS_LOCK = "daemon.lock"
 
-#: Descriptors of locked requests of this process, with the (device, inode) behind each. A forked child closes its
-#: copies: while it had them, the daemon would take its dead parent for a client that still waits.
-_held = PerProcess(dict)
+#: Locked descriptors of this process, each with the (device, inode) behind it. A forked child closes its copies: as
+#: long as one is open, the daemon takes the parent for a client that still waits, even a dead one.
+_locked = ProcessLocal(dict)
 
 
 def is_daemon_running(ipc_root):
-    """Whether a daemon serves this mailbox: it holds a lock while it does. None when that may not be looked at."""
+    """Return whether a daemon serves this mailbox, or None if this user may not test its liveness lock."""
     try:
-        fd = open_fd(os.path.join(ipc_root, DAEMON_LOCK), os.O_RDONLY | NO_FOLLOW)
+        fd = open_fd(os.path.join(ipc_root, LIVENESS_LOCK), os.O_RDONLY | NO_FOLLOW)
     except (IOError, OSError) as error:
         return False if error.errno in (errno.ENOENT, errno.ENOTDIR) else None
     try:
@@ -30,25 +30,25 @@ def is_daemon_running(ipc_root):
         close_fd(fd)
 
 
-def hold(fd):
-    """Lock an open request file until ``let_go(fd)``."""
+def lock(fd):
+    """Lock an open request file until ``unlock(fd)``. Raises ``OSError``."""
     lock_fd(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    forget_parent()
+    close_inherited()
     status = stat_fd(fd)
-    _held.get()[fd] = (status.st_dev, status.st_ino)
+    _locked.get()[fd] = (status.st_dev, status.st_ino)
 
 
-def let_go(fd):
-    """Close a descriptor that ``hold`` locked."""
-    forget_parent()
-    if _held.get().pop(fd, None) is not None:
+def unlock(fd):
+    """Close a descriptor that ``lock`` has locked."""
+    close_inherited()
+    if _locked.get().pop(fd, None) is not None:
         close_fd(fd)
 
 
-def forget_parent():
-    """In a forked child, close the copies of the parent's locked requests; elsewhere do nothing."""
-    for held in _held.take_from_parents():
-        for fd, identity in held.items():
+def close_inherited():
+    """In a forked child, close the copies of the parent's locked descriptors. Does nothing elsewhere."""
+    for locked in _locked.pop_inherited():
+        for fd, identity in locked.items():
             try:
                 status = stat_fd(fd)
             except (IOError, OSError):
@@ -58,4 +58,4 @@ def forget_parent():
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=forget_parent)
+    os.register_at_fork(after_in_child=close_inherited)

@@ -1,4 +1,4 @@
-"""Page after page of a command that does many messages, at most so many a second."""
+"""Commands that process many messages page by page, with an optional rate limit."""
 
 import time
 
@@ -6,15 +6,15 @@ from ._compat import monotonic
 from .errors import InvalidArgument
 
 #: The largest page that a request may ask for.
-_PAGE = 1000
-#: Pages a second where a rate is given: what comes back does not come in one burst.
-_PAGES_A_SECOND = 10
-#: The name under which a reply says how many messages it did.
+_PAGE_LIMIT = 1000
+#: Pages a second if a rate is given: small pages spread the messages evenly.
+_PAGES_PER_SECOND = 10
+#: The field of an answer that counts the messages of the page.
 COUNTS = {"purge": "purged", "move": "moved", "reprocess_dlq": "reprocessed", "drop_dlq": "dropped"}
 
 
 def check_rate(rate):
-    """``rate`` if it is a number of messages a second, or None. Raises ``InvalidArgument``."""
+    """Return ``rate`` if it is a number of messages a second, or None. Raises ``InvalidArgument``."""
     is_number = isinstance(rate, (int, float)) and not isinstance(rate, bool)
     if rate is not None and not (is_number and 0 < rate < float("inf")):
         raise InvalidArgument("rate must be a number of messages a second above 0, not %r" % (rate,))
@@ -22,16 +22,16 @@ def check_rate(rate):
 
 
 def pages(send, command, payload, rate=None):
-    """Send a command again and again until nothing is left of what it means: yields after each page the reply's data,
-    and how many messages it were so far. ``send`` sends one payload.
+    """Send a command until no message is left that it applies to. Yield each answer, and the count of messages so far.
 
-    ``rate``: messages a second, on the average since the beginning. A dry run is not held up.
+    ``send`` sends one payload and returns the answer. ``rate`` is in messages a second, on average since the start; a
+    dry run ignores it.
     """
     if payload.get("dryRun"):
         rate = None
-    size = _PAGE if rate is None else max(1, min(_PAGE, int(rate / _PAGES_A_SECOND)))
-    payload = dict(payload, limit=size)
-    count, begun = 0, monotonic()
+    limit = _PAGE_LIMIT if rate is None else max(1, min(_PAGE_LIMIT, int(rate / _PAGES_PER_SECOND)))
+    payload = dict(payload, limit=limit)
+    count, started_at = 0, monotonic()
     while True:
         data = send(payload)
         count += data.get(COUNTS[command]) or 0
@@ -42,12 +42,25 @@ def pages(send, command, payload, rate=None):
         if "upToEvent" in data:
             payload["upToEvent"] = data["upToEvent"]
         if rate is not None:
-            _sleep_until(begun + count / float(rate))
+            _sleep_until(started_at + count / float(rate))
+
+
+def run_pages(send, command, payload):
+    """Send a command once if ``payload`` asks for one page, else until all pages are done.
+
+    Return the last answer, with the count of all pages.
+    """
+    if "limit" in payload or "after" in payload:
+        data = send(payload)
+        return dict(data, **{COUNTS[command]: data.get(COUNTS[command]) or 0})
+    for data, count in pages(send, command, payload):  # at least one
+        result = dict(data, **{COUNTS[command]: count})
+    return result
 
 
 def _sleep_until(end):
     while True:
-        left = end - monotonic()
-        if left <= 0:
+        left_s = end - monotonic()
+        if left_s <= 0:
             return
-        time.sleep(min(60.0, left))
+        time.sleep(min(60.0, left_s))

@@ -1,6 +1,6 @@
-"""Waiting for a file to appear in a directory: by inotify where it is, by short growing sleeps elsewhere.
+"""Waiting for a file to appear in a directory: with inotify if possible, else with short, growing sleeps.
 
-A watch belongs to one waiting call at a time. ``wait`` may return early: its caller looks for the file each time.
+One request uses a watch at a time. ``wait`` may return early: the caller checks for the file each time.
 """
 
 import errno
@@ -21,35 +21,35 @@ _LONGEST_SLEEP_S = 0.05
 
 
 class SleepingWatch(object):
-    """Sleeps that grow by half while nothing comes, from half a millisecond to 50 ms."""
+    """Sleeps from 0.5 ms to 50 ms, each half as long again as the one before."""
 
     def __init__(self, identity=None):
         self.identity = identity
         self._sleep_s = _FIRST_SLEEP_S
 
     def begin(self):
-        """Forget the past: a new call waits now."""
+        """Start with the shortest sleep: a new request waits now."""
         self._sleep_s = _FIRST_SLEEP_S
 
     def wait(self, timeout_s):
-        """Wait for something new, at most ``timeout_s``."""
+        """Wait for a new file, at most ``timeout_s``."""
         sleep(max(0.0, min(self._sleep_s, timeout_s)))
         self._sleep_s = min(self._sleep_s * 1.5, _LONGEST_SLEEP_S)
 
     def close(self):
-        """Nothing is held."""
+        """Do nothing: there is no descriptor to close."""
 
     close_after_fork = close
 
 
 class InotifyWatch(object):
-    """Wakes when a file is renamed into ``directory``. Raises ``OSError`` where inotify cannot be had."""
+    """Wakes when a file is renamed into ``directory``. Raises ``OSError`` if inotify is not available."""
 
     def __init__(self, directory, identity=None):
         self._fd = -1
         self.identity = identity
         libc, get_errno = _load_libc()
-        # inotify's flags for these two have the values of open's.
+        # These two flags have the same values for inotify as for open.
         fd = libc.inotify_init1(os.O_NONBLOCK | CLOSE_ON_EXEC)
         if fd < 0:
             raise OSError(get_errno(), "inotify_init1")
@@ -64,29 +64,29 @@ class InotifyWatch(object):
         self._poller.register(fd, select.POLLIN)
 
     def begin(self):
-        """What came while nobody waited ends the first wait at once: that is cheaper than to look for it here."""
+        """Do nothing: an event since the last wait ends the next wait at once, which costs less than a read here."""
 
     def wait(self, timeout_s):
-        """Wait for something new, at most ``timeout_s``."""
+        """Wait for a new file, at most ``timeout_s``."""
         poll(self._poller, timeout_s)
         self._drain()
 
     def _drain(self):
         try:
-            # Events that do not fit wake the next wait at once.
+            # Events that are left over end the next wait at once.
             read_fd(self._fd, 4096)
         except (IOError, OSError) as error:
             if error.errno not in _NOTHING_TO_READ:
                 raise
 
     def close(self):
-        """Give the descriptor back; a second time does nothing."""
+        """Close the descriptor. May be called twice."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             close_fd(fd)
 
     def close_after_fork(self):
-        """Give back a child's copy of the descriptor, unless the child has already closed it and reused its number."""
+        """Close a forked child's copy of the descriptor, unless the child has closed it and reused its number."""
         try:
             if not os.readlink("/proc/self/fd/%d" % self._fd).endswith("inotify"):
                 self._fd = -1
@@ -99,12 +99,12 @@ class InotifyWatch(object):
 
 
 def open_watch(directory, identity, polling):
-    """The best watch on ``directory`` that can be had here; ``polling`` asks for the one without inotify."""
+    """Return an inotify watch on ``directory``; one that sleeps if inotify is not available, or with ``polling``."""
     if not polling and sys.platform.startswith("linux"):
         try:
             return InotifyWatch(directory, identity)
         except OSError:
-            pass  # no inotify here, no instance left for this user, or no right to read the directory
+            pass  # no inotify, no instance left for this user, or no permission to read the directory
     return SleepingWatch(identity)
 
 
@@ -112,7 +112,7 @@ _libc = []  # type: list
 
 
 def _load_libc():
-    """The C library with inotify, and ctypes' errno. Raises ``OSError`` where they are not."""
+    """Return the C library with inotify, and ctypes' errno. Raises ``OSError`` if they are not available."""
     if not _libc:
         try:
             import ctypes

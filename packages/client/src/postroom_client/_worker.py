@@ -1,4 +1,4 @@
-"""A loop that works on a queue's messages, one after the other."""
+"""The worker: a loop that processes the messages of a queue one after the other."""
 
 import logging
 import os
@@ -7,13 +7,14 @@ from collections import deque
 
 from ._codec import encode_payload
 from ._compat import monotonic, sleep
-from ._keeping import Keeper
-from ._methods import deliveries_of
-from ._settling import reason_of, settle
+from ._delivery import deliveries_of
+from ._lease_renewal import LeaseRenewer
+from ._processing import reason_of, settle
 from .errors import (
     AnswerLost,
     DeadlineExpired,
     InternalError,
+    InvalidArgument,
     LeaseExpired,
     MailboxError,
     NoAnswer,
@@ -26,8 +27,8 @@ from .errors import (
 log = logging.getLogger("postroom_client")
 log.addHandler(logging.NullHandler())
 
-#: Errors that pass by themselves, once the worker has begun.
-_PASSING = (
+#: Errors after which a worker that has had one answer goes on.
+_TEMPORARY = (
     AnswerLost,
     DeadlineExpired,
     InternalError,
@@ -37,75 +38,114 @@ _PASSING = (
     StorageFailed,
     StorageFull,
 )
-_FIRST_PAUSE_S = 0.5
-_LONGEST_PAUSE_S = 30.0
+_FIRST_BACKOFF_S = 0.5
+_LONGEST_BACKOFF_S = 30.0
 _SLICE_S = 0.1
 
 
+class Options(object):
+    """The options of ``Client.worker`` with their defaults. Raises ``InvalidArgument`` for an unknown one."""
+
+    consumer_id = None
+    visibility_timeout_sec = None
+    wait_ms = 20000
+    payload_as = "value"
+    prefetch = 1
+    max_messages = None
+    until_empty = False
+    requeue = True
+    stop = None
+    stop_signals = (signal.SIGTERM, signal.SIGINT)
+    processes = 1
+
+    def __init__(self, given):
+        unknown = set(given) - set(vars(Options))
+        if unknown:
+            raise InvalidArgument("worker has no option %s" % ", ".join(sorted(unknown)))
+        for name, value in given.items():
+            setattr(self, name, value)
+
+
+def run_worker(client, queue, handler, options):
+    """Run a worker in this process, or in as many as ``options`` say. Return the number of messages processed.
+
+    Raises what the first request for a message raises, and ``WorkerFailed``.
+    """
+    if options.processes == 1:
+        return Worker(client, queue, handler, options).run()
+    from ._process_pool import ProcessPool
+
+    def run(parent):
+        return Worker(client, queue, handler, options).run(parent)
+
+    return ProcessPool(options.processes, run, options.stop_signals, options.stop).run()
+
+
 class Worker(object):
-    """See ``Client.worker``. ``stop_signal`` is the signal that has asked it to stop, or None."""
+    """A worker of one process, see ``Client.worker``. ``stop_signal`` is the signal that stops it, or None."""
 
     def __init__(self, client, queue, handler, options):
         self._client = client
         self._queue = queue
         self._handler = handler
         self._options = options
-        self._keeper = Keeper(client)
-        self._ahead = deque()
-        self._pause_s = None  # until the daemon has answered once
+        self._renewer = LeaseRenewer(client)
+        self._prefetched = deque()
+        self._backoff_s = None  # until the daemon has answered once
         self._parent = None
         self.stop_signal = None
         self.count = 0
 
     def run(self, parent=None):
-        """Work until it is stopped. How many messages were worked on. ``parent`` is a process whose end ends it."""
+        """Process messages until the worker is stopped. Return how many. If the process ``parent`` ends, it stops."""
         self._parent = parent
-        before = self._catch_signals()
+        previous = self._catch_signals()
         try:
-            while not self.is_stopping() and self._left() > 0:
-                if not self._ahead:
-                    self._ahead.extend(self._fetch())
-                    if not self._ahead and self._options.until_empty and not self._pause_s:
+            while not self.is_stopping() and self._remaining() > 0:
+                if not self._prefetched:
+                    self._prefetched.extend(self._fetch())
+                    if not self._prefetched and self._options.until_empty and not self._backoff_s:
                         break
                     continue
-                self._work(self._ahead.popleft())
+                self._process(self._prefetched.popleft())
         finally:
-            self._give_back()
-            self._keeper.close()
-            for number, handler in before:
+            self._release_prefetched()
+            self._renewer.close()
+            for number, handler in previous:
                 signal.signal(number, handler)
         return self.count
 
     def is_stopping(self):
-        """Whether it is to end once the message that it works on is settled."""
-        asked = self._options.stop
-        orphan = self._parent is not None and os.getppid() != self._parent
-        return self.stop_signal is not None or orphan or bool(asked and asked())
+        """Return whether the worker ends as soon as the message at hand is settled."""
+        stop = self._options.stop
+        is_orphan = self._parent is not None and os.getppid() != self._parent
+        return self.stop_signal is not None or is_orphan or bool(stop and stop())
 
     def _catch_signals(self):
-        """Let the signals ask for the end. Those that were caught, with what they did before."""
-        before = []
+        """Let the stop signals stop the worker. Return them with their previous handlers."""
+        previous = []
         for number in self._options.stop_signals or ():
             try:
-                before.append((number, signal.signal(number, self._note_signal)))
-            except ValueError:  # not the main thread: only that can catch signals
+                previous.append((number, signal.signal(number, self._note_signal)))
+            except ValueError:  # only the main thread can catch signals
                 break
-        return [(number, handler) for number, handler in before if handler is not None]
+        return [(number, handler) for number, handler in previous if handler is not None]
 
     def _note_signal(self, number, frame):
         if self.stop_signal is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt  # asked twice: it is not to finish its message
+            raise KeyboardInterrupt  # the second one interrupts the handler
         self.stop_signal = number
 
-    def _left(self):
-        most = self._options.max_messages
-        return self._options.prefetch if most is None else most - self.count
+    def _remaining(self):
+        limit = self._options.max_messages
+        return self._options.prefetch if limit is None else limit - self.count
 
     def _fetch(self):
-        """The next messages, their leases kept; none when there are none, or on an error that passes."""
+        """Return the next deliveries, whose leases are extended from now on. An empty list if there are none, or after
+        a temporary error."""
         options = self._options
-        most = min(options.prefetch, self._left())
-        most = most if most > 1 else None
+        count = min(options.prefetch, self._remaining())
+        max_count = count if count > 1 else None
         wait_ms = 0 if options.until_empty else options.wait_ms
         fields = {
             "queue": self._queue,
@@ -114,33 +154,34 @@ class Worker(object):
             "wait_ms": wait_ms or None,
             "wait_lock": True if wait_ms else None,
             "payload_as": options.payload_as,
-            "max": most,
+            "max": max_count,
         }
         timeout_s = self._client.timeout + wait_ms / 1000.0
         try:
             request = self._client.prepare("consume_next", encode_payload("consume_next", fields), timeout_s)
-            found = deliveries_of(self._client.send(request, timeout_s, give_up=self.is_stopping), most)
+            fetched = deliveries_of(self._client.send(request, timeout_s, give_up=self.is_stopping), max_count)
         except RequestWithdrawn:
             return []
-        except _PASSING as error:
-            if self._pause_s is None:
+        except _TEMPORARY as error:
+            if self._backoff_s is None:
                 raise
-            self._wait_out(error)
+            self._back_off(error)
             return []
-        self._pause_s = 0.0
-        found = found if most else [found] if found is not None else []
-        for delivery in found:
-            self._keeper.hold(delivery)
-        return found
+        self._backoff_s = 0.0
+        if max_count is None:
+            fetched = [fetched] if fetched is not None else []
+        for delivery in fetched:
+            self._renewer.add(delivery)
+        return fetched
 
-    def _wait_out(self, error):
-        self._pause_s = min(max(self._pause_s * 2, _FIRST_PAUSE_S), _LONGEST_PAUSE_S)
-        log.warning("queue %s: %s; trying again in %g s", self._queue, error, self._pause_s)
-        until = monotonic() + self._pause_s
+    def _back_off(self, error):
+        self._backoff_s = min(max(self._backoff_s * 2, _FIRST_BACKOFF_S), _LONGEST_BACKOFF_S)
+        log.warning("queue %s: %s; trying again in %g s", self._queue, error, self._backoff_s)
+        until = monotonic() + self._backoff_s
         while monotonic() < until and not self.is_stopping():
             sleep(_SLICE_S)
 
-    def _work(self, delivery):
+    def _process(self, delivery):
         if delivery.lease_lost:  # while it waited for its turn
             return
         try:
@@ -158,38 +199,18 @@ class Worker(object):
     def _settle(self, delivery, error):
         try:
             settle(self._client, delivery, self._queue, error, self._options.requeue)
-            if not delivery.settled:  # a dead letter on which the work failed
-                self._keeper.drop(delivery)
-        except PostroomError as trouble:
-            self._keeper.drop(delivery)
-            log.warning("%s is not settled, it may be delivered again: %s", delivery.message_key, trouble)
+            if not delivery.settled:  # a dead letter whose handler failed
+                self._renewer.remove(delivery)
+        except PostroomError as failure:
+            self._renewer.remove(delivery)
+            log.warning("%s is not settled, it may be delivered again: %s", delivery.message_key, failure)
 
-    def _give_back(self):
-        """Release what was leased and not begun."""
-        while self._ahead:
-            delivery = self._ahead.popleft()
+    def _release_prefetched(self):
+        """Release the messages that were leased and not processed."""
+        while self._prefetched:
+            delivery = self._prefetched.popleft()
             try:
                 self._client.release(delivery)
-            except PostroomError as trouble:
-                self._keeper.drop(delivery)
-                log.warning("%s is not given back: %s", delivery.message_key, trouble)
-
-
-class Options(object):
-    """What ``Client.worker`` was given, with its defaults."""
-
-    consumer_id = None
-    visibility_timeout_sec = None
-    wait_ms = 20000
-    payload_as = "value"
-    prefetch = 1
-    max_messages = None
-    until_empty = False
-    requeue = True
-    stop = None
-    stop_signals = (signal.SIGTERM, signal.SIGINT)
-    processes = 1
-
-    def __init__(self, given):
-        for name, value in given.items():
-            setattr(self, name, value)
+            except PostroomError as failure:
+                self._renewer.remove(delivery)
+                log.warning("%s is not released: %s", delivery.message_key, failure)

@@ -13,7 +13,7 @@ from ._cli_payload import UsageError, payload_of
 from ._cli_words import in_our_words
 from ._codec import Binary, decode_body
 from ._compat import text_type
-from ._files import explain_missing
+from ._mailbox import explain_missing
 from ._protocol import ERROR_CODES
 from .client import Client
 from .errors import DaemonNotRunning, InvalidArgument, PostroomError, RequestRejected, RequestTimeout, ServerError

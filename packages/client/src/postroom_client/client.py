@@ -1,69 +1,28 @@
-"""The client. Its commands stand in the ``_methods_*`` beside this file; here is what carries them."""
+"""The client: one method for each command of the protocol, and what is built on them."""
 
-import os
-import sys
-import time
-from binascii import hexlify
-
-from . import _codec, _lock
+from . import _batches, _paging, _transport
+from ._codec import check_id, check_kind, decode_response, encode_payload
 from ._compat import native_path
-from ._methods import check_timeout
-from ._methods_batches import BatchMethods
-from ._methods_daemon import DaemonMethods
-from ._methods_deadletters import DeadLetterMethods
-from ._methods_messages import MessageMethods
-from ._methods_operation import OperationMethods
-from ._methods_queues import QueueMethods
-from ._methods_schedules import ScheduleMethods
-from ._methods_work import WorkMethods
-from ._per_process import PerProcess
-from ._protocol import REQUEST_BYTES_DEFAULT, REQUEST_SUFFIX
-from ._transport import Mailbox
-from .errors import InvalidArgument, NoAnswer
+from ._delivery import Delivery, deliveries_of, mark_settled, split_lease
+from ._mailbox import Mailbox
+from ._process_local import ProcessLocal
+from ._protocol import REQUEST_BYTES_DEFAULT
+from ._request import check_timeout, create_client_id, create_request
+from .errors import InvalidArgument, PostroomError
 
 
-class Request(object):
-    """A request that can be sent, and sent again: the daemon executes it once and repeats its first answer.
-
-    To repeat it after a crash of the application, store ``client_id``, ``request_id``, ``file_name`` and ``data``, and
-    build it anew from them. ``lock`` says that a waiting client holds a lock on the file; ``sent``, that it was put.
-    """
-
-    __slots__ = ("client_id", "data", "file_name", "lock", "request_id", "sent")
-
-    def __init__(self, client_id, request_id, file_name, data, lock=False, sent=False):
-        self.client_id = _codec.check_id(client_id, "client id")
-        self.request_id = _codec.check_id(request_id, "request id")
-        self.file_name = str(file_name)
-        self.data = data
-        self.lock = lock
-        self.sent = sent
-
-    def __repr__(self):
-        return "<Request %s of %s>" % (self.request_id, self.client_id)
-
-
-class Client(
-    MessageMethods,
-    BatchMethods,
-    WorkMethods,
-    QueueMethods,
-    OperationMethods,
-    DeadLetterMethods,
-    ScheduleMethods,
-    DaemonMethods,
-):
+class Client(object):
     """A client of the daemon that serves the mailbox at ``ipc_root``.
 
-    Every method is a command of the protocol, takes the fields of the command's payload by their Python names
-    (``delayMs`` is ``delay_ms``) and ``timeout`` in seconds (the client's own where it is None), and returns the
-    reply's data as a dict; ``consume_next`` returns a ``Delivery`` or None.
+    A method that is named like a command sends it: it takes the fields of the command by their Python names
+    (``delayMs`` is ``delay_ms``) and ``timeout`` in seconds (None: the client's), and returns the data of the answer
+    as a dict. ``consume_next`` returns a ``Delivery`` or None.
 
-    Raises a subclass of ``ServerError`` when the daemon refuses, ``RequestTimeout`` or ``DaemonNotRunning`` when no
-    answer came in time, ``InvalidArgument`` for what cannot be sent, ``MailboxError`` when the directory cannot be
+    Raises a subclass of ``ServerError`` if the daemon refuses, ``RequestTimeout`` or ``DaemonNotRunning`` if no answer
+    comes in time, ``InvalidArgument`` for a value that cannot be sent, and ``MailboxError`` if the mailbox cannot be
     used. All of them are ``PostroomError``.
 
-    One client may be used by several threads, and in a forked child. Making one touches no file. ``polling`` turns
+    Threads may share a client, and it may be used in a forked child. Creating one touches no file. ``polling`` turns
     inotify off, for file systems that do not report changes.
     """
 
@@ -73,80 +32,51 @@ class Client(
         self.ipc_root = native_path(ipc_root)
         self.timeout = check_timeout(timeout)
         self.max_request_bytes = max_request_bytes
-        self._given_id = _codec.check_id(client_id, "client id") if client_id is not None else None
-        self._own = PerProcess(_OwnBox)
-        self._mailbox = Mailbox(self.ipc_root, polling)
-        self._replies = None
+        self._fixed_id = check_id(client_id, "client id") if client_id is not None else None
+        self._generated_id = ProcessLocal(create_client_id)
+        self._transport = Mailbox(self.ipc_root, polling)
+        self._reply_queues = None
         self._closed = False
 
     @property
     def client_id(self):
-        """The id in the requests. One that was not given is made for each process: a forked child has its own."""
-        if self._given_id is not None:
-            return self._given_id
-        return self._own.get().client_id
+        """The id in the requests. If none was given, every process generates its own, also a forked child."""
+        return self._generated_id.get() if self._fixed_id is None else self._fixed_id
 
     def call(self, command, payload=None, timeout=None, request_id=None, keep=False, traceparent=None):
-        """Send any command with a payload of the wire's own field names. Returns the reply's data."""
+        """Send any command, with a payload that uses the wire's field names. Return the data of the answer."""
         return self.send(self.prepare(command, payload, timeout, request_id, traceparent), timeout, keep)
 
     def prepare(self, command, payload=None, timeout=None, request_id=None, traceparent=None):
-        """A ``Request`` whose deadline is ``timeout`` seconds from now. Nothing is written. ``traceparent`` is the
-        trace that it belongs to (W3C Trace Context)."""
+        """Return a ``Request`` whose deadline is ``timeout`` seconds from now. Nothing is written. ``traceparent``
+        names the trace to which it belongs (W3C Trace Context)."""
         payload = {} if payload is None else payload
         timeout_s = self.timeout if timeout is None else check_timeout(timeout)
-        client_id = self.client_id
-        randomness = _random_hex(20)
-        if request_id is None:
-            request_id = randomness[:32]
-        now_s = time.time()
-        now_ms = int(now_s * 1000)
-        data = _codec.encode_request(
-            request_id, client_id, command, now_ms, now_ms + int(timeout_s * 1000), payload, traceparent
+        return create_request(
+            self.client_id, command, payload, timeout_s, self.max_request_bytes, request_id, traceparent
         )
-        if len(data) > self.max_request_bytes:
-            raise InvalidArgument(
-                "the request has %d bytes, more than max_request_bytes (%d): send less, or refer to a file"
-                % (len(data), self.max_request_bytes)
-            )
-        # Sorts by time; no other user can guess it.
-        file_name = "%017d-%s-%s%s" % (now_s * 1000000, randomness[32:], request_id, REQUEST_SUFFIX)
-        lock = bool(payload.get("waitMs") and payload.get("waitLock") is True)
-        return Request(client_id, request_id, file_name, data, lock)
 
     def send(self, request, timeout=None, keep=False, give_up=None):
-        """Send a ``Request``, for the first time or again, and return the reply's data.
+        """Send a ``Request``, for the first time or again. Return the data of the answer.
 
-        A request that gets no answer in time is withdrawn, so that it is not executed later, unless ``keep``. So it is
-        once ``give_up()`` is true, which is asked each second: ``RequestWithdrawn`` is raised then.
+        A request that gets no answer in time is withdrawn, so that it is not executed later, unless ``keep``. It is
+        also withdrawn once ``give_up()`` is true, which is called every second: raises ``RequestWithdrawn`` then.
         """
         if self._closed:
             raise InvalidArgument("this client is closed")
         timeout_s = self.timeout if timeout is None else check_timeout(timeout)
-        own = self._own.get()
-        if request.client_id == own.client_id:
-            own.used = True
-        try:
-            answer = self._mailbox.exchange(request, timeout_s, keep, give_up)
-        except NoAnswer:
-            own.answer_may_come = True
-            raise
-        return _codec.decode_response(answer, request.request_id)
+        answer = _transport.send(self._transport, request, timeout_s, keep, give_up)
+        return decode_response(answer, request.request_id)
 
     def is_daemon_running(self):
-        """Whether a daemon serves the mailbox now; None when this user may not look at its lock."""
-        return _lock.is_daemon_running(self.ipc_root)
+        """Return whether a daemon serves the mailbox now, or None if this user may not test its liveness lock."""
+        return self._transport.is_daemon_running()
 
     def close(self):
-        """Give back descriptors, and remove the box of an id that was made here."""
-        if self._closed:
-            return
-        self._closed = True
-        self._mailbox.close()
-        # A box that is gone when a late answer comes would be reported as a fault.
-        own = self._own.get()
-        if own.used and not own.answer_may_come:
-            self._mailbox.remove_box(own.client_id)
+        """Close all descriptors, and remove the response directory of a generated client id."""
+        if not self._closed:
+            self._closed = True
+            self._transport.close(self._generated_id.get())
 
     def __enter__(self):
         return self
@@ -157,22 +87,377 @@ class Client(
     def __repr__(self):
         return "<Client %s at %s>" % (self.client_id, self.ipc_root)
 
+    def _send(self, command, timeout, about=None, **options):
+        """Send a command with its options by their Python names. Return the data of the answer. If the command is
+        ``about`` a ``Delivery``, the request belongs to the trace of that message."""
+        trace = about.traceparent if isinstance(about, Delivery) else None
+        return self.call(command, encode_payload(command, options), timeout, traceparent=trace)
 
-class _OwnBox(object):
-    """The box of an id that was made here, and whether it can go with the client."""
+    def _settle(self, command, message, lease_id, timeout, **options):
+        """Send a command that ends the lease of ``message``, a ``Delivery`` or a message key."""
+        key, lease = split_lease(message, lease_id)
+        data = self._send(command, timeout, message, message_key=key, lease_id=lease, **options)
+        return mark_settled(message, data)
 
-    def __init__(self):
-        self.client_id = _make_client_id()
-        self.used = False
-        self.answer_may_come = False
+    def _run_pages(self, command, timeout, **options):
+        payload = encode_payload(command, options)
+        return _paging.run_pages(lambda page: self.call(command, page, timeout), command, payload)
 
+    def _iterate_pages(self, command, timeout, rate, **options):
+        payload = encode_payload(command, options)
+        rate = _paging.check_rate(rate)
+        answers = _paging.pages(lambda page: self.call(command, page, timeout), command, payload, rate)
+        return (count for _, count in answers)
 
-def _random_hex(size_bytes):
-    return str(hexlify(os.urandom(size_bytes)).decode("ascii"))
+    # Messages: publish, consume, settle.
 
+    def publish(
+        self, queue, message, attributes=None, priority=None, delay_ms=None, target_consumer_id=None, encoding=None,
+        content_type=None, type=None, version=None, trace_id=None, deduplication_key=None, timestamp=None,
+        traceparent=None, correlation_id=None, reply_to=None, ttl_ms=None, deliver_at=None, ordering_key=None,
+        target_fallback_ms=None, timeout=None
+    ):
+        """Publish ``message``: text, ``Binary``, or any value that JSON has. Returns messageId and messageKey."""
+        return self._send(
+            "publish", timeout, queue=queue, message=message, attributes=attributes, priority=priority,
+            delay_ms=delay_ms, target_consumer_id=target_consumer_id, encoding=encoding, content_type=content_type,
+            type=type, version=version, trace_id=trace_id, deduplication_key=deduplication_key, timestamp=timestamp,
+            traceparent=traceparent, correlation_id=correlation_id, reply_to=reply_to, ttl_ms=ttl_ms,
+            deliver_at=deliver_at, ordering_key=ordering_key, target_fallback_ms=target_fallback_ms
+        )
 
-def _make_client_id():
-    """``<program>-<pid>-<random>``."""
-    program = os.path.basename((getattr(sys, "argv", None) or [""])[0] or "python")
-    safe = "".join(char if char.isalnum() and ord(char) < 128 else "-" for char in program[:40]).strip("-")
-    return "%s-%d-%s" % (safe or "python", os.getpid(), _random_hex(4))
+    def consume_next(
+        self, queue, consumer_id=None, visibility_timeout_sec=None, wait_ms=None, wait_lock=True, payload_as="value",
+        max=None, timeout=None
+    ):
+        """Lease the next message, waiting up to ``wait_ms`` for one. Returns None if there is none. With ``max``,
+        lease up to that many without waiting for more than the first; returns a list, empty if there are none.
+
+        Without ``timeout``, the call may last the client's timeout longer than the wait. With it, the wait is cut to
+        nine tenths of the timeout, which leaves time for the answer.
+        """
+        if wait_ms is not None:
+            check_kind("integer", wait_ms, "wait_ms")
+        if wait_ms and timeout is None:
+            timeout = self.timeout + wait_ms / 1000.0
+        elif wait_ms:
+            wait_ms = min(wait_ms, int(check_timeout(timeout) * 900))
+        data = self._send(
+            "consume_next", timeout, queue=queue, consumer_id=consumer_id,
+            visibility_timeout_sec=visibility_timeout_sec, wait_ms=wait_ms,
+            wait_lock=True if wait_ms and wait_lock else None, payload_as=payload_as, max=max
+        )
+        return deliveries_of(data, max)
+
+    def ack(self, message_key, lease_id=None, consumer_id=None, timeout=None):
+        """Acknowledge a message: it is done. ``message_key`` is a ``Delivery``, or a key with ``lease_id``."""
+        return self._settle("ack", message_key, lease_id, timeout, consumer_id=consumer_id)
+
+    def nack(
+        self, message_key, lease_id=None, consumer_id=None, reason=None, requeue=None, delay_ms=None, timeout=None
+    ):
+        """Settle a message as failed. With ``requeue`` it is delivered again by the queue's policy, or after
+        ``delay_ms``; without, it becomes a dead letter."""
+        return self._settle(
+            "nack", message_key, lease_id, timeout, consumer_id=consumer_id, reason=reason, requeue=requeue,
+            delay_ms=delay_ms
+        )
+
+    def release(self, message_key, lease_id=None, consumer_id=None, timeout=None):
+        """Return a message unprocessed: it is ready again, and this delivery is not counted as an attempt."""
+        return self._settle("release", message_key, lease_id, timeout, consumer_id=consumer_id)
+
+    def extend_lease(
+        self, message_key, lease_id=None, consumer_id=None, visibility_timeout_sec=None, timeout=None
+    ):
+        """Let the lease end ``visibility_timeout_sec`` from now (None: the lease duration of the queue's policy)."""
+        key, lease = split_lease(message_key, lease_id)
+        return self._send(
+            "extend_lease", timeout, message_key, message_key=key, lease_id=lease, consumer_id=consumer_id,
+            visibility_timeout_sec=visibility_timeout_sec
+        )
+
+    def publish_batch(self, messages, queue=None, timeout=None):
+        """Publish up to 1,000 messages, each on its own: dicts with the arguments of ``publish``; ``queue`` is for
+        those without one. Returns ``results``: for each what ``publish`` returns, or an ``error``."""
+        items = _batches.encode_messages(messages)
+        if not items:
+            return {"results": []}
+        return self._send("publish_batch", timeout, queue=queue, messages=items)
+
+    def publish_many(self, messages, queue=None, timeout=None):
+        """Publish any number of messages in as few requests as the limits allow; ``timeout`` is for each request.
+
+        Returns the results of all in order. If a request fails, its error has the results so far in ``results``.
+        """
+        results = []
+        for items in _batches.split_messages(messages, self.max_request_bytes):
+            try:
+                results += self._send("publish_batch", timeout, queue=queue, messages=items)["results"]
+            except PostroomError as error:
+                error.results = results
+                raise
+        return results
+
+    def ack_batch(self, items, consumer_id=None, timeout=None):
+        """Acknowledge up to 1,000 messages, each on its own: deliveries, or dicts with the arguments of ``ack``.
+        Returns ``results``: for each an empty dict, or an ``error``."""
+        return _batches.settle_batch(
+            lambda encoded: self._send("ack_batch", timeout, items=encoded, consumer_id=consumer_id), "ack", items
+        )
+
+    def nack_batch(self, items, consumer_id=None, timeout=None):
+        """Settle up to 1,000 messages as failed, each on its own: deliveries, or dicts with the arguments of ``nack``.
+        Returns ``results``: for each what ``nack`` returns, or an ``error``."""
+        return _batches.settle_batch(
+            lambda encoded: self._send("nack_batch", timeout, items=encoded, consumer_id=consumer_id), "nack", items
+        )
+
+    def ack_and_publish(self, message_key, messages, lease_id=None, consumer_id=None, timeout=None):
+        """Acknowledge a message and publish others, all or nothing: an error names the message that was refused.
+        Returns ``results`` like ``publish_batch``."""
+        items = _batches.encode_messages(messages, queue_required=True)
+        return self._settle(
+            "ack_and_publish", message_key, lease_id, timeout, consumer_id=consumer_id, messages=items
+        )
+
+    # Built on them: processing messages, requests with replies.
+
+    def consume(
+        self, queue, consumer_id=None, visibility_timeout_sec=None, wait_ms=None, requeue=True, payload_as="value"
+    ):
+        """Return a context manager for the next message, or None if there is none. The lease lasts as long as the body
+        of the ``with`` statement runs.
+
+        At the end of the body the message is acknowledged. If the body raises, the message is delivered again with the
+        exception as the reason, or becomes a dead letter without ``requeue``; the exception is raised on, except for
+        ``Reject`` (a dead letter) and ``Retry``. A ``KeyboardInterrupt`` releases the message. A message that the body
+        has settled is left alone.
+        """
+        from ._processing import ProcessingContext
+
+        def consume_next():
+            return self.consume_next(queue, consumer_id, visibility_timeout_sec, wait_ms, payload_as=payload_as)
+
+        return ProcessingContext(self, queue, requeue, consume_next)
+
+    def worker(self, queue, handler, **options):
+        """Call ``handler(delivery)`` for each message of a queue until SIGTERM or SIGINT. Returns how many.
+
+        If the handler returns, the message is acknowledged; if it raises, the message is delivered again by the queue's
+        policy, or becomes a dead letter with ``Reject``. The lease lasts as long as the handler runs. A signal lets the
+        handler finish; messages that were prefetched are released. Options:
+
+        - ``consumer_id``, ``visibility_timeout_sec``, ``payload_as``: as in ``consume_next``
+        - ``wait_ms`` (20000): how long one request waits for a message
+        - ``prefetch`` (1): how many messages to lease at a time, at most 1,000
+        - ``max_messages``: stop after so many, in each process
+        - ``until_empty`` (False): stop when there is no message
+        - ``requeue`` (True): False makes a message whose handler raises a dead letter
+        - ``processes`` (1): the number of processes to fork
+        - ``stop``: a function without arguments; when it returns true, the worker stops as after a signal
+        - ``stop_signals``: the signals that stop it; caught in the main thread only
+
+        Raises what the first request for a message raises, and ``WorkerFailed``. Later errors that are temporary are
+        logged under the name postroom_client.
+        """
+        from ._worker import Options, run_worker
+
+        return run_worker(self, queue, handler, Options(options))
+
+    def request(self, queue, body, timeout=None, attributes=None, priority=None, type=None):
+        """Publish a message and wait for the reply to it. Returns the reply's ``Delivery``, already settled.
+
+        Raises ``NoReply`` if none comes within ``timeout`` seconds; the message expires then.
+        """
+        if self._reply_queues is None:
+            from ._request_reply import ReplyQueues
+
+            self._reply_queues = ReplyQueues(self)
+        options = {"attributes": attributes, "priority": priority, "type": type}
+        return self._reply_queues.request(queue, body, self.timeout if timeout is None else timeout, options)
+
+    def reply(self, message, body, attributes=None, type=None, ttl_ms=None):
+        """Publish the reply to a consumed message. Returns False, and publishes nothing, if nobody waits for one."""
+        from ._request_reply import reply
+
+        return reply(self, message, body, {"attributes": attributes, "type": type}, ttl_ms)
+
+    # Queues and single messages: look, and operate.
+
+    def status(self, queue, timeout=None):
+        """Return the backlog, the policy and the pauses of one queue."""
+        return self._send("status", timeout, queue=queue)
+
+    def list_queues(self, limit=None, after=None, timeout=None):
+        """Return a page of the queues by name, each with its backlog."""
+        return self._send("list_queues", timeout, limit=limit, after=after)
+
+    def list_inflight(self, queue=None, limit=None, after=None, timeout=None):
+        """Return a page of the leased messages: by whom, until when."""
+        return self._send("list_inflight", timeout, queue=queue, limit=limit, after=after)
+
+    def list_consumers(self, queue=None, limit=None, after=None, timeout=None):
+        """Return a page of the consumers that have asked for messages or have some in flight."""
+        return self._send("list_consumers", timeout, queue=queue, limit=limit, after=after)
+
+    def browse(
+        self, queue, state=None, limit=None, after=None, preview_bytes=None, filter=None, full_bodies=None,
+        timeout=None
+    ):
+        """Return a page of the messages of a queue in one ``state`` (ready), without leasing them."""
+        return self._send(
+            "browse", timeout, queue=queue, state=state, limit=limit, after=after, preview_bytes=preview_bytes,
+            filter=filter, full_bodies=full_bodies
+        )
+
+    def get_message(self, message_key, payload_as=None, events=None, timeout=None):
+        """Return one message in any state; ``events`` is how many of its latest events to return with it."""
+        key, _ = split_lease(message_key)
+        return self._send("get_message", timeout, message_key=key, payload_as=payload_as, events=events)
+
+    def hold(self, message_key, reason=None, timeout=None):
+        """Put one ready or delayed message on hold: it is not delivered until ``unhold``."""
+        return self._send("hold", timeout, message_key=split_lease(message_key)[0], reason=reason)
+
+    def unhold(self, message_key, timeout=None):
+        """Undo ``hold``."""
+        return self._send("unhold", timeout, message_key=split_lease(message_key)[0])
+
+    def purge(
+        self, queue, state=None, filter=None, limit=None, after=None, up_to_event=None, dry_run=None, timeout=None
+    ):
+        """Remove the backlog of a queue as it is now, or the messages that match ``state`` and ``filter``.
+
+        Goes on page by page to the end, with ``timeout`` for each page; with ``limit`` or ``after``, removes one page.
+        """
+        return self._run_pages(
+            "purge", timeout, queue=queue, state=state, filter=filter, limit=limit, after=after,
+            up_to_event=up_to_event, dry_run=dry_run
+        )
+
+    def move(
+        self, to, message_key=None, queue=None, state=None, filter=None, limit=None, after=None, up_to_event=None,
+        dry_run=None, timeout=None
+    ):
+        """Move a message, or the messages of a queue that match ``state`` and ``filter``, to another queue. Goes on
+        page by page like ``purge``."""
+        return self._run_pages(
+            "move", timeout, to=to, message_key=split_lease(message_key)[0], queue=queue, state=state, filter=filter,
+            limit=limit, after=after, up_to_event=up_to_event, dry_run=dry_run
+        )
+
+    def delete_queue(self, queue, purge=False, timeout=None):
+        """Delete an empty queue with its policy and pauses. ``purge`` removes its messages first, also the dead
+        letters; messages in flight still prevent it."""
+        if purge:
+            self.purge(queue, timeout=timeout)
+            self.purge(queue, "dead", timeout=timeout)
+        return self._send("delete_queue", timeout, queue=queue)
+
+    def pause(self, queue, operation=None, timeout=None):
+        """Stop consuming from a queue (with ``operation`` "publish": publishing to it) until ``resume``."""
+        return self._send("pause", timeout, queue=queue, operation=operation)
+
+    def resume(self, queue, operation=None, timeout=None):
+        """Undo ``pause``."""
+        return self._send("resume", timeout, queue=queue, operation=operation)
+
+    def set_policy(self, queue, policy, timeout=None):
+        """Set keys of a queue's policy, over the daemon's configuration. ``{}`` removes all keys that were set."""
+        return self._send("set_policy", timeout, queue=queue, policy=policy)
+
+    def get_policy(self, queue, explain=None, timeout=None):
+        """Return a queue's policy, and what ``set_policy`` has set; with ``explain``, where each key comes from."""
+        return self._send("get_policy", timeout, queue=queue, explain=explain)
+
+    # Dead letters.
+
+    def list_dlq(
+        self, queue, limit=None, after=None, preview_bytes=None, filter=None, full_bodies=None, timeout=None
+    ):
+        """Return a page of the dead letters of a queue or of a dead-letter address."""
+        return self._send(
+            "list_dlq", timeout, queue=queue, limit=limit, after=after, preview_bytes=preview_bytes, filter=filter,
+            full_bodies=full_bodies
+        )
+
+    def count_dlq(self, queue, timeout=None):
+        """Return how many dead letters there are, by reason."""
+        return self._send("count_dlq", timeout, queue=queue)
+
+    def reprocess_dlq(
+        self, message_key=None, queue=None, filter=None, limit=None, after=None, to=None, dry_run=None, timeout=None
+    ):
+        """Make a dead letter, or a page of them, ready again; their attempts are counted from zero."""
+        return self._send(
+            "reprocess_dlq", timeout, message_key=split_lease(message_key)[0], queue=queue, filter=filter,
+            limit=limit, after=after, to=to, dry_run=dry_run
+        )
+
+    def reprocess_all(self, queue, filter=None, to=None, rate=None, dry_run=None, timeout=None):
+        """Make all dead letters that match ``filter`` ready again, page by page, at most ``rate`` a second. Yields the
+        count so far after each page. Messages that die meanwhile are not included."""
+        return self._iterate_pages("reprocess_dlq", timeout, rate, queue=queue, filter=filter, to=to, dry_run=dry_run)
+
+    def drop_dlq(self, message_key=None, queue=None, filter=None, limit=None, after=None, dry_run=None, timeout=None):
+        """Remove a dead letter, or a page of them."""
+        return self._send(
+            "drop_dlq", timeout, message_key=split_lease(message_key)[0], queue=queue, filter=filter, limit=limit,
+            after=after, dry_run=dry_run
+        )
+
+    def drop_all(self, queue, filter=None, rate=None, dry_run=None, timeout=None):
+        """Remove all dead letters that match ``filter``, like ``reprocess_all``."""
+        return self._iterate_pages("drop_dlq", timeout, rate, queue=queue, filter=filter, dry_run=dry_run)
+
+    def quarantine_dlq(self, message_key, reason=None, quarantined=None, timeout=None):
+        """Quarantine a dead letter: only its own key makes it ready again. ``quarantined`` False undoes that."""
+        key, _ = split_lease(message_key)
+        return self._send("quarantine_dlq", timeout, message_key=key, reason=reason, quarantined=quarantined)
+
+    # Schedules.
+
+    def set_schedule(
+        self, name, queue, cron, timezone=None, missed=None, message=None, attributes=None, priority=None, ttl_ms=None,
+        ordering_key=None, timeout=None
+    ):
+        """Publish a message at the times of ``cron`` (five fields, or "@every 5m"), until ``delete_schedule``."""
+        return self._send(
+            "set_schedule", timeout, name=name, queue=queue, cron=cron, timezone=timezone, missed=missed,
+            message=message, attributes=attributes, priority=priority, ttl_ms=ttl_ms, ordering_key=ordering_key
+        )
+
+    def delete_schedule(self, name, timeout=None):
+        """Delete a schedule. Messages that it has published stay."""
+        return self._send("delete_schedule", timeout, name=name)
+
+    def list_schedules(self, limit=None, after=None, timeout=None):
+        """Return a page of the schedules by name, each with the times of its last and its next run."""
+        return self._send("list_schedules", timeout, limit=limit, after=after)
+
+    # The daemon.
+
+    def health(self, timeout=None):
+        """Return whether the daemon's journal, store and disk work."""
+        return self._send("health", timeout)
+
+    def metrics(self, timeout=None, format=None):
+        """Return the daemon's counters and rates; with ``format="prometheus"``, all figures as ``text`` in the format
+        of Prometheus."""
+        return self._send("metrics", timeout, format=format)
+
+    def drain(self, draining=None, timeout=None):
+        """Refuse new messages in all queues, while consumers go on. ``draining`` False ends that."""
+        return self._send("drain", timeout, draining=draining)
+
+    def read_state(self, part=None, after=None, limit=None, timeout=None):
+        """Return a page of the daemon's whole state. For the daemon's own user and root only."""
+        return self._send("read_state", timeout, part=part, after=after, limit=limit)
+
+    def import_state(self, engine_ms, wall_ms, queues=None, messages=None, facts=None, timeout=None):
+        """Import queues, messages and facts as another daemon's ``read_state`` returned them. For the same users."""
+        return self._send(
+            "import_state", timeout, engine_ms=engine_ms, wall_ms=wall_ms, queues=queues, messages=messages,
+            facts=facts
+        )

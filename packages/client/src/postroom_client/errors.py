@@ -1,14 +1,13 @@
-"""Errors: one root, one class for each code of the wire, and the client's own.
+"""Errors: one root class, one class for each error code of the protocol, and the client's own.
 
-``ERRORS_BY_CODE`` leads from a code to its class. A code that this client does not know raises plain ``ServerError``.
+``ERRORS_BY_CODE`` maps a code to its class. A code that this client does not know raises plain ``ServerError``.
 """
-
 
 from ._compat import PY2, text_type
 
 
 class PostroomError(Exception):
-    """Root of every error that the client raises on purpose."""
+    """Root of all errors that the client raises on purpose."""
 
     def __str__(self):
         text = self.args[0] if self.args else ""
@@ -16,19 +15,19 @@ class PostroomError(Exception):
 
 
 class InvalidArgument(PostroomError, ValueError):
-    """An argument cannot be sent; the text names it. Nothing was written."""
+    """A value cannot be sent; the text names it. Nothing was written."""
 
 
 class MailboxError(PostroomError):
-    """The mailbox directory cannot be used: rights, space, or something that does not belong there."""
+    """The mailbox directory cannot be used: permissions, disk space, or a file that does not belong there."""
 
 
 class BadResponse(MailboxError):
-    """A response file is not what a daemon writes. Whether the request was executed is unknown."""
+    """The daemon cannot have written this response file. Whether the request was executed is unknown."""
 
 
 class NoAnswer(PostroomError):
-    """A request without an answer; ``request`` can be sent again with ``Client.send``."""
+    """A request got no answer; ``request`` can be sent again with ``Client.send``."""
 
     def __init__(self, message, request=None):
         PostroomError.__init__(self, message)
@@ -36,26 +35,26 @@ class NoAnswer(PostroomError):
 
 
 class RequestTimeout(NoAnswer):
-    """A daemon runs, but did not answer in time. The request may have been executed.
+    """A daemon runs but did not answer in time. The request may have been executed.
 
-    ``client.send(error.request)`` sends the same bytes again: it returns the first answer if the request was executed.
+    ``client.send(error.request)`` sends the same bytes again. It returns the first answer if the request was executed.
     """
 
 
 class DaemonNotRunning(NoAnswer):
-    """No answer in time, and no daemon serves this mailbox."""
+    """No answer came in time, and no daemon serves this mailbox."""
 
 
 class RequestRejected(NoAnswer):
-    """The daemon set the request aside without an answer; the text holds its reason."""
+    """The daemon rejected the request without an answer; the text contains the reason."""
 
 
 class RequestWithdrawn(NoAnswer):
-    """The caller gave the request up before it was answered."""
+    """The caller withdrew the request before it was answered."""
 
 
 class NoReply(PostroomError):
-    """Nobody has answered a ``Client.request`` in time. It may have been worked on, or be worked on still."""
+    """Nobody replied to a ``Client.request`` in time. Its message may have been processed, or still be in flight."""
 
 
 class WorkerFailed(PostroomError):
@@ -87,32 +86,31 @@ class UnknownCommand(ServerError):
 
 
 class DeadlineExpired(ServerError):
-    """ERR_TIMEOUT: the deadline had passed before the daemon looked at the request. Nothing was done."""
+    """ERR_TIMEOUT: the deadline had passed before the daemon read the request. Nothing was done."""
 
 
 class Forbidden(ServerError):
-    """ERR_FORBIDDEN: this user may not act as this client, or not do this."""
+    """ERR_FORBIDDEN: this user may not act as this client, or may not do this."""
 
 
 class QueueNotFound(ServerError):
-    """ERR_QUEUE_NOT_FOUND: the command needs an existing queue."""
+    """ERR_QUEUE_NOT_FOUND: the queue does not exist."""
 
 
 class MessageNotFound(ServerError):
-    """ERR_MESSAGE_NOT_FOUND: acknowledged, dropped, or never there."""
+    """ERR_MESSAGE_NOT_FOUND: the message was acknowledged or dropped, or never existed."""
 
 
 class LeaseExpired(ServerError):
-    """ERR_LEASE_EXPIRED: the message is not leased now, or the lease's time has passed. Nothing was changed."""
+    """ERR_LEASE_EXPIRED: the message is not leased, or the lease is over. Nothing was changed."""
 
 
 class LeaseMismatch(ServerError):
-    """ERR_LEASE_MISMATCH: the message is leased, but not under this lease or not to this consumer. Nothing was changed.
-    """
+    """ERR_LEASE_MISMATCH: the message has another lease or another consumer. Nothing was changed."""
 
 
 class ValidationFailed(ServerError):
-    """ERR_VALIDATION_FAILED: the message breaks the queue's schema. Nothing was stored."""
+    """ERR_VALIDATION_FAILED: the message violates the queue's schema. Nothing was stored."""
 
 
 class DlqNotFound(ServerError):
@@ -124,11 +122,11 @@ class Paused(ServerError):
 
 
 class Draining(ServerError):
-    """ERR_DRAINING: the daemon takes no new messages, so that it can be stopped."""
+    """ERR_DRAINING: the daemon accepts no new messages, because it is about to be stopped."""
 
 
 class QueueFull(ServerError):
-    """ERR_QUEUE_FULL: the queue holds as much as its policy allows. Nothing was stored."""
+    """ERR_QUEUE_FULL: the queue has as many messages or bytes as its policy allows. Nothing was stored."""
 
 
 class RateLimited(ServerError):
@@ -136,8 +134,7 @@ class RateLimited(ServerError):
 
 
 class QuotaExceeded(ServerError):
-    """ERR_QUOTA_EXCEEDED: this user has as much as the daemon allows one user; the text says of what. Nothing was done.
-    """
+    """ERR_QUOTA_EXCEEDED: this user has reached a quota; the text names it. Nothing was done."""
 
 
 class MessageTooLarge(ServerError):
@@ -145,7 +142,7 @@ class MessageTooLarge(ServerError):
 
 
 class QueueNotEmpty(ServerError):
-    """ERR_QUEUE_NOT_EMPTY: a queue that holds messages is not deleted. Nothing was changed."""
+    """ERR_QUEUE_NOT_EMPTY: a queue with messages cannot be deleted. Nothing was changed."""
 
 
 class ScheduleNotFound(ServerError):
@@ -153,19 +150,19 @@ class ScheduleNotFound(ServerError):
 
 
 class StorageFull(ServerError):
-    """ERR_STORAGE_FULL: the disk is too full to take another message; ack and nack still work."""
+    """ERR_STORAGE_FULL: the disk is too full for another message; ack and nack still work."""
 
 
 class StorageFailed(ServerError):
-    """ERR_STORAGE_FAILED: the disk refused a write. Nothing was changed."""
+    """ERR_STORAGE_FAILED: a write to the disk failed. Nothing was changed."""
 
 
 class AnswerLost(ServerError):
-    """ERR_ANSWER_LOST: the request was executed, but its answer is no longer there. Do not send it anew."""
+    """ERR_ANSWER_LOST: the request was executed, but its answer is lost. Never send it as a new request."""
 
 
 class InternalError(ServerError):
-    """ERR_INTERNAL_ERROR: the daemon failed at this request. Nothing was changed."""
+    """ERR_INTERNAL_ERROR: a fault in the daemon. Nothing was changed."""
 
 
 ERRORS_BY_CODE = {

@@ -1,4 +1,4 @@
-"""Several processes that each run a worker."""
+"""A worker in several processes."""
 
 import errno
 import os
@@ -10,14 +10,14 @@ import traceback
 from ._compat import close_fd, poll, read_fd, set_close_on_exec, sleep, write_all
 from .errors import WorkerFailed
 
-#: Seconds after which a process that a signal has killed is replaced.
+#: Seconds until a process that a signal has killed is replaced.
 _REPLACE_S = 1.0
-_LOOK_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 _SLICE_S = 0.05
 
 
-class Processes(object):
-    """Forks ``count`` processes that run ``run(parent)``, and waits for them. See ``Client.worker``."""
+class ProcessPool(object):
+    """Forks ``count`` processes that call ``run(parent)``, and waits for them. See ``Client.worker``."""
 
     def __init__(self, count, run, stop_signals, stop):
         self._count = count
@@ -26,55 +26,55 @@ class Processes(object):
         self._stop = stop
         self._stopping = False
         self._parent = os.getpid()
-        self._pids = {}  # each with the descriptor from which its count is read
+        self._pids = {}  # each with the descriptor of the pipe through which it reports its count
         self._total = 0
 
     def run(self):
-        """What the processes have worked on. One that a signal has killed is replaced.
+        """Return how many messages all processes have processed. A process that a signal has killed is replaced.
 
-        Raises ``WorkerFailed`` when one ended with an error: the others are stopped first.
+        Raises ``WorkerFailed`` if one ends with an error, after the others have stopped.
         """
-        before = [(number, signal.signal(number, self._pass_on)) for number in self._stop_signals]
+        previous = [(number, signal.signal(number, self._forward_signal)) for number in self._stop_signals]
         failed = None
         try:
             for _ in range(self._count):
-                self._fork(before)
+                self._fork(previous)
             while self._pids:
                 self._wait()
                 if not self._stopping and self._stop and self._stop():
-                    self._pass_on(signal.SIGTERM, None)
-                for pid, status in self._ended():
+                    self._forward_signal(signal.SIGTERM, None)
+                for pid, status in self._take_ended():
                     if os.WIFSIGNALED(status) and not self._stopping:
                         sleep(_REPLACE_S)
                         if not self._stopping:
-                            self._fork(before)
+                            self._fork(previous)
                     elif status and not self._stopping:
                         failed = pid
-                        self._pass_on(signal.SIGTERM, None)
+                        self._forward_signal(signal.SIGTERM, None)
         except BaseException:
-            self._pass_on(signal.SIGTERM, None)
+            self._forward_signal(signal.SIGTERM, None)
             raise
         finally:
-            for number, handler in before:
+            for number, handler in previous:
                 signal.signal(number, handler)
         if failed:
             raise WorkerFailed("process %d of the worker ended with an error: see its standard error" % failed)
         return self._total
 
-    def _pass_on(self, number, frame):
+    def _forward_signal(self, number, frame):
         self._stopping = True
         if os.getpid() == self._parent:
             for pid in list(self._pids):
-                self._tell(pid, number)
+                self._kill(pid, number)
 
-    def _tell(self, pid, number):
+    def _kill(self, pid, number):
         try:
             os.kill(pid, number)
         except OSError as error:
             if error.errno != errno.ESRCH:
                 raise
 
-    def _fork(self, before):
+    def _fork(self, previous):
         sys.stdout.flush()
         sys.stderr.flush()
         reading_fd, writing_fd = os.pipe()
@@ -83,17 +83,17 @@ class Processes(object):
         pid = os.fork()
         if pid == 0:
             close_fd(reading_fd)
-            os._exit(self._be_child(writing_fd, before))
+            os._exit(self._run_child(writing_fd, previous))
         close_fd(writing_fd)
         self._pids[pid] = reading_fd
-        if self._stopping:  # RACE: the signal came before the child could be told
-            self._tell(pid, signal.SIGTERM)
+        if self._stopping:  # RACE: the signal came before the child was in the list
+            self._kill(pid, signal.SIGTERM)
 
-    def _be_child(self, writing_fd, before):
-        """Run the worker; the status to exit with."""
+    def _run_child(self, writing_fd, previous):
+        """Run the worker. Return the exit status."""
         status = 1
         try:
-            for number, handler in before:
+            for number, handler in previous:
                 signal.signal(number, handler)
             for fd in self._pids.values():
                 close_fd(fd)
@@ -117,14 +117,14 @@ class Processes(object):
         return status
 
     def _wait(self):
-        """Wait until a process may have ended: the end of its pipe is its own."""
+        """Wait until a process may have ended: its end closes its pipe."""
         poller = select.poll()
         for fd in self._pids.values():
             poller.register(fd, select.POLLIN)
-        poll(poller, _LOOK_EVERY_S)
+        poll(poller, _CHECK_EVERY_S)
 
-    def _ended(self):
-        """The processes that have ended, each with its status."""
+    def _take_ended(self):
+        """Remove the processes that have ended. Return their pids and statuses."""
         ended = []
         for pid, fd in list(self._pids.items()):
             status = _status_of(pid)
@@ -136,16 +136,16 @@ class Processes(object):
             del self._pids[pid]
             ended.append((pid, status))
         if not ended:
-            sleep(_SLICE_S)  # a process may end its pipe long before itself
+            sleep(_SLICE_S)  # a process may close its pipe long before it ends
         return ended
 
 
 def _status_of(pid):
-    """The status with which a child has ended, None while it runs."""
+    """Return the status of a child that has ended, None while it runs."""
     try:
         done, status = os.waitpid(pid, os.WNOHANG)
     except OSError as error:
         if error.errno != errno.ECHILD:
             raise
-        return 0  # somebody else has asked, or nobody wants to know
+        return 0  # somebody else has waited for it, or SIGCHLD is ignored
     return status if done else None

@@ -1,0 +1,74 @@
+"""Items of requests that carry several messages."""
+
+from ._codec import encode_payload, encoded_length
+from ._compat import ordered_dict
+from ._delivery import Delivery, mark_settled, split_lease
+from ._protocol import BATCH_LIMIT
+from .errors import InvalidArgument
+
+#: Bytes of a request that are not its messages: the envelope, the names of the fields.
+_ENVELOPE_BYTES = 4096
+
+
+def encode_messages(messages, queue_required=False):
+    """Return dicts with the arguments of ``publish`` as items. Raises ``InvalidArgument``."""
+    optional = () if queue_required else ("queue",)
+    return [_encode_item("publish", message, optional) for message in _check_list(messages, "messages")]
+
+
+def split_messages(messages, max_request_bytes):
+    """Yield the items of any number of messages in lists that each fit one request. Raises ``InvalidArgument``."""
+    limit_bytes = max_request_bytes - _ENVELOPE_BYTES
+    items, count_bytes = [], 0
+    for message in messages:
+        item = _encode_item("publish", message, ("queue",))
+        item_bytes = encoded_length(item) + 1
+        if items and (len(items) == BATCH_LIMIT or count_bytes + item_bytes > limit_bytes):
+            yield items
+            items, count_bytes = [], 0
+        items.append(item)
+        count_bytes += item_bytes
+    if items:
+        yield items
+
+
+def settle_batch(send, command, deliveries):
+    """Send deliveries, or dicts with the arguments of ``command`` ("ack" or "nack"), as items of one request.
+
+    ``send`` sends the items and returns the answer. Deliveries that were settled are marked.
+    """
+    deliveries = _check_list(deliveries, "items")
+    if not deliveries:
+        return {"results": []}
+    data = send([_encode_settlement(command, one) for one in deliveries])
+    for one, result in zip(deliveries, data.get("results") or ()):
+        if "error" not in result:
+            mark_settled(one.get("message_key") if isinstance(one, dict) else one, None)
+    return data
+
+
+def _encode_settlement(command, item):
+    if isinstance(item, Delivery) and item.lease_id:  # these values come from the daemon: they need no check
+        return ordered_dict([(u"messageKey", item.message_key), (u"leaseId", item.lease_id)])
+    options = dict(item) if isinstance(item, dict) else {"message_key": item}
+    key, lease = split_lease(options.get("message_key"), options.get("lease_id"))
+    return _encode_item(command, dict(options, message_key=key, lease_id=lease))
+
+
+def _check_list(values, name):
+    if isinstance(values, (dict, bytes, type(u""))):
+        raise InvalidArgument("%s must be a list, not %r" % (name, values))
+    return list(values)
+
+
+def _encode_item(command, options, optional=()):
+    """Return an item with the wire's field names. ``optional`` are fields that the request may give instead."""
+    if not isinstance(options, dict):
+        raise InvalidArgument("an item must be a dict with the arguments of %s, not %r" % (command, options))
+    given = dict(options)
+    if command == "publish" and "message" not in given:
+        raise InvalidArgument("publish needs message")
+    missing = [name for name in optional if given.get(name) is None]
+    given.update((name, u"") for name in missing)
+    payload = encode_payload(command, given)
+    return ordered_dict((name, value) for name, value in payload.items() if name not in missing)

@@ -1,9 +1,0 @@
-from collections.abc import Callable
-
-from ._delivery import Delivery
-from .client import Client
-
-class Consuming:
-    def __init__(self, client: Client, queue: str | bytes, requeue: bool, consume: Callable[[], Delivery | None]) -> None: ...
-    def __enter__(self) -> Delivery | None: ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool: ...
