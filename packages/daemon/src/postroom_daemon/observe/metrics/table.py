@@ -1,4 +1,4 @@
-"""Every metric: its name, its type, what it says. The documents have this table, and dashboards and alerts name these.
+"""Every metric: its name, type and meaning. The documents have this table, and dashboards and alerts name these.
 
 None is called ``process_…``: the text may be read by node_exporter, whose own metrics have those names.
 """
@@ -22,70 +22,76 @@ def _histogram(name: str, text: str) -> Metric:
     return Metric(f"postroom_{name}", "histogram", text)
 
 
-UP: Final = _gauge("up", "1 while the daemon serves, 0 once it has stopped in order.")
+UP: Final = _gauge("up", "1 while the daemon serves, 0 after a clean stop.")
 BUILD_INFO: Final = _gauge("build_info", "Always 1.", "version", "backend", "durability", "node")
 COLLECTED: Final = _gauge(
-    "collected_timestamp_seconds", "When these figures were collected, by the device's clock (Unix)."
+    "collected_timestamp_seconds", "When these metrics were collected, by the device's clock (Unix)."
 )
 STARTED: Final = _gauge("start_time_seconds", "When the daemon started, by the device's clock (Unix).")
-CHECK_OK: Final = _gauge("check_ok", "1 if this part answers, as health probes it.", "check")
-LOST_EVENTS: Final = _gauge("lost_events", "Lost events that nobody has taken note of.")
-DRAINING: Final = _gauge("draining", "1 while no new messages are taken.")
+CHECK_OK: Final = _gauge("check_ok", "1 if this check of health succeeds.", "check")
+LOST_EVENTS: Final = _gauge("lost_events", "Lost events whose loss nobody has accepted.")
+DRAINING: Final = _gauge("draining", "1 while the daemon drains: it accepts no new messages.")
 
-REQUESTS: Final = _counter("requests", "Requests by command; those set aside unanswered have none.", "command")
+REQUESTS: Final = _counter("requests", "Requests, by command; rejected ones have none.", "command")
 ERRORS: Final = _counter("request_errors", "Requests that failed, by error code.", "code")
-SET_ASIDE: Final = _counter("requests_set_aside", "Request files that were set aside unanswered, in dead/.")
-REQUEST_SECONDS: Final = _histogram("request_duration_seconds", "From taking a request to its durable answer.")
+SET_ASIDE: Final = _counter("requests_set_aside", "Requests that were rejected without an answer, and moved to dead/.")
+REQUEST_SECONDS: Final = _histogram("request_duration_seconds", "Time from reading a request to its durable answer.")
 REQUEST_AGE: Final = _histogram(
-    "request_age_seconds", "Age of a request file when it was answered, as its client sees it; without long polls."
+    "request_age_seconds", "Age of a request file when it was answered, as its client sees it, without long polls."
 )
-GROUP_REQUESTS: Final = _histogram(
-    "group_requests", "Requests that were decided together; their events share one sync."
-)
+GROUP_REQUESTS: Final = _histogram("group_requests", "Requests in a group; their events share one sync.")
 EVENTS: Final = _counter("events", "Events of the journal since the start, by type.", "type")
 LEASE_TO_ACK: Final = Metric(
-    "postroom_lease_to_ack_seconds", "summary", "From a lease to its ack, since the start.", ()
+    "postroom_lease_to_ack_seconds", "summary", "Time from a lease to its ack, since the start.", ()
 )
 
-SYNC_SECONDS: Final = _histogram("journal_sync_duration_seconds", "Syncs of the journal (fdatasync).")
-LAST_EVENT: Final = _gauge("journal_last_event", "The number of the journal's last event.")
+SYNC_SECONDS: Final = _histogram("journal_sync_duration_seconds", "Duration of the journal's syncs (fdatasync).")
+LAST_EVENT: Final = _gauge("journal_last_event", "Id of the journal's last event.")
 UNFOLDED: Final = _gauge("journal_unfolded_events", "Events that the store lacks; more than 0 only after a failure.")
 LAG: Final = _gauge(
-    "journal_lag_events", "Events that the store has not made durable: what a start after a power cut folds."
+    "journal_lag_events", "Events that the store has not made durable: a start after a power cut folds them."
 )
-JOURNAL_BYTES: Final = _gauge("journal_bytes", "Size of the journal's files.")
-JOURNAL_FILES: Final = _gauge("journal_files", "Number of the journal's files.")
+JOURNAL_BYTES: Final = _gauge("journal_bytes", "Size of the journal.")
+JOURNAL_FILES: Final = _gauge("journal_files", "Number of the journal's segments.")
 
-WAITING: Final = _gauge("mailbox_waiting_requests", "Request files that were seen and not taken yet.")
-HELD_FILES: Final = _gauge("mailbox_held_requests", "Requests of users beyond their share, in held/.")
-STRAYS: Final = _counter("mailbox_strays_removed", "Files that were no requests and were removed from requests/.")
-QUOTA_REFUSALS: Final = _counter("quota_refusals", "Refusals because one user had too much, by what of.", "limit")
-PARKED: Final = _gauge("mailbox_parked_requests", "Long polls that wait for a message.")
-DEAD_FILES: Final = _gauge("mailbox_dead_files", "Requests that are kept in dead/.")
+WAITING: Final = _gauge("mailbox_waiting_requests", "Request files that were seen and not processed yet.")
+HELD_FILES: Final = _gauge(
+    "mailbox_held_requests", "Requests spilled to held/, because they exceed their user's share."
+)
+STRAYS: Final = _counter("mailbox_strays_removed", "Orphans that were removed from requests/.")
+QUOTA_REFUSALS: Final = _counter("quota_refusals", "Refusals because a user exceeded a quota, by quota.", "limit")
+PARKED: Final = _gauge("mailbox_parked_requests", "Requests that wait for a message (long polls).")
+DEAD_FILES: Final = _gauge("mailbox_dead_files", "Rejected requests in dead/.")
 
-DISK_FREE: Final = _gauge("disk_available_bytes", "Free space where this lies.", "directory")
-DISK_SIZE: Final = _gauge("disk_size_bytes", "Size of the file system where this lies.", "directory")
-INODES_FREE: Final = _gauge("disk_available_inodes", "Free inodes there; 0 where none are counted.", "directory")
-INODES: Final = _gauge("disk_inodes", "Inodes there; 0 where none are counted.", "directory")
+DISK_FREE: Final = _gauge("disk_available_bytes", "Free space on the file system of this directory.", "directory")
+DISK_SIZE: Final = _gauge("disk_size_bytes", "Size of the file system of this directory.", "directory")
+INODES_FREE: Final = _gauge(
+    "disk_available_inodes", "Free inodes there; 0 if the file system does not count them.", "directory"
+)
+INODES: Final = _gauge("disk_inodes", "Inodes there; 0 if the file system does not count them.", "directory")
 DISK_MINIMUM: Final = _gauge("disk_minimum_bytes", "Free space below which publishes are refused.")
-HELD_BACK: Final = _gauge("disk_held_back_bytes", "Space held back for all but publishing; less on a full disk.")
-QUARANTINE_FILES: Final = _gauge("quarantine_files", "Damaged things that were set aside.")
-QUARANTINE_BYTES: Final = _gauge("quarantine_bytes", "Their size.")
+HELD_BACK: Final = _gauge(
+    "disk_held_back_bytes", "Size of the reserve, which publishes never use; smaller on a full disk."
+)
+QUARANTINE_FILES: Final = _gauge("quarantine_files", "Files in quarantine/.")
+QUARANTINE_BYTES: Final = _gauge("quarantine_bytes", "Size of quarantine/.")
 
-LOG_RECORDS: Final = _counter("log_records", "Records of the log, also those that were left out, by level.", "level")
-LOG_SUPPRESSED: Final = _counter("log_records_suppressed", "Records left out because there were many of the kind.")
-LOG_LOST: Final = _counter("log_records_lost", "Records that systemd's journal or the disk did not take.")
-TRAFFIC_LOST: Final = _counter("traffic_lines_lost", "Lines of the traffic log that the disk did not take.")
+LOG_RECORDS: Final = _counter("log_records", "Records of the log, including suppressed ones, by level.", "level")
+LOG_SUPPRESSED: Final = _counter(
+    "log_records_suppressed", "Records suppressed because there were too many of their kind."
+)
+LOG_LOST: Final = _counter("log_records_lost", "Records that systemd's journal or the disk did not accept.")
+TRAFFIC_LOST: Final = _counter("traffic_lines_lost", "Lines of the traffic log that the disk did not accept.")
 TRAFFIC_HELD_BACK: Final = _counter(
-    "traffic_lines_held_back", "Lines of the traffic log left out because a user was refused again and again."
+    "traffic_lines_held_back", "Lines of the traffic log suppressed because a user was refused again and again."
 )
 CPU_SECONDS: Final = _counter("process_cpu_seconds", "CPU time that the daemon has used.")
-MEMORY: Final = _gauge("process_resident_memory_bytes", "Memory that the daemon has.")
-OPEN_FDS: Final = _gauge("process_open_fds", "Files that the daemon has open.")
-MAX_FDS: Final = _gauge("process_max_fds", "Files that it may have open.")
+MEMORY: Final = _gauge("process_resident_memory_bytes", "Resident memory of the daemon.")
+OPEN_FDS: Final = _gauge("process_open_fds", "Open file descriptors of the daemon.")
+MAX_FDS: Final = _gauge("process_max_fds", "Maximum number of open file descriptors.")
 
-QUEUES: Final = _gauge("queues", "Queues that the figures below count.")
-QUEUES_LISTED: Final = _gauge("queues_listed", "Queues that have figures of their own.")
+QUEUES: Final = _gauge("queues", "Queues that the metrics below count.")
+QUEUES_LISTED: Final = _gauge("queues_listed", "Queues that have metrics of their own.")
 QUEUES_COMPLETE: Final = _gauge("queues_complete", "1 if all queues are counted, 0 if there are too many.")
 MESSAGES: Final = _gauge("messages", "Messages of all queues, by state.", "state")
 MESSAGE_BYTES: Final = _gauge("message_bytes", "Bytes of all messages that are not dead.")
@@ -103,8 +109,8 @@ QUEUE_OLDEST_DEAD: Final = _gauge(
     "queue_oldest_dead_letter_age_seconds", "Age of its oldest dead letter; 0: none.", "queue"
 )
 QUEUE_DEAD_LETTERS: Final = _gauge("queue_dead_letters", "Its dead letters, by reason.", "queue", "reason")
-QUEUE_PAUSED: Final = _gauge("queue_paused", "1 while this is paused.", "queue", "operation")
-QUEUE_EVENTS: Final = _counter("queue_events", "Events in it since it was made, by type.", "queue", "type")
+QUEUE_PAUSED: Final = _gauge("queue_paused", "1 while this operation is paused.", "queue", "operation")
+QUEUE_EVENTS: Final = _counter("queue_events", "Events in it since it was created, by type.", "queue", "type")
 
 #: All of them.
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
