@@ -30,7 +30,7 @@ def opened(root: Path, **flags: str) -> Iterator[OpenRoot]:
     try:
         yield found
         found.broker.stop()
-        found.store.checkpoint()
+        found.store.disk.checkpoint()
     finally:
         found.close()
 

@@ -61,7 +61,7 @@ class OurQueue:
         self._root = self._opened("commit")
 
     def tidy(self) -> None:
-        self._root.store.checkpoint()
+        self._root.store.disk.checkpoint()
 
     def left(self) -> int:
         record = self._root.store.queue(_QUEUE)

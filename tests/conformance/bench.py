@@ -218,10 +218,10 @@ def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:
         "entries": {key: entry for key in keys if (entry := store.get(key))},
         "bodies": {key: store.envelope(key) for key in keys if store.get(key)},
         "queues": {name: store.queue(name) for name in queues},
-        "dead": {name: [entry.key for entry in store.dead(name, (-1, -1), 1000)] for name in queues},
+        "dead": {name: [entry.key for entry in store.pages.dead(name, (-1, -1), 1000)] for name in queues},
         "next": {name: getattr(store.next_ready(name, "c1"), "key", None) for name in queues},
-        "oldest": {name: getattr(store.oldest_ready(name), "key", None) for name in queues},
-        "facts": {name: store.fact(name) for name in ("epoch", "pins")},
+        "oldest": {name: getattr(store.pages.oldest_ready(name), "key", None) for name in queues},
+        "facts": {name: store.get_kv(name) for name in ("epoch", "pins")},
     }
 
 
@@ -229,7 +229,7 @@ def seen_in(bench: Bench) -> dict[str, Any]:
     """What the store of an open bench tells, with all that is due made ready: that is no event."""
     store = bench.store
     store.begin()
-    store.promote(bench.live.clock.now().engine, 1000)
+    store.due.promote(bench.live.clock.now().engine, 1000)
     store.commit()
     return picture(store, sorted({event["key"] for event in bench.events() if "key" in event}))
 
@@ -237,6 +237,6 @@ def seen_in(bench: Bench) -> dict[str, Any]:
 def all_queues(store: Store) -> Iterator[str]:
     """Every queue's name, by pages."""
     after = ""
-    while page := store.queue_names(after, 2):
+    while page := store.pages.queue_names(after, 2):
         yield from page
         after = page[-1]

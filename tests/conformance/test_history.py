@@ -124,13 +124,13 @@ class History(RuleBasedStateMachine):
     @rule()
     def all_becomes_durable(self) -> None:
         for bench in self.benches:
-            bench.store.checkpoint()
+            bench.store.disk.checkpoint()
 
     @rule()
     def the_daemon_stops_in_order(self) -> None:
         for bench in self.benches:
             bench.stop()
-            bench.store.checkpoint()
+            bench.store.disk.checkpoint()
             bench.reopen()
         self.model.waiting.clear()
         self.model.chores_from = 0

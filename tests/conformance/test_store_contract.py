@@ -70,16 +70,16 @@ def test_an_entry_comes_back_with_every_fact_it_was_kept_with(store: Store) -> N
 def test_what_is_not_there_is_none_and_its_body_an_error(store: Store) -> None:
     assert store.get("msg:q:none") is None
     assert store.queue("none") is None
-    assert store.fact("none") is None
+    assert store.get_kv("none") is None
     assert store.next_ready("none", "c") is None
-    assert store.oldest_ready("none") is None
-    assert store.next_due() is None
-    assert store.dead("none", (-1, -1), 10) == []
-    assert store.promote(2**62, 10) == [] and store.expired(2**62, 10) == []
+    assert store.pages.oldest_ready("none") is None
+    assert store.due.next_time() is None
+    assert store.pages.dead("none", (-1, -1), 10) == []
+    assert store.due.promote(2**62, 10) == [] and store.due.ended_leases(2**62, 10) == []
     with pytest.raises(StoreError):
         store.envelope("msg:q:none")
     with pytest.raises(StoreError):
-        store.touch_queue("none")
+        store.queue_for_update("none")
 
 
 def test_a_changed_entry_that_is_not_given_to_update_changes_nothing_that_is_kept(store: Store) -> None:
@@ -158,7 +158,7 @@ def test_a_targeted_message_is_seen_by_its_consumer_only_and_in_its_place(store:
 @pytest.mark.parametrize("state", [State.DELAYED, State.INFLIGHT, State.DEAD])
 def test_only_ready_messages_are_delivered(store: Store, state: State) -> None:
     insert(store, entry(1, state, due=5, lease_until=5, dead_at=5))
-    assert drain(store) == [] and store.oldest_ready(QUEUE) is None
+    assert drain(store) == [] and store.pages.oldest_ready(QUEUE) is None
 
 
 def test_a_message_that_returns_to_ready_has_its_place_again(store: Store) -> None:
@@ -175,7 +175,7 @@ def test_counts_follow_every_move(store: Store) -> None:
     assert counts(store) == {"ready": 1, "delayed": 1}
     store.begin()
     change(store, "msg:q:1", state=State.INFLIGHT, lease_until=9)
-    assert store.promote(5, 10) == [QUEUE]
+    assert store.due.promote(5, 10) == [QUEUE]
     store.commit()
     assert counts(store) == {"inflight": 1, "ready": 1}
     store.begin()
@@ -190,13 +190,13 @@ def test_counts_follow_every_move(store: Store) -> None:
 def test_promotion_takes_what_is_due_oldest_due_first_up_to_the_limit(store: Store) -> None:
     insert(store, *(entry(number, State.DELAYED, due=100 - number) for number in range(1, 6)))
     store.begin()
-    assert store.promote(94, 10) == []
-    assert store.promote(97, 2) == [QUEUE, QUEUE]
+    assert store.due.promote(94, 10) == []
+    assert store.due.promote(97, 2) == [QUEUE, QUEUE]
     assert counts(store) == {"delayed": 3, "ready": 2}
     store.commit()
     assert drain(store) == [4, 5]
     store.begin()
-    assert len(store.promote(97, 10)) == 1
+    assert len(store.due.promote(97, 10)) == 1
     store.commit()
     assert drain(store) == [3, 4, 5]
 
@@ -204,10 +204,10 @@ def test_promotion_takes_what_is_due_oldest_due_first_up_to_the_limit(store: Sto
 def test_a_lease_is_over_at_its_end_and_the_oldest_comes_first(store: Store) -> None:
     insert(store, *(entry(number, State.INFLIGHT, lease_until=100 - number) for number in range(1, 5)))
     store.begin()
-    assert [found.seq for found in store.expired(95, 10)] == []
-    assert [found.seq for found in store.expired(96, 10)] == [4]
-    assert [found.seq for found in store.expired(99, 2)] == [4, 3]
-    assert [found.seq for found in store.expired(99, 10)] == [4, 3, 2, 1]
+    assert [found.seq for found in store.due.ended_leases(95, 10)] == []
+    assert [found.seq for found in store.due.ended_leases(96, 10)] == [4]
+    assert [found.seq for found in store.due.ended_leases(99, 2)] == [4, 3]
+    assert [found.seq for found in store.due.ended_leases(99, 10)] == [4, 3, 2, 1]
     store.rollback()
 
 
@@ -219,7 +219,7 @@ def test_a_lease_is_over_once_however_often_it_was_set_to_the_same_end(store: St
     store.begin()
     change(store, "msg:q:1", state=State.READY)
     store.rollback()
-    assert [found.seq for found in store.expired(50, 10)] == [1]
+    assert [found.seq for found in store.due.ended_leases(50, 10)] == [1]
 
 
 def test_what_is_due_at_the_same_time_comes_in_publish_order(store: Store) -> None:
@@ -228,12 +228,12 @@ def test_what_is_due_at_the_same_time_comes_in_publish_order(store: Store) -> No
         made = Entry(key, key[4], State.DELAYED, priority=0, seq=number, created_wall=1, created=1, due=9)
         insert(store, made)
     store.begin()
-    assert store.promote(9, 3) == ["a", "b", "c"]
-    assert store.promote(9, 3) == ["d"]
+    assert store.due.promote(9, 3) == ["a", "b", "c"]
+    assert store.due.promote(9, 3) == ["d"]
     for key in reversed(keys):
         change(store, key, state=State.INFLIGHT, lease_until=20)
     store.commit()
-    assert [found.key for found in store.expired(20, 10)] == keys
+    assert [found.key for found in store.due.ended_leases(20, 10)] == keys
 
 
 def test_an_extended_lease_is_over_at_its_new_end(store: Store) -> None:
@@ -241,29 +241,29 @@ def test_an_extended_lease_is_over_at_its_new_end(store: Store) -> None:
     store.begin()
     change(store, "msg:q:1", lease_until=80)
     store.commit()
-    assert store.expired(79, 10) == []
-    assert [found.seq for found in store.expired(80, 10)] == [1]
+    assert store.due.ended_leases(79, 10) == []
+    assert [found.seq for found in store.due.ended_leases(80, 10)] == [1]
 
 
 def test_nothing_is_due_before_the_time_that_the_store_names(store: Store) -> None:
     insert(store, entry(1, State.DELAYED, due=70), entry(2, State.INFLIGHT, lease_until=60))
-    due = store.next_due()
+    due = store.due.next_time()
     assert due is not None and due <= 60
     store.begin()
     change(store, "msg:q:2", state=State.DEAD, dead_at=60, lease_until=0)
     store.commit()
     store.begin()
-    assert store.promote(70, 10) == [QUEUE]
+    assert store.due.promote(70, 10) == [QUEUE]
     store.commit()
-    assert store.promote(2**62, 10) == [] and store.expired(2**62, 10) == []
-    assert store.next_due() is None
+    assert store.due.promote(2**62, 10) == [] and store.due.ended_leases(2**62, 10) == []
+    assert store.due.next_time() is None
 
 
 def test_dead_letters_are_paged_by_time_of_death_then_publish_order(store: Store) -> None:
     insert(store, *(entry(number, State.DEAD, dead_at=10 + number // 3) for number in (5, 1, 4, 2, 3)))
     pages = []
     after = (-1, -1)
-    while page := store.dead(QUEUE, after, 2):
+    while page := store.pages.dead(QUEUE, after, 2):
         pages.append([found.seq for found in page])
         after = (page[-1].dead_at, page[-1].seq)
     assert pages == [[1, 2], [3, 4], [5]]
@@ -271,7 +271,7 @@ def test_dead_letters_are_paged_by_time_of_death_then_publish_order(store: Store
 
 def test_the_oldest_ready_is_the_first_published_whatever_its_priority_or_target(store: Store) -> None:
     insert(store, entry(3, priority=9), entry(2, target="zoe", priority=-5), entry(4), entry(5, target="zoe"))
-    oldest = store.oldest_ready(QUEUE)
+    oldest = store.pages.oldest_ready(QUEUE)
     assert oldest is not None and oldest.seq == 2
 
 
@@ -282,7 +282,7 @@ def test_queue_names_are_paged_in_the_order_of_their_characters(store: Store) ->
         store.add_queue(QueueRecord(name))
     store.commit()
     found: list[str] = []
-    while page := store.queue_names(found[-1] if found else "", 3):
+    while page := store.pages.queue_names(found[-1] if found else "", 3):
         found += page
     assert found == sorted(names)
 
@@ -290,7 +290,7 @@ def test_queue_names_are_paged_in_the_order_of_their_characters(store: Store) ->
 def test_a_queue_record_comes_back_as_it_was_changed(store: Store) -> None:
     store.begin()
     store.add_queue(QueueRecord(QUEUE, created_wall=5))
-    record = store.touch_queue(QUEUE)
+    record = store.queue_for_update(QUEUE)
     record.override = {"retry.limit": 3}
     record.consume_paused = True
     record.total("published")
@@ -303,55 +303,55 @@ def test_a_queue_record_comes_back_as_it_was_changed(store: Store) -> None:
 def test_a_rollback_undoes_everything(store: Store) -> None:
     insert(store, entry(1), entry(2, State.DELAYED, due=5), entry(3, State.INFLIGHT, lease_until=5))
     store.begin()
-    store.put_fact("pins", {"a": 1})
+    store.put_kv("pins", {"a": 1})
     store.applied = 5
     store.commit()
     store.begin()
     change(store, "msg:q:1", state=State.INFLIGHT, lease_until=3)
-    store.promote(5, 10)
+    store.due.promote(5, 10)
     change(store, "msg:q:3", state=State.DEAD, dead_at=4)
     gone = store.get("msg:q:2")
     assert gone is not None
     store.delete(gone, gone.state)
     store.insert(entry(4), b"{}")
     store.add_queue(QueueRecord("new"))
-    store.touch_queue(QUEUE).override = {"retry.limit": 9}
-    store.touch_queue(QUEUE).total("published")
-    store.put_fact("pins", {"b": 2})
-    store.put_fact("other", 1)
+    store.queue_for_update(QUEUE).override = {"retry.limit": 9}
+    store.queue_for_update(QUEUE).total("published")
+    store.put_kv("pins", {"b": 2})
+    store.put_kv("other", 1)
     store.applied = 9
     store.rollback()
     assert store.applied == 5
     assert counts(store) == {"ready": 1, "delayed": 1, "inflight": 1}
     record = store.queue(QUEUE)
     assert record is not None and record.override == {} and record.totals == {}
-    assert store.queue("new") is None and store.queue_names("", 10) == [QUEUE]
-    assert store.fact("pins") == {"a": 1} and store.fact("other") is None
+    assert store.queue("new") is None and store.pages.queue_names("", 10) == [QUEUE]
+    assert store.get_kv("pins") == {"a": 1} and store.get_kv("other") is None
     assert store.get("msg:q:4") is None and store.envelope("msg:q:2") == b'{"parts":[]}'
     assert drain(store) == [1]
-    assert [found.seq for found in store.expired(5, 10)] == [3]
-    assert store.dead(QUEUE, (-1, -1), 10) == []
+    assert [found.seq for found in store.due.ended_leases(5, 10)] == [3]
+    assert store.pages.dead(QUEUE, (-1, -1), 10) == []
     store.begin()
-    assert store.promote(5, 10) == [QUEUE]
+    assert store.due.promote(5, 10) == [QUEUE]
     store.rollback()
 
 
 def test_a_fact_that_a_caller_changes_in_place_is_not_changed_in_the_store(store: Store) -> None:
     store.begin()
-    store.put_fact("pins", {"a": 1})
+    store.put_kv("pins", {"a": 1})
     store.commit()
-    store.fact("pins")["b"] = 2
-    assert store.fact("pins") == {"a": 1}
+    store.get_kv("pins")["b"] = 2
+    assert store.get_kv("pins") == {"a": 1}
 
 
 def test_facts_are_found_by_how_their_names_begin_whatever_comes_behind(store: Store) -> None:
     names = [f"schedule:{name}" for name in ("", "\0", "a", "a\0", "é", "\uffff", "🚀", "\U0010ffff", "\U0010ffff" * 2)]
     store.begin()
     for name in (*names, "schedulf", "schedule", "schedule;", "sched"):
-        store.put_fact(name, True)
+        store.put_kv(name, True)
     store.commit()
     found: list[str] = []
-    while page := store.facts("schedule:", found[-1] if found else "", 2):
+    while page := store.pages.kv_names("schedule:", found[-1] if found else "", 2):
         found += page
     assert found == names
 
@@ -388,8 +388,8 @@ def test_the_store_answers_a_probe_and_makes_itself_durable(store: Store) -> Non
     store.begin()
     store.applied = 3
     store.commit()
-    store.probe()
-    assert store.checkpoint() in (0, 3)  # 0: it never is
+    store.disk.probe()
+    assert store.disk.checkpoint() in (0, 3)  # 0: it never is
 
 
 def test_pages_of_all_entries_have_each_message_once_whatever_its_state(store: Store) -> None:
@@ -397,9 +397,9 @@ def test_pages_of_all_entries_have_each_message_once_whatever_its_state(store: S
     insert(store, *(entry(number, state) for number, state in enumerate(states)))
     insert(store, entry(9, queue="p", key="msg:p:9"))
     expected = ["msg:p:9", *(f"msg:q:{number}" for number in range(5))]
-    assert [one.key for one in store.entries("", 10)] == expected
+    assert [one.key for one in store.pages.entries("", 10)] == expected
     found: list[str] = []
-    while page := store.entries(found[-1] if found else "", 2):
+    while page := store.pages.entries(found[-1] if found else "", 2):
         found += [one.key for one in page]
         store.begin()
         for number in range(5):  # what is read already, or not yet, changes its state meanwhile
@@ -410,10 +410,10 @@ def test_pages_of_all_entries_have_each_message_once_whatever_its_state(store: S
 
 def test_a_message_that_has_gone_meanwhile_is_in_no_later_page(store: Store) -> None:
     insert(store, *(entry(number) for number in range(4)))
-    assert [one.seq for one in store.entries("", 2)] == [0, 1]
+    assert [one.seq for one in store.pages.entries("", 2)] == [0, 1]
     store.begin()
     gone = store.get("msg:q:2")
     assert gone is not None
     store.delete(gone, gone.state)
     store.commit()
-    assert [one.seq for one in store.entries("msg:q:1", 2)] == [3]
+    assert [one.seq for one in store.pages.entries("msg:q:1", 2)] == [3]

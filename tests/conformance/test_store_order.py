@@ -34,7 +34,7 @@ def pages(store: Store, state: State, limit: int, queue: str = QUEUE) -> list[in
     found: list[int] = []
     after: Cursor = ()
     while True:
-        page, after = store.scan(queue, state, after, limit)
+        page, after = store.pages.scan(queue, state, after, limit)
         assert len(page) <= limit
         found += [one.seq for one in page]
         if not after:
@@ -60,7 +60,7 @@ def test_while_one_of_an_ordering_key_is_in_flight_or_waits_for_its_retry_no_oth
     change_alone(store, 1, state=State.DELAYED, lease_until=0, due=50)
     assert drain(store) == [3]
     store.begin()
-    assert store.promote(50, 10) == [QUEUE]
+    assert store.due.promote(50, 10) == [QUEUE]
     store.commit()
     assert drain(store) == [1, 2, 3]
 
@@ -117,23 +117,23 @@ def test_messages_that_wait_lapse_oldest_first_at_their_end_or_at_that_of_their_
         entry(6, State.HELD, expires=10),
         entry(7, State.DEAD, dead_at=1, expires=10),
     )
-    due = store.next_due()
+    due = store.due.next_time()
     assert due is not None and due <= 50
-    assert [one.seq for one in store.lapsing(49, 10)] == []
-    assert [one.seq for one in store.lapsing(90, 10)] == [2, 3, 1]
-    assert [one.seq for one in store.lapsing(90, 1)] == [2]
+    assert [one.seq for one in store.due.expiring(49, 10)] == []
+    assert [one.seq for one in store.due.expiring(90, 10)] == [2, 3, 1]
+    assert [one.seq for one in store.due.expiring(90, 1)] == [2]
     change_alone(store, 2, state=State.READY, expires=0)
     change_alone(store, 3, target="", fallback=0)
     change_alone(store, 5, state=State.READY, lease_until=0)
-    assert [one.seq for one in store.lapsing(85, 10)] == [5, 3]
+    assert [one.seq for one in store.due.expiring(85, 10)] == [5, 3]
 
 
 def test_the_lease_of_a_dead_letter_ends_as_any_other(store: Store) -> None:
     insert(store, entry(1, State.DEAD, dead_at=3, lease_until=20, lease_id="l", consumer_id="c"))
-    due = store.next_due()
+    due = store.due.next_time()
     assert due is not None and due <= 20
-    assert store.expired(19, 10) == []
-    assert [one.seq for one in store.expired(20, 10)] == [1]
+    assert store.due.ended_leases(19, 10) == []
+    assert [one.seq for one in store.due.ended_leases(20, 10)] == [1]
     assert counts(store) == {"dead": 1}
 
 
@@ -149,7 +149,7 @@ def test_leases_are_listed_with_the_dead_letters_among_them(store: Store) -> Non
     for queue, expected in ((QUEUE, [5, 2, 1]), ("", [5, 2, 4, 1]), ("none", [])):
         found: list[int] = []
         after: Cursor = ()
-        while page := store.leases(queue, after, 1):
+        while page := store.pages.leases(queue, after, 1):
             found += [one.seq for one in page[0]]
             after = page[1]
             if not after:
@@ -202,7 +202,7 @@ def test_the_oldest_ready_for_a_consumer_is_one_that_it_could_have(store: Store)
         entry(4, priority=-5),
         entry(5, target="me", priority=9),
     )
-    oldest, mine = store.oldest_ready(QUEUE), store.oldest_ready(QUEUE, "me")
+    oldest, mine = store.pages.oldest_ready(QUEUE), store.pages.oldest_ready(QUEUE, "me")
     assert oldest is not None and oldest.seq == 1
     assert mine is not None and mine.seq == 4
 
@@ -222,11 +222,11 @@ def test_the_oldest_ready_messages_come_in_publish_order_whoever_may_have_them_a
         entry(7, target="other", priority=-3),
         entry(8, priority=9),
     )
-    assert [one.seq for one in store.oldest(QUEUE, 100)] == [2, 3, 4, 5, 6, 7, 8]
-    assert [one.seq for one in store.oldest(QUEUE, 3)] == [2, 3, 4]
+    assert [one.seq for one in store.pages.oldest(QUEUE, 100)] == [2, 3, 4, 5, 6, 7, 8]
+    assert [one.seq for one in store.pages.oldest(QUEUE, 3)] == [2, 3, 4]
     change_alone(store, 3, state=State.INFLIGHT, lease_until=9)
-    assert [one.seq for one in store.oldest(QUEUE, 3)] == [2, 4, 5]
-    assert store.oldest("no such queue", 3) == []
+    assert [one.seq for one in store.pages.oldest(QUEUE, 3)] == [2, 4, 5]
+    assert store.pages.oldest("no such queue", 3) == []
 
 
 def test_a_message_that_moves_keeps_its_key_and_its_body_and_is_counted_where_it_is(store: Store) -> None:
@@ -235,7 +235,7 @@ def test_a_message_that_moves_keeps_its_key_and_its_body_and_is_counted_where_it
     moved = store.get("msg:q:1")
     assert moved is not None
     moved.queue = "b"
-    store.relocate(moved, QUEUE, State.READY)
+    store.move(moved, QUEUE, State.READY)
     store.commit()
     assert counts(store) == {"ready": 1} and counts(store, "b") == {"ready": 2}
     there, left = store.queue("b"), store.queue(QUEUE)
@@ -257,7 +257,7 @@ def test_a_move_that_is_rolled_back_has_not_happened(store: Store) -> None:
     moved = store.get("msg:q:1")
     assert moved is not None
     moved.queue = "b"
-    store.relocate(moved, QUEUE, State.READY)
+    store.move(moved, QUEUE, State.READY)
     store.rollback()
     back = store.get("msg:q:1")
     assert back is not None and back.queue == QUEUE
@@ -284,16 +284,16 @@ def test_a_queue_that_is_deleted_is_gone_and_may_be_made_anew(store: Store) -> N
     store.delete_queue(QUEUE)
     store.delete_queue("none")
     store.rollback()
-    assert store.queue_names("", 10) == [QUEUE]
+    assert store.pages.queue_names("", 10) == [QUEUE]
     store.begin()
     store.delete_queue(QUEUE)
     store.commit()
-    assert store.queue(QUEUE) is None and store.queue_names("", 10) == []
+    assert store.queue(QUEUE) is None and store.pages.queue_names("", 10) == []
     store.begin()
     store.add_queue(QueueRecord(QUEUE, created_wall=5))
     store.commit()
     made = store.queue(QUEUE)
-    assert made is not None and made.created_wall == 5 and store.queue_names("", 10) == [QUEUE]
+    assert made is not None and made.created_wall == 5 and store.pages.queue_names("", 10) == [QUEUE]
 
 
 # --- facts --------------------------------------------------------------------------------------------------------
@@ -302,20 +302,20 @@ def test_a_queue_that_is_deleted_is_gone_and_may_be_made_anew(store: Store) -> N
 def test_names_of_facts_are_paged_by_what_they_begin_with(store: Store) -> None:
     store.begin()
     for name in ("claim:b", "claim:a", "claim:é", "claims", "schedule:a"):
-        store.put_fact(name, {"of": name})
-    store.put_fact("claim:gone", 1)
-    store.put_fact("claim:gone", None)
+        store.put_kv(name, {"of": name})
+    store.put_kv("claim:gone", 1)
+    store.put_kv("claim:gone", None)
     store.commit()
-    assert store.facts("claim:", "", 10) == ["claim:a", "claim:b", "claim:é"]
-    assert store.facts("claim:", "claim:a", 1) == ["claim:b"]
-    assert store.facts("none:", "", 10) == []
+    assert store.pages.kv_names("claim:", "", 10) == ["claim:a", "claim:b", "claim:é"]
+    assert store.pages.kv_names("claim:", "claim:a", 1) == ["claim:b"]
+    assert store.pages.kv_names("none:", "", 10) == []
 
 
 def test_a_fact_whose_name_is_all_that_is_asked_for_is_there_once(store: Store) -> None:
     store.begin()
     for name in ("draining", "draining\0a", "drain"):
-        store.put_fact(name, True)
+        store.put_kv(name, True)
     store.commit()
-    assert store.facts("draining", "", 10) == ["draining", "draining\0a"]
-    assert store.facts("draining", "drain", 1) == ["draining"]
-    assert store.facts("draining", "draining", 10) == ["draining\0a"]
+    assert store.pages.kv_names("draining", "", 10) == ["draining", "draining\0a"]
+    assert store.pages.kv_names("draining", "drain", 1) == ["draining"]
+    assert store.pages.kv_names("draining", "draining", 10) == ["draining\0a"]

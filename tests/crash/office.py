@@ -117,7 +117,7 @@ class Server:
             pass
         live.reserve.tick()
         try:
-            live.journal.drop_segments(live.store.checkpoint(), 0, 1, 0)
+            live.journal.drop_segments(live.store.disk.checkpoint(), 0, 1, 0)
         except (OSError, StoreError):
             pass
 

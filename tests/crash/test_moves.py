@@ -112,7 +112,7 @@ class Past:
         try:
             for at, group in enumerate(self.groups):
                 self.fold(store, at, group)
-            store.caught_up(False)
+            store.recovery.finish_replay(False)
         except BaseException:
             with_no_faults(self.files, store)
             raise
@@ -125,15 +125,15 @@ class Past:
         for event in group:
             if "message" in event:
                 self._keep_body(store, event)
-        store.sync_bodies()
+        store.bodies.sync()
         for event in group:
             apply(event, store)
         store.commit()
         if at in CHECKPOINTS:
-            store.checkpoint()
+            store.disk.checkpoint()
 
     def _keep_body(self, store: Store, event: Event) -> None:
-        reference = store.keep_body(event["id"], event["queue"], event["key"], raw_json(event["message"]))
+        reference = store.bodies.keep(event["id"], event["queue"], event["key"], raw_json(event["message"]))
         if reference:
             del event["message"]
             event["body"] = reference.to_json()
@@ -150,7 +150,7 @@ def seen(store: Store) -> dict[str, Any]:
     told["pages"] = {
         (name, state): keys for name in all_queues(store) for state in State if (keys := page(store, name, state))
     }
-    told["claims"] = {name: store.fact(name) for name in store.facts("claim", "", 100)}
+    told["claims"] = {name: store.get_kv(name) for name in store.pages.kv_names("claim", "", 100)}
     return told
 
 
@@ -158,7 +158,7 @@ def page(store: Store, queue: str, state: State) -> list[str]:
     found: list[str] = []
     after: Cursor = ()
     while True:
-        entries, after = store.scan(queue, state, after, 2)
+        entries, after = store.pages.scan(queue, state, after, 2)
         found += [entry.key for entry in entries]
         if not after:
             return found

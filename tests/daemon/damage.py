@@ -83,7 +83,7 @@ def build(path: Path, backend: str, word: str = "body") -> Victim:
                 bench.do("nack", **receipt, requeue=False, reason="as the test wants it")
                 victim.dead.add(receipt["messageKey"])
         if number in (11, 25):
-            bench.store.checkpoint()
+            bench.store.disk.checkpoint()
     victim.last_id = bench.live.journal.last_id
     bench.close()
     return victim

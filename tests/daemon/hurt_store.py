@@ -80,7 +80,7 @@ def priority_changed(bench: Bench, used: Used) -> None:
 
 def history_gone(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact(f"history:{used.dead}", None)
+        store.put_kv(f"history:{used.dead}", None)
         store.update(entry := store.get(used.dead), entry.state)
 
 
@@ -90,67 +90,67 @@ def body_changed(bench: Bench, used: Used) -> None:
 
 def counts_wrong(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.touch_queue("work").counts["ready"] += 3
+        store.queue_for_update("work").counts["ready"] += 3
 
 
 def pause_forgotten(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.touch_queue("other").publish_paused = False
+        store.queue_for_update("other").publish_paused = False
 
 
 def policy_forgotten(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.touch_queue("work").override = {}
+        store.queue_for_update("work").override = {}
 
 
 def totals_wrong(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.touch_queue("work").totals["acked"] = 77
+        store.queue_for_update("work").totals["acked"] = 77
 
 
 def dlq_name_forgotten(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact(dlq_fact("graveyard"), None)
+        store.put_kv(dlq_fact("graveyard"), None)
 
 
 def facts_of(store: Any, prefix: str) -> list[str]:
-    return [name for name in store.facts(prefix, "", 10) if store.fact(name)]
+    return [name for name in store.pages.kv_names(prefix, "", 10) if store.get_kv(name)]
 
 
 def claims_forgotten(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
         for name in facts_of(store, CLAIM):
-            store.put_fact(name, None)
+            store.put_kv(name, None)
 
 
 def claim_of_another(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact(claim_fact("work", "0" * 32), {"key": used.ready[0], "untilEngineMs": 0})
+        store.put_kv(claim_fact("work", "0" * 32), {"key": used.ready[0], "untilEngineMs": 0})
 
 
 def claim_never_ends(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact(facts_of(store, CLAIM_END)[0], None)
+        store.put_kv(facts_of(store, CLAIM_END)[0], None)
 
 
 def schedule_forgotten(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact(schedule_fact("yearly"), None)
+        store.put_kv(schedule_fact("yearly"), None)
 
 
 def schedule_changed(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact(schedule_fact("yearly"), store.fact(schedule_fact("yearly")) | {"queue": "work"})
+        store.put_kv(schedule_fact("yearly"), store.get_kv(schedule_fact("yearly")) | {"queue": "work"})
 
 
 def schedule_back(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact(schedule_fact("never"), store.fact(schedule_fact("yearly")))
+        store.put_kv(schedule_fact("never"), store.get_kv(schedule_fact("yearly")))
 
 
 def drains(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact(FACT_DRAINING, True)
+        store.put_kv(FACT_DRAINING, True)
 
 
 def end_forgotten(bench: Bench, used: Used) -> None:
@@ -159,22 +159,22 @@ def end_forgotten(bench: Bench, used: Used) -> None:
 
 def bytes_wrong(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.touch_queue("work").bytes += 3
+        store.queue_for_update("work").bytes += 3
 
 
 def reasons_wrong(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.touch_queue("work").reasons["POISON"] = 3
+        store.queue_for_update("work").reasons["POISON"] = 3
 
 
 def clock_changed(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact(FACT_CLOCK, store.fact(FACT_CLOCK) | {"engineMs": 1})
+        store.put_kv(FACT_CLOCK, store.get_kv(FACT_CLOCK) | {"engineMs": 1})
 
 
 def losses_known(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact("losses", [[2, 3]])
+        store.put_kv("losses", [[2, 3]])
 
 
 def index_row_gone(bench: Bench, used: Used) -> None:
@@ -191,4 +191,4 @@ def queue_row_gone(bench: Bench, used: Used) -> None:
 
 def history_orphan(bench: Bench, used: Used) -> None:
     with opened(bench) as store:
-        store.put_fact("history:msg:work:nobody", [{"reasonCode": "NACK"}])
+        store.put_kv("history:msg:work:nobody", [{"reasonCode": "NACK"}])

@@ -25,6 +25,7 @@ from postroom_daemon.platform.files import Files
 from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.root.open_root import Sources
 from postroom_daemon.stores.backends import make_store
+from postroom_daemon.stores.base import Bodies, Store
 from postroom_daemon.stores.memory import MemoryStore
 from tests.conformance.bench import Bench
 
@@ -73,7 +74,7 @@ class Past:
             case 3 | 4:
                 bench.send("consume_next", queue=queue)
             case 5 | 6:
-                held = [entry for entry in bench.store.entries("", 1000) if entry.lease_id]
+                held = [entry for entry in bench.store.pages.entries("", 1000) if entry.lease_id]
                 for entry in held[:1]:
                     name = random.choice(["ack", "release", "nack"])
                     more = {"requeue": random.random() < 0.6, "reason": "told"} if name == "nack" else {}
@@ -106,7 +107,8 @@ class Past:
 
     def told(self, events: list[Event], event_id: int) -> dict[str, Any]:
         """The state at an event, by the journal alone."""
-        store = _Reference(self.bodies)
+        store = MemoryStore()
+        store.bodies = _Known(store, self.bodies)
         for event in events:
             if event["id"] <= event_id:
                 apply(event, store)
@@ -114,13 +116,13 @@ class Past:
         return shown(store)
 
 
-class _Reference(MemoryStore):
-    def __init__(self, bodies: dict[str, bytes]) -> None:
-        super().__init__()
-        self._known = bodies
+class _Known(Bodies):
+    def __init__(self, store: Store, bodies: dict[str, bytes]) -> None:
+        self._store = store
+        self._bodies = bodies
 
-    def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
-        self.insert(entry, self._known[reference.digest])
+    def insert(self, entry: Entry, reference: BodyReference) -> None:
+        self._store.insert(entry, self._bodies[reference.digest])
 
 
 def held(settings: Settings) -> dict[str, Any]:

@@ -131,7 +131,7 @@ def test_folders_have_the_names_of_the_configuration(make_bench: MakeBench) -> N
     flags = {"filesystem.inboxDir": "in", "filesystem.metaDir": "about", "filesystem.root": "elsewhere"}
     bench = make_bench("filesystem", **flags).open()
     bench.publish()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     assert {name.split("/")[0] + "/" + name.split("/")[1][:5] for name in files_of(bench.path / "elsewhere")} == {
         "q/in",
         "about/check",
@@ -157,7 +157,7 @@ def test_a_queue_of_any_name_has_a_harmless_directory_that_tells_its_name(
     lost = make(tmp_path)  # even without a checkpoint or a journal
     shutil.copytree(root, tmp_path / "fs")
     lost.open()
-    lost.caught_up(clean=False)
+    lost.recovery.finish_replay(clean=False)
     assert lost.queue_names("", 10) == [queue] and lost.get(key)
     lost.close()
 
@@ -194,7 +194,7 @@ def test_a_folder_keeps_10000_files_itself_and_the_rest_in_shards(
     store.close()
     again = make(tmp_path)
     again.open()
-    again.caught_up(clean=False)
+    again.recovery.finish_replay(clean=False)
     again.begin()
     order = []
     while head := again.next_ready("q", ""):
@@ -217,7 +217,7 @@ def test_it_works_with_few_descriptors(make_bench: MakeBench) -> None:
         for number in range(20):
             bench.publish(f"queue-{number}")
             bench.do("consume_next", queue=f"queue-{number}")
-        bench.store.checkpoint()
+        bench.store.disk.checkpoint()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     bench.reopen()  # the directory is there now, and is locked
@@ -231,7 +231,7 @@ def test_a_start_reads_names_and_of_a_queue_three_files(make_bench: MakeBench) -
     for number in range(50):
         bench.publish(priority=number % 3, delayMs=number % 2 * 1000)
     bench.stop()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.close()
     opened: list[str] = []
     really = bench.files.open
@@ -269,7 +269,7 @@ def test_after_a_power_cut_each_file_may_be_of_another_moment(seed: int, make_be
                 seen[path.name.partition("~")[0].split("-", 1)[1]] = (str(path.relative_to(root)), path.read_bytes())
         moments.append(seen)
 
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     commit = bench.store.commit
 
     def commit_and_take() -> None:
@@ -304,23 +304,23 @@ def test_after_a_power_cut_each_file_may_be_of_another_moment(seed: int, make_be
 def test_a_message_that_is_done_stays_done_when_only_its_end_was_not_synced(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     bench.publish()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     lease = bench.do("consume_next", queue="q")["lease"]
     bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
     assert [name.split("/")[1] for name in tree(bench)] == ["archive"]
     bench.reopen()
     assert bench.do("status", queue="q")["metrics"]["ready"] == 0
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     assert tree(bench) == []
 
 
 def test_a_damaged_checkpoint_is_set_aside_and_the_one_before_it_used(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     work(bench)
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     lease = bench.do("consume_next", queue="q")["lease"]
     bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.close()
     newest = max((bench.config.settings.filesystem_root / "meta").iterdir())
     newest.write_bytes(newest.read_bytes()[:-20])
@@ -379,7 +379,7 @@ def test_dead_letters_moved_to_the_inbox_after_a_stop_in_order_are_reprocessed(m
     bench = make_bench("filesystem").open()
     keys = [bury(bench), bury(bench)]
     bench.stop()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.close()
     move_by_hand(bench, "dlq", "inbox")
     bench.open()
@@ -406,7 +406,7 @@ def test_files_that_were_moved_anywhere_else_are_put_back_too(make_bench: MakeBe
     bench = make_bench("filesystem").open()
     bench.publish(delayMs=10_000)
     bench.stop()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.close()
     move_by_hand(bench, "delayed", "inbox")
     bench.open()
@@ -422,7 +422,7 @@ def test_a_message_that_moved_before_it_was_written_and_has_come_home_is_its_que
     assert bench.do("status", queue="other")["metrics"]["ready"] == 2
     bench.do("move", messageKey=key, to="q")
     bench.stop()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.close()
     bench.open()
     assert bench.do("status", queue="q")["metrics"]["ready"] == 1
@@ -447,7 +447,7 @@ def test_a_copy_of_a_file_is_set_aside(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     bury(bench)
     bench.stop()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.close()
     root = bench.config.settings.filesystem_root / "q"
     (letter,) = (root / "dlq").iterdir()

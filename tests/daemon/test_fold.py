@@ -72,7 +72,7 @@ def folded(events: list[Event], store: Store, times: int = 1) -> Store:
 def promoted(store: Store, now: int) -> Store:
     """Becoming due is no event: all stores are brought to the same time."""
     store.begin()
-    store.promote(now, 10**6)
+    store.due.promote(now, 10**6)
     store.commit()
     return store
 
@@ -189,7 +189,7 @@ def test_a_history_of_failures_is_bounded(bench: Bench) -> None:
         bench.hands.pass_ms(1000)
     entry = bench.store.get(key)
     assert entry is not None and entry.attempt == 40
-    history = bench.store.fact(history_fact(entry.key))
+    history = bench.store.get_kv(history_fact(entry.key))
     assert [failure["attempt"] for failure in history] == [*range(9, 41)] and entry.failures == 32
 
 

@@ -30,14 +30,14 @@ class SlowSync:
 def begin(bench: Bench) -> SlowSync:
     """A checkpoint that has begun, and syncs."""
     sync = SlowSync(bench)
-    assert bench.store.checkpoint_step() is None
+    assert bench.store.disk.checkpoint_step() is None
     assert sync.begun.wait(60)
     return sync
 
 
 def finish(bench: Bench, sync: SlowSync) -> int:
     sync.may_end.set()
-    while (event := bench.store.checkpoint_step()) is None:
+    while (event := bench.store.disk.checkpoint_step()) is None:
         pass
     return event
 
@@ -56,7 +56,7 @@ def test_work_goes_on_while_a_checkpoint_is_made_and_a_crash_then_loses_nothing(
     settle(bench, keys[0])
     settle(bench, keys[1], "nack", requeue=False)
     bench.publish("q", "new")
-    assert bench.store.checkpoint_step() is None
+    assert bench.store.disk.checkpoint_step() is None
     assert finish(bench, sync) == begun_at
     bench.reopen()
     assert seen_in(bench) == expected_of(bench, make_bench)
@@ -72,14 +72,14 @@ def test_what_ends_while_a_checkpoint_is_made_that_knows_it_stays_ended(make_ben
     bench.reopen()
     assert seen_in(bench) == expected_of(bench, make_bench)
     assert bench.store.queue("q").totals["acked"] == 1  # type: ignore[union-attr]
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     assert tree(bench) == []
 
 
 def test_a_crash_before_a_checkpoint_is_done_is_as_one_before_it_was_begun(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     keys = [bench.publish("q", str(number)) for number in range(3)]
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     settle(bench, keys[0])
 
     def fail(fd: int) -> None:
@@ -94,14 +94,14 @@ def test_a_crash_before_a_checkpoint_is_done_is_as_one_before_it_was_begun(make_
 
 
 def finish_failed(bench: Bench) -> None:
-    while bench.store.checkpoint_step() is None:
+    while bench.store.disk.checkpoint_step() is None:
         pass
 
 
 def test_a_full_disk_is_told_as_such_and_the_next_checkpoint_has_all(make_bench: MakeBench) -> None:
     bench = make_bench("filesystem").open()
     keys = [bench.publish("q", str(number)) for number in range(2)]
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     settle(bench, keys[0])
     really = bench.files.write
 
@@ -110,9 +110,9 @@ def test_a_full_disk_is_told_as_such_and_the_next_checkpoint_has_all(make_bench:
 
     bench.files.write = refuse
     with pytest.raises(StoreFull):
-        bench.store.checkpoint()
+        bench.store.disk.checkpoint()
     bench.files.write = really
-    assert bench.store.checkpoint() == bench.store.applied
+    assert bench.store.disk.checkpoint() == bench.store.applied
     assert [name.split("/")[1] for name in tree(bench)] == ["inbox"], "the file of the ended message is left"
 
 
@@ -122,7 +122,7 @@ def test_a_stop_waits_for_the_checkpoint_under_way_and_makes_its_own(make_bench:
     sync = begin(bench)
     bench.publish("q", "y")
     sync.may_end.set()
-    assert bench.store.checkpoint() == bench.store.applied
+    assert bench.store.disk.checkpoint() == bench.store.applied
     bench.close()
     bench.open()
     assert seen_in(bench) == expected_of(bench, make_bench)

@@ -71,7 +71,7 @@ def test_a_file_that_nothing_can_be_added_to_is_written_anew_with_its_message(
     bench.open()
     assert fail_an_attempt(bench) == "OK"
     assert b"kept" in bench.store.envelope(key)
-    assert bench.store.dead("q", (-1, -1), 1)[0].key == key
+    assert bench.store.pages.dead("q", (-1, -1), 1)[0].key == key
     assert not bench.quarantined()
     seen = seen_in(bench)
     bench.close()
@@ -92,7 +92,7 @@ def test_a_line_that_was_added_in_part_does_not_spoil_the_next(make_bench: MakeB
     bench.close()
     bench.files = Files()
     bench.open()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.reopen()
     assert bench.do("list_dlq", queue="q")["messages"][0]["reason"] == "never"
     assert b"kept" in bench.store.envelope(key)

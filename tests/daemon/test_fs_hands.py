@@ -37,7 +37,7 @@ def stopped(make_bench: MakeBench) -> Bench:
 
 def stop(bench: Bench) -> None:
     bench.stop()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.close()
 
 
@@ -139,7 +139,7 @@ def test_a_meta_directory_that_is_none_makes_room(stopped: Bench, make_bench: Ma
     shutil.rmtree(meta)
     meta.write_text("no directory")
     opens_as_told(stopped, make_bench)
-    stopped.store.checkpoint()
+    stopped.store.disk.checkpoint()
     assert meta.is_dir()
 
 
@@ -195,7 +195,7 @@ def test_a_damaged_message_holds_up_no_other_and_can_be_got_rid_of(damage: str, 
     assert delivered(bench) == ["body 1", "body 2", "body 3"]
     (letter,) = bench.do("list_dlq", queue="q")["messages"]
     assert letter["messageKey"] == lost
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.reopen()
     assert [one["messageKey"] for one in bench.do("list_dlq", queue="q")["messages"]] == [lost]
 

@@ -118,7 +118,7 @@ def test_a_body_goes_with_its_message_and_empty_directories_with_the_next_checkp
     lease = bench.do("consume_next", queue="q")["lease"]
     bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
     assert payloads(bench) == []
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     assert list(bench.config.settings.hybrid_payload_root.rglob("*")) == []
     bench.publish()
     assert len(payloads(bench)) == 1

@@ -47,7 +47,7 @@ def _due(shown: dict[str, Any], now: int, shift: int) -> int | None:
 
 def more_work(bench: Bench, random: Random) -> None:
     """One group of something that gives messages other facts."""
-    queue, messages = random.choice(list("abcde")), bench.store.entries("", 1000)
+    queue, messages = random.choice(list("abcde")), bench.store.pages.entries("", 1000)
     key = random.choice(messages).key if messages else ""
     match random.randrange(9):
         case 0:
@@ -122,9 +122,11 @@ def test_queues_and_messages_come_to_another_root_as_they_were(
     brought = [name for name, value in facts.items() if name.startswith("schedule:") or value.get("untilEngineMs")]
     assert done == {"queues": len(expected_queues), "messages": len(expected), "skipped": 0, "facts": len(brought)}
     for queue in expected_queues:  # and in the same order
-        order = [one.key for one in sorted(source.store.entries("", 1000), key=lambda e: e.seq) if one.queue == queue]
+        order = [
+            one.key for one in sorted(source.store.pages.entries("", 1000), key=lambda e: e.seq) if one.queue == queue
+        ]
         assert [
-            one.key for one in sorted(target.store.entries("", 1000), key=lambda e: e.seq) if one.queue == queue
+            one.key for one in sorted(target.store.pages.entries("", 1000), key=lambda e: e.seq) if one.queue == queue
         ] == order
     target.reopen(without_store=backend in ("sqlite", "filesystem"))
     assert told(steady(quietly(target)))[1] == messages
@@ -263,7 +265,7 @@ def test_what_is_no_fact_is_refused_and_nothing_is_imported(bench: Bench, fact: 
     sent = bench.send("import_state", engineMs=0, wallMs=bench.hands.wall_ms, facts=[*good, fact], messages=[GOOD])
     assert sent.code == "ERR_INVALID_REQUEST"
     assert text in str(sent.answer.error)
-    assert bench.store.entries("", 10) == [] and steady(quietly(bench)).facts == []
+    assert bench.store.pages.entries("", 10) == [] and steady(quietly(bench)).facts == []
 
 
 def test_more_schedules_than_a_root_has_are_refused(bench: Bench) -> None:
@@ -365,7 +367,7 @@ def test_what_is_no_message_is_refused_and_nothing_is_imported(bench: Bench, cha
     sent = bench.send("import_state", engineMs=0, wallMs=0, messages=[GOOD | {"key": "msg:q:0"}, GOOD | change])
     assert sent.code == "ERR_INVALID_REQUEST"
     assert text in str(sent.answer.error)
-    assert bench.store.entries("", 10) == []
+    assert bench.store.pages.entries("", 10) == []
 
 
 @pytest.mark.parametrize(
@@ -383,4 +385,4 @@ def test_what_is_no_message_is_refused_and_nothing_is_imported(bench: Bench, cha
 )
 def test_what_is_no_queue_is_refused(bench: Bench, queue: Any) -> None:
     assert bench.send("import_state", engineMs=0, wallMs=0, queues=[queue]).code == "ERR_INVALID_REQUEST"
-    assert bench.store.queue_names("", 10) == []
+    assert bench.store.pages.queue_names("", 10) == []

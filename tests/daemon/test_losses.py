@@ -33,7 +33,7 @@ def after_old_segments_went(make_bench: Callable[..., Bench], backend: str) -> t
     while len(bench.segments()) < 4:
         bench.publish("other", message="x" * 100)
     bench.publish(message="new")
-    assert bench.store.checkpoint() == bench.live.journal.last_id
+    assert bench.store.disk.checkpoint() == bench.live.journal.last_id
     assert bench.live.journal.drop_segments(10**9, 2**62, 10**9, 2**62)
     first = int(bench.segments()[0].stem)
     bench.close()
@@ -64,12 +64,12 @@ def test_a_store_that_is_lost_after_old_segments_went_leaves_health_degraded_unt
         assert health["checks"]["journal"]["missingEvents"] == [[1, last_lost]]
         assert f"{last_lost} events are lost" in health["checks"]["journal"]["error"]
         bench.stop()
-        bench.store.checkpoint()
+        bench.store.disk.checkpoint()
         bench.reopen()
     assert bench.do("consume_next", queue="q")["message"]["payload"] == "new"
     assert bench.live.broker.accept_losses() == [[1, last_lost]]
     for _ in range(2):
-        bench.store.checkpoint()
+        bench.store.disk.checkpoint()
         bench.reopen()
         assert bench.do("health")["status"] == "ok" and "missingEvents" not in journal_check(bench)
     assert [event["ranges"] for event in bench.events() if event["type"] == "loss_accepted"] == [[[1, last_lost]]]

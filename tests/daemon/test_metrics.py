@@ -206,14 +206,14 @@ def test_no_queue_that_is_made_later_takes_the_place_of_another(make_bench: Any)
 def test_what_the_store_does_not_give_is_an_error_of_the_request_and_of_no_other(make_bench: Any) -> None:
     bench = make_bench()
     bench.publish()
-    store, known = bench.live.store, bench.live.store.queue_names
+    store, known = bench.live.store, bench.live.store.pages.queue_names
 
     def broken(after: str, limit: int) -> list[str]:
         raise StoreError("the disk")
 
-    store.queue_names = broken
+    store.pages.queue_names = broken
     assert bench.send("metrics", format="prometheus").code == "ERR_STORAGE_FAILED"
-    store.queue_names = known
+    store.pages.queue_names = known
     bench.publish()
     assert value(figures(bench), "messages", state="ready") == 2
 

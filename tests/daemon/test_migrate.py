@@ -79,7 +79,7 @@ def make_root(path: Path, backend: str, count: int = 80) -> Config:
         bench.do("set_policy", queue="once", policy=policy)
         bench.publish("once", deduplicationKey=mode)
     bench.stop()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.close()
     return load(path, None, {}, {})
 

@@ -124,13 +124,13 @@ def test_the_directory_of_a_deleted_queue_goes_with_the_next_checkpoint(
     bench = make_bench("filesystem").open()
     for _ in range(3):
         bench.publish()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     for _ in range(3):
         lease = bench.do("consume_next", queue="q")["lease"]
         bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
     bench.do("delete_queue", queue="q")
     assert folder(bench, "q").is_dir()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     assert not folder(bench, "q").exists()
     bench.publish(message="anew")
     bench.reopen()

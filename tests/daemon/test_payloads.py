@@ -86,10 +86,10 @@ def test_a_body_that_a_message_refers_to_is_never_taken_for_what_a_crash_has_lef
     for queue in ("q", LONG):
         bench.publish(queue)
     bench.store.begin()
-    bench.store.put_fact(hybrid.LEAVING_FACT, [relative(bench, path) for path in files_of(bench)])
+    bench.store.put_kv(hybrid.LEAVING_FACT, [relative(bench, path) for path in files_of(bench)])
     bench.store.commit()
     bench.store.applied = 0
-    bench.store.caught_up(clean=False)
+    bench.store.recovery.finish_replay(clean=False)
     bench.reopen()
     assert len(files_of(bench)) == 2 and found(bench) == []
 
@@ -230,7 +230,7 @@ def test_bodies_that_were_kept_without_a_sync_are_durable_with_the_next_checkpoi
     bench.publish()
     assert done == []
     for _ in range(2):
-        bench.store.checkpoint()
+        bench.store.disk.checkpoint()
         assert done == ["syncfs"]
 
 
@@ -349,7 +349,7 @@ def test_an_audit_goes_shard_by_shard_through_all_queues(
     assert found(bench) == []
     for path in files_of(bench)[::2]:
         path.unlink()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     assert len(found(bench)) == 14 and {kind for kind, _ in found(bench)} == {"missing"}
 
 

@@ -42,7 +42,7 @@ def test_it_goes_on_behind_the_backups_event_as_another_root(
 ) -> None:
     past = Past.begin(make_bench(backend, segment_bytes=3000))
     past.work(60)
-    before = past.bench.live.store.fact("epoch")
+    before = past.bench.live.store.get_kv("epoch")
     manifest = past.back_up(tmp_path / "backup")
     past.bench.open()
     past.work(5)
@@ -71,7 +71,7 @@ def test_a_restored_root_whose_store_is_lost_is_folded_from_its_journal(
     restored(past.bench, tmp_path / "backup", replace=True)
     expected = held(past.settings)
     past.bench.reopen(without_store=True)
-    past.bench.store.checkpoint()
+    past.bench.store.disk.checkpoint()
     past.bench.close()
     assert held(past.settings) == expected
 
@@ -130,7 +130,7 @@ def test_leases_that_are_over_when_it_is_restored_end_as_usual(make_bench: MakeB
     restored(other, tmp_path / "backup")
     other.open().run()
     assert other.event_types().count("retried") == 1
-    assert [entry.state for entry in other.store.entries("", 9)] == ["delayed", "inflight"]
+    assert [entry.state for entry in other.store.pages.entries("", 9)] == ["delayed", "inflight"]
 
 
 @pytest.mark.parametrize("wall_ms", [0, 2**45])
@@ -148,7 +148,7 @@ def test_on_a_machine_whose_clock_is_wrong_no_lease_runs_out(
     restored(other, tmp_path / "backup")
     other.open().run()
     assert before <= other.live.clock.now().engine < before + 30_000
-    assert [entry.state for entry in other.store.entries("", 9)] == ["inflight"]
+    assert [entry.state for entry in other.store.pages.entries("", 9)] == ["inflight"]
 
 
 # --- refused before anything is changed -------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_killed_before_any_file_operation_the_root_is_the_old_one_or_waits_for_t
             restored(bench, tmp_path / "backup.tar", files=FewerCalls(number), replace=True)
         try:
             bench.open()
-            bench.store.checkpoint()
+            bench.store.disk.checkpoint()
             served += 1
             bench.close()
             assert held(bench.config.settings) in (old, new), number

@@ -36,7 +36,7 @@ def flow(bench: Bench, messages: int, recent_ms: int = 0) -> dict[str, int]:
         bench.hands.pass_ms(1000)
         if bench.live.journal.segment != segment:
             segment = bench.live.journal.segment
-            folded = bench.store.checkpoint()
+            folded = bench.store.disk.checkpoint()
             bench.live.journal.drop_segments(folded, 0, MAX_BYTES, bench.live.clock.now().engine - recent_ms)
             for name in ("journal", "data", "quarantine"):
                 most[name] = max(most.get(name, 0), size_of(bench.path / name))

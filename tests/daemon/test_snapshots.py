@@ -302,7 +302,7 @@ def test_a_store_that_is_found_damaged_is_told_to_the_loop(bench: Bench, monkeyp
     def damaged(*_: object) -> None:
         raise StoreDamaged("a page")
 
-    monkeypatch.setattr(bench.store, "entries", damaged)
+    monkeypatch.setattr(bench.store.pages, "entries", damaged)
     with pytest.raises(StoreDamaged):
         keeper.pass_hours()
     assert not keeper.snapshots.busy

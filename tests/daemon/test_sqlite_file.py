@@ -91,7 +91,7 @@ def overwrite(path: Path, before: bytes, after: bytes) -> None:
 def test_a_body_in_which_a_bit_has_flipped_is_a_dead_letter_and_no_other_message_suffers(make_bench: MakeBench) -> None:
     bench = make_bench().open()
     keys = [bench.publish(message=f"message {number}") for number in range(10)]
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.close()
     overwrite(bench.config.settings.sqlite_db_path, b'{"parts":[{"text":"message 4', b'{"parts":[{"text":"massage 4')
     bench.open()
@@ -139,10 +139,10 @@ def test_any_other_row_in_which_a_bit_has_flipped_is_a_damaged_store(
 def test_rows_that_contradict_each_other_are_a_damaged_store(store: SqliteStore) -> None:
     store.begin()
     store.insert(ready(1), b"{}")
-    store.settle()
+    store.flush_pending()
     store.insert(ready(1), b"{}")
     with pytest.raises(StoreDamaged, match="UNIQUE"):
-        store.settle()
+        store.flush_pending()
     store.rollback()
 
 
@@ -151,7 +151,7 @@ def test_a_schema_that_has_changed_is_a_damaged_store(store: SqliteStore) -> Non
     store.begin()
     store.insert(ready(1), b"{}")
     with pytest.raises(StoreDamaged, match="no column named"):
-        store.settle()
+        store.flush_pending()
     store.rollback()
 
 
@@ -173,7 +173,7 @@ def test_a_message_that_is_not_found_by_its_key_is_a_damaged_store_and_not_deliv
     entry.state = State.INFLIGHT
     store.update(entry, State.READY)
     with pytest.raises(StoreDamaged, match="not found by their keys"):
-        store.settle()
+        store.flush_pending()
     store.rollback()
 
 
@@ -243,13 +243,13 @@ def test_a_database_of_format_1_is_opened_with_all_that_is_in_it_and_sums_what_i
 def test_a_drained_database_shrinks_in_small_steps_while_it_is_open(store: SqliteStore, tmp_path: Path) -> None:
     insert(store, range(10_000))
     drain(store, range(10_000))
-    store.checkpoint()
+    store.disk.checkpoint()
     full = (tmp_path / "store.db").stat().st_size
     assert full > 10_000_000
     steps = []
     while given := sqlite_file.give_back(store._db):
         steps.append(given)
-    store.checkpoint()
+    store.disk.checkpoint()
     assert len(steps) > 5 and set(steps) == {256}
     assert (tmp_path / "store.db").stat().st_size < 5_000_000
     insert(store, range(3))
@@ -268,11 +268,11 @@ def test_a_database_of_format_1_gives_back_its_space_once_it_is_nearly_empty(tmp
     store.open()
     insert(store, range(12_000))
     drain(store, range(4000))
-    store.tidy()
+    store.disk.tidy()
     assert store._db.execute("PRAGMA auto_vacuum").fetchone() == (0,), "too large to be written anew in passing"
     drain(store, range(4000, 11_990))
-    store.tidy()
-    store.checkpoint()
+    store.disk.tidy()
+    store.disk.checkpoint()
     assert (tmp_path / "store.db").stat().st_size < 200_000
     assert store._db.execute("PRAGMA auto_vacuum").fetchone() == (2,)
     assert store.get("msg:q:011995") is not None
@@ -324,11 +324,11 @@ def test_where_somebody_reads_already_the_log_grows_with_an_alarm_and_is_cut_bac
         insert(store, range(5, 40_000))
         assert sqlite_file.wal_bytes(path) > sqlite_file.WAL_ALARM_BYTES
         with pytest.raises(StoreBusy, match="another process reads"):
-            store.probe()
-        assert store.checkpoint() == 0
-    store.checkpoint()
+            store.disk.probe()
+        assert store.disk.checkpoint() == 0
+    store.disk.checkpoint()
     assert sqlite_file.wal_bytes(path) < 100_000
-    store.probe()
+    store.disk.probe()
     assert sqlite_file.is_alone(store._db)
     with reader(path) as told:
         assert told == "database is locked"
@@ -352,14 +352,14 @@ def test_a_commit_that_a_quota_refuses_is_a_lack_of_space_and_leaves_the_log_sou
     store: SqliteStore, tmp_path: Path
 ) -> None:
     insert(store, range(10))
-    store.checkpoint()
+    store.disk.checkpoint()
     store.begin()
     store.applied = 5
     for number in range(10, 200):
         store.insert(ready(number), b'"%b"' % (b"x" * 900))
     store.commit()
     with file_size_limit(32 * 1024), pytest.raises(StoreFull, match="SQLITE_IOERR_WRITE"):
-        store.tidy()
+        store.disk.tidy()
     store.close()
     store.open()
     assert store.applied == 0 and store.get("msg:q:000010") is None
@@ -373,14 +373,14 @@ def test_a_commit_that_a_quota_refuses_is_a_lack_of_space_and_leaves_the_log_sou
 def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_nothing_else(
     store: SqliteStore,
 ) -> None:
-    store.tidy()
+    store.disk.tidy()
     pages = store._db.execute("PRAGMA page_count").fetchone()[0]
     store._db.execute(f"PRAGMA max_page_count = {pages + 2}")
     store.begin()
     with pytest.raises(StoreFull, match="SQLITE_FULL"):
         for number in range(100):
             store.insert(ready(number), b'"%b"' % (b"x" * 900))
-        store.settle()
+        store.flush_pending()
     store.rollback()
     store.begin()
     store.commit()
@@ -396,12 +396,12 @@ def test_of_many_queues_only_some_are_kept_in_memory_and_none_is_forgotten(
             store.begin()
             if turn == 0:
                 store.add_queue(QueueRecord(f"many-{number}"))
-            store.touch_queue(f"many-{number}").total("turns")
+            store.queue_for_update(f"many-{number}").total("turns")
             store.commit()
             if number % 7 == 0:
                 store.flush()
                 store.begin()
-                store.touch_queue(f"many-{number}").total("turns")
+                store.queue_for_update(f"many-{number}").total("turns")
                 store.rollback()
     assert len(store._book.records) <= 10 + 7
     for number in range(100):
@@ -410,18 +410,18 @@ def test_of_many_queues_only_some_are_kept_in_memory_and_none_is_forgotten(
 
 
 def test_a_rollback_after_sqlite_has_rolled_back_by_itself_is_no_error(store: SqliteStore) -> None:
-    store.tidy()
+    store.disk.tidy()
     store.begin()
-    store.put_fact("x", 1)
+    store.put_kv("x", 1)
     store._db.execute("ROLLBACK")
     store.rollback()
-    assert store.fact("x") is None
+    assert store.get_kv("x") is None
 
 
 def test_groups_that_were_kept_are_never_taken_back_unnoticed(store: SqliteStore) -> None:
     insert(store, range(3))
     store.begin()
-    store.put_fact("x", 1)
+    store.put_kv("x", 1)
     store._db.execute("ROLLBACK")
     with pytest.raises(StoreError, match="opened anew"):
         store.rollback()
@@ -429,31 +429,31 @@ def test_groups_that_were_kept_are_never_taken_back_unnoticed(store: SqliteStore
 
 def test_after_a_checkpoint_that_failed_nothing_is_built_on_the_groups_that_are_gone(store: SqliteStore) -> None:
     insert(store, range(10))
-    store.checkpoint()
+    store.disk.checkpoint()
     insert(store, range(10, 200))
     with file_size_limit(32 * 1024), pytest.raises(StoreFull):
-        store.checkpoint()
+        store.disk.checkpoint()
     assert not store._db.in_transaction  # a commit that fails takes all of it back
-    for act in (store.checkpoint, store.tidy, store.begin, store.rollback):
+    for act in (store.disk.checkpoint, store.disk.tidy, store.begin, store.rollback):
         with pytest.raises(StoreError, match="opened anew"):
             act()
     store.close()
     store.open()
-    assert [entry.seq for entry in store.entries("", 1000)] == list(range(10))
+    assert [entry.seq for entry in store.pages.entries("", 1000)] == list(range(10))
 
 
 def test_groups_share_a_transaction_until_somebody_looks_after_the_store(store: SqliteStore) -> None:
     insert(store, range(3))
     store.applied = 7
     assert store._db.in_transaction
-    store.tidy()
+    store.disk.tidy()
     assert not store._db.in_transaction
     for number in range(GROUPS_LIMIT + 1):
         insert(store, range(10 + number, 11 + number))
     assert store._groups == 1
     store._db.close()  # as a process that is killed
     store.open()
-    assert [entry.seq for entry in store.entries("", 1000)] == [0, 1, 2, *range(10, 10 + GROUPS_LIMIT)]
+    assert [entry.seq for entry in store.pages.entries("", 1000)] == [0, 1, 2, *range(10, 10 + GROUPS_LIMIT)]
 
 
 def test_a_path_that_cannot_be_opened_says_what_to_look_at(tmp_path: Path) -> None:

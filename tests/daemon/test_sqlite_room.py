@@ -26,7 +26,7 @@ def test_a_batch_that_settles_asks_for_what_the_log_may_grow_by(
         random.Random(1).shuffle(leases)
     store = bench.store
     assert isinstance(store, SqliteStore)
-    store.checkpoint()
+    store.disk.checkpoint()
     asked: list[int] = []
     make_room = bench.live.reserve.make_room
 
@@ -37,5 +37,5 @@ def test_a_batch_that_settles_asks_for_what_the_log_may_grow_by(
     monkeypatch.setattr(bench.live.reserve, "make_room", note)
     bench.do("ack_batch", items=[{"messageKey": one["messageKey"], "leaseId": one["leaseId"]} for one in leases[:1000]])
     store.flush()
-    log = store.files()[1]
+    log = store.disk.files()[1]
     assert log.stat().st_size <= asked[0] <= most

@@ -41,7 +41,7 @@ def fill(bench: Bench, count: int) -> dict[str, str]:
 
 def forget_beginning(bench: Bench) -> None:
     """Of the journal only the last file is left, as retention does it."""
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     for segment in bench.segments()[:-1]:
         segment.unlink()
 
@@ -70,7 +70,7 @@ def drain_over_damage(bench: Bench) -> tuple[dict[str, str], set[str]]:
             delivered(bench, found)
             dead = bench.do("list_dlq", queue="q", limit=1000)["messages"]
             bench.publish("other")
-            bench.store.checkpoint()
+            bench.store.disk.checkpoint()
             return found, {letter["messageKey"] for letter in dead}
         except StoreDamaged:
             bench.close()
@@ -86,7 +86,7 @@ def test_whatever_page_is_damaged_only_what_it_held_is_lost_and_nothing_comes_ba
     waiting = fill(bench, 130)
     if journal == "only its end":
         forget_beginning(bench)
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     bench.close()
     saved = bench.path.with_name("saved")
     shutil.copytree(bench.path, saved)
@@ -102,7 +102,7 @@ def test_whatever_page_is_damaged_only_what_it_held_is_lost_and_nothing_comes_ba
         lost = waiting.keys() - found.keys() - dead
         assert not lost or journal == "only its end", page
         assert len(lost) <= 40, page
-        assert bench.store.fact("losses") or not lost, page
+        assert bench.store.get_kv("losses") or not lost, page
         losses += len(lost)
         assert bench.do("get_policy", queue="q")["override"] in ({"retry": {"limit": 7}}, {}), page
         bench.close()
@@ -122,8 +122,8 @@ def test_what_is_salvaged_is_in_every_way_what_it_was(make_bench: MakeBench) -> 
     bench.do("pause", queue="other")
     forget_beginning(bench)
     there = picture(bench.store, keys)
-    bench.store.tidy()
-    bench.store.salvage(int(bench.segments()[0].stem))
+    bench.store.disk.tidy()
+    bench.store.recovery.salvage(int(bench.segments()[0].stem))
     bench.close()
     bench.lose_store()
     bench.open()
@@ -137,9 +137,9 @@ def test_what_is_salvaged_is_in_every_way_what_it_was(make_bench: MakeBench) -> 
 def test_rows_of_the_log_count_before_those_of_the_database(make_bench: MakeBench) -> None:
     bench = make_bench().open()
     waiting = fill(bench, 60)
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     more = {bench.publish(message=f"late {number}"): f"late {number}" for number in range(10)}
-    bench.store.tidy()
+    bench.store.disk.tidy()
     path = database(bench)
     pages = Pages(path, path.with_name(path.name + "-wal"))
     keys = {row[9] for row in pages.rows() if len(row) == len(MSG_COLUMNS)}
@@ -149,13 +149,13 @@ def test_rows_of_the_log_count_before_those_of_the_database(make_bench: MakeBenc
 
 def test_a_torn_log_counts_up_to_its_last_whole_transaction(make_bench: MakeBench, tmp_path: Path) -> None:
     bench = make_bench().open()
-    bench.store.checkpoint()
+    bench.store.disk.checkpoint()
     first = bench.publish()
-    bench.store.tidy()
+    bench.store.disk.tidy()
     wal = database(bench).with_name(database(bench).name + "-wal")
     size = wal.stat().st_size
     bench.publish()
-    bench.store.tidy()
+    bench.store.disk.tidy()
     data = bytearray(wal.read_bytes())
     data[size + 100] ^= 1
     (tmp_path / "torn").write_bytes(data)
@@ -176,8 +176,8 @@ def test_a_body_without_its_state_is_delivered_again_and_a_state_without_its_bod
     store._db.execute("DELETE FROM kv WHERE key = ?", (bodies[2],))
     for segment in bench.segments():
         segment.unlink()
-    store.tidy()
-    store.salvage(None)
+    store.disk.tidy()
+    store.recovery.salvage(None)
     bench.close()
     bench.lose_store()
     bench.open()
@@ -192,7 +192,7 @@ def test_a_salvage_that_is_interrupted_is_begun_anew_or_gone_on_with(make_bench:
     forget_beginning(bench)
     path = database(bench)
     path.with_name(path.name + ".salvaged").write_bytes(b"half of it")  # killed before it was whole
-    bench.store.salvage(1)
+    bench.store.recovery.salvage(1)
     bench.close()
     path.rename(bench.path / "aside")  # killed after the damaged one was set aside
     assert path.with_name(path.name + ".salvaged").exists()

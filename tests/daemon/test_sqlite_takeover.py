@@ -123,7 +123,7 @@ def test_a_lease_of_then_holds_until_its_end_and_then_counts_as_failed(make_benc
     bench.run()
     entry = bench.store.get(key)
     assert entry is not None and (entry.state, entry.attempt) == (State.DELAYED, 1)
-    assert bench.store.fact(history_fact(key))[0]["reasonCode"] == "LEASE_EXPIRED"
+    assert bench.store.get_kv(history_fact(key))[0]["reasonCode"] == "LEASE_EXPIRED"
 
 
 def test_what_was_taken_over_is_in_the_journal_and_comes_back_from_it(make_bench: MakeBench) -> None:

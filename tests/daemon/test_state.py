@@ -78,7 +78,7 @@ def work(bench: Bench, random: Random) -> None:
         case 3 | 4:
             bench.send("consume_next", queue=queue)
         case 5 | 6:
-            held = [one for one in bench.store.entries("", 1000) if one.lease_id]
+            held = [one for one in bench.store.pages.entries("", 1000) if one.lease_id]
             if held:
                 entry = random.choice(held)
                 name = random.choice(["ack", "release", "nack", "nack"])
@@ -199,10 +199,10 @@ def test_a_load_that_was_interrupted_goes_on(
     store = make_store(settings, bench.files, quarantine)
     store.open()
     load(steady(quietly(bench)), store)
-    assert [entry.key for entry in store.entries("", 1000)] == keys
+    assert [entry.key for entry in store.pages.entries("", 1000)] == keys
     assert [store.get(key) for key in keys] == [bench.store.get(key) for key in keys]
     assert [store.envelope(key) for key in keys] == [bench.store.envelope(key) for key in keys]
-    queues = bench.store.queue_names("", 100)
+    queues = bench.store.pages.queue_names("", 100)
     assert [store.queue(name) for name in queues] == [bench.store.queue(name) for name in queues]
     with pytest.raises(StateError, match="not empty"):
         load(steady(quietly(bench)), store)
@@ -317,6 +317,6 @@ def test_a_message_that_is_left_out_since_its_body_is_lost_leaves_its_key(
     other.open()
     try:
         assert load(state, other) == [key]
-        assert other.facts("claim:", "", 10) == []
+        assert other.pages.kv_names("claim:", "", 10) == []
     finally:
         other.close()

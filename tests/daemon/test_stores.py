@@ -76,8 +76,8 @@ def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tm
         store = SqliteStore(tmp_path / f"{count}.db", synchronous="OFF")
         store.open()
         fill(store, count)
-        store.tidy()
-        store.next_due()  # what has ended meanwhile is looked for once
+        store.disk.tidy()
+        store.due.next_time()  # what has ended meanwhile is looked for once
         statements: list[str] = []
         ticks = [0]
 
@@ -88,7 +88,7 @@ def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tm
         store._db.set_trace_callback(statements.append)
         store._db.set_progress_handler(tick, 1)
         store.begin()
-        assert store.promote(10, 500) == [] and store.expired(10, 500) == []
+        assert store.due.promote(10, 500) == [] and store.due.ended_leases(10, 500) == []
         entry = store.next_ready("q", "me")
         assert entry is not None
         before, entry.state, entry.lease_until = entry.state, State.INFLIGHT, 10**8
@@ -99,7 +99,7 @@ def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tm
         assert held is not None
         store.delete(held, held.state)
         store.commit()
-        store.next_due()
+        store.due.next_time()
         store._db.set_trace_callback(None)
         store._db.set_progress_handler(None, 0)
         store.close()
@@ -115,7 +115,7 @@ def test_the_oldest_of_many_is_found_in_a_bounded_number_of_probes(store: Sqlite
     fill(store, 3000)
     statements: list[str] = []
     store._db.set_trace_callback(statements.append)
-    oldest = store.oldest_ready("q")
+    oldest = store.pages.oldest_ready("q")
     assert oldest is not None and oldest.seq == 0
     assert len(statements) < 40
 
@@ -127,11 +127,13 @@ def test_a_store_keeps_everything_over_a_close(tmp_path: Path) -> None:
     store.begin()
     store.applied = 77
     store.commit()
-    before = [(store.get(f"msg:q:{number:08}"), store.queue("q"), store.next_due()) for number in range(50)]
+    before = [(store.get(f"msg:q:{number:08}"), store.queue("q"), store.due.next_time()) for number in range(50)]
     store.close()
     store = SqliteStore(tmp_path / "store.db")
     store.open()
-    assert [(store.get(f"msg:q:{number:08}"), store.queue("q"), store.next_due()) for number in range(50)] == before
+    assert [
+        (store.get(f"msg:q:{number:08}"), store.queue("q"), store.due.next_time()) for number in range(50)
+    ] == before
     assert store.applied == 77
     store.close()
 
@@ -142,11 +144,11 @@ def test_an_open_transaction_is_gone_after_a_close(tmp_path: Path) -> None:
     fill(store, 3)
     store.begin()
     store.applied = 9
-    store.put_fact("x", 1)
+    store.put_kv("x", 1)
     store.close()
     store = SqliteStore(tmp_path / "store.db")
     store.open()
-    assert store.applied == 0 and store.fact("x") is None
+    assert store.applied == 0 and store.get_kv("x") is None
     store.close()
 
 

@@ -59,9 +59,9 @@ def test_a_sound_root_has_no_fault_at_any_moment_of_its_life(
         work(bench, random)
         more_work(bench, random)
         if random.random() < 0.05:
-            bench.store.checkpoint()
+            bench.store.disk.checkpoint()
         if random.random() < 0.05:
-            bench.live.journal.drop_segments(bench.store.checkpoint(), 2**62, 10**9, 2**62)
+            bench.live.journal.drop_segments(bench.store.disk.checkpoint(), 2**62, 10**9, 2**62)
         if random.random() < 0.1:
             in_order = random.random() < 0.5
             stop(bench) if in_order else bench.close()
@@ -100,7 +100,7 @@ def test_what_only_the_store_tells_of_is_counted(make_bench: Callable[..., Bench
     use(bench)
     bench.open()
     bench.publish("work", "y" * 1500)
-    assert bench.live.journal.drop_segments(bench.store.checkpoint(), 2**62, 10**9, 2**62)
+    assert bench.live.journal.drop_segments(bench.store.disk.checkpoint(), 2**62, 10**9, 2**62)
     stop(bench)
     report = verified(bench, tmp_path)
     assert report.only_in_store > 5 and not report.findings
@@ -112,8 +112,8 @@ def test_a_message_that_the_journal_cannot_put_back_is_told_as_lost(
     bench = make_bench(segment_bytes=1500).open()
     used = use(bench)
     bench.open()
-    assert bench.live.journal.drop_segments(bench.store.checkpoint(), 2**62, 10**9, 2**62)
-    held = next(entry for entry in bench.store.entries("", 100) if entry.key == used.leased)
+    assert bench.live.journal.drop_segments(bench.store.disk.checkpoint(), 2**62, 10**9, 2**62)
+    held = next(entry for entry in bench.store.pages.entries("", 100) if entry.key == used.leased)
     bench.do("extend_lease", messageKey=held.key, leaseId=held.lease_id)
     stop(bench)
     message_removed(bench, used._replace(dead=used.leased))
@@ -186,7 +186,7 @@ def test_the_store_of_another_root_is_told_as_such(make_bench: Callable[..., Ben
     database = bench.config.settings.sqlite_db_path
     bench.open()
     bench.store.begin()
-    bench.store.put_fact("epoch", {"epoch": 1, "root": "another"})
+    bench.store.put_kv("epoch", {"epoch": 1, "root": "another"})
     bench.store.commit()
     bench.close()
     assert database.exists()

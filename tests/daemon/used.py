@@ -55,7 +55,7 @@ def take(bench: Bench, queue: str = "work") -> dict[str, str]:
 
 def stop(bench: Bench) -> None:
     bench.stop()
-    assert bench.store.checkpoint() == bench.live.journal.last_id
+    assert bench.store.disk.checkpoint() == bench.live.journal.last_id
     bench.close()
 
 
@@ -64,14 +64,14 @@ def opened(bench: Bench) -> Any:
     """The store of a stopped root in one transaction, as if every row were right."""
     store = make_store(bench.config.settings, bench.files, Quarantine(bench.path / "quarantine", bench.files))
     store.open()
-    store.caught_up(True)
+    store.recovery.finish_replay(True)
     try:
         store.begin()
         yield store
         store.commit()
         if bench.config.settings.backend == "filesystem":
             store.applied += 1  # a checkpoint is made of what is new
-        store.checkpoint()
+        store.disk.checkpoint()
     finally:
         store.close()
     if bench.config.settings.backend == "filesystem":

@@ -301,7 +301,7 @@ def jump(daemon: Daemon, boot_id: str | None, wall_ms: int) -> None:
     with contextlib.closing(root):
         root.broker.run_group()
         root.broker.stop()
-        root.store.checkpoint()
+        root.store.disk.checkpoint()
 
 
 @pytest.mark.parametrize(

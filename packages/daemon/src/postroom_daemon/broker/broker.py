@@ -98,7 +98,7 @@ class Broker:
         """The engine time at which there is something to do without a request."""
         if self._working:
             return 0
-        times = [t for t in (self.store.next_due(), self.waiters.next_end()) if t is not None]
+        times = [t for t in (self.store.due.next_time(), self.waiters.next_end()) if t is not None]
         return max(min(times), self._housekeeping_from) if times else None
 
     @property
@@ -144,7 +144,7 @@ class Broker:
 
         Raises as ``run_group``, and ``JournalRefused`` or ``StoreFull`` when the disk takes nothing.
         """
-        losses: list[list[int]] = self.store.fact(FACT_LOSSES) or []
+        losses: list[list[int]] = self.store.get_kv(FACT_LOSSES) or []
         if losses:
             note = {"type": EventType.LOSS_ACCEPTED, "ranges": losses}
             self._do_alone(lambda attempt: attempt.group.record([note]))
@@ -230,11 +230,11 @@ class Broker:
         group = attempt.group
         places: list[int] = []
         if group.events:
-            self.store.settle()
+            self.store.flush_pending()
             if self.journal.wants_roll():
                 self.journal.roll()
             if self._sync_each_group:
-                self.store.sync_bodies()
+                self.store.bodies.sync()
             lines = group.encode()
             self._make_room(group, sum(map(len, lines)))
             places = self.journal.append(lines, group.last_id)
@@ -256,7 +256,7 @@ class Broker:
 
     def _make_room(self, group: Group, journal_bytes: int) -> None:
         """See that the store will have room for what the journal is about to say. Raises ``JournalRefused``."""
-        needed = GROUP_BYTES + self.store.room_needed(len(group.events)) + 2 * journal_bytes
+        needed = GROUP_BYTES + self.store.disk.space_needed(len(group.events)) + 2 * journal_bytes
         if not self._reserve.make_room(needed, give=not group.count(EventType.PUBLISHED)):
             fewer = "; fewer messages in one request need less" if len(group.events) > 1 else ""
             text = f"{os.strerror(errno.ENOSPC)}: {needed} bytes must be free for this{fewer}"

@@ -76,13 +76,13 @@ class Group:
             **draft,
         }
         self.events.append(event)
-        if self._store.keeps_bodies_apart and event["type"] == EventType.PUBLISHED:
+        if self._store.bodies.separate and event["type"] == EventType.PUBLISHED:
             self._keep_apart(event)
         apply(event, self._store)
 
     def _keep_apart(self, event: Event) -> None:
         """Give a new body to the store, if that keeps it in a file: the event then only refers to it."""
-        reference = self._store.keep_body(event["id"], event["queue"], event["key"], raw_json(event["message"]))
+        reference = self._store.bodies.keep(event["id"], event["queue"], event["key"], raw_json(event["message"]))
         if reference:
             del event["message"]
             event["body"] = reference.to_json()

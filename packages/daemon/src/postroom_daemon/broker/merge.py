@@ -76,7 +76,7 @@ class Decider:
     def _context(self, who: Principal) -> Context:
         parts = self._parts
         if self._draining is None:
-            self._draining = bool(parts.store.fact(FACT_DRAINING))
+            self._draining = bool(parts.store.get_kv(FACT_DRAINING))
         return Context(
             parts.store,
             self._now,

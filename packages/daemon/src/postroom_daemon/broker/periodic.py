@@ -32,7 +32,7 @@ CHORES_EVERY_MS: Final = 1000
 
 def leases_over(context: Context) -> Iterator[list[Draft]]:
     """Leases that are over."""
-    for entry in context.store.expired(context.now.engine, EXPIRY_LIMIT):
+    for entry in context.store.due.ended_leases(context.now.engine, EXPIRY_LIMIT):
         yield settle.lease_expired(replace(context, pending=Pending()), entry)  # the one before has been applied
 
 

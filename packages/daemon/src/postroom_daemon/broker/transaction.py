@@ -66,7 +66,7 @@ class Attempt:
         ``chores``, which need not be done at once."""
         parts, now = self._parts, self.now
         self._rounds = parts.rounds.copy()
-        woken = dict.fromkeys(parts.store.promote(now.engine, PROMOTE_LIMIT))
+        woken = dict.fromkeys(parts.store.due.promote(now.engine, PROMOTE_LIMIT))
         for duty in (*DUTIES, *CHORES) if chores else DUTIES:
             for drafts in self._steps(duty):
                 self.group.record(drafts)

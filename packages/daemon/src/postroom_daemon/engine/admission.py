@@ -149,7 +149,7 @@ class _Oldest:
         if len(pending.settled) + len(self._given) >= DROPS_LIMIT:
             return None
         if not pending.settled and not self._given:
-            found = self._store.oldest_ready(self._queue)
+            found = self._store.pages.oldest_ready(self._queue)
         else:
             found = self._stored()
         found = found or self._first(pending.fresh.get(self._queue))
@@ -168,7 +168,7 @@ class _Oldest:
             if found or asked > DROPS_LIMIT:
                 return found
             limit = asked * 4 or _FEW
-            entries = self._store.oldest(queue, limit)
+            entries = self._store.pages.oldest(queue, limit)
             pending.ready[queue] = deque(entries)
             pending.asked[queue] = limit if len(entries) == limit else DROPS_LIMIT + 1
 

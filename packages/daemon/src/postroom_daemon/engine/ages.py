@@ -12,7 +12,7 @@ def oldest_ready_ms(store: Store, now: int, record: QueueRecord | None) -> int |
     """Age of the oldest ready message of a queue at ``now`` (engine ms); None without one."""
     if record is None or not record.counts[State.READY]:
         return None
-    oldest = store.oldest_ready(record.name)
+    oldest = store.pages.oldest_ready(record.name)
     return now - oldest.created if oldest else None
 
 
@@ -26,5 +26,5 @@ def oldest_dead_ms(store: Store, now: int, record: QueueRecord | None) -> int | 
     """How long the oldest dead letter of a queue has been dead; None without one."""
     if record is None or not record.counts[State.DEAD]:
         return None
-    oldest = store.dead(record.name, (-1, -1), 1)
+    oldest = store.pages.dead(record.name, (-1, -1), 1)
     return now - oldest[0].dead_at if oldest else None

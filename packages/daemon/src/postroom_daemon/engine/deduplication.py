@@ -50,7 +50,7 @@ def first_of(context: Context, queue: str, claim: Claim) -> str | None:
     key = pending.claims.get((queue, claim.name))
     if key and (claim.until or key not in pending.settled):
         return key
-    kept = store.fact(claim_fact(queue, claim.name))
+    kept = store.get_kv(claim_fact(queue, claim.name))
     if kept is None:
         return None
     if kept["untilEngineMs"]:

@@ -26,11 +26,12 @@ def apply(event: Event, store: Store) -> None:
     if event["id"] <= store.applied:
         return
     if event["id"] > store.applied + 1:  # nobody knows what they said: it is kept in mind that they are lacking
-        store.put_fact(FACT_LOSSES, with_loss(store.fact(FACT_LOSSES) or [], store.applied + 1, event["id"] - 1))
+        store.put_kv(FACT_LOSSES, with_loss(store.get_kv(FACT_LOSSES) or [], store.applied + 1, event["id"] - 1))
     type_ = event["type"]
     handler = _HANDLERS.get(type_)
     if handler:
-        if not store.reflects(event):
+        store.folding = event["id"]
+        if not (store.recovery.replaying and store.recovery.already_applied(event)):
             handler(event, store)
         _note(event, store)
     elif "queue" in event:  # from a newer version, and about something that this version keeps

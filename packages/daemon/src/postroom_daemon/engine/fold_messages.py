@@ -32,7 +32,7 @@ def _published(event: Event, store: Store) -> None:
     else:
         reference = BodyReference.from_json(event["body"])
         entry.size = reference.length
-        store.insert_kept(entry, reference)
+        store.bodies.insert(entry, reference)
     if store.stored:
         store.stored.comes(entry)
 
@@ -145,8 +145,8 @@ def _bring(entry: Entry, event: Event, before: State, store: Store) -> None:
     if entry.claim:  # it was made in the queue that it leaves, and moving makes none
         end_claim(source, entry.claim, entry.key, store)
         entry.claim = ""
-    store.relocate(entry, source, before)
-    store.touch_queue(target).used = event["engineMs"]
+    store.move(entry, source, before)
+    store.queue_for_update(target).used = event["engineMs"]
 
 
 def _retargeted(event: Event, store: Store) -> None:
@@ -203,7 +203,7 @@ def _move_leased(event: Event, store: Store) -> tuple[Entry, State]:
 
 def _count_reason(entry: Entry, by: int, store: Store) -> None:
     """Count a dead letter of its queue by the reason that it died of."""
-    reasons = store.touch_queue(entry.queue).reasons
+    reasons = store.queue_for_update(entry.queue).reasons
     reasons[entry.reason] = reasons.get(entry.reason, 0) + by
     if reasons[entry.reason] <= 0:
         del reasons[entry.reason]
@@ -216,9 +216,9 @@ def _end_lease(entry: Entry) -> None:
 
 def _fail(entry: Entry, event: Event, store: Store) -> None:
     """Add an attempt's failure to the history, and end its lease."""
-    history = store.fact(history_fact(entry.key)) or [] if entry.failures else []
+    history = store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
     history = with_failure(history, event)
-    store.put_fact(history_fact(entry.key), history)
+    store.put_kv(history_fact(entry.key), history)
     entry.failures = len(history)
     _end_lease(entry)
 
@@ -231,7 +231,7 @@ def _forget(entry: Entry, before: State, store: Store) -> None:
     if store.stored:
         store.stored.goes(entry)
     if entry.failures:
-        store.put_fact(history_fact(entry.key), None)
+        store.put_kv(history_fact(entry.key), None)
 
 
 #: By the type of an event about a message.

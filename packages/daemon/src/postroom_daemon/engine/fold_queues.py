@@ -26,10 +26,10 @@ def queue_of(event: Event, store: Store) -> QueueRecord:
     """The record of an event's queue, to be changed. If the event that made it was lost to damage, this one does: what
     came after it is not to be lost as well."""
     try:
-        return store.touch_queue(event["queue"])
+        return store.queue_for_update(event["queue"])
     except NotStored:
         store.add_queue(QueueRecord(name=event["queue"], created_wall=event["wallMs"]))
-    return store.touch_queue(event["queue"])
+    return store.queue_for_update(event["queue"])
 
 
 def _created(event: Event, store: Store) -> None:
@@ -48,7 +48,7 @@ def _policy_set(event: Event, store: Store) -> None:
     record = queue_of(event, store)
     record.override, record.used = event["override"], event["engineMs"]
     if event["override"].get("dlq.queue"):
-        store.put_fact(dlq_fact(event["override"]["dlq.queue"]), event["queue"])
+        store.put_kv(dlq_fact(event["override"]["dlq.queue"]), event["queue"])
 
 
 def _paused(event: Event, store: Store) -> None:
@@ -76,27 +76,27 @@ def _claimed(event: Event, store: Store) -> None:
 
 
 def _put_claim(queue: str, name: str, key: str, until: int, store: Store) -> None:
-    kept = store.fact(claim_fact(queue, name))
+    kept = store.get_kv(claim_fact(queue, name))
     if kept and kept["untilEngineMs"]:
-        store.put_fact(claim_end_fact(kept["untilEngineMs"], queue, name), None)
-    store.put_fact(claim_fact(queue, name), {"key": key, "untilEngineMs": until})
+        store.put_kv(claim_end_fact(kept["untilEngineMs"], queue, name), None)
+    store.put_kv(claim_fact(queue, name), {"key": key, "untilEngineMs": until})
     if until:
-        store.put_fact(claim_end_fact(until, queue, name), True)
+        store.put_kv(claim_end_fact(until, queue, name), True)
 
 
 def end_claim(queue: str, name: str, key: str, store: Store) -> None:
     """End the claim of a message that goes."""
-    kept = store.fact(claim_fact(queue, name))
+    kept = store.get_kv(claim_fact(queue, name))
     if kept and kept["key"] == key:
-        store.put_fact(claim_fact(queue, name), None)
+        store.put_kv(claim_fact(queue, name), None)
 
 
 def _claims_ended(event: Event, store: Store) -> None:
     for queue, claim in event["claims"]:
-        kept = store.fact(claim_fact(queue, claim))
+        kept = store.get_kv(claim_fact(queue, claim))
         if kept:
-            store.put_fact(claim_end_fact(kept["untilEngineMs"], queue, claim), None)
-            store.put_fact(claim_fact(queue, claim), None)
+            store.put_kv(claim_end_fact(kept["untilEngineMs"], queue, claim), None)
+            store.put_kv(claim_fact(queue, claim), None)
 
 
 def _queue_deleted(event: Event, store: Store) -> None:
@@ -104,35 +104,35 @@ def _queue_deleted(event: Event, store: Store) -> None:
 
 
 def _drain_set(event: Event, store: Store) -> None:
-    store.put_fact(FACT_DRAINING, event["draining"] or None)
+    store.put_kv(FACT_DRAINING, event["draining"] or None)
 
 
 def _schedule_set(event: Event, store: Store) -> None:
-    store.put_fact(schedule_fact(event["name"]), event["schedule"])
+    store.put_kv(schedule_fact(event["name"]), event["schedule"])
 
 
 def _schedule_deleted(event: Event, store: Store) -> None:
-    store.put_fact(schedule_fact(event["name"]), None)
+    store.put_kv(schedule_fact(event["name"]), None)
 
 
 def _schedule_fired(event: Event, store: Store) -> None:
-    kept = store.fact(schedule_fact(event["name"]))
+    kept = store.get_kv(schedule_fact(event["name"]))
     if kept:
-        store.put_fact(schedule_fact(event["name"]), kept | {"lastMs": event["forMs"], "nextMs": event["nextMs"]})
+        store.put_kv(schedule_fact(event["name"]), kept | {"lastMs": event["forMs"], "nextMs": event["nextMs"]})
 
 
 def _marked(event: Event, store: Store) -> None:
-    store.put_fact(FACT_CLOCK, {name: event[name] for name in ("bootId", "bootMs", "engineMs", "wallMs")})
+    store.put_kv(FACT_CLOCK, {name: event[name] for name in ("bootId", "bootMs", "engineMs", "wallMs")})
 
 
 def _epoch(event: Event, store: Store) -> None:
-    store.put_fact(FACT_EPOCH, {"epoch": event["epoch"], "root": event["root"]})
+    store.put_kv(FACT_EPOCH, {"epoch": event["epoch"], "root": event["root"]})
 
 
 def _loss_accepted(event: Event, store: Store) -> None:
     if event.get("folded"):  # the store of then had them: one that is folded anew lacks them, and nobody knows of it
         return
-    store.put_fact(FACT_LOSSES, without_losses(store.fact(FACT_LOSSES) or [], event["ranges"]) or None)
+    store.put_kv(FACT_LOSSES, without_losses(store.get_kv(FACT_LOSSES) or [], event["ranges"]) or None)
 
 
 #: By the type of an event that is about no single message.

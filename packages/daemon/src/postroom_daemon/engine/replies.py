@@ -38,7 +38,7 @@ def message_to_wire(event: Event, store: Store) -> dict[str, Any]:
     envelope = orjson.loads(store.envelope(entry.key))
     shown = stored_to_wire(entry, envelope, event.get("as") == "value", event["attempt"])
     if entry.state is State.DEAD:
-        shown["failure"] = last_failure(store.fact(history_fact(entry.key)))
+        shown["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
     return shown
 
 

@@ -86,7 +86,7 @@ class Look:
         store = self._context.store
 
         def history() -> list[dict[str, Any]]:
-            return store.fact(history_fact(entry.key)) or [] if entry.failures else []
+            return store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
 
         def envelope() -> bytes:
             self._bytes -= entry.size
@@ -115,7 +115,7 @@ def select(
     at, cursor = _read_cursor(after, what)
     look, found = Look(context, wanted, up_to), list[Entry]()
     while at < len(states):
-        page, behind = context.store.scan(queue, states[at], cursor, limit - len(found) if not wanted else limit)
+        page, behind = context.store.pages.scan(queue, states[at], cursor, limit - len(found) if not wanted else limit)
         look.step()
         seen = 0
         for entry in page:
@@ -139,7 +139,7 @@ def select_leases(context: Context, queue: str, after: str, limit: int) -> Page:
     """
     what = [queue, "leases"]
     _, cursor = _read_cursor(after, what)
-    found, behind = context.store.leases(queue, cursor, limit)
+    found, behind = context.store.pages.leases(queue, cursor, limit)
     return Page(found, _cursor_text(0, behind, what) if behind else "")
 
 
@@ -173,7 +173,7 @@ def dead_letters(store: Store, queues: Iterable[str], after: tuple[int, int] = (
 
 def _dead_of(store: Store, queue: str, after: tuple[int, int]) -> Iterator[Entry]:
     while True:
-        page = store.dead(queue, after, _DEAD_PAGE)
+        page = store.pages.dead(queue, after, _DEAD_PAGE)
         yield from page
         if len(page) < _DEAD_PAGE:
             return
@@ -203,7 +203,7 @@ def _is_number(text: str) -> bool:
 def _behind(store: Store, queue: str, state: State, after: Cursor, count: int) -> Cursor:
     """The cursor behind the first ``count`` messages of what follows ``after``."""
     while count:
-        page, after = store.scan(queue, state, after, count)
+        page, after = store.pages.scan(queue, state, after, count)
         count -= len(page)
         if not after:
             break

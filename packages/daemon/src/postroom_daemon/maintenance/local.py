@@ -76,7 +76,7 @@ def open_local(config: Config, still: bool = False) -> Iterator[LocalSession]:
         yield session
         root.broker.stop()
         try:
-            root.store.checkpoint()
+            root.store.disk.checkpoint()
         except StoreError as error:  # what was done is in the journal
             log.warning("%s", error)
     finally:

@@ -145,12 +145,12 @@ class DaemonVitals:
         """The answer to health: each part is probed."""
         checks = {
             "journal": _check(self.journal.probe),
-            "store": _check(store.probe),
+            "store": _check(store.disk.probe),
             "disk": self._check_disk(),
         }
         if checks["store"]["ok"] and store.applied < self.journal.last_id:
             checks["store"] = {"ok": False, "error": f"at event {store.applied}, journal at {self.journal.last_id}"}
-        self._add_losses(checks["journal"], store.fact(FACT_LOSSES) or [] if checks["store"]["ok"] else [])
+        self._add_losses(checks["journal"], store.get_kv(FACT_LOSSES) or [] if checks["store"]["ok"] else [])
         reply = {
             "status": "ok" if all(check["ok"] for check in checks.values()) else "degraded",
             "timestamp": now.wall,

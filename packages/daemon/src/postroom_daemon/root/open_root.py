@@ -189,7 +189,7 @@ def _in_flight(store: Store) -> InFlight:
     after: Cursor = ()
     store.begin()
     while True:
-        page, after = store.scan("", State.INFLIGHT, after, 1000)
+        page, after = store.pages.scan("", State.INFLIGHT, after, 1000)
         found.holds(page)
         if not after:
             break
@@ -218,16 +218,16 @@ def _journal(config: Config, files: Files) -> Journal:
 
 
 def _owner(store: Store) -> Owner | None:
-    known = store.fact(FACT_EPOCH)
+    known = store.get_kv(FACT_EPOCH)
     return Owner(known["root"], known["epoch"], store.applied) if known else None
 
 
 def _set_store_aside(config: Config, files: Files, salvage: bool = True) -> None:
     store = make_store(config.settings, files, _quarantine(config, files))
     if salvage:
-        store.salvage(next((first for first, _ in list_segments(config.settings.journal_root)), None))
-    with lock_store(files, *store.files()):
-        for path in store.files():
+        store.recovery.salvage(next((first for first, _ in list_segments(config.settings.journal_root)), None))
+    with lock_store(files, *store.disk.files()):
+        for path in store.disk.files():
             _quarantine(config, files).keep_file(path, "a store that cannot be read")
 
 

@@ -80,7 +80,7 @@ class Recovery:
         if expected <= journal.last_id:
             self._miss(expected, journal.last_id)
         store.commit()
-        self._moved = store.caught_up(clean=self._clean and current)
+        self._moved = store.recovery.finish_replay(clean=self._clean and current)
         self._tell_missing()
         if self._folded:
             log.info("folded %d requests from the journal, up to event %d", self._folded, store.applied)
@@ -105,7 +105,7 @@ class Recovery:
 
     def _tell_missing(self) -> None:
         """Without alarm where an operator knows, and the store lacks nothing."""
-        lost = self._store.fact(FACT_LOSSES) or []
+        lost = self._store.get_kv(FACT_LOSSES) or []
         for span in map(list, self.missing):
             noted = span not in lost and not without_losses([span], self._noted)
             text = "events %d to %d are missing from the journal" + (", as was taken note of" if noted else "")
@@ -145,7 +145,7 @@ class Recovery:
 
     def _resume(self, clock: Clock) -> None:
         """Let engine time go on from the last clock mark, and not before the last event."""
-        kept = self._store.fact(FACT_CLOCK)
+        kept = self._store.get_kv(FACT_CLOCK)
         if kept is None:
             clock.resume(None, self._last)
             return
@@ -156,7 +156,7 @@ class Recovery:
         """Write what a new root, or a store that is ahead, has to say first."""
         store, journal = self._store, self._journal
         drafts: list[Draft] = []
-        known = store.fact(FACT_EPOCH)
+        known = store.get_kv(FACT_EPOCH)
         given = max(store.applied, 0 if self._had_store else journal.last_given)
         if given > journal.last_id:
             log.error("event %d has been given out, the journal ends at %d: going on", given, journal.last_id)

@@ -41,11 +41,11 @@ class Checkpoints:
             self._next_s = now_s + EVERY_S
             self._going_on = True
         if self._going_on:
-            self._make(self._root.store.checkpoint_step)
+            self._make(self._root.store.disk.checkpoint_step)
 
     def make(self) -> None:
         """Make it durable now, as a whole."""
-        self._make(self._root.store.checkpoint)
+        self._make(self._root.store.disk.checkpoint)
 
     def _make(self, checkpoint: Callable[[], int | None]) -> None:
         settings, journal, clock = self._settings, self._root.journal, self._root.clock

@@ -229,7 +229,7 @@ class Loop:
         self._snapshots.tick(self._clock.elapsed_s(), self._clock.now())
         self._tick_doors()
         self._root.reserve.tick()
-        self._root.store.tidy()
+        self._root.store.disk.tidy()
         self._status_line.tick(self._clock.elapsed_s())
         self._watchdog.feed()
         self._checkpoints.tick()
@@ -282,7 +282,7 @@ class Loop:
     def _sync_in_time(self) -> None:
         if self._root.journal.unsynced and self._clock.elapsed_s() >= self._next_sync:
             try:
-                self._root.store.sync_bodies()
+                self._root.store.bodies.sync()
             except StoreError as error:  # a lost body will be noticed, and no answer promised it
                 log.error("store: %s", error)
             self._root.journal.sync()

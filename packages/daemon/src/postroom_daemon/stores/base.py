@@ -1,8 +1,11 @@
-"""The contract of a store: the fold of the journal, kept so that every question is cheap.
+"""The contract of a store: the state that the journal's events fold to, arranged so that every question is cheap.
 
-Whoever calls these primitives has one transaction open (``begin``) and is alone. Nothing is durable before ``commit``;
-what survives a power cut is said by ``checkpoint``. A store may raise ``StoreError`` from any primitive: the
-transaction must then be rolled back.
+``Store`` changes and reads single messages, queues and key-values. What few callers need is reached through its
+attributes, each a contract of its own: ``due`` (what is to happen at a time), ``pages`` (many messages or names in
+order), ``bodies`` (bodies in files of their own), ``disk`` (durability and space) and ``recovery`` (what a start does).
+
+Everything runs in one thread, in one transaction at a time (``Store.begin``). Times are engine milliseconds unless a
+name says otherwise, sizes are bytes. Every method may raise ``StoreError``: the transaction must then be rolled back.
 """
 
 from __future__ import annotations
@@ -27,19 +30,50 @@ from ..platform.files import FULL_ERRNOS
 LEASED: Final = (State.INFLIGHT, State.DEAD)
 
 Cursor = tuple[str | int, ...]
-"""Where a page of ``Store.scan`` ended: what it means is the store's business."""
+"""Where a page of ``Pages.scan`` ended. Its content is the store's business."""
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
 
 
 class StoreError(PostroomError):
-    """The store could not do what was asked; its own error is the cause."""
+    """The store could not do what was asked; the underlying error is the cause."""
 
 
 class StoreFull(StoreError):
-    """There is no space for what was to be kept."""
+    """The disk has no space for what was to be stored."""
+
+
+class StoreBusy(StoreError):
+    """Another process has the storage locked: nothing can be stored until it lets go."""
+
+
+class NotStored(StoreError):
+    """What was to be changed does not exist. The storage itself is intact, and nothing was changed."""
+
+
+class StoreDamaged(StoreError):
+    """What is on disk is not a store: it can be set aside and folded from scratch from the journal."""
+
+
+class BodyLost(StoreError):
+    """The body of message ``key`` is missing, damaged or another message's: it must not be delivered."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key}: {text}")
+        self.key = key
+
+
+class BodyUnread(StoreError):
+    """The disk did not return the body of message ``key``: it may do so next time, or never."""
+
+    def __init__(self, key: str, text: str) -> None:
+        super().__init__(f"{key}: {text}")
+        self.key = key
 
 
 def store_error(error: OSError, where: Path | str) -> StoreError:
-    """An error of the operating system as one of the contract: ``StoreFull`` where only space is lacking."""
+    """An error of the operating system as one of the contract: ``StoreFull`` if only space is lacking."""
     return (StoreFull if error.errno in FULL_ERRNOS else StoreError)(f"{where}: {error}")
 
 
@@ -52,216 +86,49 @@ def store_errors(where: Path | str) -> Iterator[None]:
         raise store_error(error, where) from error
 
 
-class StoreBusy(StoreError):
-    """Another process holds the storage: nothing can be kept until it lets go."""
+# --- parts of a store -----------------------------------------------------------------------------------------------
 
 
-class NotStored(StoreError):
-    """What was to be changed is not there. The storage itself is sound, and nothing was changed."""
-
-
-class StoreDamaged(StoreError):
-    """What is on disk is no store: it can be set aside and folded anew from the journal."""
-
-
-class BodyLost(StoreError):
-    """The body of ``key`` is missing, damaged or another's: it must not be delivered."""
-
-    def __init__(self, key: str, text: str) -> None:
-        super().__init__(f"{key}: {text}")
-        self.key = key
-
-
-class BodyUnread(StoreError):
-    """The disk has not given the body of ``key``: it may be there the next time, or never."""
-
-    def __init__(self, key: str, text: str) -> None:
-        super().__init__(f"{key}: {text}")
-        self.key = key
-
-
-class Store(ABC):
-    """About a dozen primitives. ``applied`` is the id of the last event folded, committed with the data."""
-
-    #: The name that the configuration knows it by.
-    name: ClassVar[str]
-    #: Whether ``keep_body`` may keep one.
-    keeps_bodies_apart: ClassVar[bool] = False
-    applied: int = 0
-    #: Who holds how many messages, kept up by the fold once the root is open. No part of what is stored.
-    in_flight: InFlight | None = None
-    #: Of how many bytes each user's messages are, likewise; None where that is not limited.
-    stored: Stored | None = None
-
-    # --- life -------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def open(self) -> None:
-        """Make it usable. Raises ``StoreDamaged`` when what is there cannot be read, else ``StoreError``."""
-
-    @abstractmethod
-    def files(self) -> list[Path]:
-        """The files that hold it, to be set aside when they are damaged."""
-
-    def salvage(self, first_id: int | None) -> None:
-        """Before the files of a damaged store are set aside: keep what of them can still be read, for the next ``open``
-        to begin with. ``first_id`` is the first event that the journal has. Raises ``StoreError``."""
-        return
-
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of it; an open transaction is rolled back."""
-
-    @abstractmethod
-    def begin(self) -> None:
-        """Open the transaction."""
-
-    def settle(self) -> None:
-        """Do what of the transaction was put off until its end. Called before the journal has it: what cannot be kept
-        is then refused."""
-        return
-
-    @abstractmethod
-    def commit(self) -> None:
-        """Keep what was done since ``begin``, ``applied`` with it.
-
-        Over a crash of the process all or nothing; or else ``applied`` stays behind, and folding the journal from there
-        comes to the same (``reflects``). After a commit that has failed, only opening the store anew may help.
-        """
-
-    def room_needed(self, events: int) -> int:
-        """Bytes that the disk must have for a commit of what was done since ``begin``, which is what so many events
-        came to; rather too many than too few. Bodies that the events hold are not counted."""
-        return events * 32 * 1024
-
-    @abstractmethod
-    def rollback(self) -> None:
-        """Undo what was done since ``begin``; never raises because of an earlier error in the transaction."""
-
-    @abstractmethod
-    def checkpoint(self) -> int:
-        """Make all that is committed survive a power cut. The id of the last event that does."""
-
-    def checkpoint_step(self) -> int | None:
-        """As ``checkpoint``, outside of a transaction, for a store whose checkpoints take time: begin one, or look how
-        it fares. None while it is under way: call it again."""
-        return self.checkpoint()
-
-    def tidy(self) -> None:
-        """Take one small step, of a few milliseconds, towards giving back the space of messages that are gone. Called
-        every second, outside of a transaction. Raises ``StoreDamaged`` only: else it can wait."""
-        return
-
-    def reflects(self, event: Event) -> bool:
-        """Whether the message of an event behind ``applied`` already shows it: asked of every event that is about to be
-        folded. True only while the journal is folded into a store whose messages may be further than ``applied``."""
-        return False
-
-    def caught_up(self, clean: bool) -> list[str]:
-        """The journal's end is folded. ``applied`` may rise, if the store had seen more than the journal still has.
-
-        The keys of dead letters that somebody has put back among the ready ones by hand; none unless ``clean``: the
-        daemon had stopped in order, and the store was up to date. Raises ``StoreError``.
-        """
-        return []
-
-    @abstractmethod
-    def probe(self) -> None:
-        """Touch the storage for real. Raises ``StoreError`` when it does not answer."""
-
-    # --- messages ---------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def get(self, key: str) -> Entry | None:
-        """The entry of a message. The caller may change it and give it to ``update``."""
-
-    @abstractmethod
-    def envelope(self, key: str) -> bytes:
-        """The message's body and headers as JSON bytes. Raises ``StoreError`` when there are none: ``BodyLost`` when
-        there should be, ``BodyUnread`` when the disk does not give them now."""
-
-    def check_body(self, key: str) -> None:
-        """Raise ``BodyLost`` or ``BodyUnread`` unless ``envelope`` has what was published; for stores that keep bodies
-        in files."""
-        return
-
-    @abstractmethod
-    def insert(self, entry: Entry, envelope: bytes) -> None:
-        """Keep a new message. Raises ``NotStored`` unless its queue's record exists."""
-
-    def keep_body(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:
-        """Keep a new message's body apart, for its event to refer to. None: the event must hold it, as ``insert`` will.
-
-        For stores that keep bodies in files. A rollback takes the body back.
-        """
-        return None
-
-    def sync_bodies(self) -> None:
-        """Make the bodies durable that were kept apart since ``begin``: before an event refers to them."""
-        return
-
-    def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
-        """Keep a new message whose body was kept apart. Its queue's record must exist."""
-        raise StoreError(
-            f"{entry.key}: its body is in a file of backend hybrid, and no other store can be folded from this journal:"
-            " restore a backup; or rename the directory that the migration has kept (payloads.replaced-TIME) to what it"
-            " was called before (payloads), then set backend to hybrid, and start"
-        )
-
-    @abstractmethod
-    def update(self, entry: Entry, before: State) -> None:
-        """Keep an entry's changed facts; ``before`` is the state it had."""
-
-    @abstractmethod
-    def relocate(self, entry: Entry, source: str, before: State) -> None:
-        """As ``update``, for an entry whose queue has changed as well: it was ``source``. Its key and its body stay."""
-
-    @abstractmethod
-    def delete(self, entry: Entry, before: State) -> None:
-        """Forget a message and its body."""
-
-    @abstractmethod
-    def next_ready(self, queue: str, consumer: str) -> Entry | None:
-        """The ready message to deliver next: priority high to low, then publish order; of those for anyone and
-        those for ``consumer``. One probe, whatever the backlog.
-
-        Of the messages of a queue that have the same ``order_key`` (and are not dead) only the first published may be
-        delivered, and none while another of them is in flight.
-        """
+class Due(ABC):
+    """What is to happen to messages at a time. All of it belongs to periodic tasks."""
 
     @abstractmethod
     def promote(self, now: int, limit: int) -> list[str]:
-        """Move at most ``limit`` delayed messages that are due to ready, oldest due first, then in publish order. Their
-        queues, in that order."""
+        """Make at most ``limit`` delayed messages ready whose time has come, oldest due time first, then in publish
+        order. Returns their queues in that order."""
 
     @abstractmethod
-    def expired(self, now: int, limit: int) -> list[Entry]:
-        """At most ``limit`` messages in flight, and leased dead letters, whose lease is over, oldest first, then in
-        publish order."""
+    def ended_leases(self, now: int, limit: int) -> list[Entry]:
+        """At most ``limit`` leased messages (in flight, or dead letters) whose lease has ended, oldest end first, then
+        in publish order. Changes nothing."""
 
     @abstractmethod
-    def lapsing(self, now: int, limit: int) -> list[Entry]:
-        """At most ``limit`` ready and delayed messages whose ``lapse`` has come, oldest first, then in publish order.
-        Looking changes nothing."""
+    def expiring(self, now: int, limit: int) -> list[Entry]:
+        """At most ``limit`` ready or delayed messages whose ``lapse`` time has come, oldest first, then in publish
+        order. Changes nothing."""
 
     @abstractmethod
-    def next_due(self) -> int | None:
-        """A time before which neither ``promote`` nor ``expired`` nor ``lapsing`` has anything to do; None: never."""
+    def next_time(self) -> int | None:
+        """A time before which no other method of this contract has anything to do; None: never."""
+
+
+class Pages(ABC):
+    """Many messages or names in order, a page at a time. Changes nothing."""
 
     @abstractmethod
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         """A page of a queue's messages in a state, beginning behind ``after`` (() for the first page), and where the
-        next begins (() when there is none). '' means all queues, for messages in flight and delayed only.
+        next page begins (() if there is none). '' means all queues, for messages in flight and delayed only.
 
-        In the order in which they come next: ready ones by target, those for anyone first, as they would be delivered,
-        and behind all others those that wait for another of their ordering key; delayed by due time; in flight by the
-        end of their lease; held by publish order; dead by death. A page may be short, or empty, and not the last. A
-        message that stays as it is while the pages are read is in just one of them.
+        In the order in which they come next: ready messages by target, those for anyone first, as they would be
+        delivered, and behind all others those that wait for another of their ordering key; delayed by due time; in
+        flight by the end of their lease; on hold by publish order; dead by time of death. A page may be short, or
+        empty, without being the last. A message that does not change while the pages are read is in exactly one.
         """
 
     @abstractmethod
     def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
-        """As ``scan`` of what is in flight, with the dead letters among it that are leased."""
+        """As ``scan`` of messages in flight, with the dead letters that are leased."""
 
     @abstractmethod
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
@@ -271,56 +138,227 @@ class Store(ABC):
     def entries(self, after: str, limit: int) -> list[Entry]:
         """A page of all messages in whatever state, in the order of their keys, beginning behind ``after``.
 
-        A message that stays while the pages are read one after the other is in just one of them.
+        A message that stays while the pages are read one after the other is in exactly one of them.
         """
 
     @abstractmethod
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
-        """The ready message that was published first, whoever may have it; of those that ``next_ready`` would give to
-        ``consumer``, if one is given."""
+        """The ready message that was published first, whoever may have it; with ``consumer``, the first of those that
+        ``next_ready`` would return for it."""
 
     def oldest(self, queue: str, limit: int) -> list[Entry]:
-        """At most ``limit`` ready messages, whoever may have them and whether or not it is their turn, in publish order
-        from the first. A store that can do better than look at them all does."""
-        found: list[Entry] = []
+        """At most ``limit`` ready messages in publish order, whoever may have them and whether or not it is their turn.
+        A store that can do better than look at all of them overrides this."""
+        oldest: list[Entry] = []
         after: Cursor = ()
         while True:
             page, after = self.scan(queue, State.READY, after, 1000)
-            found = nsmallest(limit, found + page, key=lambda entry: entry.seq)
+            oldest = nsmallest(limit, oldest + page, key=lambda entry: entry.seq)
             if not after:
-                return found
-
-    # --- queues and single facts ------------------------------------------------------------------------------
-
-    @abstractmethod
-    def queue(self, name: str) -> QueueRecord | None:
-        """The record of a queue, to be read only."""
-
-    @abstractmethod
-    def touch_queue(self, name: str) -> QueueRecord:
-        """The record of a queue, to be changed in place: the commit keeps it. Its counters are kept up by the store
-        itself. Raises ``NotStored`` when there is none."""
-
-    @abstractmethod
-    def add_queue(self, record: QueueRecord) -> None:
-        """Keep the record of a new queue."""
-
-    @abstractmethod
-    def delete_queue(self, name: str) -> None:
-        """Forget the record of a queue that has no messages. Nothing happens if there is none."""
+                return oldest
 
     @abstractmethod
     def queue_names(self, after: str, limit: int) -> list[str]:
         """A page of the queues' names in order, beginning behind ``after``."""
 
     @abstractmethod
-    def fact(self, name: str) -> Any:
-        """A single JSON value kept under ``name``, or None."""
+    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
+        """A page of the names of key-values that begin with ``prefix``, in order, beginning behind ``after``."""
+
+
+class Bodies:
+    """Bodies in files of their own, to which events refer. This class is for stores that do not have any: events hold
+    the bodies, and ``Store.insert`` stores them."""
+
+    #: Whether ``keep`` ever puts a body into a file.
+    separate: ClassVar[bool] = False
+
+    def keep(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:
+        """Write a new message's body to a file and return what its event is to say of it. None: the event must hold the
+        body, and ``Store.insert`` will store it. A rollback removes the file."""
+        return None
+
+    def sync(self) -> None:
+        """Make durable every file that ``keep`` wrote since ``begin``. Call it before an event refers to them."""
+
+    def insert(self, entry: Entry, reference: BodyReference) -> None:
+        """Store a new message whose body is in a file. Raises ``NotStored`` unless its queue's record exists."""
+        raise StoreError(
+            f"{entry.key}: its body is in a file of backend hybrid, and no other store can be folded from this journal:"
+            " restore a backup; or rename the directory that the migration has kept (payloads.replaced-TIME) to what it"
+            " was called before (payloads), then set backend to hybrid, and start"
+        )
+
+
+class Disk:
+    """Durability and space. This class is for stores that keep nothing on disk."""
+
+    def files(self) -> list[Path]:
+        """The files and directories of the store, to be set aside if they are damaged."""
+        return []
+
+    def probe(self) -> None:
+        """Read from the disk for real. Raises ``StoreError`` if it does not answer."""
+
+    def space_needed(self, events: int) -> int:
+        """Bytes that the disk must have free for a commit of what was done since ``begin``, which is the fold of
+        ``events`` events: an upper estimate. Bodies that the events hold are not included."""
+        return 0
+
+    def checkpoint(self) -> int:
+        """Make everything committed survive a power cut. Returns the id of the last event that does."""
+        return 0
+
+    def checkpoint_step(self) -> int | None:
+        """As ``checkpoint``, outside of a transaction, for a store whose checkpoints take long: start one, or see how
+        it is doing. None while it is running: call it again."""
+        return self.checkpoint()
+
+    def tidy(self) -> None:
+        """Take one small step, of a few milliseconds, towards returning the space of messages that are gone. Called
+        every second, outside of a transaction. Raises only ``StoreDamaged``: anything else can wait."""
+
+
+class Recovery:
+    """What a start does with a store. This class is for stores whose messages are never further than ``applied``, and
+    from whose damaged files nothing can be read."""
+
+    #: Whether ``already_applied`` must be asked: only until ``finish_replay``.
+    replaying: bool = False
+
+    def salvage(self, first_id: int | None) -> None:
+        """Before the files of a damaged store are set aside: save what can still be read, for the next ``open`` to
+        begin with. ``first_id`` is the first event that the journal has; None: it has none."""
+
+    def already_applied(self, event: Event) -> bool:
+        """Whether the message of an event behind ``applied`` already shows it. Asked of every event that is about to be
+        folded, while ``replaying``."""
+        return False
+
+    def finish_replay(self, clean: bool) -> list[str]:
+        """The journal's end is folded. ``applied`` may rise, if the store had seen more than the journal still has.
+
+        Returns the keys of dead letters that somebody has put back among the ready messages by hand; none unless
+        ``clean``: the daemon had stopped in order, and the store was up to date.
+        """
+        return []
+
+
+# --- the store ------------------------------------------------------------------------------------------------------
+
+
+class Store(ABC):
+    """Messages, queue records and key-values. ``applied`` is the id of the last event folded, committed with the data;
+    ``folding`` is the id of the one being folded, which the messages that it changes show.
+
+    Nothing is kept before ``commit``, nothing is sure to survive a power cut before ``disk.checkpoint``.
+    """
+
+    #: The name by which the configuration selects it.
+    name: ClassVar[str]
+    applied: int = 0
+    folding: int = 0
+    #: Who has how many messages leased. The fold keeps it up once the root is open. Not part of what is stored.
+    in_flight: InFlight | None = None
+    #: How many bytes each user's messages have, likewise; None if that is not limited.
+    stored: Stored | None = None
+
+    due: Due
+    pages: Pages
+    bodies: Bodies
+    disk: Disk
+    recovery: Recovery
 
     @abstractmethod
-    def put_fact(self, name: str, value: Any) -> None:
-        """Keep a single JSON value; None forgets it."""
+    def open(self) -> None:
+        """Make it usable. Raises ``StoreDamaged`` if what is on disk cannot be read."""
 
     @abstractmethod
-    def facts(self, prefix: str, after: str, limit: int) -> list[str]:
-        """A page of the names of facts that begin with ``prefix``, in order, beginning behind ``after``."""
+    def close(self) -> None:
+        """Release everything; an open transaction is rolled back."""
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin the transaction."""
+
+    def flush_pending(self) -> None:
+        """Write what the transaction has put off until its end. Called before the journal has it, so that what cannot
+        be stored is refused."""
+        return
+
+    @abstractmethod
+    def commit(self) -> None:
+        """Keep what was done since ``begin``, and ``applied`` with it.
+
+        After a crash of the process either all of it is there; or ``applied`` is behind, and folding the journal from
+        there leads to the same (``Recovery.already_applied``). After a commit that failed the store must be reopened.
+        """
+
+    @abstractmethod
+    def rollback(self) -> None:
+        """Undo what was done since ``begin``. Never raises because of an earlier error in the transaction."""
+
+    # --- messages -------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def get(self, key: str) -> Entry | None:
+        """The entry of a message. The caller may change it and pass it to ``update``."""
+
+    @abstractmethod
+    def envelope(self, key: str) -> bytes:
+        """The message's body and headers as JSON bytes, exactly as published. Raises ``StoreError`` if there is no such
+        message; ``BodyLost`` if its body is lost; ``BodyUnread`` if the disk does not return it now."""
+
+    @abstractmethod
+    def insert(self, entry: Entry, envelope: bytes) -> None:
+        """Store a new message. Raises ``NotStored`` unless its queue's record exists."""
+
+    @abstractmethod
+    def update(self, entry: Entry, before: State) -> None:
+        """Store an entry's changes; ``before`` is the state it had."""
+
+    @abstractmethod
+    def move(self, entry: Entry, source: str, before: State) -> None:
+        """As ``update``, for an entry whose queue has changed as well: it was ``source``. Key and body stay."""
+
+    @abstractmethod
+    def delete(self, entry: Entry, before: State) -> None:
+        """Remove a message and its body."""
+
+    @abstractmethod
+    def next_ready(self, queue: str, consumer: str) -> Entry | None:
+        """The ready message to deliver next: highest priority first, then publish order; among those for anyone and
+        those for ``consumer``. One probe, whatever the backlog.
+
+        Among messages of a queue with the same ``order_key`` that are not dead, only the first published may be
+        delivered, and none while another of them is in flight.
+        """
+
+    # --- queues and key-values ------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def queue(self, name: str) -> QueueRecord | None:
+        """The record of a queue, for reading only."""
+
+    @abstractmethod
+    def queue_for_update(self, name: str) -> QueueRecord:
+        """The record of a queue, to be changed in place: the commit stores it. The store maintains its counters.
+        Raises ``NotStored`` if there is none."""
+
+    @abstractmethod
+    def add_queue(self, record: QueueRecord) -> None:
+        """Store the record of a new queue."""
+
+    @abstractmethod
+    def delete_queue(self, name: str) -> None:
+        """Remove the record of a queue that has no messages. Does nothing if there is none."""
+
+    @abstractmethod
+    def get_kv(self, name: str) -> Any:
+        """The JSON value stored under ``name``, or None."""
+
+    @abstractmethod
+    def put_kv(self, name: str, value: Any) -> None:
+        """Store a JSON value under ``name``; None removes it."""

@@ -7,20 +7,19 @@ import heapq
 from bisect import insort
 from collections.abc import Callable
 from copy import copy, deepcopy
-from pathlib import Path
 from typing import Any, ClassVar
 
 from postroom_common.protocol import State
 
 from ..model.records import Entry, QueueRecord
-from .base import Cursor, Store, StoreError
+from .base import Bodies, Cursor, Disk, Due, Pages, Recovery, Store, StoreError
 from .book import QueueBook
 
 _Ready = tuple[int, int, str]  # -priority, seq, key: sorts in the order of delivery
 _Hint = tuple[int, int, str]  # time, seq, key
 
 
-class MemoryStore(Store):
+class MemoryStore(Store, Due, Pages):
     """Dictionaries and heaps. Heap entries are hints: one that no longer fits its message is passed over."""
 
     name: ClassVar[str] = "memory"
@@ -38,18 +37,14 @@ class MemoryStore(Store):
         self._book = QueueBook()
         self._undo: list[Callable[[], object]] = []
         self._applied_before = 0
+        self.due = self.pages = self
+        self.bodies, self.disk, self.recovery = Bodies(), Disk(), Recovery()
 
     def open(self) -> None:
         """Nothing to do."""
 
-    def files(self) -> list[Path]:
-        return []
-
     def close(self) -> None:
         """Nothing to do."""
-
-    def probe(self) -> None:
-        """Memory answers."""
 
     def begin(self) -> None:
         self._applied_before = self.applied
@@ -66,9 +61,6 @@ class MemoryStore(Store):
         self._book.rollback()
         self._names = sorted(self._book.records)
         self.applied = self._applied_before
-
-    def checkpoint(self) -> int:
-        return 0
 
     def get(self, key: str) -> Entry | None:
         entry = self._entries.get(key)
@@ -90,7 +82,7 @@ class MemoryStore(Store):
         self._book.move(entry.queue, before, entry.state, entry.size)
         self._place(entry.key, copy(entry))
 
-    def relocate(self, entry: Entry, source: str, before: State) -> None:
+    def move(self, entry: Entry, source: str, before: State) -> None:
         self._book.move(source, before, None, entry.size)
         self._book.move(entry.queue, None, entry.state, entry.size)
         self._place(entry.key, copy(entry))
@@ -176,10 +168,10 @@ class MemoryStore(Store):
                 queues.append(entry.queue)
         return queues
 
-    def expired(self, now: int, limit: int) -> list[Entry]:
+    def ended_leases(self, now: int, limit: int) -> list[Entry]:
         return self._over(self._leases, now, limit, lambda entry: entry.lease_until)
 
-    def lapsing(self, now: int, limit: int) -> list[Entry]:
+    def expiring(self, now: int, limit: int) -> list[Entry]:
         return self._over(
             self._lapses, now, limit, lambda entry: entry.lapse if entry.state in (State.READY, State.DELAYED) else 0
         )
@@ -196,7 +188,7 @@ class MemoryStore(Store):
             heapq.heappush(heap, (end(entry), entry.seq, entry.key))
         return list(found.values())
 
-    def next_due(self) -> int | None:
+    def next_time(self) -> int | None:
         return min((heap[0][0] for heap in (self._due, self._leases, self._lapses) if heap), default=None)
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
@@ -242,7 +234,7 @@ class MemoryStore(Store):
     def queue(self, name: str) -> QueueRecord | None:
         return self._book.records.get(name)
 
-    def touch_queue(self, name: str) -> QueueRecord:
+    def queue_for_update(self, name: str) -> QueueRecord:
         return self._book.touch(name)
 
     def add_queue(self, record: QueueRecord) -> None:
@@ -257,10 +249,10 @@ class MemoryStore(Store):
     def queue_names(self, after: str, limit: int) -> list[str]:
         return [name for name in self._names if name > after][:limit]
 
-    def fact(self, name: str) -> Any:
+    def get_kv(self, name: str) -> Any:
         return deepcopy(self._facts.get(name))
 
-    def put_fact(self, name: str, value: Any) -> None:
+    def put_kv(self, name: str, value: Any) -> None:
         before = self._facts.get(name)
         self._undo.append(lambda: self._set_fact(name, before))
         self._set_fact(name, value)
@@ -271,5 +263,5 @@ class MemoryStore(Store):
         else:
             self._facts[name] = value
 
-    def facts(self, prefix: str, after: str, limit: int) -> list[str]:
+    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
         return sorted(name for name in self._facts if name.startswith(prefix) and name > after)[:limit]

@@ -41,7 +41,7 @@ def claims_left(context: Context) -> Iterator[list[Draft]]:
 
 def _over(context: Context, limit: int) -> list[list[str]]:
     """Queue and name of claims that are over."""
-    names = context.store.facts(CLAIM_END, "", limit)
+    names = context.store.pages.kv_names(CLAIM_END, "", limit)
     ends = [name.removeprefix(CLAIM_END).split(":", 1) for name in names]
     return [[*rest.rsplit("\0", 1)] for until, rest in ends if int(until) <= context.now.engine]
 

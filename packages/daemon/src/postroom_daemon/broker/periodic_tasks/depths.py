@@ -17,7 +17,7 @@ _FOUND: Final = "depths: the last whole round"
 def depths(context: Context) -> Iterator[list[Draft]]:
     """Counts the messages of some queues more. Changes nothing."""
     after, sums = context.rounds.get(_ROUND, ("", {}))
-    names = context.store.queue_names(after, _QUEUES_A_TURN)
+    names = context.store.pages.queue_names(after, _QUEUES_A_TURN)
     counted = Counter(sums)
     for name in names:
         record = context.store.queue(name)

@@ -39,11 +39,11 @@ def due_schedules(context: Context) -> Iterator[list[Draft]]:
     wall = context.now.wall
     if wall < PLAUSIBLE_MS:
         return
-    facts = context.store.facts(SCHEDULE, "", SCHEDULES_LIMIT)
+    facts = context.store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)
     _forget_others(context, {fact.removeprefix(SCHEDULE) for fact in facts})
     left = RUNS_A_TURN
     for fact in facts:
-        name, schedule = fact.removeprefix(SCHEDULE), context.store.fact(fact)
+        name, schedule = fact.removeprefix(SCHEDULE), context.store.get_kv(fact)
         try:
             anew, runs = _planned(schedule, wall, max(left, 1))
         except (ValueError, OverflowError) as error:

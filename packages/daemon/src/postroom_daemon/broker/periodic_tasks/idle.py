@@ -18,7 +18,7 @@ def idle_queues(context: Context) -> Iterator[list[Draft]]:
     """Deletes empty queues in which nothing has happened for as long as their policy says, and of which nobody has
     asked for messages meanwhile. One that is paused stays: its pause would be forgotten with it."""
     store = context.store
-    names = store.queue_names(context.rounds.get(_ROUND, ""), _QUEUES_A_TURN)
+    names = store.pages.queue_names(context.rounds.get(_ROUND, ""), _QUEUES_A_TURN)
     context.rounds[_ROUND] = names[-1] if len(names) == _QUEUES_A_TURN else ""
     asked: dict[str, int] | None = None
     for name in names:

@@ -40,7 +40,7 @@ def old_dead_letters(context: Context) -> Iterator[list[Draft]]:
     its policy was made stricter. Those that are leased or quarantined stay, and however many these are, the newest."""
     store = context.store
     places: dict[str, _Place] = context.rounds.setdefault(_PLACES, {})
-    names = store.queue_names(context.rounds.get(_ROUND, ""), _QUEUES_A_TURN)
+    names = store.pages.queue_names(context.rounds.get(_ROUND, ""), _QUEUES_A_TURN)
     context.rounds[_ROUND] = names[-1] if len(names) == _QUEUES_A_TURN else ""
     for name in names:
         record = store.queue(name)

@@ -19,7 +19,7 @@ LAPSES_LIMIT: Final = 500
 
 def lapses(context: Context) -> Iterator[list[Draft]]:
     """What follows for messages whose time has come."""
-    for entry in context.store.lapsing(context.now.engine, LAPSES_LIMIT):
+    for entry in context.store.due.expiring(context.now.engine, LAPSES_LIMIT):
         yield lapsed(replace(context, pending=Pending()), entry)  # the one before has been applied
 
 

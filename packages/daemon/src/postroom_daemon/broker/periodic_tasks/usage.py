@@ -15,6 +15,6 @@ def stored_before(context: Context) -> Iterator[list[Draft]]:
     """Counts the next messages that were stored before the start. Nothing follows from it."""
     stored = context.store.stored
     if stored and not stored.is_complete:
-        page = context.store.entries(stored.counted, _MESSAGES_A_TURN)
+        page = context.store.pages.entries(stored.counted, _MESSAGES_A_TURN)
         stored.count(page, is_last=len(page) < _MESSAGES_A_TURN)
     yield from ()

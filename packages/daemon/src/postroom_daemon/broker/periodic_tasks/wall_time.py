@@ -31,7 +31,7 @@ def clock_steps(context: Context) -> Iterator[list[Draft]]:
         rounds[_KNOWN], rounds[_AFTER] = offset, ()
     if rounds[_AFTER] is None:
         return
-    found, rounds[_AFTER] = context.store.scan("", State.DELAYED, rounds[_AFTER], _LOOKS)
+    found, rounds[_AFTER] = context.store.pages.scan("", State.DELAYED, rounds[_AFTER], _LOOKS)
     rounds[_AFTER] = rounds[_AFTER] or None
     for entry in found:
         due = max(now.engine, entry.due_wall - offset)

@@ -73,7 +73,7 @@ def _next(context: Context, queue: str, consumer: str) -> Entry | None:
     if entry:
         if 0 < entry.expires <= context.now.engine:
             raise TimeOver(entry.key)
-        store.check_body(entry.key)
+        store.envelope(entry.key)
     return entry
 
 
@@ -84,5 +84,5 @@ def _allowed(context: Context, queue: str, consumer: str, record: QueueRecord) -
     if leases_left(context, queue, consumer, policy, record) == 0:
         return None
     if policy.oldest_every and (record.totals.get("leased", 0) + 1) % policy.oldest_every == 0:
-        return context.store.oldest_ready(queue, consumer)
+        return context.store.pages.oldest_ready(queue, consumer)
     return context.store.next_ready(queue, consumer)

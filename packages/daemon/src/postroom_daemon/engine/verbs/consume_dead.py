@@ -27,7 +27,7 @@ def oldest_letter(context: Context, name: str) -> Entry | None:
         if entry.lease_id or entry.phase == QUARANTINED:
             continue
         try:
-            context.store.check_body(entry.key)
+            context.store.envelope(entry.key)
         except (BodyLost, BodyUnread):
             continue
         return entry

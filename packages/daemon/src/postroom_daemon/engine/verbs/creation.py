@@ -16,7 +16,7 @@ def addresses_dead_letters(context: Context, name: str) -> bool:
     """Whether a name is kept for the dead letters of some queue: ``<queue>.dlq``, or what a policy says instead."""
     if name.endswith(DLQ_SUFFIX) or name in context.policies.dlq_names:
         return True
-    return context.store.fact(dlq_fact(name)) is not None
+    return context.store.get_kv(dlq_fact(name)) is not None
 
 
 def refuse_address(context: Context, queue: str) -> None:

@@ -64,7 +64,7 @@ def _allowed(context: Context, queues: list[str], verb: Verb | None) -> list[str
 def _shared(context: Context, name: str) -> Addressed | None:
     """The queues of a name that a policy gives; None for any other name."""
     store = context.store
-    if name not in context.policies.dlq_names and store.fact(dlq_fact(name)) is None:
+    if name not in context.policies.dlq_names and store.get_kv(dlq_fact(name)) is None:
         return None
 
     def has_letters(queue: str) -> bool:
@@ -89,6 +89,6 @@ def _name(context: Context, queue: str) -> str:
 
 def _queues(context: Context) -> Iterator[str]:
     after = ""
-    while page := context.store.queue_names(after, _PAGE):
+    while page := context.store.pages.queue_names(after, _PAGE):
         yield from page
         after = page[-1]

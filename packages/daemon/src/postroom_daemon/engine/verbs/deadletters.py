@@ -58,7 +58,7 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
 def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
     envelope = envelope_of(context, entry)
     part: Part | None = envelope["parts"][0] if envelope else None
-    failures = context.store.fact(history_fact(entry.key)) or []
+    failures = context.store.get_kv(history_fact(entry.key)) or []
     failure = last_failure(failures)
     letter = {
         "messageKey": entry.key,

@@ -118,8 +118,8 @@ class _Teller:
     def tell_schedules(self, schedules: list[ExportedSchedule]) -> None:
         """Schedules whose names are not there. Runs that were missed meanwhile are made up for, or not, as they say."""
         store = self._context.store
-        new = {one.name: one for one in schedules if store.fact(schedule_fact(one.name)) is None}
-        if new and len(store.facts(SCHEDULE, "", SCHEDULES_LIMIT)) + len(new) > SCHEDULES_LIMIT:
+        new = {one.name: one for one in schedules if store.get_kv(schedule_fact(one.name)) is None}
+        if new and len(store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)) + len(new) > SCHEDULES_LIMIT:
             raise CommandError(ErrorCode.INVALID_REQUEST, f"there would be more than {SCHEDULES_LIMIT:,} schedules")
         for one in new.values():
             refuse_address(self._context, one.schedule["queue"])
@@ -185,7 +185,7 @@ class _Teller:
 
     def _claimable(self, queue: str, claim: str) -> bool:
         """Whether a claim is made by no message that is here."""
-        kept = self._context.store.fact(claim_fact(queue, claim))
+        kept = self._context.store.get_kv(claim_fact(queue, claim))
         return kept is None or 0 < kept["untilEngineMs"] <= self._context.now.engine
 
     def _fail_all(self, entry: Entry, failures: list[dict[str, Any]], due: int) -> bool:

@@ -52,7 +52,7 @@ def get_message(context: Context, fields: Fields) -> Decision:
     told: dict[str, Any] = {"messageKey": key, "state": entry.state if entry else "gone"}
     if entry:
         told["message"] = _facts(context, entry) | _whole(context, entry, as_value)
-        told["failures"] = (context.store.fact(history_fact(key)) or []) if entry.failures else []
+        told["failures"] = (context.store.get_kv(history_fact(key)) or []) if entry.failures else []
     told |= as_of(context)
     if fields["events"]:
         return Decision(work=_with_history(context, key, told, fields["events"], _hidden_lease(context, entry)))
@@ -167,7 +167,7 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
         if entry.holder_uid:
             shown["uid"] = int(entry.holder_uid)
     if entry.state is State.DEAD:
-        last = (context.store.fact(history_fact(entry.key)) or [{}])[-1]
+        last = (context.store.get_kv(history_fact(entry.key)) or [{}])[-1]
         shown |= {
             "reasonCode": entry.reason or last.get("reasonCode", ""),
             "reason": last.get("reasonMessage", ""),

@@ -108,7 +108,7 @@ def delete_queue(context: Context, fields: Fields) -> Decision:
 def drain(context: Context, fields: Fields) -> Decision:
     """Take no new messages in any queue, or take them again."""
     draining, store = fields["draining"], context.store
-    if bool(store.fact(FACT_DRAINING)) == draining:
+    if bool(store.get_kv(FACT_DRAINING)) == draining:
         return Decision(data={"draining": draining, "asOfEvent": store.applied}, once=True)
     return _done([{"type": EventType.DRAIN_SET, "draining": draining}], {"draining": draining})
 

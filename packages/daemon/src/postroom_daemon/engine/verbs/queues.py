@@ -99,12 +99,12 @@ def _names(context: Context, after: str, limit: int) -> tuple[list[str], str]:
     """A page of names, and the one behind which the next page begins, "" at the end. Among very many that the user is
     not to see, a page is short."""
     if context.access.is_open(None):
-        names = context.store.queue_names(after, limit + 1)
+        names = context.store.pages.queue_names(after, limit + 1)
         return names[:limit], names[limit - 1] if len(names) > limit else ""
     found: list[str] = []
     looked = 0
     while looked < NAMES_LOOKED:
-        page = context.store.queue_names(after, _NAMES_A_PAGE)
+        page = context.store.pages.queue_names(after, _NAMES_A_PAGE)
         for name in page:
             if len(found) == limit:
                 return found, after
@@ -212,8 +212,8 @@ def _figures(record: QueueRecord | None) -> dict[str, Any]:
 def _waiting(context: Context, queue: str) -> dict[str, Any]:
     """The leases of a queue, and its delayed messages, as far as one look goes: ``inflightLooked`` leases, those first
     that end first."""
-    leased, _ = context.store.scan(queue, State.INFLIGHT, (), LOOKS)
-    delayed, _ = context.store.scan(queue, State.DELAYED, (), LOOKS)
+    leased, _ = context.store.pages.scan(queue, State.INFLIGHT, (), LOOKS)
+    delayed, _ = context.store.pages.scan(queue, State.DELAYED, (), LOOKS)
     now = context.now.engine
     return {
         "endingSoon": sum(entry.lease_until <= now + ENDING_SOON_MS for entry in leased),

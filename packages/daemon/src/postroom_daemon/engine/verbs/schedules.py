@@ -34,7 +34,7 @@ def set_schedule(context: Context, fields: Fields) -> Decision:
     except ValueError as error:
         raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
     known = _known(context, fields["name"])
-    if not known and len(context.store.facts(SCHEDULE, "", SCHEDULES_LIMIT)) == SCHEDULES_LIMIT:
+    if not known and len(context.store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)) == SCHEDULES_LIMIT:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"there are {SCHEDULES_LIMIT:,} schedules: delete one first")
     kept = {name: fields[name] for name in ("queue", "cron", "timezone", "missed")}
     message = {name: fields[name] for name in PUBLISHED if fields[name] is not None}
@@ -57,11 +57,11 @@ def list_schedules(context: Context, fields: Fields) -> Decision:
     limit, store = fields["limit"], context.store
     after = SCHEDULE + fields["after"] if fields["after"] else ""
     if context.access.is_open(Verb.BROWSE):
-        facts = store.facts(SCHEDULE, after, limit + 1)
+        facts = store.pages.kv_names(SCHEDULE, after, limit + 1)
     else:
-        facts = store.facts(SCHEDULE, after, SCHEDULES_LIMIT)
-        facts = [fact for fact in facts if context.may(Verb.BROWSE, store.fact(fact)["queue"])]
-    rows = [shown(fact.removeprefix(SCHEDULE), store.fact(fact)) for fact in facts[:limit]]
+        facts = store.pages.kv_names(SCHEDULE, after, SCHEDULES_LIMIT)
+        facts = [fact for fact in facts if context.may(Verb.BROWSE, store.get_kv(fact)["queue"])]
+    rows = [shown(fact.removeprefix(SCHEDULE), store.get_kv(fact)) for fact in facts[:limit]]
     return Decision(
         data={
             "schedules": rows,
@@ -76,7 +76,7 @@ def list_schedules(context: Context, fields: Fields) -> Decision:
 def _known(context: Context, name: str) -> dict[str, Any] | None:
     """The schedule that has a name. Raises ``CommandError`` (ERR_FORBIDDEN) for one of a queue that the user may not
     operate."""
-    schedule: dict[str, Any] | None = context.store.fact(schedule_fact(name))
+    schedule: dict[str, Any] | None = context.store.get_kv(schedule_fact(name))
     if schedule:
         context.require(Verb.OPERATE, schedule["queue"])
     return schedule

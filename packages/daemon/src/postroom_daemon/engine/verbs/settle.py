@@ -87,7 +87,7 @@ def _fails_alike(context: Context, entry: Entry, limit: int, code: ReasonCode, r
     """Whether this attempt is the last of so many in a row that failed for one reason."""
     if not limit or entry.failures < limit - 1:
         return False
-    history = context.store.fact(history_fact(entry.key)) or [] if entry.failures else []
+    history = context.store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
     last = history[len(history) - limit + 1 :]
     # Consumers that die of a message say nothing; who they were is no part of the reason.
     text = None if code is ReasonCode.LEASE_EXPIRED else cut_reason(reason)

@@ -48,13 +48,13 @@ def read_page(store: Store, part: str, after: str, limit: int, page_bytes: int =
 
 
 def _head(store: Store) -> dict[str, Any]:
-    losses = store.fact(FACT_LOSSES)
-    head = {**store.fact(FACT_EPOCH), "backend": store.name, "clock": store.fact(FACT_CLOCK)}
+    losses = store.get_kv(FACT_LOSSES)
+    head = {**store.get_kv(FACT_EPOCH), "backend": store.name, "clock": store.get_kv(FACT_CLOCK)}
     return head | ({"losses": losses} if losses else {})
 
 
 def _queues(store: Store, after: str, limit: int) -> dict[str, Any]:
-    names = store.queue_names(after, limit + 1)
+    names = store.pages.queue_names(after, limit + 1)
     records = [store.queue(name) for name in names[:limit]]
     following = names[limit - 1] if len(names) > limit else ""
     return {"queues": [deepcopy(record.to_json()) for record in records if record], "next": following}
@@ -64,13 +64,13 @@ def _facts(store: Store, after: str, limit: int) -> dict[str, Any]:
     names: list[str] = []
     for prefix in CARRIED_FACTS:
         if len(names) <= limit:
-            names += store.facts(prefix, after, limit + 1 - len(names))
-    shown = [{"name": name, "value": store.fact(name)} for name in names[:limit]]
+            names += store.pages.kv_names(prefix, after, limit + 1 - len(names))
+    shown = [{"name": name, "value": store.get_kv(name)} for name in names[:limit]]
     return {"facts": shown, "next": names[limit - 1] if len(names) > limit else ""}
 
 
 def _messages(store: Store, after: str, limit: int, page_bytes: int) -> dict[str, Any]:
-    entries = store.entries(after, limit + 1)
+    entries = store.pages.entries(after, limit + 1)
     shown: list[dict[str, Any]] = []
     size = 0
     for entry in entries[:limit]:
@@ -86,7 +86,7 @@ def _message(store: Store, entry: Entry) -> tuple[dict[str, Any], int]:
     """A message with its body and its history, and the body's length."""
     shown = entry_to_json(entry)
     if entry.failures:
-        shown["history"] = store.fact(history_fact(entry.key)) or []
+        shown["history"] = store.get_kv(history_fact(entry.key)) or []
     try:
         envelope = store.envelope(entry.key)
     except BodyLost:

@@ -79,7 +79,7 @@ def _give_way(context: Context, queue: str, most: int) -> list[Draft]:
     drafts: list[Draft] = []
     text = f"its queue keeps {most} dead letters"
     for _ in range(_GIVE_WAY_PAGES if left > 0 else 0):
-        page = context.store.dead(queue, pending.gone_up_to.get(queue, (-1, -1)), _GIVE_WAY)
+        page = context.store.pages.dead(queue, pending.gone_up_to.get(queue, (-1, -1)), _GIVE_WAY)
         for entry in page:
             pending.gone_up_to[queue] = (entry.dead_at, entry.seq)
             if entry.lease_id or entry.phase == QUARANTINED or entry.key in pending.settled:

@@ -49,7 +49,7 @@ class Roll:
         self._commit()
 
     def _commit(self) -> None:
-        self.store.sync_bodies()
+        self.store.bodies.sync()
         self.store.commit()
 
     def _fold(self, event: Event) -> None:
@@ -76,6 +76,6 @@ class Roll:
         if body is None:
             self.lost[key] = None
             raise NotStored(f"the body of {key} is lost")
-        reference = self.store.keep_body(number, queue, key, body)
+        reference = self.store.bodies.keep(number, queue, key, body)
         rest = {name: value for name, value in event.items() if name not in ("message", "body")}
         return rest | ({"body": reference.to_json()} if reference else {"message": orjson.Fragment(body)})

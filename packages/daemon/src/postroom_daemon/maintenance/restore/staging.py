@@ -85,7 +85,7 @@ def stage(source: Source, settings: Settings, quarantine: Quarantine, sources: S
         if source.rolls:
             roll.fold(source.journal, source.target.event)
         root, epoch, first_group = _begin_epoch(store, source, sources)
-        store.checkpoint()
+        store.disk.checkpoint()
         queues, messages = _count(store)
     finally:
         store.close()
@@ -101,12 +101,12 @@ def stage(source: Source, settings: Settings, quarantine: Quarantine, sources: S
 def _begin_epoch(store: Store, source: Source, sources: Sources) -> tuple[str, int, bytes]:
     """Let the store go on as another root, in a time of its own: root, epoch, and what its journal says of it."""
     manifest, target = source.backup.manifest, source.target
-    kept = store.fact(FACT_CLOCK)
+    kept = store.get_kv(FACT_CLOCK)
     mark = Mark(kept["bootId"], kept["bootMs"], kept["engineMs"], kept["wallMs"])
     clock = sources.clock()
     clock.resume(mark, Now(target.engine_ms, target.wall_ms))
     now = clock.now()
-    root, epoch = sources.ids.root(), max(store.fact(FACT_EPOCH)["epoch"], source.epoch) + 1
+    root, epoch = sources.ids.root(), max(store.get_kv(FACT_EPOCH)["epoch"], source.epoch) + 1
     behind = f", rolled forward from event {manifest.event}" if source.rolls else ""
     reason = f"restored from backup {source.backup.name} at event {target.event}{behind}"
     group = Group(store, now, epoch, store.applied)
@@ -122,7 +122,7 @@ def _count(store: Store) -> tuple[int, int]:
     """How many queues and messages there are."""
     queues = messages = 0
     after = ""
-    while names := store.queue_names(after, _PAGE):
+    while names := store.pages.queue_names(after, _PAGE):
         after = names[-1]
         queues += len(names)
         messages += sum(sum(record.counts.values()) for name in names if (record := store.queue(name)))

@@ -224,7 +224,7 @@ class Verification:
     def _store(self, seen: Look, workspace: Path, in_order: bool) -> None:
         store, journal = seen.store, self._report.journal
         self._report.applied = store.applied
-        known = store.fact(FACT_EPOCH)
+        known = store.get_kv(FACT_EPOCH)
         if store.applied and not journal["segments"]:
             text = f"the store has folded event {store.applied}, and {self._settings.journal_root} has no events"
             self._add(Kind.JOURNAL_MISSING, "journal", text)
@@ -245,7 +245,7 @@ class Verification:
     def _told_of_ends(self, expected: Expected, store: Store) -> None:
         """How far store and journal have come, and what neither of them has."""
         applied, shown = store.applied, shown_by(store)
-        losses: list[list[int]] = store.fact(FACT_LOSSES) or []
+        losses: list[list[int]] = store.get_kv(FACT_LOSSES) or []
         if applied < expected.first - 1:
             losses = [*losses, [applied + 1, expected.first - 1]]
         losses += [[first, last] for first, last in expected.missing if first > applied]

@@ -25,7 +25,7 @@ class Facing:
         self.store = store
         self.expected = expected
         now = engine_now(store, expected, clock)
-        losses = [(first, last) for first, last in store.fact(FACT_LOSSES) or []]
+        losses = [(first, last) for first, last in store.get_kv(FACT_LOSSES) or []]
         self.state = of_store(store, now)
         self.comparison = Comparison(self.state, expected, store.applied, shown_by(store), now.engine, losses)
 
@@ -33,12 +33,12 @@ class Facing:
         """What is wrong with single facts."""
         for record in self.state.queues:
             name = record.override.get("dlq.queue")
-            if name and self.store.fact(dlq_fact(name)) is None:
+            if name and self.store.get_kv(dlq_fact(name)) is None:
                 text = f"queue {record.name!r} addresses its dead letters by it"
                 yield Difference(Finding(Kind.DLQ_NAME, name, text), queue=record)
         clock = self.expected.books.clock
-        if clock and not self.comparison.doubt and self.store.fact(FACT_CLOCK) != clock:
-            yield Difference(Finding(Kind.CLOCK_WRONG, "clock", f"it is {self.store.fact(FACT_CLOCK)}, not {clock}"))
+        if clock and not self.comparison.doubt and self.store.get_kv(FACT_CLOCK) != clock:
+            yield Difference(Finding(Kind.CLOCK_WRONG, "clock", f"it is {self.store.get_kv(FACT_CLOCK)}, not {clock}"))
 
 
 def shown_by(store: Store) -> int:
@@ -48,7 +48,7 @@ def shown_by(store: Store) -> int:
 
 def engine_now(store: Store, expected: Expected, clock: Clock) -> Now:
     """The time at which a daemon that starts now would go on."""
-    kept = expected.fact(FACT_CLOCK) or store.fact(FACT_CLOCK)
+    kept = expected.get_kv(FACT_CLOCK) or store.get_kv(FACT_CLOCK)
     mark = Mark(kept["bootId"], kept["bootMs"], kept["engineMs"], kept["wallMs"]) if kept else None
     clock.resume(mark, max(expected.time, Now(mark.engine, mark.wall)) if mark else expected.time)
     return clock.now()

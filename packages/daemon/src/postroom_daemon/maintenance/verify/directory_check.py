@@ -112,7 +112,7 @@ def _tree_findings(look: Look, store: FilesystemStore, clean: bool) -> Iterator[
 
 
 def _payload_findings(store: HybridStore, last: int, clean: bool) -> Iterator[Finding]:
-    leaving = set(store.fact(LEAVING_FACT) or [])
+    leaving = set(store.get_kv(LEAVING_FACT) or [])
     for found in store.audit(contents=False):
         kind, seq = _PAYLOAD_KINDS.get(found.kind), PayloadName.read(found.path).seq
         if kind is None:

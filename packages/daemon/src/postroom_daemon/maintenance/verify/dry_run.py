@@ -48,8 +48,8 @@ def rehearsed(quarantine_root: Path, settings: Settings, workspace: Path, damage
 
 def _make(store: Store, journal: Path, salvage: bool) -> None:
     if salvage:
-        store.salvage(next((first for first, _ in list_segments(journal)), None) if journal.is_dir() else None)
-    for path in store.files():  # of the workspace
+        store.recovery.salvage(next((first for first, _ in list_segments(journal)), None) if journal.is_dir() else None)
+    for path in store.disk.files():  # of the workspace
         path.unlink(missing_ok=True)
     store.open()
     try:
@@ -72,4 +72,4 @@ def _fold(store: Store, journal: Path) -> None:
             store.commit()
             store.begin()
     store.commit()
-    store.caught_up(clean=False)
+    store.recovery.finish_replay(clean=False)

@@ -77,15 +77,15 @@ class Mender:
         store = self._store
         store.begin()
         if difference.fact:
-            store.put_fact(*difference.fact)
+            store.put_kv(*difference.fact)
         elif finding.kind is Kind.CLOCK_WRONG:
-            store.put_fact(FACT_CLOCK, self._expected.books.clock)
+            store.put_kv(FACT_CLOCK, self._expected.books.clock)
         elif record is not None and finding.kind is Kind.DLQ_NAME:
-            store.put_fact(dlq_fact(finding.where), record.name)
+            store.put_kv(dlq_fact(finding.where), record.name)
         elif record is not None:
             if store.queue(record.name) is None:
                 store.add_queue(copy(record))
-            kept = store.touch_queue(record.name)
+            kept = store.queue_for_update(record.name)
             if finding.kind is not Kind.QUEUE_WRONG:
                 kept.counts, kept.bytes, kept.reasons = dict(record.counts), record.bytes, dict(record.reasons)
             if finding.kind is not Kind.QUEUE_COUNTS:
@@ -147,20 +147,20 @@ class Mender:
         if "message" in event:
             self._insert_body(entry, raw_json(event["message"]))
         else:
-            store.insert_kept(entry, _reference(event, entry))
+            store.bodies.insert(entry, _reference(event, entry))
         self._put_history(entry, said.history)
 
     def _insert_body(self, entry: Entry, body: bytes) -> None:
         store = self._store
-        reference = store.keep_body(entry.seq, entry.queue, entry.key, body)
+        reference = store.bodies.keep(entry.seq, entry.queue, entry.key, body)
         if reference:
-            store.sync_bodies()
-            store.insert_kept(entry, reference)
+            store.bodies.sync()
+            store.bodies.insert(entry, reference)
         else:
             store.insert(entry, body)
 
     def _put_history(self, entry: Entry, history: list[Any]) -> None:
-        self._store.put_fact(history_fact(entry.key), history or None)
+        self._store.put_kv(history_fact(entry.key), history or None)
         entry.failures = len(history)
 
     def _see_to_queue(self, name: str) -> None:
@@ -184,7 +184,7 @@ class Mender:
         self._see_to_queue(old.queue)
         store.delete(copy(old), old.state)
         if body is None:
-            store.insert_kept(entry, _reference(event, entry))
+            store.bodies.insert(entry, _reference(event, entry))
         else:
             store.insert(entry, body)  # hybrid: into the database, since its file goes with the old one
         self._put_history(entry, history)
@@ -200,7 +200,7 @@ class Mender:
         if entry is not None:
             self._see_to_queue(entry.queue)
             store.delete(entry, entry.state)
-            store.put_fact(history_fact(entry.key), None)
+            store.put_kv(history_fact(entry.key), None)
         store.commit()
 
     def _correct(self, said: Said, found: Message) -> None:

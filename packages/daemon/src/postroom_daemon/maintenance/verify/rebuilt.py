@@ -21,6 +21,7 @@ from ...journal.segments import read_requests
 from ...model.lifecycle import TRANSITIONS
 from ...model.records import FACT_CLOCK, BodyReference, Entry, QueueRecord, history_fact
 from ...platform.clock import Now
+from ...stores.base import Bodies
 from ...stores.sqlite.rows import COLUMNS, as_of, entry_of
 from ...stores.sqlite.store import SqliteStore
 from .event_effects import QUEUE_TELLS, claims_ended, states_possible, told_of_message
@@ -53,6 +54,17 @@ class Books:
     clock: Any = None
 
 
+class _References(Bodies):
+    """References to bodies in files are stored as they are; the first that the store has not folded is noted."""
+
+    def __init__(self, expected: Expected) -> None:
+        self._expected = expected
+
+    def insert(self, entry: Entry, reference: BodyReference) -> None:
+        self._expected.note_body_in_file(entry)
+        self._expected.keep_reference(entry, reference)
+
+
 class Expected(SqliteStore):
     """``at`` is the event up to which the store has folded: ``books`` are as of then."""
 
@@ -73,6 +85,7 @@ class Expected(SqliteStore):
         self.noted: list[tuple[int, int]] = []  # the store has folded them, and an operator knows
         self.books = Books()
         self._at = at
+        self.bodies = _References(self)
         self._told: dict[tuple[str, str], int] = {}
         self._hole = 0  # the last event that is missing so far
         self._folding: Event = {}
@@ -121,7 +134,7 @@ class Expected(SqliteStore):
         self._closed = True
         names = [key for key, _ in self._told] + self.queue_names("", 2**31)
         records = {name: deepcopy(record) for name in names if (record := self.queue(name))}
-        self.books = Books(records, dict(self._told), self.fact(FACT_CLOCK))
+        self.books = Books(records, dict(self._told), self.get_kv(FACT_CLOCK))
 
     def _fold(self, event: Event) -> None:
         if event["id"] <= self.applied:
@@ -129,8 +142,8 @@ class Expected(SqliteStore):
         self._folding = event
         self._fold_one(event)
         for name in claims_ended(event):
-            if self.fact(name) is None:  # when it was made, the journal does not tell
-                self.put_fact(name, None)
+            if self.get_kv(name) is None:  # when it was made, the journal does not tell
+                self.put_kv(name, None)
 
     def _fold_one(self, event: Event) -> None:
         type_, key = event["type"], event.get("key")
@@ -150,11 +163,11 @@ class Expected(SqliteStore):
         entry = self._meet(event, key)
         if before < self._hole:
             self._forget_facts(entry)
-        partial = entry.seq == 0 or (entry.seq < self._hole and self.fact(_known(key)) is not None)
+        partial = entry.seq == 0 or (entry.seq < self._hole and self.get_kv(_known(key)) is not None)
         apply(event, self)
         if self.get(key) is None:
             if partial or event["id"] > self._at:
-                self.put_fact(_ended(key), event["id"])
+                self.put_kv(_ended(key), event["id"])
         elif partial:
             self._learn(key, told_of_message(event))
 
@@ -167,14 +180,14 @@ class Expected(SqliteStore):
         if entry is None:
             self._see_to_queue(event)
             entry = Entry(key, event["queue"], state, 0, 0, 0, 0)
-            self._keep(entry, BodyReference(0, ""))
+            self.keep_reference(entry, BodyReference(0, ""))
         else:
             before, source = entry.state, entry.queue
             entry.state = state if before not in befores else before
             entry.queue = event["queue"]
             if source != entry.queue:
                 self._see_to_queue(event)
-                self.relocate(entry, source, before)
+                self.move(entry, source, before)
             elif entry.state is not before:
                 self.update(entry, before)
         return entry
@@ -190,33 +203,34 @@ class Expected(SqliteStore):
 
     def _forget_facts(self, entry: Entry) -> None:
         """Events are missing since the last one about this message, and may have told otherwise."""
-        self.put_fact(_known(entry.key), [])
-        self.put_fact(history_fact(entry.key), None)
+        self.put_kv(_known(entry.key), [])
+        self.put_kv(history_fact(entry.key), None)
         entry.failures = 0
 
     def _learn(self, key: str, told: frozenset[str]) -> None:
-        known = frozenset(self.fact(_known(key)) or ())
+        known = frozenset(self.get_kv(_known(key)) or ())
         if not told <= known:
-            self.put_fact(_known(key), sorted(known | told))
+            self.put_kv(_known(key), sorted(known | told))
 
-    def put_fact(self, name: str, value: Any) -> None:
-        super().put_fact(name, value)
+    def put_kv(self, name: str, value: Any) -> None:
+        super().put_kv(name, value)
         if name.startswith(TOLD_FACTS):
             event = self._folding
             # A run tells when the next one is, and no more of its schedule.
             whole = event["type"] != EventType.SCHEDULE_FIRED
-            base = event["id"] if whole else self.fact(_TOLD + name)[0]
-            super().put_fact(_TOLD + name, [base, event["id"]])
+            base = event["id"] if whole else self.get_kv(_TOLD + name)[0]
+            super().put_kv(_TOLD + name, [base, event["id"]])
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
-        self._keep(entry, BodyReference.of(envelope))
+        self.keep_reference(entry, BodyReference.of(envelope))
 
-    def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
+    def note_body_in_file(self, entry: Entry) -> None:
+        """A message has its body in a file."""
         if entry.seq > self._at and not self.unfoldable:
             self.unfoldable = entry.key
-        self._keep(entry, reference)
 
-    def _keep(self, entry: Entry, reference: BodyReference) -> None:
+    def keep_reference(self, entry: Entry, reference: BodyReference) -> None:
+        """Store a message with what refers to its body."""
         self._add(entry, orjson.dumps(reference.to_json()).decode(), "body")
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -234,8 +248,8 @@ class Expected(SqliteStore):
             after = page[-1].entry.key
 
     def _said(self, entry: Entry, event: int) -> Said:
-        history = self.fact(history_fact(entry.key)) or [] if entry.failures else []
-        known = self.fact(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
+        history = self.get_kv(history_fact(entry.key)) or [] if entry.failures else []
+        known = self.get_kv(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
         if entry.seq == 0:
             return Said(entry, event, None, history, frozenset(known or ()))
         body = BodyReference.from_json(orjson.loads(self.envelope(entry.key)))
@@ -246,7 +260,7 @@ class Expected(SqliteStore):
         after = ""
         while True:
             self.begin()
-            page = self.facts(_TOLD, after, _PAGE)
+            page = self.kv_names(_TOLD, after, _PAGE)
             told = [self._told_fact(name.removeprefix(_TOLD)) for name in page]
             self.rollback()
             yield from told
@@ -255,13 +269,13 @@ class Expected(SqliteStore):
             after = page[-1]
 
     def _told_fact(self, name: str) -> Told:
-        base, last = self.fact(_TOLD + name)
-        return Told(name, base, last, self.fact(name))
+        base, last = self.get_kv(_TOLD + name)
+        return Told(name, base, last, self.get_kv(name))
 
     def ended(self, key: str) -> int:
         """The event that ended a message, if it was published before the journal begins, or was ended behind what the
         store has folded; else 0."""
-        return self.fact(_ended(key)) or 0
+        return self.get_kv(_ended(key)) or 0
 
     def is_noted(self, missing: tuple[int, int]) -> bool:
         """Whether an operator has taken note of a range that is missing."""

@@ -157,7 +157,7 @@ class Repair:
         with closing(root):
             self._mend(root, workspace)
             root.broker.stop()
-            root.store.checkpoint()
+            root.store.disk.checkpoint()
         with lock_root(self._config, self._files):
             self._remove_rows()
             self._set_strangers_aside()

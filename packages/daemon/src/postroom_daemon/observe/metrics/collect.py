@@ -58,7 +58,7 @@ def collect(vitals: Measured, store: Store, now: Now, shows: Callable[[str], boo
     out = Exposition()
     with reading(store):
         checks: dict[str, Any] = vitals.health(store, now)["checks"]
-        losses, draining = store.fact(FACT_LOSSES) or [], bool(store.fact(FACT_DRAINING))
+        losses, draining = store.get_kv(FACT_LOSSES) or [], bool(store.get_kv(FACT_DRAINING))
     out.add(table.UP, 1)
     _add_daemon(out, vitals, now)
     out.add_all(table.CHECK_OK, ((name, check["ok"]) for name, check in checks.items()))

@@ -97,7 +97,7 @@ def add_queues(out: Exposition, store: Store, now: int, most: int, shows: Callab
     while more and found.queues < LOOKED_LIMIT:
         yield
         with reading(store):
-            names = store.queue_names(after, STEP)
+            names = store.pages.queue_names(after, STEP)
             for name in names:
                 one = _look(store, now, name)
                 if one:

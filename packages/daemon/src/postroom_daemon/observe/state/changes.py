@@ -17,6 +17,7 @@ from postroom_common.protocol import State
 from ...engine.fold import apply
 from ...model.records import BodyReference, Entry, QueueRecord, entry_from_json, history_fact
 from ...platform.files import LOST_ERRNOS, READ_FLAGS
+from ...stores.base import Bodies
 from ...stores.hybrid.payload_names import payload_path
 from ...stores.sqlite.store import SqliteStore
 from .model import Message, body_of, message_json
@@ -52,6 +53,13 @@ def bodies_in(root: Path) -> Body:
     return read
 
 
+class _References(Bodies):
+    """References to bodies in files are stored as they are."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.insert = changes.insert_reference  # type: ignore[method-assign]
+
+
 class Changes(SqliteStore):
     """Holds the messages that an event names, each from the moment its page shows on: in a database of its own, so that
     memory does not grow with what happens meanwhile.
@@ -63,6 +71,7 @@ class Changes(SqliteStore):
     def __init__(self, workspace: Path, start: int, body: Body) -> None:
         super().__init__(Path(mkdtemp(prefix="state-", dir=workspace)) / "changes.db", synchronous="OFF")
         self._body = body
+        self.bodies = _References(self)
         self._queue_pages: dict[str, int] = {}
         try:
             self.open()
@@ -72,6 +81,7 @@ class Changes(SqliteStore):
         finally:
             shutil.rmtree(self._path.parent)
         self.applied = start
+        self.replaying = True  # always: what a page shows is not folded
 
     def each(self, items: Iterable[T | None], do: Callable[[T], None]) -> Iterator[None]:
         """Do something with each item, a step for each, many in one transaction. None is a step without an item."""
@@ -105,7 +115,7 @@ class Changes(SqliteStore):
         """A message as its page shows it."""
         entry = entry_from_json(message)
         self._execute("UPDATE named SET as_of = ? WHERE key = ?", (as_of, entry.key))
-        record = self.touch_queue(entry.queue)
+        record = self.queue_for_update(entry.queue)
         counted = record.copy()
         if "message" in message:
             self.insert(entry, body_of(message))
@@ -113,7 +123,7 @@ class Changes(SqliteStore):
             self._add(entry, "", _LOST)
         record.take_numbers(counted)  # its queue's page has counted it
         if "history" in message:
-            self.put_fact(history_fact(entry.key), message["history"])
+            self.put_kv(history_fact(entry.key), message["history"])
 
     def fold(self, event: Event) -> None:
         """Fold one event behind the oldest page."""
@@ -123,10 +133,10 @@ class Changes(SqliteStore):
         else:
             counted = record.copy()
             apply(event, self)
-            record = self.touch_queue(record.name)
+            record = self.queue_for_update(record.name)
             record.take_numbers(counted)  # the page has counted it
 
-    def reflects(self, event: Event) -> bool:
+    def already_applied(self, event: Event) -> bool:
         key = event.get("key")
         if key is None:
             return bool(event["id"] <= self._queue_pages.get(event.get("queue", ""), 0))
@@ -136,11 +146,12 @@ class Changes(SqliteStore):
         # In no page: it began after that was read, or had ended before.
         return event["type"] != EventType.PUBLISHED and self.get(key) is None
 
-    def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
+    def insert_reference(self, entry: Entry, reference: BodyReference) -> None:
+        """A message with what refers to its body."""
         self._add(entry, orjson.dumps(reference.to_json()).decode(), _REFERENCE)
 
-    def relocate(self, entry: Entry, source: str, before: State) -> None:
-        super().relocate(entry, source, before)
+    def move(self, entry: Entry, source: str, before: State) -> None:
+        super().move(entry, source, before)
         self._note_birth(entry, source, _REFERENCE)
 
     def messages(self) -> Iterator[Message]:
@@ -151,7 +162,7 @@ class Changes(SqliteStore):
             page = self.entries(after, _PAGE)
             self.rollback()
             for entry in page:
-                yield message_json(entry, self.fact(history_fact(entry.key)) or [], self._body_now(entry))
+                yield message_json(entry, self.get_kv(history_fact(entry.key)) or [], self._body_now(entry))
             if not page:
                 return
             after = page[-1].key

@@ -45,47 +45,47 @@ def load(state: State, store: Store) -> list[str]:
             store.begin()
             store.applied = state.head.event
             lost += [message["key"] for message in batch if not _put_message(message, store)]
-            store.put_fact(FACT_LOADING, _loading(state.head, batch[-1]["key"]))
-            store.sync_bodies()
+            store.put_kv(FACT_LOADING, _loading(state.head, batch[-1]["key"]))
+            store.bodies.sync()
             store.commit()
             number += 1
             if number % CHECKPOINT_EVERY == 0:
-                store.checkpoint()
+                store.disk.checkpoint()
         else:
             lost += [message["key"] for message in batch if "bodyLost" in message]
     store.begin()
-    store.put_fact(FACT_LOADING, None)
+    store.put_kv(FACT_LOADING, None)
     store.commit()
-    store.checkpoint()
+    store.disk.checkpoint()
     return lost
 
 
 def can_go_on(store: Store, head: Head) -> bool:
     """Whether a store is empty, or half filled with the state of ``head``."""
-    known: dict[str, Any] | None = store.fact(FACT_LOADING)
+    known: dict[str, Any] | None = store.get_kv(FACT_LOADING)
     if known:
         return known == _loading(head, known["after"])
-    return not (store.applied or store.queue_names("", 1))
+    return not (store.applied or store.pages.queue_names("", 1))
 
 
 def _begin(state: State, store: Store) -> str:
     """Prepare the store, if that was not done before. The key behind which the messages are to be put."""
     if not can_go_on(store, state.head):
         raise StateError("the store is not empty, and holds something else")
-    known: dict[str, Any] | None = store.fact(FACT_LOADING)
+    known: dict[str, Any] | None = store.get_kv(FACT_LOADING)
     if known:
         return str(known["after"])
     store.begin()
     store.applied = state.head.event
-    store.put_fact(FACT_LOADING, _loading(state.head, ""))
-    store.put_fact(FACT_EPOCH, {"root": state.head.root, "epoch": state.head.epoch})
-    store.put_fact(FACT_CLOCK, state.head.clock)
+    store.put_kv(FACT_LOADING, _loading(state.head, ""))
+    store.put_kv(FACT_EPOCH, {"root": state.head.root, "epoch": state.head.epoch})
+    store.put_kv(FACT_CLOCK, state.head.clock)
     if state.head.losses:
-        store.put_fact(FACT_LOSSES, state.head.losses)
+        store.put_kv(FACT_LOSSES, state.head.losses)
     for record in state.queues:
         _put_queue(record, store)
     for fact in state.facts:
-        store.put_fact(fact["name"], fact["value"])
+        store.put_kv(fact["name"], fact["value"])
     store.commit()
     return ""
 
@@ -99,7 +99,7 @@ def _put_queue(record: QueueRecord, store: Store) -> None:
     store.add_queue(record)
     name = record.override.get("dlq.queue")
     if name:
-        store.put_fact(dlq_fact(name), record.name)
+        store.put_kv(dlq_fact(name), record.name)
 
 
 def _put_message(message: Message, store: Store) -> bool:
@@ -113,14 +113,14 @@ def _put_message(message: Message, store: Store) -> bool:
     if known:  # put there before an interruption, behind the last checkpoint: it may be torn
         store.delete(known, known.state)
         _count_reason(known, -1, store)
-    reference = store.keep_body(entry.seq, entry.queue, entry.key, body)
+    reference = store.bodies.keep(entry.seq, entry.queue, entry.key, body)
     if reference:
-        store.insert_kept(entry, reference)
+        store.bodies.insert(entry, reference)
     else:
         store.insert(entry, body)
     _count_reason(entry, 1, store)
     if "history" in message:
-        store.put_fact(history_fact(entry.key), message["history"])
+        store.put_kv(history_fact(entry.key), message["history"])
     return True
 
 
@@ -128,7 +128,7 @@ def _count_reason(entry: Entry, by: int, store: Store) -> None:
     """Count a dead letter by its reason, where one is known: letters of older stores have none."""
     if entry.state is not MessageState.DEAD or not entry.reason:
         return
-    reasons = store.touch_queue(entry.queue).reasons
+    reasons = store.queue_for_update(entry.queue).reasons
     reasons[entry.reason] = reasons.get(entry.reason, 0) + by
     if not reasons[entry.reason]:
         del reasons[entry.reason]

@@ -65,7 +65,7 @@ def capture_in_steps(
     yield from changes.each([head], lambda head: _facts_before(changes, head))
     # As of whatever event they were read: to fold what came before once more comes to the same.
     facts = (fact for page in read_pages(ask, "facts") for fact in page.items)
-    yield from changes.each(facts, lambda fact: changes.put_fact(fact["name"], fact["value"]))
+    yield from changes.each(facts, lambda fact: changes.put_kv(fact["name"], fact["value"]))
     page = yield from _take_queues(ask, changes)  # last: so that there is a record for each message
     events = _Events(journal, head.event + 1, page.as_of, end)
     yield from changes.each((event.get("key") for event in events), changes.name_key)
@@ -114,9 +114,9 @@ class _Events:
 
 
 def _facts_before(changes: Changes, head: Head) -> None:
-    changes.put_fact(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
-    changes.put_fact(FACT_CLOCK, head.clock)
-    changes.put_fact(FACT_LOSSES, head.losses or None)
+    changes.put_kv(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
+    changes.put_kv(FACT_CLOCK, head.clock)
+    changes.put_kv(FACT_LOSSES, head.losses or None)
 
 
 def _facts_after(changes: Changes) -> Iterator[Fact]:
@@ -133,12 +133,12 @@ def _head_after(changes: Changes, head: Head, page: Page) -> Head:
     """The head as of the last event, at the time of the last page."""
     return replace(
         head,
-        epoch=changes.fact(FACT_EPOCH)["epoch"],
+        epoch=changes.get_kv(FACT_EPOCH)["epoch"],
         event=page.as_of,
         engine_ms=page.engine_ms,
         wall_ms=page.wall_ms,
-        clock=changes.fact(FACT_CLOCK),
-        losses=changes.fact(FACT_LOSSES) or [],
+        clock=changes.get_kv(FACT_CLOCK),
+        losses=changes.get_kv(FACT_LOSSES) or [],
     )
 
 

@@ -63,7 +63,7 @@ def of_store(store: Store, now: Now) -> State:
 
     Raises ``StateError`` when it was never used; going through it raises ``StoreError``.
     """
-    if not store.fact(FACT_EPOCH):
+    if not store.get_kv(FACT_EPOCH):
         raise StateError("the store is empty")
 
     def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:

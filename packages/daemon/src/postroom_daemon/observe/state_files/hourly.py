@@ -173,7 +173,7 @@ class Snapshots:
         size, after, names = 0, "", [""]
         while names:
             with self._origin.reading() as store:
-                names = store.queue_names(after, _QUEUES)
+                names = store.pages.queue_names(after, _QUEUES)
                 for name in names:
                     record = store.queue(name)
                     if record:

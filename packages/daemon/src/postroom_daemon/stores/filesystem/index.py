@@ -167,11 +167,11 @@ class Index:
         for name, hints in self._sharing.get(queue, {}).items():
             yield (e for _, key in hints if (e := look(key)) and _shares(e, queue, name))
 
-    def expired(self, now: int, limit: int, look: Look) -> list[Entry]:
+    def ended_leases(self, now: int, limit: int, look: Look) -> list[Entry]:
         """Messages whose lease is over. Looking changes nothing: the caller may not get to all of them."""
         return those_over(self.leases, now, limit, look, lambda entry: entry.lease_until)
 
-    def lapsing(self, now: int, limit: int, look: Look) -> list[Entry]:
+    def expiring(self, now: int, limit: int, look: Look) -> list[Entry]:
         """Messages to which something happens while they wait. Looking changes nothing."""
         return those_over(self.lapses, now, limit, look, _lapse)
 
@@ -184,7 +184,7 @@ class Index:
                 return entry
         return None
 
-    def next_due(self) -> int | None:
+    def next_time(self) -> int | None:
         """When there may be something due or over."""
         firsts = [hints.first() for hints in (self.due, self.leases, self.lapses)]
         return min((first[0] for first in firsts if first), default=None)

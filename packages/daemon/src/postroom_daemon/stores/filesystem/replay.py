@@ -37,7 +37,7 @@ class Replay:
         self._index = index
         self._quarantine = quarantine
 
-    def reflects(self, event: Event) -> bool:
+    def already_applied(self, event: Event) -> bool:
         """Whether a message's file already shows an event, or did before a power cut: it is then put back."""
         if event["id"] > self.found.newest or "key" not in event:
             return False

@@ -77,6 +77,7 @@ class FilesystemStore(Transactions):
         self.applied = self._applied_before = self._durable = files.durable = checkpoint.applied
         self._facts = Facts(checkpoint.facts)
         self._replay = Replay(found, files, self._index, self._quarantine)
+        self.replaying = True
         self._replay.claims = claims_by_message(checkpoint.facts)
         files.directories |= found.directories
         files.strays |= found.queues
@@ -152,11 +153,11 @@ class FilesystemStore(Transactions):
 
     # --- folding the journal after opening -----------------------------------------------------------------------
 
-    def reflects(self, event: Event) -> bool:
+    def already_applied(self, event: Event) -> bool:
         if self._replay is None:
             return False
         with self._translated():
-            reflected = self._replay.reflects(event)
+            reflected = self._replay.already_applied(event)
         if reflected and event.get("to", event["queue"]) != event["queue"]:
             self._has_moved(event, self._replay)
         return reflected
@@ -165,12 +166,12 @@ class FilesystemStore(Transactions):
         """What else follows from a move that a message's file shows already; see ``fold_messages``."""
         if self.queue(event["to"]) is None:
             self.add_queue(QueueRecord(event["to"], created_wall=event["wallMs"]))
-        self.touch_queue(event["to"]).used = event["engineMs"]
+        self.queue_for_update(event["to"]).used = event["engineMs"]
         name = replay.claims.pop(event["key"], "")
-        if name and (self.fact(name) or {}).get("key") == event["key"]:
-            self.put_fact(name, None)
+        if name and (self.get_kv(name) or {}).get("key") == event["key"]:
+            self.put_kv(name, None)
 
-    def caught_up(self, clean: bool) -> list[str]:
+    def finish_replay(self, clean: bool) -> list[str]:
         replay = self._replay
         if replay is None:
             return []
@@ -185,7 +186,7 @@ class FilesystemStore(Transactions):
             self._index.lines.see_all(self.get)
         self.commit()
         self._deleted.update(found.directories.keys() - self._book.records.keys())
-        self._replay = None
+        self._replay, self.replaying = None, False
         hands = Hands(self._tree, self._quarantine, self._meta)
         with self._translated():
             moved = [key for key in found.misplaced if not hands.put_back(key, self._index, self._files, clean)]

@@ -16,7 +16,20 @@ from postroom_common.protocol import State
 from ...model.records import HISTORY, Entry, QueueRecord
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ..base import LEASED, BodyLost, BodyUnread, Cursor, Store, StoreError, store_error
+from ..base import (
+    LEASED,
+    Bodies,
+    BodyLost,
+    BodyUnread,
+    Cursor,
+    Disk,
+    Due,
+    Pages,
+    Recovery,
+    Store,
+    StoreError,
+    store_error,
+)
 from ..book import QueueBook
 from .facts import Facts
 from .files import MessageFiles
@@ -36,7 +49,7 @@ _NAME_BYTES: Final = 512
 _SHORT_TEXTS: Final = 60
 
 
-class Transactions(Store):
+class Transactions(Store, Due, Pages, Disk, Recovery):
     """A filesystem store without its life: see ``FilesystemStore``."""
 
     def __init__(
@@ -46,6 +59,8 @@ class Transactions(Store):
         self._meta = meta
         self._ready_folder = folders[READY]
         self._tree = Tree(files, root, folders)
+        self.due = self.pages = self.disk = self.recovery = self
+        self.bodies = Bodies()
         self._reset()
 
     def _reset(self) -> None:
@@ -80,7 +95,7 @@ class Transactions(Store):
     def begin(self) -> None:
         self._applied_before = self.applied
 
-    def room_needed(self, events: int) -> int:
+    def space_needed(self, events: int) -> int:
         written = sum(entry is not None and self._is_written(entry) for entry in self._changed.values())
         return written * _FILE_BYTES + (len(self._changed) - written) * _NAME_BYTES
 
@@ -156,9 +171,6 @@ class Transactions(Store):
         except OSError as error:
             raise self._error(error) from error
 
-    def check_body(self, key: str) -> None:
-        self.envelope(key)
-
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._book.move(entry.queue, None, entry.state, entry.size)
         self._files.born(entry)
@@ -170,7 +182,7 @@ class Transactions(Store):
         self._take(entry, entry.queue, before)
         self._note(entry)
 
-    def relocate(self, entry: Entry, source: str, before: State) -> None:
+    def move(self, entry: Entry, source: str, before: State) -> None:
         self._book.move(source, before, None, entry.size)
         self._book.move(entry.queue, None, entry.state, entry.size)
         self._take(entry, source, before)
@@ -223,14 +235,14 @@ class Transactions(Store):
             queues.append(entry.queue)
         return queues
 
-    def expired(self, now: int, limit: int) -> list[Entry]:
-        return self._index.expired(now, limit, self.get)
+    def ended_leases(self, now: int, limit: int) -> list[Entry]:
+        return self._index.ended_leases(now, limit, self.get)
 
-    def lapsing(self, now: int, limit: int) -> list[Entry]:
-        return self._index.lapsing(now, limit, self.get)
+    def expiring(self, now: int, limit: int) -> list[Entry]:
+        return self._index.expiring(now, limit, self.get)
 
-    def next_due(self) -> int | None:
-        return self._index.next_due()
+    def next_time(self) -> int | None:
+        return self._index.next_time()
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
         return self._index.scan(queue, state, after, limit, self.get)
@@ -264,7 +276,7 @@ class Transactions(Store):
     def queue(self, name: str) -> QueueRecord | None:
         return self._book.records.get(name)
 
-    def touch_queue(self, name: str) -> QueueRecord:
+    def queue_for_update(self, name: str) -> QueueRecord:
         return self._book.touch(name)
 
     def add_queue(self, record: QueueRecord) -> None:
@@ -295,12 +307,12 @@ class Transactions(Store):
         at = bisect_right(self._queues, after)
         return self._queues[at : at + limit]
 
-    def fact(self, name: str) -> Any:
+    def get_kv(self, name: str) -> Any:
         if name.startswith(HISTORY):
             return deepcopy(self._history(name.removeprefix(HISTORY)))
         return self._facts.get(name)
 
-    def put_fact(self, name: str, value: Any) -> None:
+    def put_kv(self, name: str, value: Any) -> None:
         if name.startswith(HISTORY):  # it belongs into the message's file, so that both change at once
             key = name.removeprefix(HISTORY)
             self._histories[key] = deepcopy(value)
@@ -310,7 +322,7 @@ class Transactions(Store):
             return
         self._facts.put(name, value)
 
-    def facts(self, prefix: str, after: str, limit: int) -> list[str]:
+    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
         return self._facts.names(prefix, after, limit)
 
     def _history(self, key: str) -> list[Any] | None:

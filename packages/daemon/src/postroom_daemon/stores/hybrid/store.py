@@ -21,7 +21,7 @@ from postroom_common.protocol import State, message_key
 from ...model.records import BodyReference, Entry
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ..base import BodyLost, BodyUnread, StoreError, store_error, store_errors
+from ..base import Bodies, BodyLost, BodyUnread, StoreError, store_error, store_errors
 from ..filesystem.names import id_of, queue_of_directory
 from ..sqlite.errors import translated
 from ..sqlite.rows import value_holds
@@ -46,7 +46,6 @@ class HybridStore(SqliteStore):
     """Bodies smaller than ``inline_below_bytes`` stay in the database. ``options`` are those of ``SqliteStore``."""
 
     name: ClassVar[str] = "hybrid"
-    keeps_bodies_apart: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -62,6 +61,7 @@ class HybridStore(SqliteStore):
         self._inline_below = inline_below_bytes
         self._gone: list[str] = []
         self._made = False  # the directory was made as it was opened
+        self.bodies = HybridBodies(self)
         self._trusted = False  # the database is no new one, and has all its rows
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -79,11 +79,11 @@ class HybridStore(SqliteStore):
         self._check_mounted()
         self._made = not self._payloads.root.exists()
         self._payloads.open()
-        known = self.fact(PAYLOADS_FACT)
-        self._trusted = bool(known) and self.fact(SALVAGE_FACT) is None
+        known = self.get_kv(PAYLOADS_FACT)
+        self._trusted = bool(known) and self.get_kv(SALVAGE_FACT) is None
         if not known:
             super().begin()
-            self.put_fact(PAYLOADS_FACT, True)
+            self.put_kv(PAYLOADS_FACT, True)
             super().commit()
             super().flush()
 
@@ -106,7 +106,7 @@ class HybridStore(SqliteStore):
 
     def commit(self) -> None:
         if self._gone:
-            self.put_fact(LEAVING_FACT, self._gone)
+            self.put_kv(LEAVING_FACT, self._gone)
         super().commit()
         self._payloads.keep()
         self._remove(self._gone)
@@ -128,7 +128,7 @@ class HybridStore(SqliteStore):
         self._payloads.tidy()
         return folded
 
-    def caught_up(self, clean: bool) -> list[str]:
+    def finish_replay(self, clean: bool) -> list[str]:
         try:
             self._check_mounted()  # again: a database that is folded anew did not know before
         except StoreError:
@@ -136,10 +136,10 @@ class HybridStore(SqliteStore):
                 with suppress(OSError):
                     self._payloads.root.rmdir()
             raise
-        moved = super().caught_up(clean)  # first: salvaged rows may be further than the journal
+        moved = super().finish_replay(clean)  # first: salvaged rows may be further than the journal
         if not clean:
             # What a crash has left: bodies of messages that had ended, and of a group that was not kept.
-            leaving = self.fact(LEAVING_FACT) or []
+            leaving = self.get_kv(LEAVING_FACT) or []
             self._remove([path for path in leaving if not self._refers(PayloadName.read(path))])
             try:
                 if self._trusted:  # else what it does not know of may be needed, to restore what it has lost
@@ -165,7 +165,7 @@ class HybridStore(SqliteStore):
 
     # --- bodies -----------------------------------------------------------------------------------------------
 
-    def keep_body(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:
+    def _keep_body(self, seq: int, queue: str, key: str, envelope: bytes) -> BodyReference | None:
         if len(envelope) < self._inline_below:
             return None
         born = "" if key.startswith(message_key(queue, "")) else key.partition(":")[2].rpartition(":")[0]
@@ -173,15 +173,15 @@ class HybridStore(SqliteStore):
             self._payloads.write(payload_path(seq, born or queue, key), envelope)
         return BodyReference.of(envelope)._replace(queue=born)
 
-    def sync_bodies(self) -> None:
+    def _sync_bodies(self) -> None:
         with store_errors(self._payloads.root):
             self._payloads.sync()
 
-    def insert_kept(self, entry: Entry, reference: BodyReference) -> None:
+    def _insert_kept(self, entry: Entry, reference: BodyReference) -> None:
         self._add(entry, orjson.dumps(reference.to_json()).decode(), _PAYLOAD)
 
-    def relocate(self, entry: Entry, source: str, before: State) -> None:
-        super().relocate(entry, source, before)
+    def move(self, entry: Entry, source: str, before: State) -> None:
+        super().move(entry, source, before)
         self._note_birth(entry, source, _PAYLOAD)
 
     def delete(self, entry: Entry, before: State) -> None:
@@ -279,6 +279,15 @@ class HybridStore(SqliteStore):
         else:
             rows = self._rows(select, (name.seq,))
         return any(payload_path(name.seq, _born(queue, value), key) == str(name) for queue, key, value in rows)
+
+
+class HybridBodies(Bodies):
+    """The bodies of a hybrid store."""
+
+    separate: ClassVar[bool] = True
+
+    def __init__(self, store: HybridStore) -> None:
+        self.keep, self.sync, self.insert = store._keep_body, store._sync_bodies, store._insert_kept  # type: ignore[method-assign]
 
 
 def _born(queue: str, value: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from ..base import Store, StoreBusy, StoreDamaged, StoreError
+from ..base import Bodies, Disk, Due, Pages, Recovery, Store, StoreBusy, StoreDamaged, StoreError
 from . import file as sqlite_file
 from . import schema as sqlite_schema
 from .errors import translated
@@ -25,7 +25,7 @@ from .waiting import Waiting
 _FACT_KEY = "fact:"
 
 
-class SqliteDatabase(Store):
+class SqliteDatabase(Store, Due, Pages, Disk, Recovery):
     """The part of the store that knows files, schema and statements; see ``SqliteStore``."""
 
     def __init__(self, path: Path, kv: str, msg: str, synchronous: str, busy_ms: int) -> None:
@@ -35,6 +35,8 @@ class SqliteDatabase(Store):
         self._waiting = Waiting(self._sql)
         self._synchronous = synchronous
         self._busy_ms = busy_ms
+        self.due = self.pages = self.disk = self.recovery = self
+        self.bodies = Bodies()
 
     def files(self) -> list[Path]:
         return [self._path.with_name(self._path.name + suffix) for suffix in ("", "-wal", "-shm")]
@@ -146,7 +148,7 @@ class SqliteDatabase(Store):
         self._connect()
 
     def probe(self) -> None:
-        self.fact("applied")
+        self.get_kv("applied")
         size = sqlite_file.wal_bytes(self._path)
         if size > sqlite_file.WAL_ALARM_BYTES:
             raise StoreBusy(
@@ -155,7 +157,7 @@ class SqliteDatabase(Store):
 
     # --- values that are no messages --------------------------------------------------------------------------
 
-    def fact(self, name: str) -> Any:
+    def get_kv(self, name: str) -> Any:
         value = self._value(_FACT_KEY + name)
         return None if value is None else orjson.loads(value)
 
@@ -168,7 +170,7 @@ class SqliteDatabase(Store):
             raise StoreDamaged(f"{self._path}: the row {key[:300]} has changed on the disk")
         return str(row[0])
 
-    def put_fact(self, name: str, value: Any) -> None:
+    def put_kv(self, name: str, value: Any) -> None:
         if value is None:
             self._execute(self._sql.delete_value, (_FACT_KEY + name,))
             return
@@ -177,7 +179,7 @@ class SqliteDatabase(Store):
     def _put(self, key: str, value: str, kind: str) -> None:
         self._execute(self._sql.put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))
 
-    def facts(self, prefix: str, after: str, limit: int) -> list[str]:
+    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
         begin = prefix if after < prefix else after + "\0"  # the least text behind it
         whole = _FACT_KEY + prefix
         end = whole[:-1] + chr(ord(whole[-1]) + 1)  # the least text behind all that begin so

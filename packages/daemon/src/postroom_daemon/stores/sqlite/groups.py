@@ -52,7 +52,7 @@ class SqliteGroups(SqliteDatabase):
 
     def _set_up(self) -> None:
         super()._set_up()
-        self.applied = self._applied_before = self.fact("applied") or 0
+        self.applied = self._applied_before = self.get_kv("applied") or 0
 
     def close(self) -> None:
         try:
@@ -81,7 +81,7 @@ class SqliteGroups(SqliteDatabase):
             self.flush()
         self._book.forget_oldest(RECORDS_LIMIT, self._changed)
 
-    def settle(self) -> None:
+    def flush_pending(self) -> None:
         if self._waiting:
             self._write_waiting()
 
@@ -92,7 +92,7 @@ class SqliteGroups(SqliteDatabase):
             return
         for name in self._changed & self._book.records.keys():  # one may have been deleted since
             self._put(_QUEUE_KEY + name, orjson.dumps(self._book.records[name].to_json()).decode(), "queue")
-        self.put_fact("applied", self.applied)
+        self.put_kv("applied", self.applied)
         self._execute("COMMIT")
         self._groups, self._changes_before = 0, self._db.total_changes
         self._changed.clear()
@@ -156,7 +156,7 @@ class SqliteGroups(SqliteDatabase):
             self._book.remove(name)
             self._execute(self._sql.delete_value, (_QUEUE_KEY + name,))
 
-    def touch_queue(self, name: str) -> QueueRecord:
+    def queue_for_update(self, name: str) -> QueueRecord:
         if name not in self._book.records:
             self.queue(name)
         return self._book.touch(name)

@@ -227,25 +227,25 @@ class Refold:
     def _reach(self, store: Store) -> None:
         """All events that the salvaged rows show have been counted again: their queues' totals are those of before. How
         many messages they had before, and have no more?"""
-        salvaged = store.fact(SALVAGE_FACT)
+        salvaged = store.get_kv(SALVAGE_FACT)
         if not salvaged["totals"]:
             return
         missing = 0
         for queue, totals in salvaged["totals"].items():
-            record = store.touch_queue(queue)
+            record = store.queue_for_update(queue)
             record.totals = totals
             missing += max(0, salvaged["expected"][queue] - sum(record.counts.values()))
-        store.put_fact(SALVAGE_FACT, {**salvaged, "totals": {}, "missing": missing})
+        store.put_kv(SALVAGE_FACT, {**salvaged, "totals": {}, "missing": missing})
 
     def finish(self, store: Store) -> None:
         """The journal's end is folded: bodies of which nothing was said are messages again. What is lost is told, and
         kept in mind as the loss of the events that the journal no longer has."""
         self._reach(store)
-        salvaged = store.fact(SALVAGE_FACT)
+        salvaged = store.get_kv(SALVAGE_FACT)
         orphans = self._rows(self._orphans, ())
         readmitted = [key for key, *rest in orphans if _readmit(store, key, *rest)]
         self._rows(f"DROP TABLE {ORPHANS}", ())
-        store.put_fact(SALVAGE_FACT, None)
+        store.put_kv(SALVAGE_FACT, None)
         if readmitted:
             log.error("messages that have lost their state, and are ready again: %s", _some(readmitted))
         known = (self._lost | {row[0] for row in orphans}) - set(readmitted)
@@ -254,7 +254,7 @@ class Refold:
             keys = f"; known by their keys: {_some(known)}" if known else ""
             log.error("%d messages are lost with the rows that held them%s", lost, keys)
         if (lost or salvaged["recordsLost"]) and salvaged["journalFrom"] > 1:
-            store.put_fact(FACT_LOSSES, with_loss(store.fact(FACT_LOSSES) or [], 1, salvaged["journalFrom"] - 1))
+            store.put_kv(FACT_LOSSES, with_loss(store.get_kv(FACT_LOSSES) or [], 1, salvaged["journalFrom"] - 1))
 
 
 def _readmit(store: Store, key: str, value: str, kind: str, created_wall: int) -> bool:
@@ -263,7 +263,7 @@ def _readmit(store: Store, key: str, value: str, kind: str, created_wall: int) -
     queue = key[4:].rpartition(":")[0]
     if kind != "message" or not queue:
         return False
-    mark = store.fact(FACT_CLOCK) or {"engineMs": 0, "wallMs": created_wall}
+    mark = store.get_kv(FACT_CLOCK) or {"engineMs": 0, "wallMs": created_wall}
     created = max(0, mark["engineMs"] - max(0, mark["wallMs"] - created_wall))
     if store.queue(queue) is None:
         store.add_queue(QueueRecord(queue))

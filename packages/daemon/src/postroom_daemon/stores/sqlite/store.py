@@ -50,7 +50,6 @@ class SqliteStore(SqliteGroups):
         self._ahead = Ahead(self._sql, self._known)
         self._due_hint: int | None = None  # no delayed message or lease is due before this
         self._refold: Refold | None = None  # while the journal is folded onto salvaged rows
-        self._event = 0  # that is being folded: what the rows it changes will show
 
     # --- life -------------------------------------------------------------------------------------------------
 
@@ -62,11 +61,12 @@ class SqliteStore(SqliteGroups):
 
     def _set_up(self) -> None:
         super()._set_up()
-        if self.name == SqliteStore.name and self.fact(PAYLOADS_FACT):
+        if self.name == SqliteStore.name and self.get_kv(PAYLOADS_FACT):
             raise StoreError(f"{self._path}: the store of backend hybrid, whose bodies lie in files: use that backend")
         self._due_hint = self._first_due()
-        salvaged = self.fact(SALVAGE_FACT)
+        salvaged = self.get_kv(SALVAGE_FACT)
         self._refold = Refold(salvaged["upTo"], self._tables, self._rows) if salvaged else None
+        self.replaying = self._refold is not None
 
     def commit(self) -> None:
         self._room.keep()
@@ -81,7 +81,7 @@ class SqliteStore(SqliteGroups):
         self._ahead.clear()
         self._due_hint = 0  # unknown: whoever asks next looks
 
-    def room_needed(self, events: int) -> int:
+    def space_needed(self, events: int) -> int:
         return self._room.needed()
 
     def flush(self) -> None:
@@ -110,20 +110,19 @@ class SqliteStore(SqliteGroups):
             made.close()
         log.error("%s: %s; the rest is folded from the journal", self._path, found)
 
-    def reflects(self, event: Event) -> bool:
-        self._event = event["id"]
+    def already_applied(self, event: Event) -> bool:
         return self._refold is not None and self._refold.passes(event, self)
 
-    def caught_up(self, clean: bool) -> list[str]:
+    def finish_replay(self, clean: bool) -> list[str]:
         refold = self._refold
         if refold:
             self.begin()
-            self._event = self.applied = max(self.applied, refold.up_to)
+            self.folding = self.applied = max(self.applied, refold.up_to)
             refold.finish(self)
             for queue, order_key in self._rows(self._sql.lines):
                 self._line_up(queue, order_key)
             self.commit()
-            self._refold = None
+            self._refold, self.replaying = None, False
         return []
 
     # --- messages ---------------------------------------------------------------------------------------------
@@ -150,9 +149,6 @@ class SqliteStore(SqliteGroups):
         self._known.note_body(key, body)
         return body
 
-    def check_body(self, key: str) -> None:
-        self.envelope(key)
-
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._add(entry, envelope.decode(), "message")
 
@@ -164,20 +160,20 @@ class SqliteStore(SqliteGroups):
             self._write_waiting()
         crc = value_crc(e.key, value, value_type)
         body = (e.key, value, value_type, e.created_wall, e.created_wall, crc)
-        self._waiting.add(body, row_of(e, self._event))
+        self._waiting.add(body, row_of(e, self.folding))
         self._ahead.clear()
         self._settle_in(e)
 
     def update(self, entry: Entry, before: State) -> None:
-        self._waiting.change([*changes_of(row_of(entry, self._event)), entry.key])
+        self._waiting.change([*changes_of(row_of(entry, self.folding)), entry.key])
         if before is not State.READY or entry.state is not State.INFLIGHT:
             self._ahead.clear()
         self._count(entry.queue, before, entry.state, entry.size)
         self._settle_in(entry)
 
-    def relocate(self, entry: Entry, source: str, before: State) -> None:
+    def move(self, entry: Entry, source: str, before: State) -> None:
         self._ahead.clear()
-        self._change_row(self._sql.relocate, [entry.queue, *changes_of(row_of(entry, self._event)), entry.key])
+        self._change_row(self._sql.relocate, [entry.queue, *changes_of(row_of(entry, self.folding)), entry.key])
         self._count(source, before, None, entry.size)
         self._count(entry.queue, None, entry.state, entry.size)
         self._line_up(source, entry.order_key)
@@ -250,10 +246,10 @@ class SqliteStore(SqliteGroups):
             self._line_up(entry.queue, entry.order_key)
         return [row[1] for row in rows]
 
-    def expired(self, now: int, limit: int) -> list[Entry]:
+    def ended_leases(self, now: int, limit: int) -> list[Entry]:
         return self._over(self._sql.expired, now, limit, (State.INFLIGHT, State.DEAD))
 
-    def lapsing(self, now: int, limit: int) -> list[Entry]:
+    def expiring(self, now: int, limit: int) -> list[Entry]:
         return self._over(self._sql.lapsing, now, limit, (State.READY, State.DELAYED))
 
     def _over(self, sql: str, now: int, limit: int, states: tuple[State, State]) -> list[Entry]:
@@ -263,7 +259,7 @@ class SqliteStore(SqliteGroups):
         found = [self._known.entry_of(row) for row in self._rows(sql, (now, limit))]
         return [entry if entry.state is states[1] else self._checked(entry, states[0]) for entry in found]
 
-    def next_due(self) -> int | None:
+    def next_time(self) -> int | None:
         if self._due_hint is not None:
             self._due_hint = self._first_due()
         return self._due_hint
