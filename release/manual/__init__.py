@@ -1,5 +1,5 @@
-"""The manual of the command lines, made of the very definitions that ``--help`` is made of.
+"""The manual of the programs, made from the definitions that ``--help`` shows.
 
-A program is read into one model (``programs``), and written from there as manual pages, as shell completions and as
-part of ``docs/cli.md``.
+``programs`` reads a program into the model, from which the other modules write manual pages, completions and
+``docs/cli.md``. Why no library does that: docs/decisions/0020-the-manual-has-its-own-generator.md.
 """

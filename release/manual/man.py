@@ -1,4 +1,4 @@
-"""Manual pages: one for each program and each of its commands, in the man macros that every ``man`` reads."""
+"""Manual pages in the man macros: one for each program and each of its commands."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 from .model import Command, Paragraph
 
-#: Sections of the manual: commands for everyone, and those of who runs the device.
+#: Sections of the manual: commands for everyone, and commands of the operator.
 USER_SECTION, OPERATOR_SECTION = "1", "8"
 OPERATORS_PROGRAMS = ("postroomd",)
-#: What roff would take for something else, or print as a sign that cannot be copied back to a shell.
+#: Characters that roff interprets, or prints as a character that a shell does not accept when it is pasted.
 _ESCAPES = {"\\": "\\e", "-": "\\-", "^": "\\(ha", "~": "\\(ti", "`": "\\(ga"}
 
 
@@ -20,11 +20,11 @@ def section_of(command: Command) -> str:
 
 
 def write_pages(programs: list[Command], destination: Path, versions: dict[str, str]) -> list[Path]:
-    """Write the pages of programs and of all commands below them into ``manN`` directories; their paths.
+    """Write the pages of programs and of all commands below them into ``manN`` directories; the paths.
 
-    ``versions`` are those of the programs, by name.
+    ``versions`` maps names of programs to versions.
     """
-    made = []
+    written = []
     for program in programs:
         section = section_of(program)
         source = f"{program.path} {versions[program.path]}"
@@ -33,13 +33,13 @@ def write_pages(programs: list[Command], destination: Path, versions: dict[str, 
         pages = {command.page: page(command, program, source) for command in program.walk()}
         pages |= dict.fromkeys(program.aliases, f".so man{section}/{program.page}.{section}\n")
         for name, text in pages.items():
-            made.append(directory / f"{name}.{section}")
-            made[-1].write_text(text, "utf-8")
-    return made
+            written.append(directory / f"{name}.{section}")
+            written[-1].write_text(text, "utf-8")
+    return written
 
 
 def page(command: Command, program: Command, source: str) -> str:
-    """A manual page, whole."""
+    """A manual page."""
     summary = command.summary.rstrip(".")
     parts = [
         f'.TH {_quoted(command.page.upper())} {section_of(command)} "" {_quoted(source)} "Postroom"',
@@ -82,7 +82,7 @@ def _reference(command: Command) -> str:
 
 
 def _plain(text: str) -> str:
-    """A line that roff takes as it is: no escapes, no requests, every hyphen one that can be copied."""
+    """Escape a line, so that roff prints it unchanged and its hyphens can be copied."""
     text = "".join(_ESCAPES.get(char) or (char if char.isascii() else f"\\[u{ord(char):04X}]") for char in text)
     return re.sub(r"^([.'])", r"\\&\1", text)
 

@@ -1,4 +1,4 @@
-"""What there is to say about a command, whatever library parses it."""
+"""A command as the manual describes it, whatever library parses it."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Option:
-    """An option, or a named argument without ``names``."""
+    """An option; an argument with a help text is one without ``names``."""
 
     names: tuple[str, ...]
-    value: str  # what stands for its value, empty for a flag
+    value: str  # the metavar; empty for a flag
     text: str
     choices: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
-        """As ``--help`` shows it."""
+        """Names and metavar, in the form of ``--help``."""
         return ", ".join(self.names) + (f" {self.value}" if self.value else "")
 
 
 @dataclass(frozen=True)
 class Paragraph:
-    """A paragraph; the lines of a preformatted one stay as they are."""
+    """A paragraph of text. A preformatted one keeps its lines."""
 
     text: str
     is_preformatted: bool = False
@@ -31,10 +31,10 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Command:
-    """A command, or a program: the words that call it, and all that it has below."""
+    """A command or a whole program, with its subcommands."""
 
     path: str
-    usage: str  # behind the path
+    usage: str  # what follows the path
     summary: str
     description: tuple[Paragraph, ...]
     options: tuple[Option, ...]
@@ -48,15 +48,14 @@ class Command:
         return self.path.replace(" ", "-")
 
     def walk(self) -> Iterator[Command]:
-        """It and all below it, from the top."""
+        """This command and all below it, parents first."""
         yield self
         for command in self.commands:
             yield from command.walk()
 
 
 def in_paragraphs(text: str) -> tuple[Paragraph, ...]:
-    """A text whose paragraphs are parted by empty lines; those that begin with a line of ``\\b`` are preformatted, as
-    click has it."""
+    """Split a text at empty lines. A paragraph whose first line is ``\\b`` is preformatted, as in click."""
     found = []
     for part in text.strip("\n").split("\n\n"):
         mark, _, rest = part.partition("\n")

@@ -12,7 +12,7 @@ _COLUMN = 34
 
 
 def table(program: Command, link: Callable[[Command], str]) -> str:
-    """One row for each command that does something itself; ``link`` says where it is told of."""
+    """One row for each command that does something itself; ``link`` returns the target of its link."""
     lines = ["| command | what it does |", "|---|---|"]
     for command in program.walk():
         if not command.commands or "[COMMAND]" in command.usage:
@@ -31,7 +31,7 @@ def anchor(command: Command) -> str:
 
 
 def reference(program: Command) -> str:
-    """A heading and the help of each command of a program. What its commands inherit from it is told once."""
+    """A heading and the help of each command of a program. Options that all commands inherit are described once."""
     parts = []
     for command in program.walk():
         level = min(len(command.path.split()) + 1, 4)
@@ -41,7 +41,7 @@ def reference(program: Command) -> str:
 
 
 def help_text(command: Command, inherited: Collection[Option] = ()) -> str:
-    """The help of a command, laid out the same whatever library and version made it."""
+    """The help of a command, laid out the same whatever library and version parses it."""
     usage = textwrap.wrap(f"Usage: {command.path} {command.usage}", WIDTH, subsequent_indent="       ")
     parts = ["\n".join(usage)]
     described = command.description or (Paragraph(command.summary[:1].upper() + command.summary[1:] + "."),)
