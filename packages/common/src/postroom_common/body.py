@@ -1,8 +1,8 @@
-"""Message bodies: what is kept of them, and how the mailbox shows them.
+"""Message bodies: their stored form, and their form in the mailbox.
 
-Inside Postroom a message is an ordered list of named parts; the mailbox makes and shows messages of one part. A part
-is an object with exactly one of ``text`` (kept byte for byte), ``json`` (kept as an equal value) or ``base64``
-(binary), and optionally ``contentType`` and ``name``.
+A stored message is an ordered list of named parts. Messages of the mailbox have one part. A part is an object with
+exactly one of ``text`` (stored byte for byte), ``json`` (stored as an equal value) or ``base64`` (binary), and
+optionally ``contentType`` and ``name``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .protocol import ErrorCode
 
 Part = dict[str, Any]
 
-#: Payload fields of a publish that an envelope carries through unchanged, when they are given.
+#: Payload fields of a publish that are stored in the message unchanged, if present.
 CARRIED: Final = (
     "type", "version", "traceId", "traceparent", "correlationId", "replyTo", "deduplicationKey", "timestamp",
 )  # fmt: skip
@@ -26,7 +26,7 @@ _BINARY_TYPE = "application/octet-stream"
 
 
 def part_from_wire(message: Any, encoding: str, content_type: str) -> Part:
-    """The part that a publish describes.
+    """The part for the ``message``, ``encoding`` and ``contentType`` of a publish.
 
     Raises ``CommandError`` for an unknown encoding or a text that is not base64.
     """
@@ -49,12 +49,12 @@ def part_from_wire(message: Any, encoding: str, content_type: str) -> Part:
 
 
 def check_part(part: Any) -> str | None:
-    """What is wrong with a part that comes from outside, or None."""
+    """What is wrong with a part from an external source, or None."""
     if type(part) is not dict or set(part) - {"text", "json", "base64", "contentType", "name"}:
         return "a part must be an object with text, json or base64"
     kinds = [kind for kind in ("text", "json", "base64") if kind in part]
     if len(kinds) != 1:
-        return "a part must have just one of text, json and base64"
+        return "a part must have exactly one of text, json and base64"
     if any(type(part.get(name, "")) is not str for name in ("text", "base64", "contentType", "name")):
         return "text, base64, contentType and name of a part must be strings"
     if "base64" in part:
@@ -66,7 +66,7 @@ def check_part(part: Any) -> str | None:
 
 
 def part_to_wire(part: Part, as_value: bool) -> dict[str, Any]:
-    """The reply fields that show a part: ``payload``, and ``encoding`` and ``contentType`` where they apply."""
+    """The answer's fields for a part: ``payload``, and if applicable ``encoding`` and ``contentType``."""
     shown: dict[str, Any]
     if "base64" in part:
         shown = {"payload": part["base64"], "encoding": "base64"}
@@ -79,14 +79,14 @@ def part_to_wire(part: Part, as_value: bool) -> dict[str, Any]:
 
 
 def value_to_wire(part: Part, as_value: bool) -> Any:
-    """A text or JSON part as the consumer asked for it: as a string, or as the value itself."""
+    """A text or JSON part in the requested form: as a string, or with ``as_value`` as the value itself."""
     if "text" in part:
         return part["text"]
     return part["json"] if as_value else orjson.dumps(part["json"]).decode()
 
 
 def part_bytes(part: Part) -> bytes:
-    """The part's own bytes: what limits and digests are counted on."""
+    """The bytes of a part, on which limits and digests are computed."""
     if "text" in part:
         return str(part["text"]).encode()
     if "json" in part:
@@ -95,6 +95,6 @@ def part_bytes(part: Part) -> bytes:
 
 
 def preview(part: Part, limit_bytes: int) -> str:
-    """The first ``limit_bytes`` of a part as text; binary is shown in hex."""
+    """The first ``limit_bytes`` bytes of a part as text; binary data in hex."""
     data = part_bytes(part)[:limit_bytes]
     return data.hex() if "base64" in part else data.decode("utf-8", "ignore")

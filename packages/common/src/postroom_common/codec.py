@@ -1,7 +1,7 @@
-"""The daemon's side of the wire: request bytes to a checked request, replies to response bytes.
+"""The daemon's codec: request bytes to a checked request, answers to response bytes.
 
-JSON is read strictly (RFC 8259 leaves these open, we do not): no NaN or infinity, no duplicate keys, no lone
-surrogates, no integer outside 64 bits, at most ``JSON_DEPTH_LIMIT`` levels.
+JSON is parsed more strictly than RFC 8259 requires: no NaN or infinity, no duplicate keys, no lone surrogates, no
+integer outside 64 bits, at most ``JSON_DEPTH_LIMIT`` levels.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _SPACED_COLON = re.compile(rb'"[ \t\r\n]+:')
 
 
 class Request(NamedTuple):
-    """A request that can be answered: its ids are sound. ``problem`` is the answer when the rest is not.
-    ``traceparent`` is the trace that it belongs to (W3C Trace Context), empty without one.
+    """A request with valid ids, so that it can be answered. ``problem`` is the answer if the rest is invalid.
+
+    ``traceparent`` is the trace of the request (W3C Trace Context), or empty.
     """
 
     request_id: str
@@ -36,13 +37,13 @@ class Request(NamedTuple):
 
 
 def strict_loads(data: bytes) -> Any:
-    """Parse JSON by the rules above.
+    """Parse JSON by the rules of this module.
 
     Raises ``ValueError`` with a reason for people.
     """
     value = orjson.loads(data)  # refuses NaN, 1e999, lone surrogates, bad UTF-8, endless depth
-    # Each key is followed by a colon. Where the cheap count of colons does not match the keys that were kept, either a
-    # key stands twice or a string merely looks like one: the slow parser decides, once.
+    # Each key is followed by a colon. If the cheap count of colons differs from the number of keys, either a key is
+    # duplicate or a string only looks like a key: the slow parser decides.
     keys = _count_keys((value,), JSON_DEPTH_LIMIT + 1)
     if _SPACED_COLON.search(data) or b'\\\\"' in data or data.count(b'":') - data.count(b'\\":') != keys:
         json.loads(data, parse_int=_integer_in_range, object_pairs_hook=_no_duplicates)
@@ -50,8 +51,8 @@ def strict_loads(data: bytes) -> Any:
 
 
 def _count_keys(container: Any, depth: int) -> int:
-    """How many keys the objects in ``container`` kept. A number that may have been an integer beyond 64 bits adds so
-    much that the count can match no document."""
+    """The number of keys of all objects in ``container``. A number that may have been an integer beyond 64 bits adds so
+    much that the count matches no document."""
     if depth == 0:
         raise ValueError(f"nested deeper than {JSON_DEPTH_LIMIT} levels")
     count, items = (len(container), container.values()) if type(container) is dict else (0, container)
@@ -66,7 +67,7 @@ def _count_keys(container: Any, depth: int) -> int:
 
 def _integer_in_range(text: str) -> int:
     if len(text) > 20 or not -(2**63) <= int(text) < 2**64:
-        raise ValueError("an integer lies outside 64 bits")
+        raise ValueError("an integer is outside 64 bits")
     return int(text)
 
 
@@ -79,17 +80,17 @@ def _no_duplicates(pairs: list[tuple[str, Any]]) -> None:
 
 
 def decode_request(data: bytes) -> Request:
-    """Read a request file's bytes.
+    """Parse the bytes of a request file.
 
-    Raises ``RequestRejected`` when nobody can be answered: no JSON object, or ids missing or unfit for a path.
-    Other faults come back in ``Request.problem``, to be answered.
+    Raises ``RequestRejected`` if the request cannot be answered: not a JSON object, or ids missing or unsafe in a path.
+    ``Request.problem`` has any other fault, as the answer.
     """
     try:
         envelope = strict_loads(data)
     except (ValueError, RecursionError) as error:
         raise RequestRejected(f"JSON parse error: {error}") from None
     if type(envelope) is not dict:
-        raise RequestRejected("JSON parse error: a request is an object")
+        raise RequestRejected("JSON parse error: a request must be an object")
     request_id = envelope.get("requestId")
     client_id = envelope.get("clientId")
     if not is_id(request_id):
@@ -125,11 +126,11 @@ def _envelope_problem(envelope: dict[str, Any]) -> CommandError:
 
 
 def encode_reply(request_id: str, data: dict[str, Any]) -> bytes:
-    """Response bytes of success."""
+    """Response bytes of a successful answer."""
     return orjson.dumps({"requestId": request_id, "ok": True, "data": data})
 
 
 def encode_error(request_id: str, code: str, message: str) -> bytes:
-    """Response bytes of an error."""
+    """Response bytes of an error answer."""
     error = {"code": code, "message": message}
     return orjson.dumps({"requestId": request_id, "ok": False, "error": error})

@@ -1,4 +1,4 @@
-"""Errors: one root class, and one exception that carries a wire code."""
+"""Error classes: one root class, and one class with the error code of an answer."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from .protocol import ErrorCode
 
 
 class PostroomError(Exception):
-    """Root of every error that Postroom raises on purpose."""
+    """Base class of every error that Postroom raises deliberately."""
 
 
 class CommandError(PostroomError):
-    """A command is refused: the response carries ``code`` and ``message``; nothing was changed."""
+    """A refused command. The answer contains ``code`` and ``message``. Nothing was changed."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -19,7 +19,7 @@ class CommandError(PostroomError):
 
 
 class RequestRejected(PostroomError):
-    """The bytes are no request that can be answered. ``reason`` says why, for people."""
+    """The bytes are not a request that can be answered. ``reason`` says why, for people."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -27,8 +27,8 @@ class RequestRejected(PostroomError):
 
 
 class DamagedRecord(PostroomError):
-    """Stored bytes are not what was written: a bad checksum, cut short, or no JSON."""
+    """Stored bytes are damaged: a wrong checksum, truncated, or not JSON."""
 
 
 class ConfigurationError(PostroomError):
-    """A setting or policy cannot be used; the text names the key and what is expected."""
+    """An invalid setting or policy. The text names the key and the expected value."""

@@ -1,6 +1,6 @@
-"""The journal's events: one JSON object a line, closed by a checksum of the bytes before it.
+"""The events of the journal: one JSON object per line, with a checksum of the preceding bytes as its last field.
 
-Every event is a self-sufficient fact. Common fields, in this order: ``id`` (dense, increasing), ``epoch``,
+An event contains all data needed to apply it. Common fields, in this order: ``id`` (dense, increasing), ``epoch``,
 ``req`` (id of the last event of the same request), ``grp`` (id of the last event of the same group), ``engineMs``,
 ``wallMs``, ``type``; then the fields of its type; on a request's last event ``by`` (uid, client, request, digest) and,
 if the request has more than one event, ``n``, their number; ``crc`` last: CRC-32 (zlib), eight hex digits, over all
@@ -22,9 +22,9 @@ JOURNAL_FORMAT: Final = 1
 
 Event = dict[str, Any]
 
-#: Fields that every event has, besides its ``type``.
+#: The numeric fields of every event.
 _NUMBERS: Final = ("id", "epoch", "req", "grp", "engineMs", "wallMs")
-#: Those that every event has.
+#: The fields of every event.
 COMMON_FIELDS: Final = (*_NUMBERS, "type")
 _take_common: Final = itemgetter(*COMMON_FIELDS)
 _MARK = b',"crc":"'
@@ -32,7 +32,7 @@ _TAIL = len(_MARK) + 8 + 2  # ,"crc":"01234567"}
 
 
 class EventType(StrEnum):
-    """Event types. A reader passes over a type that it does not know."""
+    """Event types. ``docs/journal.md`` says how a reader handles an unknown type."""
 
     EPOCH_STARTED = "epoch_started"
     CLOCK_MARKED = "clock_marked"
@@ -68,7 +68,7 @@ class EventType(StrEnum):
     ANSWERED = "answered"
 
 
-#: Types that are counted in the totals of their queue, under their own names.
+#: Types that the totals of a queue count, under the same names.
 COUNTED_TYPES: Final = (
     EventType.PUBLISHED,
     EventType.LEASED,
@@ -85,26 +85,26 @@ COUNTED_TYPES: Final = (
 
 
 def encode_line(fields: dict[str, Any]) -> bytes:
-    """One line, newline included: a JSON object, closed by the checksum of what stands before it."""
+    """A line with its newline: a JSON object whose last field is the checksum of the preceding bytes."""
     body = orjson.dumps(fields)[:-1]
     return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
 
 
 def decode_line(line: bytes) -> dict[str, Any]:
-    """Read what ``encode_line`` made, with or without its newline.
+    """Parse a line of ``encode_line``, with or without its newline.
 
-    Raises ``DamagedRecord`` when the checksum does not hold.
+    Raises ``DamagedRecord`` if the checksum is wrong, or the line is not a JSON object.
     """
     text = line.rstrip(b"\n")
     body, mark = text[:-_TAIL], text[-_TAIL:]
     if not mark.startswith(_MARK) or mark[-10:] != b'%08x"}' % crc32(body):
-        raise DamagedRecord("checksum does not hold")
+        raise DamagedRecord("wrong checksum")
     try:
         fields = orjson.loads(text)
     except orjson.JSONDecodeError as error:
         raise DamagedRecord(str(error)) from None
     if type(fields) is not dict:
-        raise DamagedRecord("no object")
+        raise DamagedRecord("not an object")
     return fields
 
 
@@ -113,16 +113,16 @@ encode_event = encode_line
 
 
 def decode_event(line: bytes) -> Event:
-    """Read a journal line, with or without its newline.
+    """Parse a journal line, with or without its newline.
 
-    Raises ``DamagedRecord`` when the checksum does not hold, and for what is no event.
+    Raises ``DamagedRecord`` if the checksum is wrong, or the line is not an event.
     """
     event = decode_line(line)
     try:
         event_id, epoch, req, grp, engine_ms, wall_ms, kind = _take_common(event)
     except KeyError:
         raise DamagedRecord("no event") from None
-    # A loop over the names takes twice as long, which is felt at thousands of events a second.
+    # A loop over the names takes twice as long, which matters at thousands of events per second.
     is_counted = type(event_id) is type(epoch) is type(req) is type(grp) is type(engine_ms) is type(wall_ms) is int
     if not is_counted or type(kind) is not str:
         raise DamagedRecord("no event")
@@ -130,5 +130,5 @@ def decode_event(line: bytes) -> Event:
 
 
 def raw_json(value: Any) -> bytes:
-    """The JSON bytes of an event's field, whether it was just built (a Fragment) or read back from a line."""
+    """The JSON bytes of a field of an event, either new (a Fragment) or parsed from a line."""
     return orjson.dumps(value)

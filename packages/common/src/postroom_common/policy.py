@@ -1,4 +1,4 @@
-"""Queue policies: the keys, their defaults, and how one layer is laid over another."""
+"""Queue policies: the keys, their defaults, and how layers override each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LONGEST_LEASE_S: Final = VISIBILITY_MS_LIMIT // 1000
 _LONGEST_DELAY_S: Final = DELAY_MS_LIMIT // 1000
 _MOST: Final = 2**53
 
-#: Those of the C++ system come first, with its defaults and its corrections; their upper bounds are ours.
+#: The keys of the C++ system come first, with its defaults and its corrections. Their upper bounds are new.
 POLICY_KEYS: Final = (
     Setting("visibilityTimeoutSec", float, 30, "duration of a lease, seconds", _SHORTEST_S, _LONGEST_LEASE_S),
     Setting("retry.limit", int, 5, "deliveries before the message dies (0 acts as 1)", 0, 2**31 - 1, below=0),
@@ -119,14 +119,14 @@ POLICY_KEYS: Final = (
 )
 _BY_PATH: Final = {key.key: key for key in POLICY_KEYS}
 
-#: A layer: dotted path to value, only the keys that the layer sets.
+#: A layer: the keys that it sets, by dotted path.
 Layer = dict[str, Any]
 
 
 def read_layer(policy: Mapping[str, Any], where: str, warn: Callable[[str], None]) -> Layer:
-    """Check a policy's JSON object and flatten it.
+    """Check a policy's JSON object, and flatten it to a layer.
 
-    ``where`` names it in texts. Out-of-range values are corrected and reported to ``warn``.
+    ``where`` names the object in error texts. Out-of-range values are corrected and reported to ``warn``.
     Raises ``ConfigurationError`` for an unknown key or a wrong type, naming the key and the expected type.
     """
     layer: Layer = {}
@@ -139,8 +139,7 @@ def read_layer(policy: Mapping[str, Any], where: str, warn: Callable[[str], None
 
 
 def without_nulls(policy: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
-    """A policy's JSON object without the keys that are null in it, and these; a group that is null means all its
-    keys."""
+    """A policy's JSON object without its null keys, and the dotted paths of these. A null group means all its keys."""
     kept: dict[str, Any] = {}
     nulls: set[str] = set()
 
@@ -161,7 +160,7 @@ def without_nulls(policy: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A queue's effective policy; times in milliseconds."""
+    """The policy in force for a queue. Times are in milliseconds."""
 
     visibility_ms: int
     retry_limit: int
@@ -194,8 +193,10 @@ class Policy:
 
     @classmethod
     def from_layers(cls, *layers: Layer) -> Policy:
-        """Lay ``layers`` over the defaults, later ones over earlier. Initial and maximum delay are swapped if they
-        stand the wrong way round, as in the C++ system."""
+        """The policy from the defaults and ``layers``; later layers override earlier ones.
+
+        Initial and maximum delay are swapped if the initial one is larger, as in the C++ system.
+        """
         flat = {key.key: key.default for key in POLICY_KEYS}
         for layer in layers:
             flat.update(layer)
@@ -274,8 +275,8 @@ class Policy:
 
 
 def explained(layers: Sequence[tuple[dict[str, str], Layer]]) -> dict[str, dict[str, Any]]:
-    """Of each key, what comes of ``layers``, each with where it comes from: its ``value`` and that. Keys that no layer
-    sets come from the layer ``default``."""
+    """For each key the ``value`` in force, and the origin of the layer that set it. ``layers`` are pairs of origin and
+    layer. The origin of keys that no layer sets is the layer ``default``."""
     from_: dict[str, dict[str, str]] = {key.key: {"layer": "default"} for key in POLICY_KEYS}
     stated: Layer = {key.key: key.default for key in POLICY_KEYS}
     for origin, layer in layers:
@@ -295,12 +296,12 @@ def value_at(tree: dict[str, Any], path: str) -> Any:
 
 
 def dlq_name(queue: str, policy: Policy) -> str:
-    """The name that addresses a queue's dead letters."""
+    """The dead-letter address of a queue."""
     return policy.dlq_queue or f"{queue}.dlq"
 
 
 def _or_never(seconds: float) -> int:
-    """Milliseconds; 0, which means never, stays 0."""
+    """Seconds as milliseconds; 0, which means never, stays 0."""
     return _milliseconds(seconds) if seconds else 0
 
 

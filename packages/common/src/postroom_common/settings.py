@@ -1,4 +1,4 @@
-"""Helpers for a table of settings: one declaration feeds file, environment, flags, ``--help`` and documents."""
+"""Declarations of settings: each one defines the file key, the variable, the flag, the help and the document."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Setting:
     """One setting. ``key`` is its dotted path in the configuration file; a ``Path`` is a string there.
 
     A value of the wrong type is refused. A number below ``low`` becomes ``below`` (the default if None), one above
-    ``high`` becomes ``high``. A text must be one of ``choices``, whatever its case, and match ``pattern`` whole, which
-    ``form`` puts in words; one of ``corrected`` becomes the default, and so does any text if ``corrected`` is None.
-    Every correction is a warning.
+    ``high`` becomes ``high``. A text must be one of ``choices``, in any case, and match ``pattern`` completely;
+    ``form`` describes the pattern in words. A text in ``corrected`` becomes the default, and so does any text if
+    ``corrected`` is None. Every correction causes a warning.
     """
 
     key: str
@@ -48,38 +48,39 @@ class Setting:
     corrected: tuple[str, ...] | None = ()
     pattern: str = ""
     form: str = ""
-    #: Why the setting has no effect; to set it to anything but the default is a warning.
+    #: Why the setting has no effect; any value but the default causes a warning.
     unused: str = ""
-    #: Whether an environment variable may give it; not where programs beside it give that name another meaning.
+    #: Whether an environment variable can set it. False if other programs give the variable another meaning.
     by_variable: bool = True
 
     @property
     def expected(self) -> str:
-        """What a value must be, for error texts."""
+        """The expected kind of value, for error texts."""
         return "one of " + ", ".join(self.choices) if self.choices else self.form or _EXPECTED[self.type]
 
     @property
     def range(self) -> str:
-        """What a number may be, or which texts there are, for texts about one that is not."""
+        """The allowed numbers or texts, for error texts."""
         if self.low is None:
             return self.expected
         return f"{self.low:,} to {self.high:,}" if self.high is not None else f"from {self.low:,}"
 
     @property
     def environment(self) -> str:
-        """Name of the environment variable: ``ipc.staleTimeoutMs`` is ``POSTROOM_IPC_STALE_TIMEOUT_MS``; "" for
-        none."""
+        """Name of the environment variable: ``POSTROOM_IPC_STALE_TIMEOUT_MS`` for ``ipc.staleTimeoutMs``; "" if the
+        setting has none."""
         return "POSTROOM_" + split_words(self.key, "_").upper() if self.by_variable else ""
 
     @property
     def flag(self) -> str:
-        """Name of the command line flag: ``ipc.staleTimeoutMs`` is ``--ipc-stale-timeout-ms``."""
+        """Name of the command line flag: ``--ipc-stale-timeout-ms`` for ``ipc.staleTimeoutMs``."""
         return "--" + split_words(self.key, "-")
 
     def check(self, value: Any, where: str, warn: Warn) -> Any:
-        """The value to use for a JSON value that stands at ``where`` (source and key, for texts).
+        """The value to use for a JSON value. ``where`` is its source and key, for error texts.
 
-        Raises ``ConfigurationError`` for what cannot be used; corrects what is out of range and says so to ``warn``.
+        Corrects a value that is out of range, and reports it to ``warn``. Raises ``ConfigurationError`` for an invalid
+        value.
         """
         if self.type in (str, Path):
             used = self._checked_text(value, where)
@@ -95,7 +96,7 @@ class Setting:
         return used
 
     def parse(self, text: str, where: str, warn: Warn) -> Any:
-        """As ``check``, for the text of an environment variable or flag."""
+        """Like ``check``, for the text of an environment variable or flag."""
         value: Any = text
         try:
             if self.type is bool:
@@ -113,7 +114,7 @@ class Setting:
 
     def _checked_text(self, value: Any, where: str) -> Any:
         pattern = _PATH_PATTERN if self.type is Path else self.pattern
-        # A path may hold bytes that are no text, as arguments and the environment hand them over; a text may not.
+        # A path may contain bytes that are not UTF-8, from arguments and the environment; a text may not.
         if type(value) is not str or (self.type is str and not is_text(value)):
             raise self._refused(value, where)
         if pattern and re.fullmatch(pattern, value) is None:
@@ -140,10 +141,10 @@ class Setting:
 def flatten(
     tree: Mapping[str, Any], table: Mapping[str, Setting], where: str, elsewhere: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """The leaves of a configuration tree by dotted key, in the tree's order.
+    """The leaves of a configuration tree by dotted key, in the order of the tree.
 
-    ``where`` stands before each key in texts. Top-level keys ``elsewhere`` are passed over: the caller reads them.
-    Raises ``ConfigurationError`` for a key that ``table`` does not know, naming the keys beside it.
+    ``where`` precedes each key in error texts. Top-level keys ``elsewhere`` are skipped: the caller reads them.
+    Raises ``ConfigurationError`` for a key that is not in ``table``, with the keys that are allowed there.
     """
     groups = {key.rpartition(".")[0] for key in table} - {""}
     flat: dict[str, Any] = {}
@@ -169,13 +170,13 @@ def flatten(
 
 
 def split_words(key: str, joint: str) -> str:
-    """A camel-case or dotted name in lower case with ``joint`` between its words."""
+    """A camel-case or dotted name in lower case, with ``joint`` between its words."""
     words = "".join(joint + char.lower() if char.isupper() else char for char in key)
     return words.replace(".", joint)
 
 
 def is_text(value: str) -> bool:
-    """Whether a string holds no lone surrogates, which stand for bytes that are no UTF-8."""
+    """Whether a string has no lone surrogates, which stand for bytes that are not UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -184,6 +185,6 @@ def is_text(value: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A JSON value for an error text, cut to a line."""
+    """A JSON value for an error text, truncated to 80 characters."""
     text = json.dumps(value, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
     return text if len(text) <= 80 else text[:77] + "..."

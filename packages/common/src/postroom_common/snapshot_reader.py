@@ -1,4 +1,4 @@
-"""Reads snapshots, single or in bundles, and judges each: whole, or why not."""
+"""Reads snapshots, single or in bundles, and checks each: complete, or why not."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from zlib import crc32
 
 from .snapshot import COMMON, FIELDS, FORMAT_MAJOR, OLDEST_MAJOR, Kind, Line, Type, upgrade
 
-#: A line beyond this is no line of a snapshot: a body has at most 16 MB.
+#: Maximum length of a line, in bytes. A body has at most 16 MB.
 LINE_BYTES_LIMIT: Final = 64 * 1024 * 1024
-#: Clocks outside these are no clocks: 1970 to the year 9999, Unix milliseconds.
+#: Valid clock values: 1970 to the year 9999, in Unix milliseconds.
 CLOCK_RANGE_MS: Final = (0, 253_402_300_799_999)
 
 
 class Reason(StrEnum):
-    """Why a snapshot is refused. The order is that of looking: the first that holds is told."""
+    """Why a snapshot is refused. The first reason that applies, in this order, is reported."""
 
-    NOT_GZIP = "not_gzip"  # the file is no gzip file
-    NOT_JSON = "not_json"  # what it holds is not JSON lines
-    NO_HEADER = "no_header"  # lines that no header stands before
+    NOT_GZIP = "not_gzip"  # the file is not a gzip file
+    NOT_JSON = "not_json"  # the content is not JSON lines
+    NO_HEADER = "no_header"  # lines without a header before them
     UNKNOWN_MAJOR = "unknown_major"  # a format that this version cannot read
-    TRUNCATED = "truncated"  # it ends before its trailer: a file that was not copied whole
-    CORRUPT_LINES = "corrupt_lines"  # lines that are not one JSON object each, or fields that are of another type
+    TRUNCATED = "truncated"  # it ends before its trailer: the copy is incomplete
+    CORRUPT_LINES = "corrupt_lines"  # a line is not a JSON object, or a field has another type
     FOREIGN_LINES = "foreign_lines"  # lines of another snapshot among its own
-    COUNTS_DIFFER = "counts_differ"  # other numbers of lines than its trailer says
+    COUNTS_DIFFER = "counts_differ"  # the numbers of lines differ from those in the trailer
     CHECKSUM_DIFFERS = "checksum_differs"  # a line was changed
     DIGEST_DIFFERS = "digest_differs"  # lines were changed or are in another order
-    NO_FINAL_NEWLINE = "no_final_newline"  # another snapshot behind it would be lost
-    BAD_CLOCK = "bad_clock"  # a time that no calendar has
+    NO_FINAL_NEWLINE = "no_final_newline"  # a snapshot appended to it would be lost
+    BAD_CLOCK = "bad_clock"  # an impossible time
 
     @property
     def may_pass(self) -> bool:
-        """Whether another copy of the same snapshot may be whole."""
+        """Whether another copy of the same snapshot may be complete."""
         return self is Reason.TRUNCATED
 
 
 @dataclass(slots=True)
 class Member:
-    """A snapshot of a file, after it was read: ``reason`` is None for a whole one, ``detail`` says more for people."""
+    """A checked snapshot of a file. ``reason`` is None if it is complete; ``detail`` is a text for people."""
 
     device: str = ""
     snapshot: str = ""
@@ -59,7 +59,7 @@ class Member:
 
 
 def read_lines(file: BinaryIO) -> Iterator[Line]:
-    """The lines of a file of whole snapshots, as today's format has them. Nothing is checked: ``check`` does that.
+    """The lines of a file of complete snapshots, upgraded to the current format. Checks nothing: see ``check``.
 
     Raises ``OSError``, ``EOFError``, ``zlib.error``, ``ValueError``.
     """
@@ -69,11 +69,11 @@ def read_lines(file: BinaryIO) -> Iterator[Line]:
 
 
 def check(file: BinaryIO, *, compressed: bool = True) -> Iterator[Member]:
-    """Each snapshot of a gzip file, judged. What stands behind a fault of compression cannot be seen.
+    """Each snapshot of a gzip file, checked. Data after a compression error is not readable.
 
-    Memory does not grow with the file. Raises ``OSError`` where the disk does not give it.
+    Memory does not grow with the file. Raises ``OSError`` if the file cannot be read.
 
-    :param compressed: false for a file of bare lines.
+    :param compressed: false for an uncompressed file.
     """
     judge = _Judge()
     try:
@@ -91,7 +91,7 @@ def check(file: BinaryIO, *, compressed: bool = True) -> Iterator[Member]:
 
 
 class _Judge:
-    """Takes the lines of a file in order."""
+    """Checks the lines of a file, which it takes in order."""
 
     def __init__(self) -> None:
         self.began = False
@@ -135,12 +135,12 @@ class _Judge:
             self._foreign += not self._now.reason
 
     def end(self) -> Iterator[Member]:
-        """What was begun has no trailer."""
+        """End of the file: an unfinished snapshot has no trailer."""
         if self._now is not None:
             yield self._ended(self._now.reason or Reason.TRUNCATED, self._now.detail or "it has no trailer")
 
     def broken(self, reason: Reason, detail: str) -> Member:
-        """What was begun ends here, by a fault of the file."""
+        """An error of the file ends the unfinished snapshot."""
         return self._ended((self._now and self._now.reason) or reason, detail)
 
     def _ended(self, reason: Reason, detail: str) -> Member:
@@ -190,19 +190,19 @@ def _object(text: bytes) -> Line:
 
 
 def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:
     value = float(text)
     if not isfinite(value):
-        raise ValueError(f"{text} is more than a number can be")
+        raise ValueError(f"{text} is too large for a number")
     return value
 
 
 def _fault(line: Line) -> str:
-    """What keeps a line from being columns: the first field that has not the type of its name; empty for none."""
-    clocks = _CLOCKS if line.get("kind") == Kind.HEADER else ()  # these have a reason of their own
+    """The first field of a line whose value has the wrong type, as a text; empty if there is none."""
+    clocks = _CLOCKS if line.get("kind") == Kind.HEADER else ()  # the header's clocks have their own reason
     for name, value in line.items():
         wanted = None if name in clocks else _TYPES.get(name)
         if wanted is not None and value is not None and not _fits(value, wanted):
@@ -220,12 +220,12 @@ def _fits(value: Any, wanted: Type) -> bool:
             return type(value) is bool
         case Type.COUNTS:
             return type(value) is dict and all(v is None or _fits(v, Type.INTEGER) for v in value.values())
-        case _:  # a text takes anything: what is no text is its JSON
+        case _:  # any value fits a text: other values are stored as JSON
             return True
 
 
 _CLOCKS: Final = ("wallMs", "engineMs")
-#: By name, since one name has one type in all kinds.
+#: By name: a name has the same type in all kinds.
 _TYPES: Final = {field.name: field.type for fields in (COMMON, *FIELDS.values()) for field in fields}
 
 

@@ -1,4 +1,4 @@
-"""Writes a snapshot so that nobody ever sees half of one."""
+"""Writes snapshots atomically: a file with its final name is complete."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _standard_dumps(value: Any) -> bytes:
 _dumps: Callable[[Any], bytes]
 try:
     from orjson import dumps as _dumps
-except ImportError:  # twelve times slower, and enough for a snapshot
+except ImportError:  # twelve times slower, but fast enough for a snapshot
     _dumps = _standard_dumps
 
-#: The next one costs two thirds more CPU for a twentieth less.
+#: The next level costs two thirds more CPU and saves a twentieth.
 _GZIP_LEVEL: Final = 3
 _BLOCK_BYTES: Final = 65_536
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
@@ -38,7 +38,7 @@ _YEAR_9999_MS: Final = 253_402_300_799_000
 
 
 def file_name(device: str, root: str, last_event: int, wall_ms: int) -> str:
-    """What a snapshot is called, for people: nothing is parsed from it. ``root`` is shortened to its last 8 signs."""
+    """The file name of a snapshot. It is for people: never parse it. It has the last 8 characters of ``root``."""
     moment = datetime.fromtimestamp(min(max(wall_ms, 0), _YEAR_9999_MS) / 1000, UTC)
     safe = _UNFIT.sub("-", device)[:64].strip("-.") or "device"
     when = f"{moment:%Y%m%dT%H%M%S}{moment.microsecond // 1000:03d}Z"
@@ -46,31 +46,31 @@ def file_name(device: str, root: str, last_event: int, wall_ms: int) -> str:
 
 
 class LineEncoder:
-    """Makes the lines of one snapshot, for a writer that may not be there yet: it needs to know the last event."""
+    """Encodes the lines of one snapshot. It needs no writer, whose file name requires the last event."""
 
     def __init__(self, device: str, snapshot: str) -> None:
         common = {"device": device, "snapshot": snapshot}
         self._begins = {kind: _dumps({**common, "kind": kind.value})[:-1] + b"," for kind in Kind}
 
     def encode(self, kind: Kind, fields: dict[str, Any]) -> bytes:
-        """A line without its newline: the common fields, then those of ``fields`` that are not None.
+        """A line without its newline: the common fields, then those of ``fields`` that are not None (at least one).
 
-        There is at least one. Raises ``TypeError`` or ``ValueError`` for what JSON does not have.
+        Raises ``TypeError`` or ``ValueError`` for a value that JSON cannot represent.
         """
         if None in fields.values():
             fields = {name: value for name, value in fields.items() if value is not None}
         return self._begins[kind] + _dumps(fields)[1:]
 
     def opening(self, kind: Kind, fields: dict[str, Any]) -> bytes:
-        """What all lines of a kind begin with that have the same ``fields`` first; for those who encode the rest."""
+        """The common start of all lines of a kind that start with ``fields``, for callers that encode the rest."""
         return self.encode(kind, fields)[:-1] + b","
 
 
 class SnapshotWriter:
-    """One snapshot, written line by line: the header first. As a context manager it removes what was not finished.
+    """Writes one snapshot line by line, the header first. As a context manager it removes an unfinished file.
 
-    ``finish`` writes the trailer, syncs the file, gives it its name and syncs the directory. Raises ``OSError``;
-    ``FileExistsError`` where a file of that name is there already.
+    ``finish`` writes the trailer, syncs the file, renames it and syncs the directory. Raises ``OSError``;
+    ``FileExistsError`` if a file with that name exists.
     """
 
     def __init__(self, folder: Path, name: str, device: str, snapshot: str) -> None:
@@ -83,17 +83,17 @@ class SnapshotWriter:
         self._digest = sha256()
         self._counts: Counter[Kind] = Counter()
         self._is_left = False
-        fd = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)  # bodies may be in it
+        fd = os.open(self._part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)  # it may contain bodies
         self._file = os.fdopen(fd, "wb")
-        # Without a name and a time in it: the same lines are the same bytes.
+        # No name and no time: the same lines give the same bytes.
         self._gzip = gzip.GzipFile("", "wb", _GZIP_LEVEL, self._file, mtime=0)
 
     def put(self, kind: Kind, fields: dict[str, Any]) -> None:
-        """Write a line; see ``LineEncoder``."""
+        """Write a line. See ``LineEncoder``."""
         self.put_encoded(kind, [self._encoder.encode(kind, fields)])
 
     def put_encoded(self, kind: Kind, lines: Sequence[bytes]) -> None:
-        """Write lines that a ``LineEncoder`` of the same device and snapshot has made."""
+        """Write lines that a ``LineEncoder`` of the same device and snapshot has encoded."""
         self._crc += sum(map(crc32, lines))
         self._counts[kind] += len(lines)
         self._waiting += lines
@@ -102,7 +102,7 @@ class SnapshotWriter:
             self._flush()
 
     def _flush(self) -> None:
-        """Compress the lines that wait: one by one it would take twice as long."""
+        """Compress the buffered lines. Compressing each line separately would take twice as long."""
         block = b"\n".join([*self._waiting, b""])
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -112,8 +112,11 @@ class SnapshotWriter:
     def finish(
         self, first_event: int | None, last_event: int | None, before_naming: Callable[[], None] = lambda: None
     ) -> Path:
-        """End it, durably; its path. ``before_naming`` is called once all of it is durable under the name that it has
-        while it is written: who dies behind that leaves a file of either name, and can tell which."""
+        """Finish the snapshot durably, and return its path.
+
+        ``before_naming`` is called when the file is durable under its temporary name. If the process dies after that,
+        the file has either name, and the next process can tell which.
+        """
         self._flush()
         trailer = {
             "lines": self._counts.total(),
@@ -142,7 +145,7 @@ class SnapshotWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError, ValueError):  # what is in the buffers may not fit on the disk: it is not wanted
+        with suppress(OSError, ValueError):  # the disk may be too full for the buffers, which are not needed
             self._gzip.close()
         with suppress(OSError):
             self._file.close()
@@ -153,12 +156,12 @@ class SnapshotWriter:
                 os.truncate(self._part, 0)
 
     def leave(self) -> None:
-        """Do not remove what was not finished, but for what it holds: by its part is seen that it has no name."""
+        """On exit, truncate an unfinished file instead of removing it, so that its temporary name remains visible."""
         self._is_left = True
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where its file system can do that (FAT cannot)."""
+    """Make the names in a directory durable, if its file system supports that (FAT does not)."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(fd)
