@@ -162,13 +162,16 @@ def test_a_place_among_the_daemons_own_files_is_refused(make_bench: MakeBench, p
 
 
 @pytest.mark.parametrize("words", [("backup", "--to", "-"), ("export",)], ids=" ".join)
-def test_a_database_of_the_cpp_system_is_told_to_be_taken_over_first(make_bench: MakeBench, words) -> None:
+def test_a_database_of_the_cpp_system_must_be_imported_first(make_bench: MakeBench, words) -> None:
     bench = make_bench()
     database = CppDatabase(bench.config.settings.sqlite_db_path, bench.hands.wall_ms)
     database.message("one")
     database.db.close()
     done = CliRunner().invoke(main, [words[0], "--root", str(bench.path), *words[1:]])
-    assert done.exit_code == 1 and "a database of the C++ system: start the daemon once" in done.stderr
+    assert (
+        done.exit_code == 1
+        and "a database of the C++ system: import it first with `postroomd import cpp" in done.stderr
+    )
 
 
 def test_a_directory_without_a_journal_is_no_root(make_bench: MakeBench, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""``postroomd export`` and ``postroomd import``."""
+"""``postroomd export`` and ``postroomd import``, also from other systems."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
-from typing import IO
+from typing import IO, Any
 
 import click
 
 from postroom_common.errors import PostroomError
 
+from ..platform.logs import set_up_plain
 from .options import Source, configured, json_option
 
 
@@ -47,17 +48,48 @@ def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
     click.echo(f"{totals.messages} messages of {totals.queues} queues", err=True)
 
 
-@click.command("import")
-@click.argument("file", default="-", metavar="[FILE]")
+class _File(click.Argument):
+    """An argument that the usage of sub-commands does not show."""
+
+    def get_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return []
+
+
+class _ImportGroup(click.Group):
+    """A group that is a command itself: unless the first word names a sub-command, it is FILE or an option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] in self.commands:
+            ctx.args = args
+            return args
+        ctx.allow_interspersed_args = True
+        return click.Command.parse_args(self, ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if not ctx.args:
+            return click.Command.invoke(self, ctx)
+        name, *rest = ctx.args
+        with self.commands[name].make_context(name, rest, parent=ctx) as inner:
+            return inner.command.invoke(inner)
+
+
+@click.group(
+    "import",
+    cls=_ImportGroup,
+    no_args_is_help=False,
+    options_metavar="[OPTIONS] [FILE]",
+    subcommand_metavar="| SYSTEM [OPTIONS]",
+)
+@click.argument("file", cls=_File, default="-", metavar="[FILE]")
 @json_option
 @configured
 def import_command(source: Source, file: str, as_json: bool) -> None:
-    """Take over what `postroomd export` wrote: from FILE, or from standard input (-, or none).
+    """Import what `postroomd export` wrote, from FILE or standard input (-, or none); or the data of another SYSTEM.
 
-    The file is checked as a whole first. Messages keep id, attempts, delay, priority, history and body, and their
+    The whole file is checked first. Messages keep id, attempts, delay, priority, history and body, and their
     order; one that was leased is ready. Deduplication keys count as long as they would have, schedules go on, and if
-    the other root took no new messages, DIR does not. What is there already is left as it is: a queue keeps its policy,
-    a message its state. So the same file may be imported again after an interruption, unless messages were consumed in
+    the other root took no new messages, DIR does not. What is there already stays as it is: a queue keeps its policy, a
+    message its state. So the same file may be imported again after an interruption, unless messages were consumed in
     between.
     """
     from ..maintenance.transfer import import_state
@@ -76,6 +108,39 @@ def import_command(source: Source, file: str, as_json: bool) -> None:
         click.echo("no new messages are taken, as where it was exported: `postroom drain --no-draining` ends that")
     if done.lost:
         click.echo(f"{done.lost} messages came without their body, and were passed over")
+
+
+@import_command.command("cpp")
+@click.option("--check", is_flag=True, help="Change nothing; show what would be imported.")
+@json_option
+@configured
+def import_cpp_command(source: Source, check: bool, as_json: bool) -> None:
+    """Import the SQLite database of the C++ system at sqlite.dbPath, while neither daemon runs on DIR.
+
+    The journal of DIR must have no messages yet. Queues, messages in all states and policies are imported, all or
+    nothing. The old database stays, under a name that ends in .before-migration. When the command is stopped half-way,
+    give it again. Rows that cannot be used go to DIR/quarantine, each with the reason.
+    """
+    from ..maintenance.import_cpp import check_cpp, import_cpp
+    from ..maintenance.verify.check import default_workspace
+    from ..root.open_root import Sources
+
+    set_up_plain("warning")
+    config = source.load_root("import")
+    done = check_cpp(config, default_workspace()) if check else import_cpp(config, Sources())
+    if as_json:
+        old = str(done.old) if done.old else None
+        shown = {"database": str(done.database), "counts": done.counts, "unusableRows": done.unusable, "old": old}
+        click.echo(json.dumps({"ok": True, "checked": check, **shown}))
+        return
+    found = ", ".join(f"{count} {name}" for name, count in sorted(done.counts.items())) or "nothing"
+    if check:
+        click.echo(f"{done.database}: would import {found}; {done.unusable} rows cannot be used")
+    elif done.old:
+        click.echo(f"{done.database}: imported {found}; {done.unusable} rows cannot be used and are in quarantine")
+        click.echo(f"the old database is {done.old}: remove it when you are sure")
+    else:
+        click.echo(f"{done.database}: the interrupted import is complete now")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from ..journal.segments import list_segments
 from ..observe.state import Ask, State, bodies_in, capture, steady
 from ..platform.files import Files
 from ..root.locks import RootBusy, lock_root
-from ..stores.sqlite.cpp import is_cpp_database
+from ..root.preflight import missing_import
 from .local import open_local
 
 #: A request of a tool waits so long (s) for its answer: a page of a large root may queue behind other work.
@@ -79,9 +79,7 @@ def nothing_done(config: Config) -> str:
     settings = config.settings
     if settings.journal_root.is_dir() and list_segments(settings.journal_root):
         return ""
-    if is_cpp_database(settings.sqlite_db_path, settings.sqlite_kv_table, settings.sqlite_message_index_table):
-        return f"{settings.sqlite_db_path} is a database of the C++ system: start the daemon once, which takes it over"
-    return "there is no journal: nothing was ever done here"
+    return missing_import(config) or "there is no journal: nothing was ever done here"
 
 
 def is_running(config: Config) -> bool:

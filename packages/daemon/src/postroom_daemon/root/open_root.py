@@ -36,9 +36,8 @@ from ..policy.policies import Policies
 from ..policy.quotas import Quotas
 from ..stores.backends import make_store
 from ..stores.base import Cursor, Store, StoreBusy, StoreDamaged, StoreError, StoreFull
-from .import_cpp import take_over
 from .locks import RootBusy, RootOfAnother, lock_root, lock_store
-from .preflight import hindrance
+from .preflight import hindrance, missing_import
 from .recovery import Recovery
 from .swap import ChangeoverInterrupted
 
@@ -96,7 +95,7 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
     files = sources.files
     with ExitStack() as locks:
         try:
-            problem = hindrance(config)
+            problem = hindrance(config) or missing_import(config)
             if problem:
                 raise StartError(problem)
             locks.enter_context(lock_root(config, files))
@@ -141,7 +140,6 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
     settings, files = config.settings, sources.files
     with ExitStack() as opened:
         notify_busy("opening the store", WHOLE_S)
-        take_over(config, files, sources.clock(), sources.ids, _quarantine(config, files))
         store = make_store(config.settings, files, _quarantine(config, files))
         store.open()
         opened.callback(store.close)

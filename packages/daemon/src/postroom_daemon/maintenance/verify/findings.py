@@ -108,7 +108,9 @@ RULES: Final[dict[Kind, Rule]] = {
     ),
     Kind.STORE_REFUSED: Rule("the store is not one that this version and configuration can open", ""),
     Kind.STORE_FOREIGN: Rule("the store is of another root than the journal", ""),
-    Kind.STORE_OF_CPP: Rule("a database of the C++ system, which the next start takes over", _START, note=True),
+    Kind.STORE_OF_CPP: Rule(
+        "a database of the C++ system that was not imported", "nothing: `postroomd import cpp` imports it", note=True
+    ),
     Kind.STORE_BEHIND: Rule("the store has not folded the journal's last events yet", _START, note=True),
     Kind.STORE_AHEAD: Rule("the journal has lost its last events, which the store has folded", _START, note=True),
     Kind.NOT_COMPARED: Rule(

@@ -15,11 +15,11 @@ from typing import Any, Final
 from ...config.settings import Settings
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
+from ...root.preflight import is_cpp_database
 from ...stores.backends import make_store
 from ...stores.base import Store
 from ...stores.filesystem.store import FilesystemStore
 from ...stores.hybrid.store import HybridStore
-from ...stores.sqlite.cpp import is_cpp_database
 
 #: What the copy of a database is called.
 COPY_NAME: Final = "store.db"

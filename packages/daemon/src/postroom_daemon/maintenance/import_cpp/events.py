@@ -1,4 +1,4 @@
-"""What a database of the C++ system tells: the events that lead to each queue's and message's state."""
+"""The events that lead to the state of each queue and message in a database of the C++ system."""
 
 from __future__ import annotations
 
@@ -15,71 +15,70 @@ from postroom_common.events import EventType
 from postroom_common.policy import read_layer, value_at
 from postroom_common.protocol import DELAY_MS_LIMIT, VISIBILITY_MS_LIMIT, ReasonCode, queue_name_problem
 
-from ..engine.context import Draft
-from ..platform.clock import Now
-from ..platform.ids import Ids
-from ..platform.quarantine import Quarantine
-from ..policy.policies import Policies
-from ..stores.sqlite.cpp import CppDatabase, CppMessage, OddRow
+from ...engine.context import Draft
+from ...platform.clock import Now
+from ...platform.ids import Ids
+from ...platform.quarantine import Quarantine
+from ...policy.policies import Policies
+from .database import CppDatabase, CppMessage, UnusableRow
 
 log = logging.getLogger(__name__)
 
-#: Ages beyond this count as this (ms): what a clock says that was never set.
+#: Longest age of a message (ms); a clock that was never set says more.
 _LONGEST_AGE_MS: Final = 366 * 24 * 3600 * 1000
-#: Rows that are set aside in one file (bytes).
-_ASIDE_BYTES: Final = 1024 * 1024
+#: Size from which on rows that are set aside go to another file (bytes).
+_FILE_BYTES: Final = 1024 * 1024
 _PRIORITIES: Final = (-(2**31), 2**31 - 1)
 
 
 def age_of_all(wall: int, oldest: int | None) -> int:
-    """How long ago (ms) the oldest thing in a database happened; 0 for an empty one."""
+    """Age (ms) of the oldest message of a database; 0 if there is none."""
     return _clamped(wall - (wall if oldest is None else oldest), _LONGEST_AGE_MS)
 
 
-class Teller:
-    """What happened to queues and messages, told as events; and the rows that tell nothing."""
+class CppEvents:
+    """Events made from the rows of a database. When ``requests`` has ended, ``counts`` has the numbers of queues,
+    policies and messages by state, and ``unusable`` the rows from which none could be made."""
 
     def __init__(self, database: CppDatabase, now: Now, policies: Policies, ids: Ids) -> None:
         self.counts: Counter[str] = Counter()
-        self.odd_count = 0
+        self.unusable: list[UnusableRow] = []
         self._database = database
         self._now = now
         self._policies = policies
         self._ids = ids
         self._queues: set[str] = set()
-        self._odd: list[OddRow] = []
 
     def requests(self) -> Iterator[list[Draft]]:
-        """Everything that is in the database, each message in one request."""
+        """The events, those of one message or policy as one request. Raises ``StoreError``."""
         for row in self._database.messages():
             problem = queue_name_problem(row.queue) if isinstance(row, CppMessage) else None
-            if isinstance(row, OddRow):
-                self._odd.append(row)
+            if isinstance(row, UnusableRow):
+                self.unusable.append(row)
             elif problem:
                 shown = {"message_key": row.key, "queue": row.queue, "state": row.state, "payload": row.payload}
-                self._odd.append(OddRow(f"queue: {problem}", json.dumps(shown).encode()))
+                self.unusable.append(UnusableRow(f"queue: {problem}", json.dumps(shown).encode()))
             else:
                 yield [*self._creation(row.queue), *self._life(row)]
                 self.counts[f"messages {row.state}"] += 1
         for policy in self._database.policies():
-            if isinstance(policy, OddRow):
-                self._odd.append(policy)
+            if isinstance(policy, UnusableRow):
+                self.unusable.append(policy)
             else:
                 drafts = self._policy(*policy)
                 if drafts:
                     yield drafts
 
     def set_aside(self, quarantine: Quarantine, name: str) -> None:
-        """Keep the rows that tell nothing, each with the reason. Raises ``OSError``."""
-        self.odd_count = len(self._odd)
+        """Put the unusable rows into quarantine, each with the reason. Raises ``OSError``."""
         lines: list[bytes] = []
-        for odd in self._odd:
-            lines.append(b'{"reason":%b,"row":%b}\n' % (orjson.dumps(odd.reason), odd.row))
-            if sum(map(len, lines)) > _ASIDE_BYTES:
-                quarantine.keep(f"{name}.rows", b"".join(lines), "rows of the C++ system that tell nothing")
+        for row in self.unusable:
+            lines.append(b'{"reason":%b,"row":%b}\n' % (orjson.dumps(row.reason), row.row))
+            if sum(map(len, lines)) > _FILE_BYTES:
+                quarantine.keep(f"{name}.rows", b"".join(lines), "rows of the C++ system that cannot be used")
                 lines = []
         if lines:
-            quarantine.keep(f"{name}.rows", b"".join(lines), "rows of the C++ system that tell nothing")
+            quarantine.keep(f"{name}.rows", b"".join(lines), "rows of the C++ system that cannot be used")
 
     def _creation(self, queue: str) -> list[Draft]:
         if queue in self._queues:
@@ -89,17 +88,17 @@ class Teller:
         return [{"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}]
 
     def _policy(self, queue: str, tree: dict[str, Any]) -> list[Draft]:
-        """A stored policy, as far as the configuration says something else: that daemon stored the configured ones."""
+        """Set the keys of a stored policy that differ from the configuration, which the C++ daemon stored as well."""
         problem = queue_name_problem(queue)
         try:
             layer = read_layer(tree, "policy", lambda text: log.warning("policy of queue %r: %s", queue, text))
         except ConfigurationError as error:
             problem, layer = str(error), {}
         if problem:
-            self._odd.append(OddRow(problem, json.dumps({"key": f"policy:{queue}", "value": tree}).encode()))
+            self.unusable.append(UnusableRow(problem, json.dumps({"key": f"policy:{queue}", "value": tree}).encode()))
             return []
         if layer.get("dlq.queue", "") in (self._queues | {queue, ""}):
-            layer.pop("dlq.queue", None)  # it was never looked at there, and cannot address what is a queue
+            layer.pop("dlq.queue", None)  # the C++ system ignored it, and a queue cannot be a dead-letter address
         configured = self._policies.resulting(queue, {}).to_wire()
         override = {path: value for path, value in layer.items() if value_at(configured, path) != value}
         if not override:
@@ -116,28 +115,28 @@ class Teller:
         m, now = message, self._now
         due = now.engine + _clamped(m.available_at - now.wall, DELAY_MS_LIMIT)
         waits = m.state in ("ready", "delayed") and due > now.engine
-        told = [self._published(m, due if waits and not m.attempt else 0)]
+        events = [self._published(m, due if waits and not m.attempt else 0)]
         if m.attempt or m.state == "inflight":
             until = now.engine + (
                 _clamped(m.lease_until - now.wall, VISIBILITY_MS_LIMIT) if m.state == "inflight" else 0
             )
-            told.append(
+            events.append(
                 {
                     **self._about(EventType.LEASED, m),
                     "lease": self._ids.lease(),
-                    "consumer": "",  # that system did not write down who has it
+                    "consumer": "",  # the C++ system did not record the holder
                     "untilEngineMs": until,
                     "attempt": max(1, m.attempt),
                 }
             )
-        lease = told[-1].get("lease", "")
+        lease = events[-1].get("lease", "")
         if m.state == "dlq":
-            told.append({**self._about(EventType.DIED, m), **self._at(m.dlq_at), "lease": lease, **_failure(m)})
+            events.append({**self._about(EventType.DIED, m), **self._at(m.dlq_at), "lease": lease, **_failure(m)})
         elif waits and m.attempt:
-            told.append({**self._about(EventType.RETRIED, m), "lease": lease, "dueEngineMs": due, **_failure(m)})
+            events.append({**self._about(EventType.RETRIED, m), "lease": lease, "dueEngineMs": due, **_failure(m)})
         elif m.attempt and m.state != "inflight":
-            told.append({**self._about(EventType.RELEASED, m), "lease": lease, "attempt": m.attempt})
-        return told
+            events.append({**self._about(EventType.RELEASED, m), "lease": lease, "attempt": m.attempt})
+        return events
 
     def _published(self, m: CppMessage, due: int) -> Draft:
         envelope: dict[str, Any] = {"parts": [{"text": m.payload}]}
@@ -156,7 +155,7 @@ class Teller:
         return {"type": type_, "queue": message.queue, "key": message.key}
 
     def _at(self, wall: int) -> Draft:
-        """The two times of something that happened then."""
+        """The engine and wall time of an event at a wall time."""
         age = _clamped(self._now.wall - wall, min(self._now.engine, _LONGEST_AGE_MS))
         return {"engineMs": self._now.engine - age, "wallMs": wall}
 

@@ -1,4 +1,4 @@
-"""A database of the C++ system is taken over whole or not at all, and nothing of it is lost."""
+"""A database of the C++ system is imported completely or not at all, and nothing in it is lost."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from typing import Any
 
 import orjson
 import pytest
+from click.testing import CliRunner
 
 from postroom_common.protocol import State
+from postroom_daemon.cli import main
+from postroom_daemon.maintenance.import_cpp import CppImport, ImportRefused, check_cpp, import_cpp
 from postroom_daemon.model.records import history_fact
 from postroom_daemon.platform.files import Files
-from postroom_daemon.root.open_root import StartError
-from tests.conformance.bench import Bench, picture
+from postroom_daemon.root.open_root import Sources, StartError
+from tests.conformance.bench import Bench, CountedIds, picture
 from tests.crash.faults import FewerCalls, Killed
 from tests.daemon.cpp_database import MAKES, CppDatabase
 
@@ -26,6 +29,11 @@ def database(bench: Bench, make: str = "as shipped") -> CppDatabase:
     """A database of the C++ system where the bench's store will be."""
     bench.path.mkdir(parents=True, exist_ok=True)
     return CppDatabase(bench.config.settings.sqlite_db_path, bench.hands.wall_ms, make)
+
+
+def import_into(bench: Bench) -> CppImport:
+    """Import the database as ``postroomd import cpp`` does."""
+    return import_cpp(bench.config, Sources(bench.files, bench.hands.clock, CountedIds(bench.ids)))
 
 
 def before(bench: Bench) -> Path:
@@ -66,6 +74,7 @@ def test_every_message_is_there_in_its_state_with_its_body_and_its_age(make_benc
     old = database(bench)
     keys = every_state(old)
     old.close()
+    import_into(bench)
     bench.open()
     now = bench.live.clock.now()
     entries = {name: bench.store.get(key) for name, key in keys.items()}
@@ -106,6 +115,7 @@ def test_messages_come_in_the_order_in_which_they_were_published_there(make_benc
         old.message(name, created=old.now - age * MINUTE, payload=name)
     old.message("E", priority=9, payload="E")
     old.close()
+    import_into(bench)
     bench.open()
     taken = [bench.do("consume_next", queue="telemetry")["message"]["payload"] for _ in range(5)]
     assert taken == ["E", "A", "B", "C", "D"]
@@ -116,6 +126,7 @@ def test_a_lease_of_then_holds_until_its_end_and_then_counts_as_failed(make_benc
     old = database(bench)
     key = old.message("A", "inflight", until=old.now + 20_000, attempt=1)
     old.close()
+    import_into(bench)
     bench.open()
     assert bench.do("consume_next", queue="telemetry")["message"] is None
     assert bench.send("ack", messageKey=key).code == "ERR_LEASE_MISMATCH"
@@ -126,12 +137,13 @@ def test_a_lease_of_then_holds_until_its_end_and_then_counts_as_failed(make_benc
     assert bench.store.get_kv(history_fact(key))[0]["reasonCode"] == "LEASE_EXPIRED"
 
 
-def test_what_was_taken_over_is_in_the_journal_and_comes_back_from_it(make_bench: MakeBench) -> None:
+def test_what_was_imported_is_in_the_journal_and_comes_back_from_it(make_bench: MakeBench) -> None:
     bench = make_bench(segment_bytes=2000)
     old = database(bench)
     keys = list(every_state(old).values())
     old.policy("telemetry", visibilityTimeoutSec=7)
     old.close()
+    import_into(bench)
     bench.open()
     assert len(bench.segments()) > 1 and bench.events()[0]["type"] == "epoch_started"
     assert [event["id"] for event in bench.events()] == list(range(1, len(bench.events()) + 1))
@@ -142,11 +154,12 @@ def test_what_was_taken_over_is_in_the_journal_and_comes_back_from_it(make_bench
 
 
 @pytest.mark.parametrize("make", MAKES)
-def test_each_make_of_its_tables_is_taken_over(make_bench: MakeBench, make: str) -> None:
+def test_each_make_of_its_tables_is_imported(make_bench: MakeBench, make: str) -> None:
     bench = make_bench()
     old = database(bench, make)
     key = old.message("A", payload="body")
     old.close()
+    import_into(bench)
     bench.open()
     assert bench.do("consume_next", queue="telemetry")["message"]["messageKey"] == key
 
@@ -161,6 +174,7 @@ def test_a_stored_policy_counts_where_the_configuration_says_something_else(make
     old.policy("unchanged", visibilityTimeoutSec=30)
     old.message("A", queue="alarms")
     old.close()
+    import_into(bench)
     bench.open()
     policy = bench.do("get_policy", queue="telemetry")
     assert policy["override"] == {"retry": {"limit": 9, "backoff": "fixed"}}
@@ -186,6 +200,7 @@ def test_a_row_of_which_nothing_can_be_made_is_set_aside_with_the_reason(make_be
     old.message("X", **ODD[reason])
     old.message("sound")
     old.close()
+    import_into(bench)
     bench.open()
     (row,) = [row for row in rows_aside(bench) if row["reason"].startswith(reason)]
     assert "X" in str(row["row"])
@@ -202,11 +217,12 @@ def test_a_second_row_of_a_message_a_stray_body_and_a_cut_reason_lose_nothing(ma
     old.db.execute("INSERT INTO kv VALUES ('msg:telemetry:C', '{}', 'message', 1, 1, NULL)")
     old.db.execute("INSERT INTO kv VALUES ('policy:telemetry', '{\"wrong\": 1}', 'policy', 1, 1, NULL)")
     old.close()
+    import_into(bench)
     bench.open()
     entry = bench.store.get(key)
     assert entry is not None and entry.state is State.READY
     assert [row["reason"] for row in rows_aside(bench)][:2] == [
-        "another row of the same message stands before it",
+        "another row of the same message comes before it",
         "a body without a row in the index",
     ]
     assert len(rows_aside(bench)) == 3
@@ -221,6 +237,7 @@ def test_bodies_of_its_hybrid_backend_are_read_from_their_files(make_bench: Make
     (folder / "A.json").write_text('{"payload": "in a file", "attributes": "{}"}')
     old.message("A", value='{"messageId": "A", "payloadPath": "./data/payloads/telemetry/active/A.json"}')
     old.close()
+    import_into(bench)
     bench.open()
     assert bench.do("consume_next", queue="telemetry")["message"]["payload"] == "in a file"
 
@@ -231,34 +248,41 @@ def test_the_old_database_stays_as_it_was_under_another_name(make_bench: MakeBen
     old.message("A", payload="body")
     dump = list(old.db.iterdump())
     old.close()
+    import_into(bench)
     bench.open()
     again = sqlite3.connect(before(bench))
     assert list(again.iterdump()) == dump
     again.close()
 
 
-def test_killed_at_any_file_operation_it_is_taken_over_whole_at_the_next_start(make_bench: MakeBench) -> None:
+def test_killed_at_any_file_operation_it_is_imported_completely_by_the_same_command(make_bench: MakeBench) -> None:
     clean = make_bench(segment_bytes=1500)
     old = database(clean)
     keys = list(every_state(old).values())
     old.close()
     counting = FewerCalls(10**9)
     clean.files = counting
+    import_into(clean)
+    used = 10**9 - counting.left
     clean.open()
     there = picture(clean.store, keys)["entries"].keys()
-    for calls in range(0, 10**9 - counting.left, 3):
+    for calls in range(0, used, 3):
         bench = make_bench(segment_bytes=1500)
         old = database(bench)
         every_state(old)
         old.close()
         bench.files = FewerCalls(calls)
         try:
-            bench.open()
+            import_into(bench)
         except (Killed, StartError):
             pass
-        bench.close()
         bench.files = Files()
-        bench.open()
+        try:
+            bench.open()  # either all of it is there, or it says what to do
+        except StartError as error:
+            assert "postroomd import cpp" in str(error)
+            import_into(bench)
+            bench.open()
         assert picture(bench.store, keys)["entries"].keys() == there, calls
         assert before(bench).exists() and not list(bench.journal_root.glob("ta*"))
         bench.close()
@@ -275,10 +299,11 @@ def test_a_full_disk_leaves_the_old_database_as_it_was(make_bench: MakeBench) ->
         raise OSError(28, "No space left on device")
 
     bench.files.write = full
-    with pytest.raises(StartError, match="No space left"):
-        bench.open()
+    with pytest.raises(OSError, match="No space left"):
+        import_into(bench)
     assert not before(bench).exists() and not bench.segments()
     bench.files.write = really
+    import_into(bench)
     bench.open()
     assert bench.do("consume_next", queue="telemetry")["message"]["payload"] == "body"
 
@@ -288,11 +313,11 @@ def test_it_is_refused_while_the_old_daemon_has_it_open(make_bench: MakeBench) -
     old = database(bench)
     old.message("A")
     old.db.execute("SELECT count(*) FROM kv").fetchone()
-    with pytest.raises(StartError, match=r"stop the C\+\+ daemon"):
-        bench.open()
+    with pytest.raises(ImportRefused, match=r"stop the C\+\+ daemon"):
+        import_into(bench)
     assert not before(bench).exists()
     old.close()
-    bench.open()
+    import_into(bench)
 
 
 def test_it_is_refused_where_the_journal_has_other_messages(make_bench: MakeBench) -> None:
@@ -303,6 +328,109 @@ def test_it_is_refused_where_the_journal_has_other_messages(make_bench: MakeBenc
     old = database(bench)
     old.message("A")
     old.close()
-    with pytest.raises(StartError, match="use a new root for the old one"):
-        bench.open()
+    with pytest.raises(ImportRefused, match="import the old one into a new root"):
+        import_into(bench)
     assert not before(bench).exists()
+
+
+def test_a_start_before_the_database_was_put_there_does_not_bar_its_import(make_bench: MakeBench) -> None:
+    bench = make_bench().open()
+    bench.stop()
+    bench.close()
+    bench.lose_store()
+    old = database(bench)
+    key = old.message("A")
+    old.close()
+    import_into(bench)
+    bench.open()
+    assert bench.store.get(key)
+    assert [event["id"] for event in bench.events()] == list(range(1, len(bench.events()) + 1))
+    assert any("a journal" in name or ".jsonl." in name for name in bench.quarantined())
+
+
+@pytest.mark.parametrize("backend", ["sqlite", "hybrid"])
+def test_a_start_with_a_database_that_was_not_imported_says_how_and_changes_nothing(
+    make_bench: MakeBench, backend: str
+) -> None:
+    bench = make_bench(backend)
+    old = database(bench)
+    old.message("A")
+    old.close()
+    there = contents(bench.path)
+    with pytest.raises(StartError, match=f"postroomd import cpp --root {bench.path}"):
+        bench.open()
+    assert contents(bench.path) == there
+
+
+def test_a_check_counts_and_changes_nothing(make_bench: MakeBench, tmp_path: Path) -> None:
+    bench = make_bench()
+    old = database(bench)
+    every_state(old)
+    old.message("X", body=False)
+    old.policy("telemetry", visibilityTimeoutSec=7)
+    old.close()
+    there = contents(bench.path)
+    found = check_cpp(bench.config, tmp_path)
+    assert (found.unusable, found.old) == (1, None)
+    assert found.counts == {
+        "queues": 2, "policies": 1, "messages ready": 4, "messages delayed": 3, "messages inflight": 2,
+        "messages dlq": 2,
+    }  # fmt: skip
+    assert contents(bench.path) == there
+    assert import_into(bench).counts == found.counts
+
+
+def test_a_database_of_which_nothing_can_be_used_is_refused_and_stays(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench)
+    old.message("A", body=False)
+    old.message("B", body=False)
+    old.close()
+    with pytest.raises(ImportRefused, match=r"none of its 2 rows can be used \(the first: its body is missing\)"):
+        import_into(bench)
+    assert not before(bench).exists() and not bench.segments() and not bench.quarantined()
+
+
+def test_older_tables_tell_the_reason_of_a_dead_letter_in_its_value(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench, "older")
+    value = {"payload": "x", "dlqReason": "retry limit exceeded (attempt 3)", "dlqAt": old.now - MINUTE}
+    old.message("A", "dlq", attempt=3, value=orjson.dumps(value).decode())
+    old.close()
+    import_into(bench)
+    bench.open()
+    (letter,) = bench.do("list_dlq", queue="telemetry")["messages"]
+    assert (letter["reason"], letter["reasonCode"], letter["dlqAt"]) == (
+        "retry limit exceeded (attempt 3)", "RETRY_LIMIT", bench.hands.wall_ms - MINUTE,
+    )  # fmt: skip
+
+
+def test_it_can_be_imported_into_a_new_root_of_the_filesystem_store(make_bench: MakeBench) -> None:
+    bench = make_bench("filesystem")
+    old = database(bench)
+    key = old.message("A", payload="body")
+    old.close()
+    import_into(bench)
+    bench.open()
+    assert bench.do("consume_next", queue="telemetry")["message"]["messageKey"] == key
+
+
+def test_the_command_imports_and_a_second_one_finds_nothing_to_import(make_bench: MakeBench) -> None:
+    bench = make_bench()
+    old = database(bench)
+    old.message("A")
+    old.close()
+    arguments = ["import", "cpp", "--root", str(bench.path)]
+    checked = CliRunner().invoke(main, [*arguments, "--check"])
+    assert checked.exit_code == 0 and "would import 1 messages ready, 1 queues" in checked.output
+    done = CliRunner().invoke(main, [*arguments, "--json"])
+    assert done.exit_code == 0, done.output
+    shown = orjson.loads(done.stdout)
+    assert shown["counts"] == {"queues": 1, "messages ready": 1} and shown["old"] == str(before(bench))
+    again = CliRunner().invoke(main, arguments)
+    assert again.exit_code == 1 and "there is no database of the C++ system" in again.output
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    """Every file below a directory."""
+    return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}

@@ -1,0 +1,5 @@
+"""``postroomd import cpp``: the messages and policies of a database of the C++ system become events of the journal."""
+
+from .run import CppImport, ImportRefused, check_cpp, import_cpp
+
+__all__ = ["CppImport", "ImportRefused", "check_cpp", "import_cpp"]
