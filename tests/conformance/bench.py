@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
 
@@ -17,6 +19,7 @@ from postroom_common.codec import Request
 from postroom_common.events import Event, decode_event
 from postroom_daemon.broker.idempotency import request_key
 from postroom_daemon.config.config import load
+from postroom_daemon.journal.journal import JournalRefused
 from postroom_daemon.journal.segments import list_segments
 from postroom_daemon.model.principal import Principal
 from postroom_daemon.model.request import Answer, Call
@@ -171,6 +174,20 @@ class Bench:
 
     def publish(self, queue: str = "q", message: Any = "body", **payload: Any) -> str:
         return str(self.do("publish", queue=queue, message=message, **payload)["messageKey"])
+
+    @contextmanager
+    def full_disk(self) -> Iterator[None]:
+        """Meanwhile the journal takes no event: groups that have events are rolled back, and refused."""
+
+        def refuse(*arguments: object) -> NoReturn:
+            raise JournalRefused(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+
+        journal = self.live.journal
+        journal.append = refuse  # type: ignore[assignment,method-assign]
+        try:
+            yield
+        finally:
+            del journal.append  # that of the class again
 
     # --- what stands ------------------------------------------------------------------------------------------
 

@@ -346,15 +346,20 @@ def test_a_store_that_has_seen_more_than_the_journal_goes_on_behind_it(make_benc
     assert bench.do("status", queue="q")["metrics"]["ready"] == 5
 
 
-def test_a_commit_that_failed_half_way_cannot_be_rolled_back(store: FilesystemStore) -> None:
+def test_a_commit_that_failed_half_way_cannot_be_rolled_back(tmp_path: Path) -> None:
+    files = Files()
+    store = make(tmp_path, files)
+    store.open()
+
     def fail(*arguments: Any, **options: Any) -> None:
         raise OSError(5, "no")
 
-    store._tree._files.write = fail
+    files.write = fail
     with pytest.raises(StoreError):
         fill(store, 2)
     with pytest.raises(StoreError):
         store.rollback()
+    store.close()
 
 
 # --- hands ------------------------------------------------------------------------------------------------------

@@ -134,7 +134,7 @@ def test_a_group_that_is_refused_leaves_no_file(make_bench: MakeBench) -> None:
     bench.files.write = full
     assert bench.send("publish", queue="q", message="body").code == "ERR_STORAGE_FULL"
     bench.files.write = os.write
-    really = bench.live.journal._files.write_all
+    really = bench.files.write_all
 
     def journal_full(fd: int, data: bytes) -> None:
         if b'"published"' in data:

@@ -10,7 +10,6 @@ import pytest
 from postroom_common.protocol import State
 from postroom_daemon.broker import merge as decider
 from postroom_daemon.broker.periodic_tasks import ttl as lapses
-from postroom_daemon.journal.journal import JournalRefused
 from postroom_daemon.model import consumers as in_flight
 from postroom_daemon.model.consumers import InFlight
 from postroom_daemon.model.records import Entry
@@ -142,19 +141,13 @@ def test_what_is_in_flight_counts_after_a_restart(any_bench: Bench) -> None:
     assert consume(any_bench)
 
 
-def test_a_group_that_is_taken_back_counts_for_nobody(any_bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_is_taken_back_counts_for_nobody(any_bench: Bench) -> None:
     policy(any_bench, limits={"inflightPerConsumer": 1})
     publish(any_bench, "a", "b")
-
-    def refuse(*_: Any) -> Any:
-        raise JournalRefused(OSError(28, "No space left on device"))
-
-    with monkeypatch.context() as patch:
-        patch.setattr(any_bench.live.journal, "append", refuse)
+    with any_bench.full_disk():
         assert any_bench.send("consume_next", queue="q", consumerId="c").code == "ERR_STORAGE_FULL"
     delivery = consume(any_bench)
-    with monkeypatch.context() as patch:
-        patch.setattr(any_bench.live.journal, "append", refuse)
+    with any_bench.full_disk():
         lease = delivery["lease"] if delivery else {}
         refused = any_bench.send("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
         assert refused.code == "ERR_STORAGE_FULL"

@@ -17,6 +17,7 @@ from postroom_daemon.maintenance.verify import Kind
 from postroom_daemon.platform.files import Files
 from postroom_daemon.stores.filesystem import tree as fs_tree
 from tests.conformance.bench import Bench, seen_in
+from tests.daemon.database import connection
 from tests.daemon.test_filesystem import expected_of, make
 from tests.daemon.test_repair import repair_of, repaired
 from tests.daemon.used import stop
@@ -271,9 +272,9 @@ def test_a_lost_row_of_a_moved_message_comes_back_with_its_body(make_bench: Make
     stop(bench)
     bench.open()
     store: Any = bench.store
-    for table, column in (("kv", "key"), ("msg", "message_key")):
-        store._db.execute(f"DELETE FROM {store._tables[table]} WHERE {column} = ?", (keys[1],))
-    store._db.commit()
+    for table, column in (("kv", "key"), ("msg_index", "message_key")):
+        connection(store).execute(f"DELETE FROM {table} WHERE {column} = ?", (keys[1],))
+    connection(store).commit()
     bench.close()
     repaired(bench, tmp_path)
     bench.open()

@@ -237,14 +237,27 @@ def test_bodies_that_were_kept_without_a_sync_are_durable_with_the_next_checkpoi
 def test_with_durability_interval_bodies_are_synced_before_their_events(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid", **{"journal.durability": "interval"}).open()
     mailbox = Mailbox(bench.config.settings, Files(), lambda reason: None, lambda: False)
-    read_fd, write_fd = os.pipe()
-    reloading = Reloading(bench.config, lambda: bench.config)
-    loop = Loop(reloading, bench.live, [mailbox], cast(Any, SimpleNamespace(read_fd=read_fd, stopped=False)))
     done = calls_of(bench, "fdatasync", "syncfs")
     bench.publish()
-    assert done == []
-    loop._turn(set())
-    assert done == ["syncfs", "fdatasync"]
+    before_turns: list[list[str]] = []
+    read_fd, write_fd = os.pipe()
+    os.write(write_fd, b"!")  # the loop waits for nothing
+
+    class OneTurn:
+        """The signals of the loop: it is stopped after its first turn."""
+
+        take_reload = staticmethod(lambda: False)
+
+        def __init__(self) -> None:
+            self.read_fd = read_fd
+
+        @property
+        def stopped(self) -> bool:
+            before_turns.append(list(done))
+            return len(before_turns) > 1
+
+    Loop(Reloading(bench.config, lambda: bench.config), bench.live, [mailbox], cast(Any, OneTurn())).run()
+    assert before_turns == [[], ["syncfs", "fdatasync"]]
     mailbox.close()
     os.close(read_fd)
     os.close(write_fd)

@@ -36,8 +36,8 @@ class Keeper:
         self.bench = bench
         self.settings = replace(bench.config.settings, storage_min_free_bytes=0, **settings)
         live = bench.live
-        self.snapshots = Snapshots(self.settings, live.store, live.journal, live.clock)
-        self.files = self.snapshots._shelf.files = files or Files()
+        self.files = files or Files()
+        self.snapshots = Snapshots(self.settings, live.store, live.journal, live.clock, self.files)
         self.meanwhile: Callable[[], None] = lambda: None
 
     def begin(self) -> bool:

@@ -22,6 +22,8 @@ from postroom_daemon.stores.sqlite import schema as sqlite_schema
 from postroom_daemon.stores.sqlite.groups import GROUPS_LIMIT
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import Bench
+from tests.daemon.database import connection
+from tests.daemon.reached import reached
 
 MakeBench = Callable[..., Bench]
 
@@ -147,7 +149,7 @@ def test_rows_that_contradict_each_other_are_a_damaged_store(store: SqliteStore)
 
 
 def test_a_schema_that_has_changed_is_a_damaged_store(store: SqliteStore) -> None:
-    store._db.execute("ALTER TABLE kv RENAME COLUMN created_at TO crdated_at")
+    connection(store).execute("ALTER TABLE kv RENAME COLUMN created_at TO crdated_at")
     store.begin()
     store.insert(ready(1), b"{}")
     with pytest.raises(StoreDamaged, match="no column named"):
@@ -179,7 +181,7 @@ def test_a_message_that_is_not_found_by_its_key_is_a_damaged_store_and_not_deliv
 
 def test_ready_messages_of_which_the_index_has_none_are_a_damaged_store(store: SqliteStore) -> None:
     insert(store, range(2))
-    store._db.execute("DELETE FROM msg_index")
+    connection(store).execute("DELETE FROM msg_index")
     with pytest.raises(StoreDamaged, match="its index has none"):
         store.next_ready("q", "c")
 
@@ -231,7 +233,7 @@ def test_a_database_of_format_1_is_opened_with_all_that_is_in_it_and_sums_what_i
     store.close()
     store.open()
     assert store.get("msg:q:000000") == entry
-    db = store._db
+    db = connection(store)
     assert db.execute("PRAGMA user_version").fetchone()[0] == sqlite_schema.VERSION
     assert db.execute("SELECT count(*) FROM msg_index WHERE crc IS NOT NULL").fetchone() == (1,)
     store.close()
@@ -247,19 +249,19 @@ def test_a_drained_database_shrinks_in_small_steps_while_it_is_open(store: Sqlit
     full = (tmp_path / "store.db").stat().st_size
     assert full > 10_000_000
     steps = []
-    while given := sqlite_file.give_back(store._db):
+    while given := sqlite_file.give_back(connection(store)):
         steps.append(given)
     store.disk.checkpoint()
     assert len(steps) > 5 and set(steps) == {256}
     assert (tmp_path / "store.db").stat().st_size < 5_000_000
     insert(store, range(3))
-    assert store._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert connection(store).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_space_that_is_needed_again_soon_is_not_given_back(store: SqliteStore) -> None:
     insert(store, range(2000))
     drain(store, range(500))
-    assert sqlite_file.give_back(store._db) == 0
+    assert sqlite_file.give_back(connection(store)) == 0
 
 
 def test_a_database_of_format_1_gives_back_its_space_once_it_is_nearly_empty(tmp_path: Path) -> None:
@@ -269,12 +271,12 @@ def test_a_database_of_format_1_gives_back_its_space_once_it_is_nearly_empty(tmp
     insert(store, range(12_000))
     drain(store, range(4000))
     store.disk.tidy()
-    assert store._db.execute("PRAGMA auto_vacuum").fetchone() == (0,), "too large to be written anew in passing"
+    assert connection(store).execute("PRAGMA auto_vacuum").fetchone() == (0,), "too large to be written anew in passing"
     drain(store, range(4000, 11_990))
     store.disk.tidy()
     store.disk.checkpoint()
     assert (tmp_path / "store.db").stat().st_size < 200_000
-    assert store._db.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+    assert connection(store).execute("PRAGMA auto_vacuum").fetchone() == (2,)
     assert store.get("msg:q:011995") is not None
     store.close()
 
@@ -329,7 +331,7 @@ def test_where_somebody_reads_already_the_log_grows_with_an_alarm_and_is_cut_bac
     store.disk.checkpoint()
     assert sqlite_file.wal_bytes(path) < 100_000
     store.disk.probe()
-    assert sqlite_file.is_alone(store._db)
+    assert sqlite_file.is_alone(connection(store))
     with reader(path) as told:
         assert told == "database is locked"
 
@@ -367,15 +369,15 @@ def test_a_commit_that_a_quota_refuses_is_a_lack_of_space_and_leaves_the_log_sou
     store.close()
     store.open()
     assert store.get("msg:q:000019") is not None and store.get("msg:q:000020") is None
-    assert store._db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    assert connection(store).execute("PRAGMA integrity_check").fetchone() == ("ok",)
 
 
 def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_nothing_else(
     store: SqliteStore,
 ) -> None:
     store.disk.tidy()
-    pages = store._db.execute("PRAGMA page_count").fetchone()[0]
-    store._db.execute(f"PRAGMA max_page_count = {pages + 2}")
+    pages = connection(store).execute("PRAGMA page_count").fetchone()[0]
+    connection(store).execute(f"PRAGMA max_page_count = {pages + 2}")
     store.begin()
     with pytest.raises(StoreFull, match="SQLITE_FULL"):
         for number in range(100):
@@ -403,7 +405,7 @@ def test_of_many_queues_only_some_are_kept_in_memory_and_none_is_forgotten(
                 store.begin()
                 store.queue_for_update(f"many-{number}").total("turns")
                 store.rollback()
-    assert len(store._book.records) <= 10 + 7
+    assert reached(store, QueueRecord) <= 10 + 7
     for number in range(100):
         record = store.queue(f"many-{number}")
         assert record is not None and record.totals == {"turns": 3}
@@ -413,7 +415,7 @@ def test_a_rollback_after_sqlite_has_rolled_back_by_itself_is_no_error(store: Sq
     store.disk.tidy()
     store.begin()
     store.put_kv("x", 1)
-    store._db.execute("ROLLBACK")
+    connection(store).execute("ROLLBACK")
     store.rollback()
     assert store.get_kv("x") is None
 
@@ -422,7 +424,7 @@ def test_groups_that_were_kept_are_never_taken_back_unnoticed(store: SqliteStore
     insert(store, range(3))
     store.begin()
     store.put_kv("x", 1)
-    store._db.execute("ROLLBACK")
+    connection(store).execute("ROLLBACK")
     with pytest.raises(StoreError, match="opened anew"):
         store.rollback()
 
@@ -433,7 +435,7 @@ def test_after_a_checkpoint_that_failed_nothing_is_built_on_the_groups_that_are_
     insert(store, range(10, 200))
     with file_size_limit(32 * 1024), pytest.raises(StoreFull):
         store.disk.checkpoint()
-    assert not store._db.in_transaction  # a commit that fails takes all of it back
+    assert not connection(store).in_transaction  # a commit that fails takes all of it back
     for act in (store.disk.checkpoint, store.disk.tidy, store.begin, store.rollback):
         with pytest.raises(StoreError, match="opened anew"):
             act()
@@ -445,13 +447,12 @@ def test_after_a_checkpoint_that_failed_nothing_is_built_on_the_groups_that_are_
 def test_groups_share_a_transaction_until_somebody_looks_after_the_store(store: SqliteStore) -> None:
     insert(store, range(3))
     store.applied = 7
-    assert store._db.in_transaction
+    assert connection(store).in_transaction
     store.disk.tidy()
-    assert not store._db.in_transaction
+    assert not connection(store).in_transaction
     for number in range(GROUPS_LIMIT + 1):
         insert(store, range(10 + number, 11 + number))
-    assert store._groups == 1
-    store._db.close()  # as a process that is killed
+    connection(store).close()  # as a process that is killed
     store.open()
     assert [entry.seq for entry in store.pages.entries("", 1000)] == [0, 1, 2, *range(10, 10 + GROUPS_LIMIT)]
 

@@ -15,6 +15,7 @@ from postroom_daemon.stores.sqlite.pages import Pages
 from postroom_daemon.stores.sqlite.schema import MSG_COLUMNS
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import Bench, picture
+from tests.daemon.database import connection
 
 MakeBench = Callable[..., Bench]
 PAGE = 4096
@@ -171,9 +172,11 @@ def test_a_body_without_its_state_is_delivered_again_and_a_state_without_its_bod
     bodies = [bench.publish(message=f"m{number}") for number in range(4)]
     store = bench.store
     assert isinstance(store, SqliteStore)
-    store._db.execute("DELETE FROM msg_index WHERE message_key = ?", (bodies[0],))
-    store._db.execute("UPDATE msg_index SET priority = 9 WHERE message_key = ?", (bodies[1],))  # its checksum is wrong
-    store._db.execute("DELETE FROM kv WHERE key = ?", (bodies[2],))
+    connection(store).execute("DELETE FROM msg_index WHERE message_key = ?", (bodies[0],))
+    connection(store).execute(
+        "UPDATE msg_index SET priority = 9 WHERE message_key = ?", (bodies[1],)
+    )  # its checksum is wrong
+    connection(store).execute("DELETE FROM kv WHERE key = ?", (bodies[2],))
     for segment in bench.segments():
         segment.unlink()
     store.disk.tidy()

@@ -14,7 +14,10 @@ from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.base import StoreDamaged, StoreError
 from postroom_daemon.stores.sqlite.statements import Statements
 from postroom_daemon.stores.sqlite.store import SqliteStore
+from tests.daemon.database import connection
 
+#: The statements of a store whose tables have their usual names.
+STATEMENTS = Statements("kv", "msg_index")
 HOT = (
     "get", "page", "pick", "ready", "ready_behind", "expired", "leased", "due", "delayed", "held", "lapsing",
     "first_delayed", "first_lease", "first_lapse", "dead", "next_priority", "next_target", "update", "relocate",
@@ -49,7 +52,7 @@ def fill(store: SqliteStore, count: int) -> None:
 
 
 def test_every_statement_of_the_store_is_judged_here() -> None:
-    assigned = set(vars(Statements("kv", "msg")))
+    assigned = set(vars(STATEMENTS))
     asked_once = {"lines"}  # after a damaged database was rescued
     assert assigned - {"insert", "put_value", "add_value"} - asked_once == set(HOT)
 
@@ -59,10 +62,10 @@ def test_every_statement_of_the_store_is_judged_here() -> None:
 def test_every_hot_statement_is_a_search_of_an_index(store: SqliteStore, name: str, analysed: bool) -> None:
     if analysed:
         fill(store, 500)
-        store._db.execute("ANALYZE")
-    statements = getattr(store._sql, name)
+        connection(store).execute("ANALYZE")
+    statements = getattr(STATEMENTS, name)
     for sql in (statements,) if isinstance(statements, str) else statements:
-        plan = [row[3] for row in store._db.execute("EXPLAIN QUERY PLAN " + sql, [1] * sql.count("?"))]
+        plan = [row[3] for row in connection(store).execute("EXPLAIN QUERY PLAN " + sql, [1] * sql.count("?"))]
         assert plan
         for step in plan:
             # An index read in its own order for its first row is a probe as well.
@@ -85,8 +88,8 @@ def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tm
             ticks[0] += 1
             return 0
 
-        store._db.set_trace_callback(statements.append)
-        store._db.set_progress_handler(tick, 1)
+        connection(store).set_trace_callback(statements.append)
+        connection(store).set_progress_handler(tick, 1)
         store.begin()
         assert store.due.promote(10, 500) == [] and store.due.ended_leases(10, 500) == []
         entry = store.next_ready("q", "me")
@@ -100,8 +103,8 @@ def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tm
         store.delete(held, held.state)
         store.commit()
         store.due.next_time()
-        store._db.set_trace_callback(None)
-        store._db.set_progress_handler(None, 0)
+        connection(store).set_trace_callback(None)
+        connection(store).set_progress_handler(None, 0)
         store.close()
         return [re.sub(r"'[^']*'|\d+", "?", statement) for statement in statements], ticks[0]
 
@@ -114,7 +117,7 @@ def test_with_100000_messages_a_delivery_takes_the_same_few_steps_as_with_100(tm
 def test_the_oldest_of_many_is_found_in_a_bounded_number_of_probes(store: SqliteStore) -> None:
     fill(store, 3000)
     statements: list[str] = []
-    store._db.set_trace_callback(statements.append)
+    connection(store).set_trace_callback(statements.append)
     oldest = store.pages.oldest_ready("q")
     assert oldest is not None and oldest.seq == 0
     assert len(statements) < 40
@@ -184,6 +187,6 @@ def test_table_names_of_the_configuration_are_used(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "store.db", kv="kv2", msg="index2")
     store.open()
     fill(store, 5)
-    names = {row[0] for row in store._db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    names = {row[0] for row in connection(store).execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert names == {"kv2", "index2"}
     store.close()

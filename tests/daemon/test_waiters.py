@@ -7,6 +7,7 @@ from postroom_daemon.model.principal import Principal
 from postroom_daemon.model.request import Call
 from postroom_daemon.model.waiters import Waiters
 from tests.conformance.bench import Bench
+from tests.daemon.reached import reached
 
 
 def call(queue: str = "q", until: int = 100) -> Call:
@@ -60,7 +61,7 @@ def test_waits_that_were_served_before_their_end_leave_nothing_behind() -> None:
         one = call(until=10**6 + number)
         waiters.park(one)
         waiters.remove(one)
-    assert len(waiters._ends) < 100
+    assert reached(waiters, Call) < 100
     assert waiters.next_end() == 10**5 and waiters.on("q") == [steady]
     assert waiters.over(10**7) == [steady]
 

@@ -50,10 +50,12 @@ class Snapshots:
     A file that cannot be written is logged, and tried again in the next hour. No request waits or is refused for it.
     """
 
-    def __init__(self, settings: Settings, store: Store, journal: Journal, clock: Clock) -> None:
+    def __init__(
+        self, settings: Settings, store: Store, journal: Journal, clock: Clock, files: Files | None = None
+    ) -> None:
         self._settings = settings
         self._origin = Origin(store, journal, clock, settings.hybrid_payload_root)
-        self._shelf = Shelf(settings.snapshots_root, Files())
+        self._shelf = Shelf(settings.snapshots_root, files or Files())
         self._settled_s = clock.elapsed_s() + SETTLED_S
         self._last: Head | None = None
         """The newest file's, but for the event: up to that, nothing has changed since."""
