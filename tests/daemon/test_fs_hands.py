@@ -13,6 +13,7 @@ import pytest
 
 from postroom_daemon.broker.body_retry import LOOKS, LOOKS_MS
 from postroom_daemon.platform.files import Files
+from postroom_daemon.stores.base import FileProblem
 from postroom_daemon.stores.filesystem import tree as fs_tree
 from postroom_daemon.stores.filesystem.store import FilesystemStore
 from tests.conformance.bench import Bench, seen_in
@@ -371,8 +372,10 @@ def test_findings_are_told_without_a_change(stopped: Bench, tmp_path: Path) -> N
     (root / "q" / "inbox" / "notes").write_text("mine")
     store = looked_at(stopped)
     try:
-        assert store.strangers() == ["q/inbox/notes"]
-        assert [(path, to_ready) for _, path, to_ready in store.misplaced()] == [(ready.parent / dead.name, True)]
+        notes, moved = root / "q" / "inbox" / "notes", ready.parent / dead.name
+        assert store.audit.foreign_files() == [notes]
+        found = [(one.problem, one.path) for one in store.audit.file_findings(last=0, clean=True)]
+        assert found == [(FileProblem.FOREIGN, str(notes)), (FileProblem.MOVED_BY_HAND, str(moved))]
     finally:
         store.close()
     assert (ready.parent / dead.name).exists()

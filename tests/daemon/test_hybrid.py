@@ -407,7 +407,7 @@ def test_a_reference_that_has_changed_in_the_database_is_a_lost_body(
         db.execute(f"UPDATE kv SET value = ?, crc = {crc} WHERE key = ?", (value, lost))
     bench.open()
     assert isinstance(bench.store, HybridStore)
-    assert [(one.kind, one.key) for one in bench.store.audit()] == [("wrong", lost)]
+    assert [(one.kind, one.key) for one in bench.store.payload_findings()] == [("wrong", lost)]
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == sound
     (letter,) = bench.do("list_dlq", queue="q")["messages"]
     assert (letter["messageKey"], letter["reasonCode"]) == (lost, "BODY_LOST")

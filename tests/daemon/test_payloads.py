@@ -37,7 +37,7 @@ def hybrid_of(bench: Bench) -> HybridStore:
 
 
 def found(bench: Bench, contents: bool = True) -> list[tuple[str, str]]:
-    return [(one.kind, one.path) for one in hybrid_of(bench).audit(contents)]
+    return [(one.kind, one.path) for one in hybrid_of(bench).payload_findings(contents)]
 
 
 def relative(bench: Bench, path: Path) -> str:
@@ -343,10 +343,10 @@ def test_an_audit_tells_the_message_whose_body_is_wrong(make_bench: MakeBench) -
     key = bench.publish()
     (body,) = files_of(bench)
     body.unlink()
-    (missing,) = hybrid_of(bench).audit()
+    (missing,) = hybrid_of(bench).payload_findings()
     assert (missing.key, missing.kind) == (key, "missing")
     body.mkdir()
-    (wrong,) = hybrid_of(bench).audit()
+    (wrong,) = hybrid_of(bench).payload_findings()
     assert (wrong.key, wrong.kind) == (key, "wrong") and "no regular file" in wrong.text
 
 
@@ -393,7 +393,7 @@ def test_what_is_no_messages_goes_to_quarantine_and_a_message_body_does_not(make
             hybrid_of(bench).set_orphan_aside(relative(bench, body))
     (root / "stray").write_text("left by a technician")
     before = {path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    for finding in list(hybrid_of(bench).audit()):
+    for finding in list(hybrid_of(bench).payload_findings()):
         assert finding.kind in ("orphan", "stray")
         hybrid_of(bench).set_orphan_aside(finding.path)
     assert found(bench) == [] and len(files_of(bench)) == 2

@@ -73,7 +73,7 @@ def audit_bodies(daemon: Daemon) -> None:
     """What a store keeps in files agrees with its index. The daemon must have ended, however."""
     with daemon.opened() as store:
         if isinstance(store, HybridStore):
-            assert list(store.audit()) == []
+            assert list(store.payload_findings()) == []
 
 
 def _imported(events: list[Event]) -> set[int]:

@@ -28,11 +28,8 @@ from ..platform.files import Files, remove_all
 from ..platform.quarantine import Quarantine
 from ..root.locks import lock_root, lock_store
 from ..root.swap import replaced_name
-from ..stores.backends import beside, make_store, places
+from ..stores.backends import beside, layout_of, make_store, opens, places
 from ..stores.base import Store, StoreError
-from ..stores.hybrid.store import HybridStore
-from ..stores.memory import MemoryStore
-from ..stores.sqlite.store import SqliteStore
 from .local import open_local
 
 #: Ends the names of a store that is being filled.
@@ -82,7 +79,7 @@ def _check(config: Config, new: str) -> None:
     old, source = config.settings.backend, config.sources["backend"]
     if new == old:
         raise StateError(f"the backend of {config.root} is {new} already")
-    if MemoryStore.name in (new, old):
+    if not all(layout_of(replace(config.settings, backend=backend)).is_persistent for backend in (old, new)):
         raise StateError("the backend memory keeps nothing: there is nothing to migrate to it or from it")
     if source not in ("default", "file"):
         raise StateError(f"the backend is set by {source}: set it in {CONFIG_NAME} instead, so that it can be changed")
@@ -139,7 +136,7 @@ def _switch(config: Config, target: Settings, files: Files) -> list[Path]:
     concerned = places(config.settings) + places(target)
     name = replaced_name(time.time_ns() // 1_000_000, lambda name: any(_aside(it, name).exists() for it in concerned))
     path = config.file or config.root / CONFIG_NAME
-    named_first = (config.settings.backend, target.backend) == (SqliteStore.name, HybridStore.name)
+    named_first = opens(target.backend, config.settings.backend)
     kept: list[Path] = []
     if named_first:
         write_backend(path, target.backend, files)

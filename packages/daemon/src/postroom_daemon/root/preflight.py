@@ -16,8 +16,7 @@ from ..config.config import Config
 from ..journal.reserve import RESERVE_NAME
 from ..journal.segments import list_segments
 from ..platform.usable import CHANGE, first_unusable
-from ..stores.backends import places
-from ..stores.filesystem.store import FilesystemStore
+from ..stores.backends import layout_of, places
 from .locks import LOCK_NAME as ROOT_LOCK
 
 #: A directory in the journal's: the events of an imported C++ database, complete, before they become segments.
@@ -38,7 +37,7 @@ def missing_import(config: Config) -> str:
     command = f"`postroomd import cpp --root {config.root}`"
     if (settings.journal_root / CPP_IMPORT_COMMITTED).is_dir():
         return f"{path}: its import was interrupted: finish it with {command}"
-    if settings.backend == FilesystemStore.name:
+    if layout_of(settings).messages:
         return ""
     if is_cpp_database(path, settings.sqlite_kv_table, settings.sqlite_message_index_table):
         return (
@@ -74,7 +73,7 @@ def _has_cpp_tables(path: Path, mode: str, kv: str, msg: str) -> bool:
 def _needed(config: Config) -> Iterator[tuple[Path, int]]:
     """Files and directories, parents first, and the access mode that each needs."""
     settings = config.settings
-    stores = places(settings) if settings.backend != "memory" else []
+    stores = places(settings)
     for directory in dict.fromkeys((config.root, settings.journal_root, *(path.parent for path in stores))):
         yield directory, CHANGE
     inside = (config.root / ROOT_LOCK, settings.journal_root / ROOT_LOCK, settings.journal_root / RESERVE_NAME)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,13 +44,75 @@ def make_store(settings: Settings, files: Files, quarantine: Quarantine) -> Stor
     return SqliteStore(settings.sqlite_db_path, **options)
 
 
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where a store lies: the SQLite ``database``, the directory of ``bodies`` in files of their own, the directory of
+    ``messages`` as files. None for what its backend does not have."""
+
+    database: Path | None = None
+    bodies: Path | None = None
+    messages: Path | None = None
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether anything is kept while no daemon runs."""
+        return self.database is not None or self.messages is not None
+
+    def exists(self) -> bool:
+        """Whether there is a store at all."""
+        if self.messages is not None:
+            return self.messages.is_dir()
+        return self.database is not None and os.path.lexists(self.database)
+
+    def has_bodies(self) -> bool:
+        """Whether there are bodies in files of their own."""
+        return self.bodies is not None and self.bodies.is_dir() and any(self.bodies.iterdir())
+
+
+def layout_of(settings: Settings) -> Layout:
+    """Where the store of ``settings.backend`` lies."""
+    match settings.backend:
+        case MemoryStore.name:
+            return Layout()
+        case FilesystemStore.name:
+            return Layout(messages=settings.filesystem_root)
+        case HybridStore.name:
+            return Layout(database=settings.sqlite_db_path, bodies=settings.hybrid_payload_root)
+        case _:
+            return Layout(database=settings.sqlite_db_path)
+
+
+def every_layout(settings: Settings) -> Layout:
+    """Where the store of any backend may lie."""
+    return Layout(settings.sqlite_db_path, settings.hybrid_payload_root, settings.filesystem_root)
+
+
+def opens(backend: str, other: str) -> bool:
+    """Whether a store of ``backend`` works with the files that one of ``other`` has left."""
+    return backend == other or (backend, other) == (HybridStore.name, SqliteStore.name)
+
+
+def folds_journal_of(backend: str, other: str) -> bool:
+    """Whether a store of ``backend`` can be folded from the journal that one of ``other`` was used with."""
+    return other != HybridStore.name or backend == HybridStore.name
+
+
 def places(settings: Settings) -> list[Path]:
-    """What the store of ``settings.backend`` lies in, missing files too; what makes it a store comes last."""
-    if settings.backend == FilesystemStore.name:
-        return [settings.filesystem_root]
-    database = settings.sqlite_db_path
-    files = [database.with_name(database.name + suffix) for suffix in ("-wal", "-shm", "")]
-    return [settings.hybrid_payload_root, *files] if settings.backend == HybridStore.name else files
+    """The files and directories of the store of ``settings.backend``, existing or not; what makes it a store comes
+    last. None for a store in memory."""
+    return _places(layout_of(settings))
+
+
+def every_place(settings: Settings) -> list[Path]:
+    """``places`` of all backends."""
+    return _places(every_layout(settings))
+
+
+def _places(layout: Layout) -> list[Path]:
+    found = [layout.bodies] if layout.bodies else []
+    if layout.database:
+        found += [layout.database.with_name(layout.database.name + suffix) for suffix in ("-wal", "-shm", "")]
+    return [*found, layout.messages] if layout.messages else found
 
 
 def beside(settings: Settings, suffix: str) -> Settings:

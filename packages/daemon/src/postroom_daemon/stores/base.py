@@ -2,7 +2,8 @@
 
 ``Store`` changes and reads single messages, queues and key-values. What few callers need is reached through its
 attributes, each a contract of its own: ``due`` (what is to happen at a time), ``pages`` (many messages or names in
-order), ``bodies`` (bodies in files of their own), ``disk`` (durability and space) and ``recovery`` (what a start does).
+order), ``bodies`` (bodies in files of their own), ``disk`` (durability and space), ``recovery`` (what a start does) and
+``audit`` (what ``verify`` and ``repair`` ask).
 
 Everything runs in one thread, in one transaction at a time (``Store.begin``). Times are engine milliseconds unless a
 name says otherwise, sizes are bytes. Every method may raise ``StoreError``: the transaction must then be rolled back.
@@ -13,9 +14,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import StrEnum
 from heapq import nsmallest
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from postroom_common.errors import PostroomError
 from postroom_common.events import Event
@@ -26,6 +28,8 @@ from ..model.records import BodyReference, Entry, QueueRecord
 from ..model.usage import Stored
 from ..platform.files import FULL_ERRNOS
 
+#: Why a damaged checkpoint of a store goes to quarantine.
+DAMAGED_CHECKPOINT: Final = "a checkpoint that cannot be read"
 #: The states in which a message may be leased.
 LEASED: Final = (State.INFLIGHT, State.DEAD)
 
@@ -244,6 +248,63 @@ class Recovery:
         return []
 
 
+class FileProblem(StrEnum):
+    """What can be wrong with a file of a store."""
+
+    #: No message refers to it.
+    ORPHAN = "orphan"
+    #: It lies in another directory than its message says.
+    MISPLACED = "misplaced"
+    #: It is not a file of the store.
+    FOREIGN = "foreign"
+    #: A directory that cannot be listed.
+    UNREADABLE = "unreadable"
+    #: A crash left it; the next start removes it.
+    LEFT_OVER = "left over"
+    #: A dead letter that somebody has moved among the ready messages by hand.
+    MOVED_BY_HAND = "moved by hand"
+
+
+class FileFinding(NamedTuple):
+    """A problem with the file at ``path``, in words."""
+
+    problem: FileProblem
+    path: str
+    text: str
+
+
+class Audit:
+    """What ``verify`` and ``repair`` ask. This class is for stores without files of their own for messages."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def newest_event(self) -> int:
+        """The last event that anything in the store shows. Before ``Recovery.finish_replay`` it may be above
+        ``applied``."""
+        return self._store.applied
+
+    def file_of(self, key: str) -> Path | None:
+        """The file of a message that exists, if its body should be in one."""
+        return None
+
+    def file_findings(self, last: int, clean: bool) -> Iterator[FileFinding]:
+        """What is wrong with files, apart from the bodies in them. ``last`` is the journal's last event; ``clean``:
+        after it the daemon stopped in order, with nothing left to be folded. Changes nothing."""
+        return iter(())
+
+    def foreign_files(self) -> list[Path]:
+        """Files and directories among the store's own that are not the store's, for a store that ignores them."""
+        return []
+
+    def restore_misplaced(self) -> Iterator[str]:
+        """Move files to where their messages look for them. Yields what was moved, in words."""
+        return iter(())
+
+    def set_orphans_aside(self) -> None:
+        """Move files that belong to no message into quarantine."""
+
+
 # --- the store ------------------------------------------------------------------------------------------------------
 
 
@@ -268,6 +329,7 @@ class Store(ABC):
     bodies: Bodies
     disk: Disk
     recovery: Recovery
+    audit: Audit
 
     @abstractmethod
     def open(self) -> None:

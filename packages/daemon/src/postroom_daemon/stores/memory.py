@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from postroom_common.protocol import State
 
 from ..model.records import Entry, QueueRecord
-from .base import Bodies, Cursor, Disk, Due, Pages, Recovery, Store, StoreError
+from .base import Audit, Bodies, Cursor, Disk, Due, Pages, Recovery, Store, StoreError
 from .book import QueueBook
 
 _Ready = tuple[int, int, str]  # -priority, seq, key: sorts in the order of delivery
@@ -39,6 +39,7 @@ class MemoryStore(Store, Due, Pages):
         self._applied_before = 0
         self.due = self.pages = self
         self.bodies, self.disk, self.recovery = Bodies(), Disk(), Recovery()
+        self.audit = Audit(self)
 
     def open(self) -> None:
         """Nothing to do."""

@@ -29,8 +29,7 @@ from ...root.locks import lock_root
 from ...root.open_root import Sources, open_root
 from ...root.preflight import CPP_IMPORT_COMMITTED, hindrance, is_cpp_database
 from ...stores.base import StoreBusy
-from ...stores.filesystem.store import FilesystemStore
-from ...stores.memory import MemoryStore
+from ...stores.backends import Layout, layout_of
 from .database import CppDatabase
 from .events import CppEvents, age_of_all
 
@@ -129,7 +128,7 @@ def import_cpp(config: Config, sources: Sources) -> CppImport:
 
 
 def _check_backend(config: Config) -> None:
-    if config.settings.backend == MemoryStore.name:
+    if not layout_of(config.settings).is_persistent:
         raise ImportRefused("backend memory stores nothing: choose another one by --backend")
 
 
@@ -141,17 +140,17 @@ def _check_importable(config: Config) -> None:
             f"there is no database of the C++ system at {path}: put it there, or name it by sqlite.dbPath; one that"
             " SQLite cannot read must be repaired first: `sqlite3 OLD .recover | sqlite3 NEW`"
         )
-    if journal.is_dir() and _is_used(journal, settings.backend):
+    if journal.is_dir() and _is_used(journal, layout_of(settings)):
         raise ImportRefused(
             f"{path} is a database of the C++ system, and the journal {journal} already has other events:"
             " name the database that belongs to the journal by sqlite.dbPath, and import the old one into a new root"
         )
 
 
-def _is_used(journal: Path, backend: str) -> bool:
+def _is_used(journal: Path, layout: Layout) -> bool:
     """Whether a journal has an event that an import would hide, or damage. Raises ``OSError``."""
     segments = [path for _, path in list_segments(journal)]
-    if backend == FilesystemStore.name:  # its store is not replaced with the database, and belongs to this journal
+    if layout.messages:  # its store is not replaced with the database, and belongs to this journal
         return bool(segments)
     lines = (line for path in segments for line in read_lines(path))
     return any(line.event is None or line.event["type"] not in _NOTHING_DONE for line in lines)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from ...config.config import Config
 from ...config.file import CONFIG_NAME, write_backend
-from ...config.settings import Settings
 from ...journal.order import MOVED_SUFFIX
 from ...journal.segments import is_segment_name
 from ...platform.files import Files, remove_all
 from ...root.swap import replaced_name
-from ...stores.backends import beside, places
-from ...stores.filesystem.store import FilesystemStore
-from ...stores.hybrid.store import HybridStore
+from ...stores.backends import beside, every_layout, every_place
 from .staging import SUFFIX
 from .target import RestoreError
 
@@ -29,12 +24,6 @@ class Move(NamedTuple):
     directory: Path
     source: Path
     target: Path
-
-
-def _all_places(settings: Settings) -> Iterator[Path]:
-    """Where any store may lie."""
-    for backend in (HybridStore.name, FilesystemStore.name):
-        yield from places(replace(settings, backend=backend))
 
 
 class Ground:
@@ -52,8 +41,9 @@ class Ground:
         found = {
             journal / name: f"journal/{name}" for name in names if is_segment_name(name.removesuffix(MOVED_SUFFIX))
         }
-        called = {self._settings.hybrid_payload_root: "payloads", self._settings.filesystem_root: "filesystem"}
-        for place in _all_places(self._settings):
+        layout = every_layout(self._settings)
+        called = {layout.bodies: "payloads", layout.messages: "filesystem"}
+        for place in every_place(self._settings):
             empty = place.is_dir() and not any(place.iterdir())
             if os.path.lexists(place) and not empty:
                 found[place] = called.get(place, place.name)
@@ -90,7 +80,7 @@ class Ground:
 
     def clear(self) -> None:
         """Remove what a restore has prepared that did not come to its end. Raises ``OSError``."""
-        found = [*_all_places(beside(self._settings, SUFFIX)), self._config.root / ("backup" + SUFFIX)]
+        found = [*every_place(beside(self._settings, SUFFIX)), self._config.root / ("backup" + SUFFIX)]
         found.append(self._configuration.with_name(self._configuration.name + SUFFIX))
         if self._settings.journal_root.is_dir():
             found += self._settings.journal_root.glob("*.jsonl" + SUFFIX)

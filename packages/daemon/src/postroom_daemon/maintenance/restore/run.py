@@ -12,7 +12,7 @@ from ...platform.quarantine import Quarantine
 from ...root.locks import lock_root, lock_store
 from ...root.open_root import Sources
 from ...root.swap import Changeover, carry_out, read_changeover
-from ...stores.memory import MemoryStore
+from ...stores.backends import layout_of
 from ..backup import Backup, open_backup
 from .layout import Ground
 from .staging import SUFFIX, Source, stage
@@ -64,7 +64,7 @@ def restore(config: Config, request: Request, sources: Sources) -> Restored:
     root's daemon works on the store) and ``OSError``; the root is then as it was. Only when the last renames fail,
     nobody may open it until they are done.
     """
-    if config.settings.backend == MemoryStore.name:
+    if not layout_of(config.settings).is_persistent:
         raise RestoreError("backend memory keeps nothing: choose another one by --backend")
     ground, files = Ground(config), sources.files
     with lock_root(config, files, unfinished=True), lock_store(files, *ground.directories()):

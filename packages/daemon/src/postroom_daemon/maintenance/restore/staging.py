@@ -19,9 +19,8 @@ from ...platform.clock import Mark, Now
 from ...platform.files import CREATE_FLAGS, Files
 from ...platform.quarantine import Quarantine
 from ...root.open_root import Sources
-from ...stores.backends import beside, make_store, places
+from ...stores.backends import beside, folds_journal_of, make_store, places
 from ...stores.base import Store
-from ...stores.hybrid.store import HybridStore
 from ..backup import Backup
 from ..backup.form import JOURNAL_NAME
 from ..backup.history import content, segments_until
@@ -132,8 +131,8 @@ def _count(store: Store) -> tuple[int, int]:
 def _history(source: Source, backend: str) -> list[Path]:
     """The segments of the past, in order: those of the backup, from where the journal begins its own."""
     backup = source.backup
-    if backup.manifest.backend == HybridStore.name and backend != HybridStore.name:
-        return []  # their bodies are in files: another store cannot be folded from them
+    if not folds_journal_of(backend, backup.manifest.backend):
+        return []
     kept = segments_until(backup.journal, backup.manifest.event) if backup.journal.is_dir() else []
     kept = [path for path in kept if f"{JOURNAL_NAME}/{path.name}" in backup.manifest.files]
     if not source.rolls:

@@ -23,11 +23,10 @@ from ...platform.files import LOST_ERRNOS, Files
 from ...platform.quarantine import sizes_kept
 from ...root.locks import LOCK_NAME, RootBusy, lock_root
 from ...root.swap import MARKER_NAME, check_whole
+from ...stores.backends import layout_of
 from ...stores.base import Store, StoreDamaged, StoreError
-from ...stores.hybrid.store import HybridStore
-from ...stores.memory import MemoryStore
 from ..connect import NotReached, reach
-from .compare_store import MALFORMED, Facing, shown_by
+from .compare_store import MALFORMED, Facing
 from .comparing import Comparison
 from .directory_check import file_findings, rows_beside
 from .dry_run import FOLDED_NAME, rehearsed
@@ -38,9 +37,7 @@ from .readonly_store import (
     PAYLOADS_NAME,
     Look,
     copied,
-    has_payloads,
     is_of_cpp,
-    is_there,
     look,
     with_payloads,
 )
@@ -95,7 +92,7 @@ class Verification:
         if not root.is_dir():
             raise NotVerified(f"{root} does not exist: there is nothing to verify")
         signs = (self._config.file, root / LOCK_NAME, root / MARKER_NAME, self._settings.journal_root)
-        if not any(sign and os.path.lexists(sign) for sign in signs) and not is_there(self._settings):
+        if not any(sign and os.path.lexists(sign) for sign in signs) and not layout_of(self._settings).exists():
             raise NotVerified(
                 f"{root}: there is no root here, neither configuration nor journal nor store of backend"
                 f" {self._settings.backend}: name its directory, or mount it"
@@ -157,13 +154,14 @@ class Verification:
     def _stopped(self, workspace: Path) -> None:
         in_order = self._look_at_journal(running=False)
         last = self._report.as_of_event = self._report.journal["lastEvent"]
-        if self._settings.backend == MemoryStore.name:
+        layout = layout_of(self._settings)
+        if not layout.is_persistent:
             return  # it keeps nothing while it does not run
-        if not is_there(self._settings):
+        if not layout.exists():
             if last:
                 self._add(Kind.STORE_MISSING, self._settings.backend, f"the journal has events up to {last}")
                 self._rehearse(with_payloads(self._settings, workspace), workspace, in_order, damaged=False)
-            elif has_payloads(self._settings):
+            elif layout.has_bodies():
                 self._add(
                     Kind.STORE_MISSING, self._settings.backend, "there are bodies, and neither database nor journal"
                 )
@@ -244,7 +242,7 @@ class Verification:
 
     def _told_of_ends(self, expected: Expected, store: Store) -> None:
         """How far store and journal have come, and what neither of them has."""
-        applied, shown = store.applied, shown_by(store)
+        applied, shown = store.applied, store.audit.newest_event()
         losses: list[list[int]] = store.get_kv(FACT_LOSSES) or []
         if applied < expected.first - 1:
             losses = [*losses, [applied + 1, expected.first - 1]]
@@ -254,7 +252,7 @@ class Verification:
         if expected.behind:
             text = f"{expected.behind} events will be folded at the next start"
             self._add(Kind.STORE_BEHIND, f"{applied + 1}-{expected.last}", text)
-        if expected.unfoldable and not isinstance(store, HybridStore):
+        if expected.unfoldable and not store.bodies.separate:
             text = f"{expected.unfoldable} is to be folded, and its body is in a file of backend hybrid: see migrate"
             self._add(Kind.STORE_REFUSED, self._settings.backend, text)
         if shown > expected.last > 0:

@@ -9,7 +9,6 @@ from ...model.records import FACT_CLOCK, FACT_LOSSES, dlq_fact
 from ...observe.state import of_store
 from ...platform.clock import Clock, Mark, Now
 from ...stores.base import Store
-from ...stores.filesystem.store import FilesystemStore
 from .comparing import Comparison, Difference
 from .findings import Finding, Kind
 from .rebuilt import Expected
@@ -27,7 +26,9 @@ class Facing:
         now = engine_now(store, expected, clock)
         losses = [(first, last) for first, last in store.get_kv(FACT_LOSSES) or []]
         self.state = of_store(store, now)
-        self.comparison = Comparison(self.state, expected, store.applied, shown_by(store), now.engine, losses)
+        self.comparison = Comparison(
+            self.state, expected, store.applied, store.audit.newest_event(), now.engine, losses
+        )
 
     def facts(self) -> Iterator[Difference]:
         """What is wrong with single facts."""
@@ -39,11 +40,6 @@ class Facing:
         clock = self.expected.books.clock
         if clock and not self.comparison.doubt and self.store.get_kv(FACT_CLOCK) != clock:
             yield Difference(Finding(Kind.CLOCK_WRONG, "clock", f"it is {self.store.get_kv(FACT_CLOCK)}, not {clock}"))
-
-
-def shown_by(store: Store) -> int:
-    """The last event that anything in the store shows."""
-    return max(store.applied, store.newest()) if isinstance(store, FilesystemStore) else store.applied
 
 
 def engine_now(store: Store, expected: Expected, clock: Clock) -> Now:

@@ -10,19 +10,19 @@ from typing import Final, NamedTuple
 
 from ...config.settings import Settings
 from ...model.records import HISTORY
-from ...stores.filesystem.store import FilesystemStore
-from ...stores.hybrid.payload_audit import PayloadFindingKind
-from ...stores.hybrid.payload_names import PayloadName
-from ...stores.hybrid.store import LEAVING_FACT, HybridStore
+from ...stores.backends import layout_of
+from ...stores.base import DAMAGED_CHECKPOINT, FileProblem
 from .findings import Finding, Kind
 from .readonly_store import Look
 
-_PAYLOAD_KINDS: Final = {
-    PayloadFindingKind.ORPHAN: Kind.FILE_ORPHAN,
-    PayloadFindingKind.MISPLACED: Kind.FILE_MISPLACED,
-    PayloadFindingKind.STRAY: Kind.FILE_STRANGE,
-    PayloadFindingKind.UNREADABLE: Kind.FILE_UNREADABLE,
-}  # what is missing or wrong is told with its message
+_KINDS: Final = {
+    FileProblem.ORPHAN: Kind.FILE_ORPHAN,
+    FileProblem.MISPLACED: Kind.FILE_MISPLACED,
+    FileProblem.FOREIGN: Kind.FILE_STRANGE,
+    FileProblem.UNREADABLE: Kind.FILE_UNREADABLE,
+    FileProblem.LEFT_OVER: Kind.FILE_LEFT_OVER,
+    FileProblem.MOVED_BY_HAND: Kind.MOVED_BY_HAND,
+}
 
 #: How the key of a history's row begins.
 _HISTORY_ROW: Final = f"fact:{HISTORY}"
@@ -39,7 +39,7 @@ class Row(NamedTuple):
 def rows_beside(settings: Settings, deep: bool) -> Iterator[Finding]:
     """Rows without a message in a copy of the database, and, if ``deep``, what SQLite finds wrong with its pages. What
     cannot be read is told by whoever opens it as a store."""
-    if settings.backend == FilesystemStore.name:
+    if layout_of(settings).database is None:
         return
     if deep:
         yield from _page_findings(settings.sqlite_db_path)
@@ -86,40 +86,14 @@ def orphan_rows(settings: Settings) -> Iterator[Row]:
 def file_findings(look: Look, last: int, clean: bool) -> Iterator[Finding]:
     """What is wrong with the files of a store. ``last`` is the journal's last event; ``clean``: after it the daemon
     stopped in order, with nothing left to be folded. Raises ``StoreError``."""
-    if isinstance(look.store, FilesystemStore):
-        yield from _tree_findings(look, look.store, clean)
-    elif isinstance(look.store, HybridStore):
-        yield from _payload_findings(look.store, last, clean)
-
-
-def _tree_findings(look: Look, store: FilesystemStore, clean: bool) -> Iterator[Finding]:
-    root = look.settings.filesystem_root
     for path, reason in dict.fromkeys(look.aside):
-        if Path(path).parent.name == look.settings.filesystem_meta_dir:
+        if reason == DAMAGED_CHECKPOINT:
             kind = Kind.CHECKPOINT_DAMAGED
         else:
             kind = Kind.FILE_SECOND if "second" in reason else Kind.FILE_STRANGE
         yield Finding(kind, path, reason)
     for place in look.removed:
-        yield Finding(Kind.FILE_LEFT_OVER, str(root / place), "not written to its end; the journal has its message")
-    for place in store.strangers():
-        yield Finding(Kind.FILE_STRANGE, str(root / place), "no message's file")
-    for key, lies_at, to_ready in store.misplaced():
-        if clean and to_ready:
-            yield Finding(Kind.MOVED_BY_HAND, str(lies_at), f"{key} is a dead letter")
-        else:
-            yield Finding(Kind.FILE_MISPLACED, str(lies_at), f"{key} belongs into another directory, as its name says")
-
-
-def _payload_findings(store: HybridStore, last: int, clean: bool) -> Iterator[Finding]:
-    leaving = set(store.get_kv(LEAVING_FACT) or [])
-    for found in store.audit(contents=False):
-        kind, seq = _PAYLOAD_KINDS.get(found.kind), PayloadName.read(found.path).seq
-        if kind is None:
-            continue
-        if found.kind is PayloadFindingKind.ORPHAN and store.applied < seq <= last:
-            continue  # its event will be folded
-        if found.kind is PayloadFindingKind.ORPHAN and not clean and (found.path in leaving or seq > last):
-            yield Finding(Kind.FILE_LEFT_OVER, found.path, found.text)
-        else:
-            yield Finding(kind, found.path, found.text)
+        path = str(look.store.disk.files()[0] / place)
+        yield Finding(Kind.FILE_LEFT_OVER, path, "not written to its end; the journal has its message")
+    for found in look.store.audit.file_findings(last, clean):
+        yield Finding(_KINDS[found.problem], found.path, found.text)

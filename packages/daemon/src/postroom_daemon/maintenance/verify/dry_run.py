@@ -13,9 +13,8 @@ from ...config.settings import Settings
 from ...engine.fold import apply
 from ...journal.segments import list_segments, read_requests
 from ...model.lifecycle import IllegalTransition
-from ...stores.backends import make_store
+from ...stores.backends import layout_of, make_store
 from ...stores.base import NotStored, Store, StoreDamaged
-from ...stores.filesystem.store import FilesystemStore
 from ...stores.sqlite.store import SqliteStore
 from .readonly_store import Look, LookingFiles, NotedQuarantine
 
@@ -30,7 +29,7 @@ def rehearsed(quarantine_root: Path, settings: Settings, workspace: Path, damage
     """The new store, to be looked at. ``damaged``: ``settings`` name a copy of a database, of which is kept what can
     still be read; else it begins with nothing. Raises ``StoreError`` where the start would be refused, ``OSError``."""
     files, quarantine = LookingFiles(), NotedQuarantine(quarantine_root)
-    if settings.backend == FilesystemStore.name:  # which salvages nothing; and folded in a database it is the same
+    if layout_of(settings).database is None:  # nothing can be salvaged, and folded into a database it is the same
         settings, damaged = replace(settings, backend=SqliteStore.name), False
     if not damaged:
         settings = replace(settings, sqlite_db_path=workspace / FOLDED_NAME)

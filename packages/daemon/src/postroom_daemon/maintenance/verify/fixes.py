@@ -26,8 +26,6 @@ from ...observe.state.model import Message
 from ...platform.files import LOST_ERRNOS, READ_FLAGS
 from ...platform.quarantine import Quarantine
 from ...stores.base import BodyLost, Store
-from ...stores.filesystem.store import FilesystemStore
-from ...stores.hybrid.store import HybridStore
 from .comparing import FIXED, QUEUE_FACTS, Difference
 from .findings import Finding, Kind
 from .rebuilt import Expected, Said
@@ -254,8 +252,7 @@ class Mender:
         return body if reference.fits(body) else None
 
     def _file_of(self, found: Message) -> Path | None:
-        store = self._store
-        return store.file_of(found["key"]) if isinstance(store, FilesystemStore | HybridStore) else None
+        return self._store.audit.file_of(found["key"])
 
 
 def _reference(event: Event, entry: Entry) -> BodyReference:

@@ -16,10 +16,8 @@ from ...config.settings import Settings
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ...root.preflight import is_cpp_database
-from ...stores.backends import make_store
+from ...stores.backends import layout_of, make_store
 from ...stores.base import Store
-from ...stores.filesystem.store import FilesystemStore
-from ...stores.hybrid.store import HybridStore
 
 #: What the copy of a database is called.
 COPY_NAME: Final = "store.db"
@@ -83,29 +81,16 @@ class Look:
     removed: list[str] = field(default_factory=list)
 
 
-def is_there(settings: Settings) -> bool:
-    """Whether there is a store at all."""
-    if settings.backend == FilesystemStore.name:
-        return settings.filesystem_root.is_dir()
-    return os.path.lexists(settings.sqlite_db_path)
-
-
 def is_of_cpp(settings: Settings) -> bool:
     """Whether the database, of which ``settings`` name a copy, is one of the C++ system."""
-    if settings.backend == FilesystemStore.name:
+    if layout_of(settings).database is None:
         return False
     return is_cpp_database(settings.sqlite_db_path, settings.sqlite_kv_table, settings.sqlite_message_index_table)
 
 
-def has_payloads(settings: Settings) -> bool:
-    """Whether bodies lie in files of their own."""
-    root = settings.hybrid_payload_root
-    return settings.backend == HybridStore.name and root.is_dir() and any(root.iterdir())
-
-
 def copied(settings: Settings, workspace: Path) -> Settings:
     """The settings with the database, if there is one, replaced by a copy in ``workspace``. Raises ``OSError``."""
-    if settings.backend == FilesystemStore.name:
+    if layout_of(settings).database is None:
         return settings
     copy = workspace / COPY_NAME
     for suffix in ("", "-wal"):
@@ -118,7 +103,8 @@ def copied(settings: Settings, workspace: Path) -> Settings:
 def with_payloads(settings: Settings, workspace: Path) -> Settings:
     """The settings with the directory of the bodies, if it is missing, replaced by an empty one in ``workspace``: a
     store makes it as it is opened. Raises ``OSError``."""
-    if settings.backend != HybridStore.name or settings.hybrid_payload_root.exists():
+    bodies = layout_of(settings).bodies
+    if bodies is None or bodies.exists():
         return settings
     empty = workspace / PAYLOADS_NAME
     empty.mkdir()

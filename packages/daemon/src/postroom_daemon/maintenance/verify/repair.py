@@ -27,11 +27,8 @@ from ...platform.ids import Ids
 from ...platform.quarantine import Quarantine
 from ...root.locks import RootBusy, lock_root, lock_store
 from ...root.open_root import OpenRoot, Sources, StartError, open_root
+from ...stores.backends import layout_of
 from ...stores.base import StoreError
-from ...stores.filesystem.store import FilesystemStore
-from ...stores.hybrid.store import HybridStore
-from ...stores.memory import MemoryStore
-from . import payload_repair
 from .check import Verification, default_workspace
 from .compare_store import Facing
 from .directory_check import orphan_rows
@@ -147,7 +144,7 @@ class Repair:
             repair_journal(self._config, self._files, self._quarantine, self._tell)
             if not damaged:
                 self._remove_rows()
-        if self._settings.backend == MemoryStore.name:
+        if not layout_of(self._settings).is_persistent:
             return
         root = open_root(self._config, self._sources, refold=damaged)
         if before.counts[Kind.STORE_MISSING]:
@@ -164,8 +161,8 @@ class Repair:
 
     def _mend(self, root: OpenRoot, workspace: Path) -> None:
         store = root.store
-        if isinstance(store, HybridStore):
-            payload_repair.put_back(store, self._settings.hybrid_payload_root, self._files, self._tell)
+        for text in store.audit.restore_misplaced():
+            self._tell(text)
         for number in range(_PASSES):
             lost, changed = self._pass(root, workspace / f"expected-{number}.db")
             if lost:
@@ -174,8 +171,7 @@ class Repair:
                     self._tell(f"{key}: nobody has its body: it is a dead letter now")
             if not lost and not changed:
                 break
-        if isinstance(store, HybridStore):
-            payload_repair.set_aside(store)
+        store.audit.set_orphans_aside()
         for first, last in root.broker.accept_losses():
             self._tell(f"events {first} to {last} are lost: taken note of")
         self._note_missing(root, workspace / "expected-last.db")
@@ -214,19 +210,19 @@ class Repair:
 
     def _set_strangers_aside(self) -> None:
         """Move what is no message out of the directories of the filesystem store."""
-        if self._settings.backend != FilesystemStore.name or not self._settings.filesystem_root.is_dir():
+        root = layout_of(self._settings).messages
+        if root is None or not root.is_dir():
             return
         with look(self._config.quarantine_root, self._settings) as seen:
-            strangers = seen.store.strangers() if isinstance(seen.store, FilesystemStore) else []
-        root = self._settings.filesystem_root
+            foreign = seen.store.audit.foreign_files()
         with lock_store(self._files, root):
-            for place in strangers:
-                name = place.replace("/", "~")[-_NAME_LIMIT:]
-                self._quarantine.keep_file(root / place, "no message's file", name)
+            for path in foreign:
+                name = str(path.relative_to(root)).replace("/", "~")[-_NAME_LIMIT:]
+                self._quarantine.keep_file(path, "no message's file", name)
 
     def _remove_rows(self) -> None:
         """Take rows that belong to no message out of the database."""
-        if self._settings.backend == FilesystemStore.name:
+        if layout_of(self._settings).database is None:
             return
         rows = list(orphan_rows(self._settings))
         for row in rows:

@@ -17,6 +17,7 @@ from ...model.records import FACT_DRAINING, FACT_LOSSES
 from ...platform import logs
 from ...platform.clock import Now
 from ...platform.quarantine import Quarantine
+from ...stores.backends import layout_of
 from ...stores.base import Store
 from ..counters import Counters
 from . import table
@@ -138,12 +139,13 @@ def _add_disks(out: Exposition, vitals: Measured) -> None:
 def _directories(settings: Settings) -> Iterator[tuple[str, Path]]:
     yield "journal", settings.journal_root
     yield "mailbox", settings.ipc_root
-    if settings.backend in ("sqlite", "hybrid"):
-        yield "store", settings.sqlite_db_path.parent
-    if settings.backend == "hybrid":
-        yield "bodies", settings.hybrid_payload_root
-    if settings.backend == "filesystem":
-        yield "store", settings.filesystem_root
+    layout = layout_of(settings)
+    if layout.database:
+        yield "store", layout.database.parent
+    if layout.bodies:
+        yield "bodies", layout.bodies
+    if layout.messages:
+        yield "store", layout.messages
 
 
 def _add_logs(out: Exposition, vitals: Measured) -> None:

@@ -18,7 +18,7 @@ from postroom_common.protocol import State
 from ...model.records import QueueRecord
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ..base import StoreError
+from ..base import DAMAGED_CHECKPOINT, Audit, FileFinding, FileProblem, StoreError
 from .checkpoint import Checkpoint, Checkpoints, CheckpointTask
 from .facts import Facts
 from .files import MessageFiles
@@ -42,6 +42,7 @@ class FilesystemStore(Transactions):
     ) -> None:
         super().__init__(root, files, quarantine, folders, meta)
         self._checkpoints = Checkpoints(files, root / meta)
+        self.audit = FilesystemAudit(self)
 
     def _reset(self) -> None:
         super()._reset()
@@ -69,7 +70,7 @@ class FilesystemStore(Transactions):
         checkpoint, damaged = self._checkpoints.read()
         for path in damaged:
             log.error("%s is damaged; the journal is folded from an earlier one", path)
-            self._quarantine.keep_file(path, "a checkpoint that cannot be read")
+            self._quarantine.keep_file(path, DAMAGED_CHECKPOINT)
         return checkpoint
 
     def _start_from(self, checkpoint: Checkpoint, found: Scan) -> None:
@@ -88,6 +89,24 @@ class FilesystemStore(Transactions):
 
     def files(self) -> list[Path]:
         return [self._tree.root]
+
+    @property
+    def root(self) -> Path:
+        """The directory of the store."""
+        return self._tree.root
+
+    @property
+    def found(self) -> Scan | None:
+        """What the look at all files found; None once the journal's end is folded."""
+        return self._replay.found if self._replay else None
+
+    def path_of(self, key: str) -> Path:
+        """The file of a message that exists."""
+        return Path(self._files.path(key))
+
+    def letter_of(self, place: str) -> str | None:
+        """The letter of the folder that a place lies in."""
+        return self._tree.letter_of(place)
 
     def close(self) -> None:
         if self._task:
@@ -194,26 +213,37 @@ class FilesystemStore(Transactions):
         self._end()
         return [entry.key for entry in entries]
 
-    # --- looking after the files, before the journal is folded ---------------------------------------------------
 
-    def newest(self) -> int:
-        """The last event that any file shows."""
-        return self._replay.found.newest if self._replay else self.applied
+class FilesystemAudit(Audit):
+    """What stands in the files of a filesystem store, between ``open`` and ``Recovery.finish_replay``."""
 
-    def strangers(self) -> list[str]:
-        """Files and directories that are no messages, relative to the root."""
-        findings = self._replay.found.findings if self._replay else []
-        return [finding.path for finding in findings if finding.kind == "stranger"]
+    def __init__(self, store: FilesystemStore) -> None:
+        self._store: FilesystemStore = store
 
-    def misplaced(self) -> Iterator[tuple[str, Path, bool]]:
-        """Messages whose file lies in another folder or queue than it says: the key, the file, and whether it is a dead
-        letter among the ready ones."""
-        for finding in self._replay.found.findings if self._replay else []:
-            if finding.kind == "misplaced":
-                name = finding.place.rpartition("/")[2]
-                to_ready = (name[0], self._tree.letter_of(finding.place)) == (LETTERS[State.DEAD], READY)
-                yield finding.key, self._tree.root / finding.path, to_ready and not finding.queue
+    def newest_event(self) -> int:
+        found = self._store.found
+        return max(self._store.applied, found.newest) if found else self._store.applied
 
-    def file_of(self, key: str) -> Path:
-        """The file of a message that is there."""
-        return Path(self._files.path(key))
+    def file_of(self, key: str) -> Path | None:
+        return self._store.path_of(key)
+
+    def file_findings(self, last: int, clean: bool) -> Iterator[FileFinding]:
+        found = self._store.found
+        for path in self.foreign_files():
+            yield FileFinding(FileProblem.FOREIGN, str(path), "no message's file")
+        for finding in found.findings if found else []:
+            if finding.kind != "misplaced":
+                continue
+            place = str(self._store.root / finding.path)
+            if clean and not finding.queue and self._is_dead_among_ready(finding.place):
+                yield FileFinding(FileProblem.MOVED_BY_HAND, place, f"{finding.key} is a dead letter")
+            else:
+                text = f"{finding.key} belongs into another directory, as its name says"
+                yield FileFinding(FileProblem.MISPLACED, place, text)
+
+    def _is_dead_among_ready(self, place: str) -> bool:
+        return (place.rpartition("/")[2][0], self._store.letter_of(place)) == (LETTERS[State.DEAD], READY)
+
+    def foreign_files(self) -> list[Path]:
+        found = self._store.found
+        return [self._store.root / one.path for one in found.findings if one.kind == "stranger"] if found else []

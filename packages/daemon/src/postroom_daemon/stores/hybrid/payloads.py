@@ -238,6 +238,16 @@ class Payloads:
             return
         self._emptied.add(path.rpartition("/")[0])
 
+    def move(self, path: str, to: str) -> None:
+        """Move a file to where its message looks for it, durably."""
+        directory, _, name = to.rpartition("/")
+        fd = self._files.open_directory(self.root / directory)
+        try:
+            self._files.rename(path, name, src_dir_fd=self._fd, dst_dir_fd=fd)
+            self._files.fsync(fd)
+        finally:
+            self._files.close(fd)
+
     def set_aside(self, path: str, reason: str) -> None:
         """Move what lies at ``path`` to quarantine, under a name that tells its queue."""
         directory, _, name = path.rpartition("/")

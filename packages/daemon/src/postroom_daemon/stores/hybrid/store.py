@@ -21,14 +21,14 @@ from postroom_common.protocol import State, message_key
 from ...model.records import BodyReference, Entry
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ..base import Bodies, BodyLost, BodyUnread, StoreError, store_error, store_errors
+from ..base import Audit, Bodies, BodyLost, BodyUnread, FileFinding, FileProblem, StoreError, store_error, store_errors
 from ..filesystem.names import id_of, queue_of_directory
 from ..sqlite.errors import translated
 from ..sqlite.rows import value_holds
 from ..sqlite.salvage import SALVAGE_FACT
 from ..sqlite.store import PAYLOADS_FACT, SqliteStore
-from .payload_audit import Kept, PayloadFinding, audit_payloads
-from .payload_names import PayloadName, directory_of, payload_path
+from .payload_audit import Kept, PayloadFinding, PayloadFindingKind, audit_payloads
+from .payload_names import PayloadName, directory_of, payload_path, shard_of
 from .payloads import Payloads, UnreadFile
 from .read_ahead import AHEAD
 
@@ -40,6 +40,13 @@ _PAYLOAD: Final = "payload"
 LEAVING_FACT: Final = "payloads-leaving"
 #: Files that a group may leave behind at a crash. Where more are found, they come from elsewhere.
 CRASH_FILES_LIMIT: Final = 10_000
+#: What the audit of the payloads says, as the contract of stores names it.
+_PROBLEMS: Final = {
+    PayloadFindingKind.ORPHAN: FileProblem.ORPHAN,
+    PayloadFindingKind.MISPLACED: FileProblem.MISPLACED,
+    PayloadFindingKind.STRAY: FileProblem.FOREIGN,
+    PayloadFindingKind.UNREADABLE: FileProblem.UNREADABLE,
+}
 
 
 class HybridStore(SqliteStore):
@@ -62,6 +69,7 @@ class HybridStore(SqliteStore):
         self._gone: list[str] = []
         self._made = False  # the directory was made as it was opened
         self.bodies = HybridBodies(self)
+        self.audit = HybridAudit(self)
         self._trusted = False  # the database is no new one, and has all its rows
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -239,7 +247,7 @@ class HybridStore(SqliteStore):
 
     # --- looking after the files ------------------------------------------------------------------------------
 
-    def audit(self, contents: bool = True) -> Iterator[PayloadFinding]:
+    def payload_findings(self, contents: bool = True) -> Iterator[PayloadFinding]:
         """Compare the files with the index; see ``audit_payloads``. Nothing is changed. Raises ``StoreError``."""
         return audit_payloads(self._payloads, self._kept(), contents)
 
@@ -256,6 +264,11 @@ class HybridStore(SqliteStore):
                 yield Kept(PayloadName.read(path), key, _reference(key, *row))
         except sqlite3.Error as error:
             raise translated(error, self._path) from error
+
+    def move_payload(self, path: str, to: str) -> None:
+        """Move a payload file, durably. Raises ``StoreError``."""
+        with store_errors(self._payloads.root):
+            self._payloads.move(path, to)
 
     def set_orphan_aside(self, path: str) -> None:
         """Move an orphan, or what else the audit has found that is no message's, to quarantine. ``path`` is relative to
@@ -279,6 +292,46 @@ class HybridStore(SqliteStore):
         else:
             rows = self._rows(select, (name.seq,))
         return any(payload_path(name.seq, _born(queue, value), key) == str(name) for queue, key, value in rows)
+
+
+class HybridAudit(Audit):
+    """The files of the bodies compared with the database."""
+
+    def __init__(self, store: HybridStore) -> None:
+        self._store: HybridStore = store
+
+    def file_of(self, key: str) -> Path | None:
+        return self._store.file_of(key)
+
+    def file_findings(self, last: int, clean: bool) -> Iterator[FileFinding]:
+        store = self._store
+        leaving = set(store.get_kv(LEAVING_FACT) or [])
+        for one in store.payload_findings(contents=False):
+            problem, seq = _PROBLEMS.get(one.kind), PayloadName.read(one.path).seq
+            if problem is None:  # it is reported with its message
+                continue
+            if problem is FileProblem.ORPHAN:
+                if store.applied < seq <= last:
+                    continue  # its event will be folded
+                if not clean and (one.path in leaving or seq > last):
+                    problem = FileProblem.LEFT_OVER
+            yield FileFinding(problem, one.path, one.text)
+
+    def restore_misplaced(self) -> Iterator[str]:
+        found = list(self._store.payload_findings(contents=False))
+        missing = {one.path for one in found if one.kind is PayloadFindingKind.MISSING}
+        for one in found:
+            if one.kind is PayloadFindingKind.MISPLACED:
+                name = PayloadName.read(one.path)
+                right = str(name._replace(shard=shard_of(name.seq)))
+                if right in missing:
+                    self._store.move_payload(one.path, right)
+                    yield f"{one.path}: put back to {right}"
+
+    def set_orphans_aside(self) -> None:
+        for one in list(self._store.payload_findings(contents=False)):
+            if one.kind in (PayloadFindingKind.ORPHAN, PayloadFindingKind.STRAY, PayloadFindingKind.MISPLACED):
+                self._store.set_orphan_aside(one.path)
 
 
 class HybridBodies(Bodies):

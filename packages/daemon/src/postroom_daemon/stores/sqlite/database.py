@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from ..base import Bodies, Disk, Due, Pages, Recovery, Store, StoreBusy, StoreDamaged, StoreError
+from ..base import Audit, Bodies, Disk, Due, Pages, Recovery, Store, StoreBusy, StoreDamaged, StoreError
 from . import file as sqlite_file
 from . import schema as sqlite_schema
 from .errors import translated
@@ -36,7 +36,7 @@ class SqliteDatabase(Store, Due, Pages, Disk, Recovery):
         self._synchronous = synchronous
         self._busy_ms = busy_ms
         self.due = self.pages = self.disk = self.recovery = self
-        self.bodies = Bodies()
+        self.bodies, self.audit = Bodies(), Audit(self)
 
     def files(self) -> list[Path]:
         return [self._path.with_name(self._path.name + suffix) for suffix in ("", "-wal", "-shm")]
