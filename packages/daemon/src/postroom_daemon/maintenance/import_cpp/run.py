@@ -28,8 +28,8 @@ from ...policy.policies import Policies
 from ...root.locks import lock_root
 from ...root.open_root import Sources, open_root
 from ...root.preflight import CPP_IMPORT_COMMITTED, hindrance, is_cpp_database
-from ...stores.base import StoreBusy
 from ...stores.backends import Layout, layout_of
+from ...stores.base import StoreBusy
 from .database import CppDatabase
 from .events import CppEvents, age_of_all
 
