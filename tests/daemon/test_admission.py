@@ -232,7 +232,7 @@ def test_refusals_take_nothing_of_the_rate(bench: Bench) -> None:
     bench.publish()
 
 
-def test_a_group_that_is_taken_back_takes_nothing_of_the_rate(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_that_is_taken_back_takes_nothing_of_the_rate(bench: Bench) -> None:
     limit(bench, publishPerSec=1)
 
     with bench.full_disk():
