@@ -214,6 +214,11 @@ class Bench:
     def event_types(self) -> list[str]:
         return [event["type"] for event in self.events()]
 
+    def body_files(self) -> list[Path]:
+        """The files of bodies (hybrid), in the order of publishing."""
+        paths = self.config.settings.hybrid_payload_root.rglob("*")
+        return sorted((path for path in paths if path.is_file()), key=lambda path: path.name)
+
     def quarantined(self) -> dict[str, bytes]:
         directory = self.path / "quarantine"
         return {path.name: path.read_bytes() for path in directory.iterdir()} if directory.is_dir() else {}

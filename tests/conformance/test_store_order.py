@@ -6,7 +6,7 @@ from __future__ import annotations
 from postroom_common.protocol import State
 from postroom_daemon.model.records import QueueRecord
 from postroom_daemon.stores.base import Cursor, Store
-from tests.conformance.test_store_contract import QUEUE, change, counts, drain, entry, insert
+from tests.conformance.store_calls import QUEUE, change, counts, drain, entry, insert
 
 
 def turn(store: Store, consumer: str = "c") -> int | None:

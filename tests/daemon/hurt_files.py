@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from tests.conformance.bench import Bench
-from tests.daemon.test_segments import flip
+from tests.daemon.segment_files import flip
 from tests.daemon.used import Used
 
 

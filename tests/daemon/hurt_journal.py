@@ -7,7 +7,7 @@ import shutil
 from postroom_common.events import encode_event
 from postroom_daemon.journal.segments import segment_name
 from tests.conformance.bench import Bench
-from tests.daemon.test_segments import flip, line_starts
+from tests.daemon.segment_files import flip, line_starts
 from tests.daemon.used import Used
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from postroom_daemon.stores.base import StoreError, StoreFull
 from tests.conformance.bench import Bench, seen_in
-from tests.daemon.test_filesystem import MakeBench, expected_of, tree
+from tests.daemon.filesystem_store import MakeBench, expected_of, tree
 
 
 class SlowSync:

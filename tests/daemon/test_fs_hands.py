@@ -17,7 +17,7 @@ from postroom_daemon.stores.base import FileProblem
 from postroom_daemon.stores.filesystem import tree as fs_tree
 from postroom_daemon.stores.filesystem.store import FilesystemStore
 from tests.conformance.bench import Bench, seen_in
-from tests.daemon.test_filesystem import MakeBench, bury, expected_of, files_of, make
+from tests.daemon.filesystem_store import MakeBench, bury, expected_of, files_of, make
 
 FOLDERS = ("inbox", "processing", "delayed", "dlq", "archive")
 

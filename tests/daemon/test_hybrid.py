@@ -22,16 +22,10 @@ from tests.conformance.bench import Bench
 MakeBench = Callable[..., Bench]
 
 
-def payloads(bench: Bench) -> list[Path]:
-    """The payload files, in order of publishing."""
-    root = bench.config.settings.hybrid_payload_root
-    return sorted((path for path in root.rglob("*") if path.is_file()), key=lambda path: path.name)
-
-
 def test_a_body_lies_in_a_file_and_the_journal_and_the_index_only_refer_to_it(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     key = bench.publish("jobs", "a body that is easy to find")
-    (path,) = payloads(bench)
+    (path,) = bench.body_files()
     assert path.read_bytes() == bench.store.envelope(key) == b'{"parts":[{"text":"a body that is easy to find"}]}'
     (event,) = [event for event in bench.events() if event["type"] == "published"]
     assert "message" not in event and event["body"]["bytes"] == len(path.read_bytes())
@@ -43,7 +37,7 @@ def test_a_body_lies_in_a_file_and_the_journal_and_the_index_only_refer_to_it(ma
 def test_a_small_body_stays_in_the_database_where_that_is_configured(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid", **{"hybrid.inlineBelowBytes": "100"}).open()
     small, large = bench.publish("q", "small"), bench.publish("q", "large" * 30)
-    assert len(payloads(bench)) == 1
+    assert len(bench.body_files()) == 1
     bench.reopen(without_store=True)
     assert b"small" in bench.store.envelope(small) and b"large" in bench.store.envelope(large)
 
@@ -84,7 +78,7 @@ def test_a_large_group_is_synced_in_parts_and_leaves_no_file_open(fails: str, ma
     before = os.listdir("/proc/self/fd")
     bench.run(*(bench.make("publish", queue="q", message="body") for _ in range(300)))
     assert len(synced) == 301 and len(set(synced)) < 140
-    assert len(payloads(bench)) == 301 and os.listdir("/proc/self/fd") == before
+    assert len(bench.body_files()) == 301 and os.listdir("/proc/self/fd") == before
 
     def fail(*arguments: Any) -> None:
         raise OSError(errno.EIO, "no")
@@ -94,7 +88,7 @@ def test_a_large_group_is_synced_in_parts_and_leaves_no_file_open(fails: str, ma
     bench.run(*refused)
     assert {one.code for one in refused} == {"ERR_STORAGE_FAILED"}
     bench.files.fsync, bench.files.write = really_sync, really_write
-    assert len(payloads(bench)) == 301 and os.listdir("/proc/self/fd") == before
+    assert len(bench.body_files()) == 301 and os.listdir("/proc/self/fd") == before
 
 
 def test_a_new_directory_is_synced_in_its_parents(make_bench: MakeBench) -> None:
@@ -117,11 +111,11 @@ def test_a_body_goes_with_its_message_and_empty_directories_with_the_next_checkp
     bench.publish()
     lease = bench.do("consume_next", queue="q")["lease"]
     bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
-    assert payloads(bench) == []
+    assert bench.body_files() == []
     bench.store.disk.checkpoint()
     assert list(bench.config.settings.hybrid_payload_root.rglob("*")) == []
     bench.publish()
-    assert len(payloads(bench)) == 1
+    assert len(bench.body_files()) == 1
 
 
 def test_a_group_that_is_refused_leaves_no_file(make_bench: MakeBench) -> None:
@@ -143,7 +137,7 @@ def test_a_group_that_is_refused_leaves_no_file(make_bench: MakeBench) -> None:
 
     bench.files.write_all = journal_full  # type: ignore[method-assign]
     assert bench.send("publish", queue="q", message="body").code == "ERR_STORAGE_FULL"
-    assert len(payloads(bench)) == 1
+    assert len(bench.body_files()) == 1
     assert bench.do("status", queue="q")["metrics"]["ready"] == 1
 
 
@@ -160,7 +154,7 @@ def test_a_sync_of_a_body_that_fails_fails_only_its_publish(make_bench: MakeBenc
     ack = bench.make("ack", messageKey=key, leaseId=lease["leaseId"])
     bench.run(publish, ack)
     assert (publish.code, ack.code) == ("ERR_STORAGE_FAILED", "OK")
-    assert payloads(bench) == []
+    assert bench.body_files() == []
 
 
 # --- bodies that are lost ---------------------------------------------------------------------------------------
@@ -206,7 +200,7 @@ def test_a_message_whose_body_is_lost_dies_with_the_reason_and_the_next_is_deliv
 ) -> None:
     bench = make_bench("hybrid").open()
     lost, sound = bench.publish("q", "mine"), bench.publish("q", "other")
-    first, second = payloads(bench)
+    first, second = bench.body_files()
     whole = first.read_bytes()
     damage(first, how, second)
     with pytest.raises(BodyLost):
@@ -249,7 +243,7 @@ def test_many_lost_bodies_do_not_stop_the_queue_for_ever(make_bench: MakeBench) 
     bench = make_bench("hybrid").open()
     bench.run(*(bench.make("publish", queue="q", message="body") for _ in range(150)))
     last = bench.publish("q", "sound")
-    for path in payloads(bench)[:-1]:
+    for path in bench.body_files()[:-1]:
         path.unlink()
     assert bench.send("consume_next", queue="q").code == "ERR_STORAGE_FAILED"
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == last
@@ -260,10 +254,10 @@ def test_lost_bodies_are_kept_as_dead_letters_even_where_a_queue_keeps_none(make
     bench = make_bench("hybrid").open()
     bench.do("set_policy", queue="q", policy={"dlq": {"enabled": False}})
     bench.publish()
-    payloads(bench)[0].write_bytes(b"half of it")
+    bench.body_files()[0].write_bytes(b"half of it")
     assert bench.do("consume_next", queue="q") == {"message": None}
     assert bench.do("status", queue="q")["metrics"]["dlq"] == 1
-    assert payloads(bench)[0].read_bytes() == b"half of it"
+    assert bench.body_files()[0].read_bytes() == b"half of it"
 
 
 def test_an_error_of_the_machine_is_no_loss(make_bench: MakeBench) -> None:
@@ -342,11 +336,11 @@ def test_a_directory_that_is_replaced_while_it_is_in_use_is_told_and_not_written
     check = bench.do("health")["checks"]["store"]
     assert not check["ok"] and "was replaced" in check["error"]
     bench.publish("q", "second")
-    assert payloads(bench) == []
+    assert bench.body_files() == []
     root.rmdir()
     root.with_name("moved").rename(root)
     assert bench.do("health")["checks"]["store"]["ok"]
-    assert len(payloads(bench)) == 2
+    assert len(bench.body_files()) == 2
 
 
 def test_its_database_and_its_journal_are_refused_by_the_other_backends(make_bench: MakeBench) -> None:
@@ -392,7 +386,7 @@ def test_the_size_from_which_bodies_lie_in_files_may_change(sizes: tuple[str, st
     for _ in keys:
         lease = changed.do("consume_next", queue="q", client="another")["lease"]
         changed.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"], client="another")
-    assert payloads(changed) == []
+    assert changed.body_files() == []
 
 
 @pytest.mark.parametrize("value", ["{}", "[]", "no JSON", '{"bytes":1,"blake2b":"00"}'])
@@ -411,4 +405,4 @@ def test_a_reference_that_has_changed_in_the_database_is_a_lost_body(
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == sound
     (letter,) = bench.do("list_dlq", queue="q")["messages"]
     assert (letter["messageKey"], letter["reasonCode"]) == (lost, "BODY_LOST")
-    assert len(payloads(bench)) == 2
+    assert len(bench.body_files()) == 2

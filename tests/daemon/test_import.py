@@ -11,7 +11,8 @@ import pytest
 
 from postroom_daemon.observe.state import State, steady
 from tests.conformance.bench import Bench
-from tests.daemon.test_state import quietly, work
+from tests.daemon.random_work import more_work, work
+from tests.daemon.states import quietly
 
 KEPT = (
     "queue", "createdMs", "priority", "attempt", "failures", "target", "message", "history", "bytes", "reason", "phase",
@@ -43,32 +44,6 @@ def _due(shown: dict[str, Any], now: int, shift: int) -> int | None:
     """When it is due, on the wall, where that still counts."""
     due = shown.get("dueEngineMs", 0)
     return due + shift if shown["state"] in ("delayed", "held") and due > now + 10 else None
-
-
-def more_work(bench: Bench, random: Random) -> None:
-    """One group of something that gives messages other facts."""
-    queue, messages = random.choice(list("abcde")), bench.store.pages.entries("", 1000)
-    key = random.choice(messages).key if messages else ""
-    match random.randrange(9):
-        case 0:
-            bench.send("hold", messageKey=key)
-        case 1:
-            bench.send("unhold", messageKey=key)
-        case 2:
-            bench.publish(queue, ttlMs=random.choice([90_000, 10**9]), orderingKey=random.choice("xy"))
-        case 3:
-            bench.publish(queue, targetConsumerId="c2", targetFallbackMs=random.choice([60_000, 10**9]))
-        case 4:
-            bench.publish(queue, deliverAt=bench.hands.wall_ms + random.choice([100, 10**8]))
-        case 5:
-            bench.send(random.choice(["quarantine_dlq", "reprocess_dlq"]), messageKey=key)
-        case 6:
-            bench.send("consume_next", queue=f"{queue}.dlq", visibilityTimeoutSec=600)
-        case 7:
-            bench.send("publish", queue=queue, message="late", delayMs=10**7)
-        case 8:
-            command = random.choice(["move", "reprocess_dlq", "purge"])
-            bench.send(command, queue=queue, limit=2, **({"to": random.choice("abcde")} if command != "purge" else {}))
 
 
 def transfer(state: State) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from postroom_common.events import Event, encode_event
 from postroom_daemon.journal.audit import JournalAudit, JournalFinding, JournalFindingKind, JournalSummary
 from postroom_daemon.journal.segments import LINE_LIMIT, segment_name
 from tests.conformance.bench import Bench
-from tests.daemon.test_segments import flip, group, line_starts, write
+from tests.daemon.segment_files import flip, group, line_starts, write
 
 
 def kinds(root: Path) -> list[tuple[str, int, int]]:

@@ -20,7 +20,7 @@ from postroom_daemon.platform.files import Files
 from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.root.open_root import StartError
 from tests.conformance.bench import Bench, CountedIds
-from tests.daemon.test_segments import flip, group, ids, line_starts, write
+from tests.daemon.segment_files import flip, group, ids, line_starts, write
 
 
 def order(root: Path) -> Journal:

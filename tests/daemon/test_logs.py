@@ -7,11 +7,8 @@ import json
 import logging
 import os
 import shutil
-import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +20,7 @@ from postroom_daemon.platform.logs.log_files import LogFiles
 from postroom_daemon.platform.logs.outlets import WINDOW_S, Outlets
 from postroom_daemon.platform.logs.records import TEXT_LIMIT, about, text_of
 from postroom_daemon.platform.logs.stream import StreamHandler
+from tests.daemon.journald import journal, read_fields
 
 
 def record(text: str = "the text", *args: Any, level: int = logging.ERROR, line: int = 7, **fields: Any) -> Any:
@@ -91,29 +89,6 @@ def test_a_traceback_is_a_field_of_its_own():
 
 
 # --- systemd's journal ----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def journal(path: Path) -> Iterator[socket.socket]:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reader:
-        reader.bind(str(path))
-        reader.settimeout(20)
-        yield reader
-
-
-def read_fields(datagram: bytes) -> dict[str, str]:
-    """What journald reads of a datagram."""
-    fields = {}
-    while datagram:
-        name, _, rest = datagram.partition(b"\n")
-        if b"=" in name:
-            name, _, value = name.partition(b"=")
-        else:
-            length = int.from_bytes(rest[:8], "little")
-            value, rest = rest[8 : 8 + length], rest[8 + length + 1 :]
-        fields[name.decode()] = value.decode()
-        datagram = rest
-    return fields
 
 
 def test_the_journal_gets_a_record_with_its_fields(tmp_path):

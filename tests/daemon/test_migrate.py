@@ -26,7 +26,8 @@ from postroom_daemon.platform.files import Files, remove_all
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.backends import places
 from tests.conformance.bench import Bench, Hands
-from tests.daemon.test_state import plain, work
+from tests.daemon.random_work import work
+from tests.daemon.states import plain
 
 BACKENDS = ("sqlite", "filesystem", "hybrid")
 PAIRS = list(itertools.permutations(BACKENDS, 2))

@@ -18,8 +18,8 @@ from postroom_daemon.platform.files import Files
 from postroom_daemon.stores.filesystem import tree as fs_tree
 from tests.conformance.bench import Bench, seen_in
 from tests.daemon.database import connection
-from tests.daemon.test_filesystem import expected_of, make
-from tests.daemon.test_repair import repair_of, repaired
+from tests.daemon.filesystem_store import expected_of, make
+from tests.daemon.maintenance_runs import repair_of, repaired
 from tests.daemon.used import stop
 
 MakeBench = Callable[..., Bench]

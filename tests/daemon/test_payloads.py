@@ -25,7 +25,6 @@ from postroom_daemon.stores.hybrid.parallel_sync import THREADS, ParallelSync
 from postroom_daemon.stores.hybrid.store import HybridStore
 from tests.conformance.bench import Bench
 from tests.crash.faults import Killed
-from tests.daemon.test_hybrid import payloads as files_of
 
 MakeBench = Callable[..., Bench]
 LONG = "ü" * 120  # its directory is hashed
@@ -72,11 +71,11 @@ def test_a_crash_between_the_end_of_a_message_and_the_removal_of_its_body_leaves
     bench.files.unlink = die
     with pytest.raises(Killed):
         acknowledge(bench)
-    assert len(files_of(bench)) == 2
+    assert len(bench.body_files()) == 2
     bench.close()
     bench.files = Files()
     bench.reopen(without_store=store == "without its store")
-    (left,) = files_of(bench)
+    (left,) = bench.body_files()
     assert b"stays" in left.read_bytes() and found(bench) == [] and bench.quarantined() == {}
 
 
@@ -86,18 +85,18 @@ def test_a_body_that_a_message_refers_to_is_never_taken_for_what_a_crash_has_lef
     for queue in ("q", LONG):
         bench.publish(queue)
     bench.store.begin()
-    bench.store.put_kv(hybrid.LEAVING_FACT, [relative(bench, path) for path in files_of(bench)])
+    bench.store.put_kv(hybrid.LEAVING_FACT, [relative(bench, path) for path in bench.body_files()])
     bench.store.commit()
     bench.store.applied = 0
     bench.store.recovery.finish_replay(clean=False)
     bench.reopen()
-    assert len(files_of(bench)) == 2 and found(bench) == []
+    assert len(bench.body_files()) == 2 and found(bench) == []
 
 
 def test_bodies_of_a_group_that_was_not_kept_are_set_aside_at_the_next_start(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish("q", "kept")
-    (kept,) = files_of(bench)
+    (kept,) = bench.body_files()
     (segment,) = bench.segments()
     before = segment.read_bytes()
     bench.files.fdatasync = die
@@ -107,11 +106,11 @@ def test_bodies_of_a_group_that_was_not_kept_are_set_aside_at_the_next_start(mak
     bench.files = Files()
     segment.write_bytes(before)  # what was written and not synced is lost with the power
     bench.open()
-    assert files_of(bench) == [kept] and found(bench) == []
+    assert bench.body_files() == [kept] and found(bench) == []
     aside = [data for name, data in bench.quarantined().items() if ".json." in name]
     assert len(aside) == 2 and all(b"unborn" in data for data in aside)
     bench.publish("q", "again")
-    assert len(files_of(bench)) == 2
+    assert len(bench.body_files()) == 2
 
 
 def test_directories_that_were_empty_at_a_crash_go_at_the_next_start(make_bench: MakeBench) -> None:
@@ -125,7 +124,7 @@ def test_directories_that_were_empty_at_a_crash_go_at_the_next_start(make_bench:
     bench.reopen()
     assert [path.name for path in root.iterdir()] == ["q"]
     bench.publish("reply-1")
-    assert len(files_of(bench)) == 2
+    assert len(bench.body_files()) == 2
 
 
 def test_the_bodies_of_a_root_that_has_lost_journal_and_database_stay(make_bench: MakeBench) -> None:
@@ -153,14 +152,14 @@ def test_many_files_that_no_crash_has_left_stay_where_they_are(
     monkeypatch.setattr(hybrid, "CRASH_FILES_LIMIT", 3)
     bench = make_bench("hybrid").open()
     bench.publish()
-    (body,) = files_of(bench)
+    (body,) = bench.body_files()
     for number in range(4):
         shutil.copy(body, body.with_name(f"{1000 + number:015d}-foreign.json"))
     bench.reopen()
-    assert len(files_of(bench)) == 5
+    assert len(bench.body_files()) == 5
     body.with_name("000000000001003-foreign.json").unlink()
     bench.reopen()
-    assert files_of(bench) == [body] and len(bench.quarantined()) == 3
+    assert bench.body_files() == [body] and len(bench.quarantined()) == 3
 
 
 def test_the_tree_is_not_looked_through_after_a_stop_in_order(make_bench: MakeBench) -> None:
@@ -183,7 +182,7 @@ def test_the_tree_is_not_looked_through_after_a_stop_in_order(make_bench: MakeBe
 def test_a_full_quarantine_does_not_hold_up_the_start(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
-    (body,) = files_of(bench)
+    (body,) = bench.body_files()
     stray = body.with_name("000000000000099-orphan.json")
     shutil.copy(body, stray)
     bench.close()
@@ -193,13 +192,13 @@ def test_a_full_quarantine_does_not_hold_up_the_start(make_bench: MakeBench) -> 
 
     bench.files.rename = full
     bench.open()
-    assert files_of(bench) == [body, stray]
+    assert bench.body_files() == [body, stray]
 
 
 def test_a_file_in_the_place_of_a_new_body_is_set_aside_and_not_written_over(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
-    (body,) = files_of(bench)
+    (body,) = bench.body_files()
     number, message = int(body.name[:15]), 2
     there = body.with_name(f"{number + 1:015d}-message-{message}.json")
     there.write_bytes(b"somebody's")
@@ -301,7 +300,7 @@ def test_an_audit_finds_what_is_wrong_and_changes_nothing(make_bench: MakeBench)
             bench.publish(queue, f"{number}" * 80)
         bench.publish(queue, "inline")
     assert found(bench) == []
-    by_queue = [list(files) for _, files in itertools.groupby(files_of(bench), key=lambda path: path.parent)]
+    by_queue = [list(files) for _, files in itertools.groupby(bench.body_files(), key=lambda path: path.parent)]
     gone, cut, flipped, sound = by_queue[0]
     gone.unlink()
     cut.write_bytes(cut.read_bytes()[:-1])
@@ -341,7 +340,7 @@ def test_an_audit_finds_what_is_wrong_and_changes_nothing(make_bench: MakeBench)
 def test_an_audit_tells_the_message_whose_body_is_wrong(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     key = bench.publish()
-    (body,) = files_of(bench)
+    (body,) = bench.body_files()
     body.unlink()
     (missing,) = hybrid_of(bench).payload_findings()
     assert (missing.key, missing.kind) == (key, "missing")
@@ -360,7 +359,7 @@ def test_an_audit_goes_shard_by_shard_through_all_queues(
     for _ in range(3):
         acknowledge(bench, "b")
     assert found(bench) == []
-    for path in files_of(bench)[::2]:
+    for path in bench.body_files()[::2]:
         path.unlink()
     bench.store.disk.checkpoint()
     assert len(found(bench)) == 14 and {kind for kind, _ in found(bench)} == {"missing"}
@@ -386,7 +385,7 @@ def test_what_is_no_messages_goes_to_quarantine_and_a_message_body_does_not(make
     root = bench.config.settings.hybrid_payload_root
     for queue in ("q", LONG):
         bench.publish(queue, "body of " + queue)
-        body = files_of(bench)[-1]
+        body = bench.body_files()[-1]
         orphan = body.with_name(body.name.replace("message", "orphan"))
         shutil.copy(body, orphan)
         with pytest.raises(StoreError, match="a message refers to it"):
@@ -396,14 +395,14 @@ def test_what_is_no_messages_goes_to_quarantine_and_a_message_body_does_not(make
     for finding in list(hybrid_of(bench).payload_findings()):
         assert finding.kind in ("orphan", "stray")
         hybrid_of(bench).set_orphan_aside(finding.path)
-    assert found(bench) == [] and len(files_of(bench)) == 2
+    assert found(bench) == [] and len(bench.body_files()) == 2
     assert set(bench.quarantined().values()) == before and len(bench.quarantined()) == 3
 
 
 def test_quarantine_may_lie_on_another_file_system(make_bench: MakeBench) -> None:
     bench = make_bench("hybrid").open()
     bench.publish()
-    (body,) = files_of(bench)
+    (body,) = bench.body_files()
     orphan = body.with_name(body.name.replace("message", "orphan"))
     shutil.copy(body, orphan)
     really = bench.files.rename
@@ -422,8 +421,8 @@ def test_quarantine_may_lie_on_another_file_system(make_bench: MakeBench) -> Non
     bench.files.write = full
     with pytest.raises(StoreError):
         hybrid_of(bench).set_orphan_aside(relative(bench, orphan))
-    assert files_of(bench) == [body, orphan] and bench.quarantined() == {}
+    assert bench.body_files() == [body, orphan] and bench.quarantined() == {}
     bench.files.write = really_write
     hybrid_of(bench).set_orphan_aside(relative(bench, orphan))
-    assert files_of(bench) == [body]
+    assert bench.body_files() == [body]
     assert list(bench.quarantined().values()) == [body.read_bytes()]

@@ -12,7 +12,6 @@ import pytest
 from postroom_daemon.platform.files import Files
 from postroom_daemon.stores.hybrid.read_ahead import AHEAD
 from tests.conformance.bench import Bench
-from tests.daemon.test_hybrid import payloads
 
 MakeBench = Callable[..., Bench]
 
@@ -48,7 +47,7 @@ def test_what_comes_next_behind_a_body_that_was_not_in_memory_is_fetched(cold: B
     cold.publish("another", "not asked for")
     assert consume(cold, 1) == ["body 0"]
     cold.close()  # the threads have ended
-    assert sorted(fetched) == [path.name for path in payloads(cold)[1:5]]
+    assert sorted(fetched) == [path.name for path in cold.body_files()[1:5]]
 
 
 def test_while_half_of_it_is_being_read_the_rest_is_fetched_once(cold: Bench, fetched: list[str]) -> None:
@@ -56,13 +55,13 @@ def test_while_half_of_it_is_being_read_the_rest_is_fetched_once(cold: Bench, fe
     half = AHEAD // 2
     assert consume(cold, half + 1) == [f"body {number}" for number in range(half + 1)]
     cold.close()
-    assert sorted(fetched) == [path.name for path in payloads(cold)[1 : AHEAD + half + 1]]
+    assert sorted(fetched) == [path.name for path in cold.body_files()[1 : AHEAD + half + 1]]
 
 
 def test_a_body_that_is_lost_is_passed_over_and_those_behind_it_are_fetched(cold: Bench, fetched: list[str]) -> None:
     for number in range(4):
         cold.publish("q", f"body {number}")
-    lost = payloads(cold)[1]
+    lost = cold.body_files()[1]
     lost.unlink()
     assert consume(cold, 3) == ["body 0", "body 2", "body 3"]
     cold.close()

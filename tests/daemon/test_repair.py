@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,16 +14,14 @@ from click.testing import CliRunner
 
 from postroom_daemon.cli import main
 from postroom_daemon.maintenance.verify import Kind, Verification
-from postroom_daemon.maintenance.verify.repair import NotRepaired, Repair, Repaired
+from postroom_daemon.maintenance.verify.repair import NotRepaired, Repair
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import Sources
 from tests.conformance.bench import Bench, CountedIds
 from tests.daemon import hurt_files, hurt_journal, hurt_store
 from tests.daemon.hurt import CASES, NAMES, STORES, WOUNDS, Wound, hurt
-from tests.daemon.test_verify import command
+from tests.daemon.maintenance_runs import command, repair_of, repaired
 from tests.daemon.used import Used, files_below, stop, take, use
-
-LOSSES = {Kind.BODY_LOST, Kind.BODY_WRONG, Kind.EVENTS_LOST, Kind.MESSAGE_LOST, Kind.MESSAGE_MISSING}
 
 
 def lost_bodies(wound: Wound, store: str, used: Used) -> set[str]:
@@ -36,27 +33,6 @@ def lost_bodies(wound: Wound, store: str, used: Used) -> set[str]:
     if store == "hybrid" and wound.make is hurt_store.message_removed:
         return {used.ready[2]}
     return set()
-
-
-def repair_of(bench: Bench, workspace: Path) -> Repair:
-    sources = Sources(bench.files, bench.hands.clock, CountedIds(bench.ids))
-    return Repair(bench.config, workspace, sources=sources)
-
-
-def repaired(bench: Bench, workspace: Path) -> Repaired:
-    result = repair_of(bench, workspace).apply()
-    assert result.after is not None and result.done
-    assert not result.after.faults, result.after.findings
-    told = {(finding.kind in LOSSES, finding.where) for finding in result.before.findings}
-    for loss in filter(re.compile("is a dead letter now$|are lost: taken note of$").search, result.done):
-        assert (True, where_of(loss)) in told, f"{loss} was not told before"
-    return result
-
-
-def where_of(loss: str) -> str:
-    """The message, or the range of events, that something told as done says to be lost."""
-    events = re.match(r"events (\d+) to (\d+) ", loss)
-    return f"{events[1]}-{events[2]}" if events else loss.rpartition(": nobody")[0]
 
 
 def deliver_all(bench: Bench) -> dict[str, Any]:

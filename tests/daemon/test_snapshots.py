@@ -23,7 +23,8 @@ from postroom_daemon.platform.files import Files
 from postroom_daemon.stores.base import StoreDamaged
 from tests.conformance.bench import Bench
 from tests.crash.faults import CALLS, FaultyFiles, Killed
-from tests.daemon.test_state import plain, work
+from tests.daemon.random_work import work
+from tests.daemon.states import plain
 
 HOUR_MS = 3600 * 1000
 LATER_S = 10 * SETTLED_S

@@ -20,7 +20,6 @@ from postroom_common.events import decode_line, encode_line
 from postroom_common.protocol import State as MessageState
 from postroom_daemon.model.records import BodyReference, Entry
 from postroom_daemon.observe.state import (
-    Ask,
     State,
     StateError,
     bodies_in,
@@ -34,60 +33,10 @@ from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.stores.backends import make_store
 from postroom_daemon.stores.hybrid.payload_names import payload_path
 from tests.conformance.bench import Bench
+from tests.daemon.random_work import work
+from tests.daemon.states import plain, quietly
 
 BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
-
-
-def plain(state: State) -> dict[str, Any]:
-    """All of a state, as one value."""
-    queues = [record.to_json() for record in state.queues]
-    for queue in queues:  # what becomes due while the pages are read moves from one to the other without an event
-        queue["counts"] |= {"ready": 0, "delayed": queue["counts"]["ready"] + queue["counts"]["delayed"]}
-    return {
-        "head": state.head.to_json() | {"engineMs": 0, "wallMs": 0, "backend": ""},
-        "queues": queues,
-        "facts": state.facts,
-        "messages": [orjson.loads(orjson.dumps(message)) for message in state.messages],
-    }
-
-
-def quietly(bench: Bench) -> Ask:
-    """Asks, and nothing else happens."""
-    return lambda command, payload: bench.do(command, **payload)
-
-
-def work(bench: Bench, random: Random) -> None:
-    """One group of something that changes the state."""
-    bench.hands.pass_ms(random.choice([1, 500, 40_000]))
-    queue = random.choice(list("abcde"))
-    match random.randrange(10):
-        case 8:
-            bench.send(
-                "set_schedule", name=random.choice("st"), queue=queue, cron=random.choice(["@every 30s", "1 * * * *"])
-            )
-            if not random.randrange(3):
-                bench.send("delete_schedule", name="s")
-        case 9:
-            mode = random.choice(["window", "while-present"])
-            bench.do("set_policy", queue=queue, policy={"deduplication": {"mode": mode, "windowSec": 60}})
-            bench.do("publish", queue=queue, message="fact", deduplicationKey=random.choice("xyz"))
-        case 0 | 1 | 2:
-            bench.publish(
-                queue, message=random.randbytes(9).hex(), priority=random.randrange(3), delayMs=random.choice([0, 900])
-            )
-        case 3 | 4:
-            bench.send("consume_next", queue=queue)
-        case 5 | 6:
-            held = [one for one in bench.store.pages.entries("", 1000) if one.lease_id]
-            if held:
-                entry = random.choice(held)
-                name = random.choice(["ack", "release", "nack", "nack"])
-                retry = {"requeue": random.random() < 0.7, "reason": "told"} if name == "nack" else {}
-                bench.send(name, messageKey=entry.key, leaseId=entry.lease_id, **retry)
-        case 7:
-            bench.send(random.choice(["pause", "resume"]), queue=queue, operation="publish")
-            bench.send("set_policy", queue=queue, policy={"retry": {"limit": random.randrange(1, 4)}})
-            bench.send("resume", queue=queue, operation="publish")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

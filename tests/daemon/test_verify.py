@@ -8,35 +8,20 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from postroom_daemon.cli import main
-from postroom_daemon.maintenance.verify import RULES, Finding, Kind, NotVerified, Report, Verification, table
+from postroom_daemon.maintenance.verify import RULES, Finding, Kind, NotVerified, Verification, table
 from tests.conformance.bench import Bench
 from tests.daemon.cpp_database import CppDatabase
 from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt
 from tests.daemon.hurt_files import payload_gone, payload_of, store_gone
 from tests.daemon.hurt_store import message_removed
-from tests.daemon.test_import import more_work
-from tests.daemon.test_state import work
-from tests.daemon.used import files_below, stop, take, use
-
-
-def verified(bench: Bench, workspace: Path, **options: Any) -> Report:
-    """A look at a stopped root, which must not change it, nor leave anything behind."""
-    before = files_below(bench.path)
-    report = Verification(bench.config, workspace, clock=bench.hands.clock, **options).run()
-    assert files_below(bench.path) == before
-    assert not list(workspace.glob("postroom-*"))
-    return report
-
-
-def command(bench: Bench, *words: str) -> Result:
-    arguments = [words[0], "--root", str(bench.path), "--backend", bench.config.settings.backend, *words[1:]]
-    return CliRunner().invoke(main, arguments)
+from tests.daemon.maintenance_runs import command, verified
+from tests.daemon.random_work import more_work, work
+from tests.daemon.used import stop, take, use
 
 
 @pytest.mark.parametrize(("wound", "store"), CASES, ids=NAMES)

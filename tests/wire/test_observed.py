@@ -15,7 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from postroom_client import Client
-from tests.daemon.test_logs import journal, read_fields
+from tests.daemon.journald import journal, read_fields
 from tests.wire.conftest import MakeDaemon
 from tests.wire.daemon import Daemon, wait_until
 
