@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from postroom_pipeline.io import Warehouse
-from postroom_pipeline.spark import session
+from postroom_pipeline.spark.session import session
+from postroom_pipeline.spark.warehouse import Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

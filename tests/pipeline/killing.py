@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from postroom_pipeline.storage import Storage
+from postroom_pipeline.spark.storage import Storage
 
 
 class Killed(BaseException):

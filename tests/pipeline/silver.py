@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from postroom_common.snapshot import Kind
-from postroom_pipeline.contract.schema import snake
-from postroom_pipeline.tables import ALL
+from postroom_pipeline.schema.snapshot import snake
+from postroom_pipeline.silver import ALL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -60,12 +60,12 @@ def rows_of(snapshots: Iterable[tuple[str, str, Lines]]) -> Rows:
 def frames_of(spark: SparkSession, rows: Mapping[str, Sequence[Row]]) -> dict[str, DataFrame]:
     """Rows as frames of the tables; a column that a row does not name is null."""
     frames = {}
-    for name, module in ALL.items():
-        names = module.SCHEMA.names
+    for name, table in ALL.items():
+        names = table.schema.names
         unknown = {column for row in rows.get(name, ()) for column in row} - set(names) - {"snapshot"}
         assert not unknown, f"{name} has no {unknown}"
         told = [tuple(row.get(column) for column in names) for row in rows.get(name, ())]
-        frames[name] = spark.createDataFrame(told, module.SCHEMA)
+        frames[name] = spark.createDataFrame(told, table.schema)
     return frames
 
 

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from postroom_common.snapshot import RENAMED, upgrade
-from postroom_pipeline.contract.schema import snake, wide_schema
-from postroom_pipeline.contract.upgrade import reading_schema
-from postroom_pipeline.ingest import inventory, raw, refusals
-from postroom_pipeline.ingest.admission import judged
-from postroom_pipeline.ingest.endings import read_files
-from postroom_pipeline.ingest.sums import sums
-from postroom_pipeline.tables import inventory as inventory_table
-from postroom_pipeline.tables import origins
+from postroom_pipeline.bronze import inventory
+from postroom_pipeline.bronze import lines as bronze_lines
+from postroom_pipeline.bronze.admission import judged, read_files, sums
+from postroom_pipeline.bronze.rejects import rejects
+from postroom_pipeline.schema.snapshot import reading_schema, snake, wide_schema
+from postroom_pipeline.silver.snapshots import ORIGINS
 from tests.pipeline.making import Device, bundle, replace_text, resealed, text_of
 
 if TYPE_CHECKING:
@@ -158,16 +156,16 @@ def look_at(
     before_bytes()
     named = inventory.names(listed)
     seen = inventory.hashed(spark, listed, named).persist()
-    known = spark.createDataFrame([], inventory_table.SCHEMA)
+    known = spark.createDataFrame([], inventory.INVENTORY.schema)
     fresh = inventory.fresh(seen, known).persist()
-    refused = inventory.refused(spark, listed, named, seen).persist()
-    files = raw.files_of(spark, str(landing), fresh, fresh.count(), inventory.others(seen, fresh, refused))
+    refused = inventory.unread(spark, listed, named, seen).persist()
+    files = bronze_lines.files_of(spark, str(landing), fresh, fresh.count(), inventory.others(seen, fresh, refused))
     before_lines()
-    lines = raw.lines(files).persist()
+    lines = bronze_lines.lines(files).persist()
     summed = sums(lines, fresh).persist()
     read = read_files(fresh, lines, summed).persist()
-    rows = judged(lines, summed, read, spark.createDataFrame([], origins.SCHEMA)).persist()
-    told = refusals.rejects(rows, lines, read, refused).collect()
+    rows = judged(lines, summed, read, spark.createDataFrame([], ORIGINS.schema)).persist()
+    told = rejects(rows, lines, read, refused).collect()
     taken = [row.asDict() for row in rows.where("reason IS NULL").collect()]
     payloads = {row["snapshot"]: row["payload"] for row in lines.where("payload IS NOT NULL").collect()}
     for frame in (seen, fresh, refused, lines, summed, read, rows):
@@ -234,7 +232,7 @@ def test_in_bundles_a_fault_costs_no_more_than_what_stands_behind_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With more files than are told to the reader by name."""
-    monkeypatch.setattr(raw, "_NAMED_FILES", 1)
+    monkeypatch.setattr(bronze_lines, "_NAMED_FILES", 1)
     singles = tmp_path / "single"
     made = {name: snapshot_of(singles, name) for name in ("a", "b", "c", "d", "e", "f", "g", "h", "i", "j")}
     paths = {name: path for name, (path, _) in made.items()}
@@ -279,7 +277,7 @@ def test_golden_snapshots_of_each_version_are_read_as_the_reader_reads_them(
         (tmp_path / f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
         wanted += [upgrade(json.loads(line)) for line in path.read_text().splitlines()]
     everything = spark.createDataFrame([], "file string")
-    rows = raw.lines(raw.Files(spark, str(tmp_path), everything, others=())).collect()
+    rows = bronze_lines.lines(bronze_lines.Files(spark, str(tmp_path), everything, others=())).collect()
     types = {field.name: field.dataType.simpleString() for field in wide_schema().fields}
     columns = {*(snake(name) for name in types), "file"}
     fields = [{name: value for name, value in row.asDict().items() if name in columns} for row in rows]

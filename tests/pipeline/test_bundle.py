@@ -19,12 +19,12 @@ from click.testing import CliRunner
 
 from postroom_common.snapshot import Kind
 from postroom_common.snapshot_reader import check, read_lines
-from postroom_pipeline.bundling import writer
-from postroom_pipeline.bundling.job import Bundler, Counts, Made, Refused
-from postroom_pipeline.bundling.writer import alone_in
 from postroom_pipeline.cli import main
 from postroom_pipeline.errors import EnvironmentProblem
-from postroom_pipeline.validate import files_of
+from postroom_pipeline.local import bundle_writer as writer
+from postroom_pipeline.local.bundle import Bundler, Counts, Made, Rejected
+from postroom_pipeline.local.bundle_writer import alone_in
+from postroom_pipeline.local.validate import files_of
 from tests.pipeline.making import Device, bundle, fleet, replace_text, text_of
 
 SIZE = 1_000_000
@@ -32,14 +32,14 @@ SIZE = 1_000_000
 
 def made_of(
     places: Iterable[Path], folder: Path, *, size: int = SIZE, remove: bool = False
-) -> tuple[Counts, list[str], list[Refused]]:
+) -> tuple[Counts, list[str], list[Rejected]]:
     """Counts, the bundles that were made, and what was refused."""
-    events: list[Made | Refused] = []
+    events: list[Made | Rejected] = []
     with alone_in(folder):
         bundler = Bundler(folder, size, events.append, remove_originals=remove)
         bundler.run(files_of(tuple(places)))
     made = [event.bundle for event in events if isinstance(event, Made)]
-    return bundler.counts, made, [event for event in events if isinstance(event, Refused)]
+    return bundler.counts, made, [event for event in events if isinstance(event, Rejected)]
 
 
 def held(folder: Path) -> list[str]:
@@ -88,7 +88,7 @@ def test_the_same_again_makes_nothing_more(tmp_path: Path) -> None:
     bundle(tmp_path / "in" / "all.jsonl.gz", paths)
     (tmp_path / "in" / "renamed.jsonl.gz").write_bytes(paths[0].read_bytes())
     counts, again, refused = made_of([tmp_path / "in", tmp_path / "out"], tmp_path / "out")
-    assert (counts.again, again, refused) == (9, [], [])
+    assert (counts.already_bundled, again, refused) == (9, [], [])
     assert Path(made).stat() == before
     assert len(held(tmp_path / "out")) == 4
 
@@ -175,7 +175,7 @@ def test_however_snapshots_are_packed_each_whole_one_is_taken_once(
     counts, _, refused = made_of([source], tmp_path / "out")
     missing = {"none": set(), "bad": {ids[1]}, "unfinished": {ids[1]}, "twice": {ids[2]}}[fault]
     assert held(tmp_path / "out") == [one for one in ids if one not in missing]
-    assert (counts.again, len(refused)) == (int(fault == "twice"), int(fault in ("bad", "unfinished")))
+    assert (counts.already_bundled, len(refused)) == (int(fault == "twice"), int(fault in ("bad", "unfinished")))
 
 
 def test_a_snapshot_of_the_same_id_with_other_content_is_refused(tmp_path: Path) -> None:
@@ -207,7 +207,7 @@ def test_originals_of_an_earlier_run_go_if_the_bundle_holds_them_indeed(tmp_path
     damaged[place : place + 20] = bytes(20)
     Path(made).write_bytes(damaged)
     counts, (second,), _ = made_of([tmp_path / "in"], tmp_path / "out", remove=True)
-    assert (counts.again, counts.snapshots, counts.removed) == (1, 3, 4)
+    assert (counts.already_bundled, counts.snapshots, counts.removed) == (1, 3, 4)
     with Path(second).open("rb") as file:
         assert [member.snapshot for member in check(file)] == ids_of_bundle(data)[1:]
 
@@ -315,7 +315,7 @@ def test_a_large_file_is_taken_in_little_memory(tmp_path: Path) -> None:
     program = f"""
 import resource
 from pathlib import Path
-from postroom_pipeline.bundling.job import Bundler
+from postroom_pipeline.local.bundle import Bundler
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 Path({str(tmp_path / "out")!r}).mkdir()
 Bundler(Path({str(tmp_path / "out")!r}), {SIZE}, print).run([Path({str(path)!r})])

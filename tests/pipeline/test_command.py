@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from postroom_pipeline.cli import main
 from postroom_pipeline.errors import EnvironmentProblem, PipelineError, UsageError
-from postroom_pipeline.java import HOW_TO_GET_IT, find_java
 from postroom_pipeline.package import ARCHIVE, ENTRY, write_package
+from postroom_pipeline.spark.java import HOW_TO_GET_IT, find_java
 
 WITHOUT_SPARK = "import sys; sys.modules.update(pyspark=None, py4j=None)\n"
 COMMAND = WITHOUT_SPARK + "from postroom_pipeline.cli import main; main(prog_name='postroom-pipeline')"
@@ -102,7 +102,7 @@ def test_without_java_the_doctor_says_what_to_install(bare):
 def test_without_java_a_session_is_refused_in_one_sentence(bare):
     program = """
 from postroom_pipeline.errors import PipelineError
-from postroom_pipeline.spark import start_session
+from postroom_pipeline.spark.session import start_session
 try:
     start_session("x")
 except PipelineError as error:
@@ -205,7 +205,7 @@ def test_a_command_ends_with_one_line_and_a_status(monkeypatch, raised, status, 
     def fail(directory):
         raise raised
 
-    monkeypatch.setattr("postroom_pipeline.cli.write_package", fail)
+    monkeypatch.setattr("postroom_pipeline.cli.setup.write_package", fail)
     run = CliRunner().invoke(main, ["package", "--out", "x"])
     assert (run.exit_code, run.stdout, run.stderr) == (status, "", told)
 
@@ -216,7 +216,7 @@ def test_what_spark_says_is_one_line_unless_all_of_it_is_wanted(monkeypatch):
     def fail(directory):
         raise AnalysisException("\nfirst line\nand pages of plans")
 
-    monkeypatch.setattr("postroom_pipeline.cli.write_package", fail)
+    monkeypatch.setattr("postroom_pipeline.cli.setup.write_package", fail)
     run = CliRunner().invoke(main, ["package", "--out", "x"])
     assert (run.exit_code, run.stderr) == (
         1,

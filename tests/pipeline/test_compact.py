@@ -14,25 +14,25 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
+from postroom_pipeline.bronze import lines as bronze_lines
+from postroom_pipeline.bronze.inventory import INVENTORY
 from postroom_pipeline.cli import main
-from postroom_pipeline.compacting.job import LOG_FILES, Compacted, compact
-from postroom_pipeline.ingest import raw
-from postroom_pipeline.io import Warehouse
-from postroom_pipeline.progress import Progress
-from postroom_pipeline.runlog import RUNS, Run
-from postroom_pipeline.tables import inventory, queue_depth
+from postroom_pipeline.jobs.compact import LOG_FILES, Compacted, compact
+from postroom_pipeline.silver.state import QUEUE_DEPTH
+from postroom_pipeline.spark.runlog import RUNS, Progress, Run
+from postroom_pipeline.spark.warehouse import Warehouse
 from tests.pipeline.killing import killed_at_rename
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from postroom_pipeline.table import Table
+    from postroom_pipeline.schema.table import Table
 
 pytestmark = pytest.mark.usefixtures("quick")
 
 MB = 1_000_000
 DAYS = (dt.date(2026, 11, 27), dt.date(2026, 11, 28))
-DEPTH = queue_depth.TABLE
+DEPTH = QUEUE_DEPTH
 
 
 def frame_of(spark: SparkSession, table: Table, *rows: dict[str, Any]) -> DataFrame:
@@ -91,11 +91,11 @@ def test_small_files_become_one_a_day_with_the_same_rows_and_a_second_run_does_n
 
 
 def test_columns_that_this_version_does_not_know_stay(spark: SparkSession, warehouse: Warehouse) -> None:
-    scatter(warehouse, inventory.TABLE, frame_of(spark, inventory.TABLE, {"sha256": "a"}), 1)
-    newer = frame_of(spark, inventory.TABLE, {"sha256": "b"}).withColumn("more", F.lit(7))
-    newer.write.mode("append").parquet(warehouse.path(inventory.TABLE))
+    scatter(warehouse, INVENTORY, frame_of(spark, INVENTORY, {"sha256": "a"}), 1)
+    newer = frame_of(spark, INVENTORY, {"sha256": "b"}).withColumn("more", F.lit(7))
+    newer.write.mode("append").parquet(warehouse.path(INVENTORY))
     assert [done.rows for done in made(warehouse, spark)] == [2]
-    (file,) = files_of(warehouse, inventory.TABLE)
+    (file,) = files_of(warehouse, INVENTORY)
     assert spark.read.parquet(str(file)).select("sha256", "more").collect() == [("a", None), ("b", 7)]
 
 
@@ -116,16 +116,16 @@ def test_a_damaged_file_is_told_and_its_partition_stays_as_it_is(spark: SparkSes
 def test_a_run_that_is_killed_in_its_moves_leaves_the_old_files_or_the_new_ones(
     spark: SparkSession, warehouse: Warehouse
 ) -> None:
-    frame = frame_of(spark, inventory.TABLE, *({"sha256": str(n)} for n in range(9)))
+    frame = frame_of(spark, INVENTORY, *({"sha256": str(n)} for n in range(9)))
     seen = set()
     for number in (1, 2, 3):
-        scatter(warehouse, inventory.TABLE, frame, 3)
-        rows = rows_of(warehouse, inventory.TABLE)
+        scatter(warehouse, INVENTORY, frame, 3)
+        rows = rows_of(warehouse, INVENTORY)
         with killed_at_rename(number):
             made(warehouse, spark)
         with warehouse.writing("test"):
-            assert rows_of(warehouse, inventory.TABLE) == rows
-        seen.add(len(files_of(warehouse, inventory.TABLE)))
+            assert rows_of(warehouse, INVENTORY) == rows
+        seen.add(len(files_of(warehouse, INVENTORY)))
     assert seen == {1, 3}
 
 
@@ -134,11 +134,11 @@ def test_lines_go_when_no_file_of_their_batch_is_waiting_and_only_if_that_is_wan
 ) -> None:
     files = [{"sha256": "a", "batch": "done", "settled": True}, {"sha256": "b", "batch": "open", "settled": True}]
     files.append({"sha256": "c", "batch": "open", "settled": False})
-    warehouse.write(inventory.TABLE, frame_of(spark, inventory.TABLE, *files))
+    warehouse.write(INVENTORY, frame_of(spark, INVENTORY, *files))
     for batch in ("done", "open", "killed"):
-        table = raw.bronze(batch)
+        table = bronze_lines.bronze(batch)
         scatter(warehouse, table, frame_of(spark, table, {"file": "f", "kind": "event"}), 1)
-        newer = raw.unknown(batch)
+        newer = bronze_lines.unknown(batch)
         scatter(warehouse, newer, frame_of(spark, newer, {"file": "f", "line": "{}"}), 1)
     assert made(warehouse, spark) == []
     dropped = made(warehouse, spark, drop_bronze=True)
@@ -146,8 +146,12 @@ def test_lines_go_when_no_file_of_their_batch_is_waiting_and_only_if_that_is_wan
         ("bronze/batch=done", True),
         ("bronze/batch=killed", True),
     ]
-    assert [warehouse.exists(raw.bronze(batch)) for batch in ("done", "open", "killed")] == [False, True, False]
-    assert all(warehouse.exists(raw.unknown(batch)) for batch in ("done", "open", "killed"))
+    assert [warehouse.exists(bronze_lines.bronze(batch)) for batch in ("done", "open", "killed")] == [
+        False,
+        True,
+        False,
+    ]
+    assert all(warehouse.exists(bronze_lines.unknown(batch)) for batch in ("done", "open", "killed"))
 
 
 def test_the_log_of_runs_is_put_together_now_and_then(spark: SparkSession, warehouse: Warehouse) -> None:
@@ -161,7 +165,7 @@ def test_the_log_of_runs_is_put_together_now_and_then(spark: SparkSession, wareh
 def test_a_place_that_is_not_there_is_not_made(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroom_pipeline.spark.session", lambda name, given: nullcontext(spark))
+    monkeypatch.setattr("postroom_pipeline.spark.session.session", lambda name, given: nullcontext(spark))
     run = CliRunner().invoke(main, ["compact", "--out", str(tmp_path / "gone")])
     assert (run.exit_code, "gone: there is no such directory" in run.stderr) == (3, True)
     assert not (tmp_path / "gone").exists()

@@ -14,14 +14,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
+from postroom_pipeline.bronze.rejects import REJECTS
 from postroom_pipeline.cli import main
 from postroom_pipeline.errors import EnvironmentProblem
-from postroom_pipeline.following.job import FULL_LOOK_EVERY_S, Follower
-from postroom_pipeline.ingest.job import ingest
-from postroom_pipeline.io import Warehouse
-from postroom_pipeline.progress import Progress
-from postroom_pipeline.runlog import RUNS, Run
-from postroom_pipeline.tables import ALL, rejects, snapshots
+from postroom_pipeline.jobs.follow import FULL_LOOK_EVERY_S, Follower
+from postroom_pipeline.jobs.ingest import ingest
+from postroom_pipeline.silver import ALL
+from postroom_pipeline.silver.snapshots import SNAPSHOTS
+from postroom_pipeline.spark.runlog import RUNS, Progress, Run
+from postroom_pipeline.spark.warehouse import Warehouse
 from tests.pipeline.conftest import QUICK, TEST_SETTINGS
 from tests.pipeline.killing import killed_at_rename
 from tests.pipeline.making import DAY_MS, Device
@@ -75,7 +76,7 @@ def silent(spark: SparkSession) -> Progress:
 
 def exported(warehouse: Warehouse) -> dict[str, list[str]]:
     """All rows of all tables as text, in order."""
-    return {name: sorted(map(str, warehouse.read(module.TABLE).collect())) for name, module in ALL.items()}
+    return {name: sorted(map(str, warehouse.read(table).collect())) for name, table in ALL.items()}
 
 
 def follower(spark: SparkSession, landing: Path, tables: Path, **options: Any) -> Follower:
@@ -126,7 +127,7 @@ def test_kill_9_in_mid_batch_costs_nothing_and_sigterm_lets_the_batch_end(
     assert first.returncode == -signal.SIGKILL
     in_the_moves = """
 import os, signal
-from postroom_pipeline.storage import Storage
+from postroom_pipeline.spark.storage import Storage
 def kill(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 real = Storage.rename
@@ -162,13 +163,13 @@ def test_late_rewritten_renamed_and_old_files_are_taken_once_and_a_bad_one_holds
     warehouse = Warehouse(spark, str(tables))
 
     def taken() -> int:
-        return warehouse.read(snapshots.TABLE).count()
+        return warehouse.read(SNAPSHOTS).count()
 
     def runs() -> int:
         return warehouse.read(RUNS).count()
 
     follow.round()
-    assert (taken(), [row["reason"] for row in warehouse.read(rejects.TABLE).collect()]) == (1, ["truncated"])
+    assert (taken(), [row["reason"] for row in warehouse.read(REJECTS).collect()]) == (1, ["truncated"])
     slow.write_bytes(second.read_bytes())
     os.utime(slow, (LONG_AGO_S, LONG_AGO_S))
     old.rename(landing / "renamed.jsonl.gz")

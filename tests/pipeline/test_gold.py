@@ -13,11 +13,11 @@ import duckdb
 import pytest
 
 from postroom_pipeline.errors import UsageError
-from postroom_pipeline.io import Warehouse
 from postroom_pipeline.reports import ALL, BUILT
 from postroom_pipeline.reports.histogram import PERCENTILES, merged
 from postroom_pipeline.reports.thresholds import Threshold, chosen
-from postroom_pipeline.tables import ALL as TABLES
+from postroom_pipeline.silver import ALL as TABLES
+from postroom_pipeline.spark.warehouse import Warehouse
 
 from .faults import fleet
 from .making import HOUR_MS
@@ -47,10 +47,11 @@ def place(spark: SparkSession, silver: Rows, tmp_path_factory: pytest.TempPathFa
     warehouse = Warehouse(spark, str(target))
     frames = frames_of(spark, silver)
     for name in READ:
-        warehouse.write(TABLES[name].TABLE, frames[name])
+        warehouse.write(TABLES[name], frames[name])
 
+    tables = TABLES | {name: report.TABLE for name, report in BUILT.items()}
     for module in BUILT.values():
-        known = {need: warehouse.read((TABLES | BUILT)[need].TABLE) for need in module.NEEDS}
+        known = {need: warehouse.read(tables[need]) for need in module.NEEDS}
         warehouse.write(module.TABLE, module.build(known))
     return target
 
@@ -138,7 +139,7 @@ def test_devices_that_are_well_have_no_score(database: duckdb.DuckDBPyConnection
 
 @pytest.mark.parametrize("report", BUILT)
 def test_no_two_rows_of_a_report_have_the_same_key(database: duckdb.DuckDBPyConnection, report: str) -> None:
-    key = ", ".join(BUILT[report].KEY)
+    key = ", ".join(BUILT[report].TABLE.key)
     twice = database.execute(f"select {key} from {report} group by {key} having count(*) > 1")
     assert twice.fetchall() == []
 
@@ -148,7 +149,7 @@ def test_another_engine_says_the_same(database: duckdb.DuckDBPyConnection, repor
     asked = _rows(database, (ORACLE / f"{report}.sql").read_text())
     told = _rows(database, f"select * from {report} where {SCOPE.get(report, 'true')}")
     columns = set(asked[0]) & set(told[0])
-    assert set(BUILT[report].KEY) - {"span", "day"} <= columns
+    assert set(BUILT[report].TABLE.key) - {"span", "day"} <= columns
     assert _told(told, columns) == _told(asked, columns)
 
 
@@ -160,7 +161,7 @@ def test_the_order_of_rows_and_their_parts_change_nothing(spark: SparkSession, p
     for name, module in BUILT.items():
         rows = module.TABLE.fitted(module.build(known)).collect()
         assert sorted(map(repr, rows)) == sorted(map(repr, warehouse.read(module.TABLE).collect())), name
-        known[name] = spark.createDataFrame(rows, module.SCHEMA)
+        known[name] = spark.createDataFrame(rows, module.TABLE.schema)
 
 
 def of(gold: dict[str, list[Row]], report: str, device: str, **wanted: Any) -> list[Row]:

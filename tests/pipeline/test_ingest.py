@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import functions as F
 
-from postroom_pipeline.ingest import gold
-from postroom_pipeline.ingest.job import ingest
-from postroom_pipeline.io import Warehouse
-from postroom_pipeline.progress import Progress
+from postroom_pipeline.bronze.inventory import INVENTORY
+from postroom_pipeline.bronze.rejects import REJECTS
+from postroom_pipeline.jobs import ingest as ingest_job
+from postroom_pipeline.jobs.ingest import ingest
 from postroom_pipeline.reports import ALL as REPORTS
-from postroom_pipeline.runlog import Run
-from postroom_pipeline.tables import ALL, conflicts, events, inventory, messages, rejects
-from postroom_pipeline.tables.clock import day_of, is_suspect, time_of
+from postroom_pipeline.schema.columns import day_of, is_suspect, time_of
+from postroom_pipeline.silver import ALL, events, messages
+from postroom_pipeline.spark.runlog import Progress, Run
+from postroom_pipeline.spark.warehouse import Warehouse
 from tests.pipeline.making import DAY_MS, HOUR_MS, MORNING_MS, Device, bundle
 from tests.pipeline.silver import frames_of, rows_of
 
@@ -57,7 +58,7 @@ def take_in(
 
 def exported(warehouse: Warehouse) -> dict[str, list[str]]:
     """All rows of the tables of devices, as text, in order."""
-    told = {name: warehouse.read(module.TABLE) for name, module in ALL.items() if name not in OF_FILES}
+    told = {name: warehouse.read(table) for name, table in ALL.items() if name not in OF_FILES}
     return {name: sorted(map(str, frame.collect())) for name, frame in told.items()}
 
 
@@ -130,11 +131,11 @@ def test_the_same_snapshots_make_the_same_tables(spark: SparkSession, tmp_path: 
         take_in(spark, other, tmp_path / "b", killed_at="messages")
     warehouse = take_in(spark, other, tmp_path / "b")
     assert exported(warehouse) == at_once
-    before = {name: warehouse.read(module.TABLE).count() for name, module in ALL.items()}
+    before = {name: warehouse.read(table).count() for name, table in ALL.items()}
     take_in(spark, other, tmp_path / "b")
-    assert {name: warehouse.read(module.TABLE).count() for name, module in ALL.items()} == before
-    assert [row["reason"] for row in warehouse.read(rejects.TABLE).collect()] == ["duplicate"]
-    assert warehouse.read(inventory.TABLE).where("settled").count() == 3
+    assert {name: warehouse.read(table).count() for name, table in ALL.items()} == before
+    assert [row["reason"] for row in warehouse.read(REJECTS).collect()] == ["duplicate"]
+    assert warehouse.read(INVENTORY).where("settled").count() == 3
 
 
 def test_reports_that_are_behind_are_built_by_the_next_run_that_may_and_once(
@@ -142,7 +143,7 @@ def test_reports_that_are_behind_are_built_by_the_next_run_that_may_and_once(
 ) -> None:
     """All reports take long, and are built alike: here there is one."""
     name = "dead_reasons_daily"
-    monkeypatch.setattr(gold, "BUILT", {name: REPORTS[name]})
+    monkeypatch.setattr(ingest_job, "BUILT", {name: REPORTS[name]})
     landing, tables, at = tmp_path / "landing", tmp_path / "tables", f"report {name}"
     history(landing)
     warehouse = take_in(spark, landing, tables)
@@ -176,7 +177,7 @@ def test_a_message_is_what_its_events_tell_in_whatever_order(spark: SparkSession
     device.reprocess("msg:back")
     rows = rows_of([("press", "s1", device.lines(since=known_from))])
     frames = frames_of(spark, {**rows, "events": rows["events"][::-1]})
-    built = {row["message"]: row.asDict() for row in messages.build(frames).collect()}
+    built = {row["message"]: row.asDict() for row in messages.build(frames["events"]).collect()}
     assert built == {row["message"]: row.asDict() for row in frames["messages"].collect()}
     assert {key: row["state"] for key, row in built.items()} == {
         "msg:before": "acked",
@@ -204,7 +205,7 @@ def test_two_contents_of_one_event_are_a_conflict_whoever_came_first(spark: Spar
         digest = events.content_digest()
         frame = frames_of(spark, {"events": rows})["events"].withColumn("content_digest", digest)
         kept = {(row["event"], row["message"]) for row in events.latest(frame).collect()}
-        built = conflicts.build({"known": spark.createDataFrame([], conflicts.SCHEMA), "events": frame})
+        built = events.conflicts(spark.createDataFrame([], events.CONFLICTS.schema), frame)
         found = {(row["event"], row["message"], row["kept"]) for row in built.collect()}
         told.append((kept, found))
         assert {(event, message) for event, message, is_kept in found if is_kept} <= kept

@@ -15,11 +15,9 @@ import pytest
 
 from postroom_client._cli_options import parse
 from postroom_pipeline.errors import EnvironmentProblem, UsageError
+from postroom_pipeline.jobs.report import Scope, report
 from postroom_pipeline.pages.findings import worded
-from postroom_pipeline.pages.job import report
-from postroom_pipeline.pages.rule import Rule
-from postroom_pipeline.pages.rules import RULES
-from postroom_pipeline.pages.scope import Scope
+from postroom_pipeline.pages.rules import RULES, Rule
 from postroom_pipeline.pages.site import page_name
 from postroom_pipeline.pages.text import duration, quoted, shown
 from postroom_pipeline.reports import ALL, device_health
@@ -29,7 +27,7 @@ from .silver import frames_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from postroom_pipeline.io import Warehouse
+    from postroom_pipeline.spark.warehouse import Warehouse
 
 pytestmark = pytest.mark.usefixtures("quick")
 
@@ -314,7 +312,7 @@ def test_a_device_is_silent_that_is_behind_the_others_by_many_of_its_pauses(spar
     rows = taken("off", 0, 6, 12, 18) + taken("ahead", 0, 6, 12, 500) + taken("slow", 0, 20, 24, 30)
     rows += [row for device in "abcd" for row in taken(device, 0, 6, 12, 18, 24, 30, 36, 42)]
     frames = frames_of(spark, {"snapshots": rows})
-    known = {**frames, **{name: spark.createDataFrame([], module.SCHEMA) for name, module in ALL.items()}}
+    known = {**frames, **{name: spark.createDataFrame([], module.TABLE.schema) for name, module in ALL.items()}}
     told = device_health.build({need: known[need] for need in device_health.NEEDS}).collect()
     assert {row["device"]: row["behind_ms"] // 3_600_000 for row in told if row["behind_ms"]} == {"off": 24, "slow": 12}
     assert [(row["device"], row["score"], row["worst"]) for row in told if row["silent"]] == [("off", 40, "silent")]

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from postroom_pipeline.errors import PipelineError
-from postroom_pipeline.progress import Progress
-from postroom_pipeline.runlog import RUNS, logged_run
+from postroom_pipeline.spark.runlog import RUNS, Progress, logged_run
 
 
 class Told(io.StringIO):

@@ -10,15 +10,15 @@ import sys
 import pytest
 from pyspark.errors import PySparkException
 
-from postroom_pipeline.config import SMALL_SETTINGS, SPARK_SETTINGS
-from postroom_pipeline.errors import said_by
-from postroom_pipeline.spark import chooses_collector, lightly
+from postroom_pipeline.errors import one_line
+from postroom_pipeline.spark.session import chooses_collector, lightly
+from postroom_pipeline.spark.settings import SMALL_SETTINGS, SPARK_SETTINGS
 from tests.pipeline.conftest import TEST_SETTINGS
 
 PROGRAM = """
 import datetime, json, signal, sys
 from pyspark.sql.functions import timestamp_millis, lit
-from postroom_pipeline.spark import session
+from postroom_pipeline.spark.session import session
 from tests.pipeline.test_session import collectors
 with session("postroom-pipeline try", dict(pair.split("=", 1) for pair in sys.argv[2:])) as spark:
     found = {name: spark.conf.get(name) for name in sys.argv[1].split(",")}
@@ -110,6 +110,6 @@ def test_a_collector_that_is_chosen_in_any_place_is_the_only_one(tmp_path, monke
 def test_what_failed_at_the_bottom_is_told_with_what_failed(spark, tmp_path):
     with pytest.raises(PySparkException) as caught:
         spark.range(1).selectExpr("raise_error('no room') as x").write.parquet(str(tmp_path / "out"))
-    said = said_by(caught.value)
+    said = one_line(caught.value)
     assert said.count("\n") == 0
     assert "no room" in said

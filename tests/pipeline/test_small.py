@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from postroom_pipeline.config import SMALL_INPUT_BYTES
-from postroom_pipeline.small import is_small
+from postroom_pipeline.spark.session import is_small
+from postroom_pipeline.spark.settings import SMALL_INPUT_BYTES
 
 
 @pytest.fixture

@@ -12,11 +12,11 @@ import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.testing import assertDataFrameEqual
 
-from postroom_pipeline.doctor import look_at_landing_elsewhere
+from postroom_pipeline.doctor.checks import check_landing_elsewhere
 from postroom_pipeline.errors import EnvironmentProblem, Occupied, PipelineError, SchemaMismatch
-from postroom_pipeline.io import LOCK, STAGING, Warehouse
-from postroom_pipeline.storage import Storage
-from postroom_pipeline.table import Table
+from postroom_pipeline.schema.table import Table
+from postroom_pipeline.spark.storage import Storage
+from postroom_pipeline.spark.warehouse import LOCK, STAGING, Warehouse
 
 COLUMNS = StructType(
     [StructField("device", StringType()), StructField("event", LongType()), StructField("day", StringType())]
@@ -241,13 +241,13 @@ def test_the_doctor_looks_at_a_landing_place_elsewhere(spark, elsewhere, tmp_pat
     for name in ("a.jsonl.gz", "b.jsonl.gz.part", "dt=2026-01-01/c.jsonl.gz._COPYING_", "dt=2026-01-01/d.tar"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    first, *others = look_at_landing_elsewhere(Storage(spark, elsewhere))
+    first, *others = check_landing_elsewhere(Storage(spark, elsewhere))
     assert (first.verdict, first.seen) == ("ok", f"{elsewhere} (org.apache.hadoop.fs.viewfs.ViewFileSystem): 3 entries")
     assert [one.seen for one in others] == [
         f"left over from copying: {elsewhere}/b.jsonl.gz.part, {elsewhere}/dt=2026-01-01/c.jsonl.gz._COPYING_",
         f"archives, which are refused: {elsewhere}/dt=2026-01-01/d.tar",
     ]
-    (missing,) = look_at_landing_elsewhere(Storage(spark, f"{elsewhere}/nothing"))
+    (missing,) = check_landing_elsewhere(Storage(spark, f"{elsewhere}/nothing"))
     assert (missing.verdict, missing.seen) == ("fail", f"{elsewhere}/nothing is not there")
 
 

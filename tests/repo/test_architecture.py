@@ -28,6 +28,24 @@ ROOMS = (
     "maintenance", "service", "cli",
 )  # fmt: skip
 
+#: Rooms of the pipeline and the rooms that each imports, the lowest first: a room imports only those before it.
+PIPELINE_ROOMS = {
+    "errors": set(),
+    "files": set(),
+    "schema": {"errors"},
+    "spark": {"errors", "schema"},
+    "bronze": {"files", "schema", "spark"},
+    "silver": {"schema", "bronze"},
+    "reports": {"errors", "schema", "spark"},
+    "pages": {"errors", "schema", "spark", "reports"},
+    "jobs": {"errors", "schema", "spark", "bronze", "silver", "reports", "pages"},
+    "local": {"errors", "files"},
+    "doctor": {"errors", "files", "schema", "spark"},
+    "package": {"errors"},
+    "cli": {"errors", "spark", "jobs", "local", "doctor", "package"},
+    "__main__": {"cli"},
+}
+
 #: Rooms that do no I/O and have no clock of their own.
 PURE_ROOMS = ("engine", "model")
 #: A page of a selection ends after some milliseconds of looking, whatever the state of the queue.
@@ -195,17 +213,49 @@ def test_only_the_mailbox_touches_the_mailbox(root):
                 assert room_of(path, source) in MAILBOX_ROOMS, f"{path}:{line} uses {name}"
 
 
-def test_only_io_writes_tables_and_only_spark_starts_a_session(root):
-    source = root / "packages" / "pipeline" / "src" / "postroom_pipeline"
-    #: What only one room of the pipeline says to Spark; nobody chooses a master.
-    said = {r"\.write\.\w|\.write$|\.(parquet|saveAsTable|writeTo|insertInto)\(": {"io"}, r"\.getOrCreate\(": {"spark"}}
-    said |= {r"\.(master|setMaster)\(": set()}
+def pipeline_source(root: Path) -> Path:
+    return root / "packages" / "pipeline" / "src" / "postroom_pipeline"
+
+
+def test_a_room_of_the_pipeline_imports_only_the_rooms_below_it(root):
+    source = pipeline_source(root)
+    arrows: dict[str, set[str]] = {room_of(path, source): set() for path in modules(source)}
+    for path in modules(source):
+        for name, _ in imports(path, source):
+            parts = name.split(".")
+            if parts[0] == source.name and len(parts) > 1 and parts[1] != room_of(path, source):
+                arrows[room_of(path, source)].add(parts[1])
+    assert arrows.pop("__init__") == set()
+    assert arrows == PIPELINE_ROOMS
+    below: set[str] = set()
+    for room, imported in PIPELINE_ROOMS.items():
+        assert imported <= below, f"{room} imports {imported - below}, which are not below it"
+        below.add(room)
+
+
+def test_only_the_warehouse_writes_tables_and_only_the_session_module_starts_spark(root):
+    source = pipeline_source(root)
+    #: What only one module of the pipeline asks of Spark; nobody chooses a master.
+    reserved = {
+        r"\.write\.\w|\.write$|\.(parquet|saveAsTable|writeTo|insertInto)\(": "spark/warehouse.py",
+        r"\.getOrCreate\(": "spark/session.py",
+        r"\.(master|setMaster)\(": "",
+    }
     for path in modules(source):
         for number, line in enumerate(path.read_text().splitlines(), 1):
-            for pattern, rooms in said.items():
-                assert room_of(path, source) in rooms or not re.search(pattern, line), (
+            for pattern, module in reserved.items():
+                assert path.relative_to(source).as_posix() == module or not re.search(pattern, line), (
                     f"{path}:{number}: {line.strip()}"
                 )
+
+
+@pytest.mark.parametrize("room", ["silver", "reports"])
+def test_tables_are_built_by_functions_from_frames_to_frames(room, root):
+    source = pipeline_source(root)
+    for path in modules(source):
+        for name, line in imports(path, source):
+            writes = name.startswith(("postroom_pipeline.spark.warehouse", "postroom_pipeline.spark.storage"))
+            assert room_of(path, source) != room or not writes, f"{path}:{line} imports {name}"
 
 
 @pytest.mark.parametrize("suffix", ["py", "pyi"])

@@ -1,4 +1,4 @@
-"""Errors of the pipeline: each has the exit status that the command ends with, and a text that says what to do."""
+"""Errors of the pipeline: each has the exit status of the command, and a text that says what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_ENVIRONMENT: Final = 3
 EXIT_INTERRUPTED: Final = 130
-#: Errors may go around in a circle.
+#: Chains of causes may be circular.
 _CAUSES_LIMIT: Final = 20
 
 
@@ -20,37 +20,37 @@ class PipelineError(Exception):
 
 
 class UsageError(PipelineError):
-    """What was asked for makes no sense; nothing was read or written."""
+    """The arguments make no sense; nothing was read or written."""
 
     exit_status = EXIT_USAGE
 
 
 class EnvironmentProblem(PipelineError):
-    """Something that the pipeline stands on is missing or unfit: Java, PySpark, a place, a right."""
+    """Something that the pipeline needs is missing or unfit: Java, PySpark, a directory, a permission."""
 
     exit_status = EXIT_ENVIRONMENT
 
 
 class Occupied(PipelineError):
-    """Another run writes the same tables."""
+    """Another run writes to the same place."""
 
     exit_status = EXIT_ENVIRONMENT
 
 
 class SchemaMismatch(PipelineError):
-    """A frame is not what its table holds; the text lists every difference."""
+    """A data frame does not have the columns of its table; the text lists every difference."""
 
 
-def said_by(error: BaseException) -> str:
-    """The first line that says something of an error of Spark's or of Java's, and of what was at the bottom of it."""
+def one_line(error: BaseException) -> str:
+    """An error in one line. Of an error of Spark or Java: its first line, and that of its root cause."""
     cause = getattr(error, "java_exception", None)
-    said = _first_line(str(error) if cause is None else str(cause.toString())) or type(error).__name__
-    root = _root_of(cause if cause is not None else getattr(error, "_origin", None))
-    return said if root in said else f"{said}: {root}"
+    text = _first_line(str(error) if cause is None else str(cause.toString())) or type(error).__name__
+    root = _root_cause(cause if cause is not None else getattr(error, "_origin", None))
+    return text if root in text else f"{text}: {root}"
 
 
-def _root_of(thrown: Any) -> str:
-    """What an exception of Java's says that was thrown first; empty where none is known."""
+def _root_cause(thrown: Any) -> str:
+    """The message of the exception that Java threw first; empty if it is not known."""
     if thrown is None:
         return ""
     with suppress(Exception):  # Java may be gone

@@ -1,8 +1,7 @@
-"""Makes what spark-submit takes to a cluster: one archive with the code, and the file that it starts.
+"""Makes the two files that spark-submit takes to a cluster: an archive with the code, and the program to start.
 
-The archive is a .zip since Spark imports no wheel on executors. Everything in it is plain Python: the pipeline, what it
-shares with Postroom's other packages, and click for the command line. What is compiled stays out, and executors do not
-need it.
+The archive is a .zip because Spark does not import wheels on executors. It contains only Python code: the pipeline, the
+package it shares with the rest of Postroom, and click for the command line. Executors need no compiled packages.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from .errors import EnvironmentProblem
 
 ARCHIVE: Final = "postroom_pipeline.zip"
 ENTRY: Final = "run.py"
-#: Distribution and the package that it brings.
+#: The distributions in the archive, and the package of each.
 _CONTENT: Final = {"postroom-pipeline": "postroom_pipeline", "postroom-common": "postroom_common", "click": "click"}
 _ENTRY_TEXT: Final = '''"""What spark-submit starts: spark-submit --py-files postroom_pipeline.zip run.py COMMAND ..."""
 
@@ -26,14 +25,14 @@ from postroom_pipeline.cli import main
 
 main(prog_name="postroom-pipeline")
 '''
-#: The time of every member, so that equal code makes equal bytes.
+#: The time stamp of every member, so that equal code gives equal bytes.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def write_package(directory: Path) -> tuple[Path, Path]:
-    """Write the archive and the entry file; their paths. Files of these names are replaced.
+    """Write the archive and the program, replacing existing ones; their paths.
 
-    :raises EnvironmentProblem: the directory cannot be written.
+    :raises EnvironmentProblem: the directory cannot be written, or a package is not installed.
     """
     archive, entry = directory / ARCHIVE, directory / ENTRY
     hidden = directory / f".{ARCHIVE}.part"
@@ -53,13 +52,13 @@ def write_package(directory: Path) -> tuple[Path, Path]:
 
 
 def _members() -> Iterator[tuple[str, bytes]]:
-    """Name in the archive and content of each file."""
+    """The name in the archive and the content of each file."""
     for name, package in _CONTENT.items():
         home = _home(package)
         for path in home.rglob("*"):
             if path.is_file() and "__pycache__" not in path.parts:
                 yield f"{package}/{path.relative_to(home).as_posix()}", path.read_bytes()
-        # So that the versions can be told there too.
+        # Makes importlib.metadata.version work in the archive too.
         metadata = _metadata(name)
         yield f"{package}-{metadata[0]}.dist-info/METADATA", metadata[1].encode()
 
@@ -70,7 +69,7 @@ def _home(package: str) -> Path:
         raise EnvironmentProblem(f"{package} is not installed")
     home = Path(spec.submodule_search_locations[0])
     if not home.is_dir():
-        raise EnvironmentProblem(f"{package} is itself in an archive ({home}): package where it is installed")
+        raise EnvironmentProblem(f"{package} is itself in an archive ({home}): run this command where it is installed")
     return home
 
 

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from ..reports import ALL
-from ..storage import Storage
-from ..tables.columns import Frames
+from ..schema.table import Frames
+from ..spark.storage import Storage
 from .findings import ORDER, found, worded
 from .lines import FINDINGS
 

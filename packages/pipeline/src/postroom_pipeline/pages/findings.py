@@ -12,9 +12,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from ..tables.columns import Frames
-from .rule import SEVERITIES, Rule
-from .rules import BY_KIND, RULES
+from ..schema.table import Frames
+from .rules import BY_KIND, RULES, SEVERITIES, Rule
 from .text import facts_told, quoted
 
 #: In which order findings are told; the last ones only make it one order.

@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from ..reports import dead_reasons_daily, depth_hourly, throughput
-from ..tables.columns import Frames
+from ..schema.table import Frames
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS

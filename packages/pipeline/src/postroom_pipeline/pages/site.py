@@ -12,9 +12,8 @@ from ..errors import EnvironmentProblem
 from . import charts
 from .charts import Chart
 from .findings import worded
-from .lines import FINDINGS, Part
-from .rule import SEVERITIES
-from .section import Section
+from .lines import FINDINGS, Part, Section
+from .rules import SEVERITIES
 from .sections import DEVICES, SECTIONS
 from .series import Span
 from .text import count, moment, shown, told

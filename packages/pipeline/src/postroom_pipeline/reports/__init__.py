@@ -1,18 +1,18 @@
-"""The tables that answer questions: ``ALL`` by name; ``GROUNDS``, what several of them stand on. ``BUILT`` is both, in
-an order in which each comes after those that it needs.
+"""The reports: tables that answer questions. One module for each, which has the attributes of ``Report``.
 
-A module a question: ``TABLE`` with its ``SCHEMA``, ``KEY`` and ``PARTITION``; ``NEEDS``, the tables that it reads;
-``THRESHOLDS``, the numbers that the user may set; ``TROUBLE``, a predicate in SQL for the rows that somebody should
-look at (a fleet that is well has none); ``build(frames, given)`` that makes its rows. A ground
-has neither thresholds nor troubles. Frames of other reports are read back from where they were written: plans that
-hold other reports' plans grow beyond measure.
+``ALL`` has the reports by name. ``GROUNDS`` are tables that several reports read. ``BUILT`` has both, each after those
+that it needs. Frames of other reports are read back from where they were written: plans that contain the plans of other
+reports would grow without bound.
 """
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
+from pyspark.sql import DataFrame
+
+from ..schema.table import Frames, Table
 from . import (
     anomalies,
     audit,
@@ -33,26 +33,55 @@ from . import (
     stuck_leases,
     throughput,
 )
+from .thresholds import Given, Threshold
 
-GROUNDS: Final[dict[str, ModuleType]] = {module.TABLE.name: module for module in (epochs, imports, depth)}
-ALL: Final[dict[str, ModuleType]] = {
-    module.TABLE.name: module
-    for module in (
-        dead_reasons_daily,
-        depth_hourly,
-        latency_daily,
-        throughput,
-        retry_storms,
-        poison_messages,
-        stuck_leases,
-        consumer_health,
-        clock_trouble,
-        journal_gaps,
-        audit,
-        audit_messages,
-        duplicate_publishes,
-        anomalies,
-        device_health,
-    )
-}
+
+class Report(Protocol):
+    """The attributes of a module with a report, as ``ALL`` and ``GROUNDS`` have them."""
+
+    @property
+    def TABLE(self) -> Table:
+        """The table of the report."""
+
+    @property
+    def NEEDS(self) -> Sequence[str]:
+        """Names of the tables from which it is built."""
+
+    @property
+    def THRESHOLDS(self) -> Sequence[Threshold]:
+        """The numbers that the user may set; none in ``GROUNDS``."""
+
+    @property
+    def TROUBLE(self) -> str:
+        """A predicate in SQL: the rows that somebody should look at. A healthy fleet has none."""
+
+    def build(self, frames: Frames, given: Given | None = None) -> DataFrame:
+        """The rows of the table.
+
+        :param frames: the tables of ``NEEDS`` by name; ``given``: the user's thresholds.
+        """
+
+
+def _by_name(*reports: Report) -> dict[str, Report]:
+    return {report.TABLE.name: report for report in reports}
+
+
+GROUNDS: Final = _by_name(epochs, imports, depth)
+ALL: Final = _by_name(
+    dead_reasons_daily,
+    depth_hourly,
+    latency_daily,
+    throughput,
+    retry_storms,
+    poison_messages,
+    stuck_leases,
+    consumer_health,
+    clock_trouble,
+    journal_gaps,
+    audit,
+    audit_messages,
+    duplicate_publishes,
+    anomalies,
+    device_health,
+)
 BUILT: Final = GROUNDS | ALL

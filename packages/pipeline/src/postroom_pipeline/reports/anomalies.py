@@ -9,8 +9,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
-from .steps import hour
+from ..schema import columns as c
+from ..schema.columns import hour_of_row
+from ..schema.table import Frames, Table
 from .thresholds import Given, Threshold, chosen
 
 
@@ -57,7 +58,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "queue", "period", "begins_at", "metric", "against", "day")
 PARTITION: Final = ("day",)
-TABLE: Final = c.table("anomalies", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("anomalies", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "throughput", "latency_daily")
 THRESHOLDS: Final = (
     Threshold("z_min", 6, "the figure is so many times the usual spread away"),
@@ -77,7 +78,7 @@ _SCALE: Final = 1.4826
 _SERIES: Final = ("device", "queue", "period", "metric")
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """z = (value - median) / max(1.4826 MAD, ``relative_floor`` of the median, the figure's own floor)."""
     limits = chosen(THRESHOLDS, given)
     figures = _figures(frames)
@@ -92,7 +93,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     return scored.where((F.col("z") >= limits["z_min"]) | too_little).select(*SCHEMA.names)
 
 
-def _figures(frames: c.Frames) -> DataFrame:
+def _figures(frames: Frames) -> DataFrame:
     """All figures, in long form, with ``is_whole``: whether the device is known before and after the period."""
     latency = frames["latency_daily"].select(
         "device",
@@ -105,11 +106,11 @@ def _figures(frames: c.Frames) -> DataFrame:
         F.lit(False).alias("is_whole"),
     )
     wanted = [metric.name for metric in METRICS if metric.name.endswith("_ms")]
-    counts = _counts(frames, "hour", hour()).unionByName(_counts(frames, "day", F.col("day").cast("timestamp")))
+    counts = _counts(frames, "hour", hour_of_row()).unionByName(_counts(frames, "day", F.col("day").cast("timestamp")))
     return counts.unionByName(latency.where(F.col("metric").isin(*wanted)))
 
 
-def _counts(frames: c.Frames, period: str, at: Column) -> DataFrame:
+def _counts(frames: Frames, period: str, at: Column) -> DataFrame:
     """Counts of events by queue. Where a device is known and a queue that it has shows nothing, that is 0."""
     names = [metric.name for metric in METRICS if metric.period == period and not metric.name.endswith("_ms")]
     whole = Window.partitionBy("device")

@@ -8,10 +8,10 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..held import held
-from ..tables import columns as c
-from .fates import fates, shown, untold
-from .lineage import ROOT
+from ..schema import columns as c
+from ..schema.table import Frames, Table
+from ..spark.session import materialized
+from .lineage import ROOT, standing
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -34,7 +34,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "message", "finding")
 PARTITION: Final = ()
-TABLE: Final = c.table("audit_messages", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("audit_messages", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "epochs", "leases", "dead_letters", "queue_depth", "audit", "journal_gaps", "conflicts")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "true"
@@ -57,14 +57,14 @@ FINDINGS: Final = {
 _MESSAGE: Final = (*ROOT, "message")
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Events are held against the last consistent snapshot of each root, those that a restore undid left out.
 
     Where events are missing only because nobody exported them, what they may explain is not told. Where some are told
     in two ways, nothing is called lost: one of the two may be of another past.
     """
     chosen(THRESHOLDS, given)
-    last = held(_last(frames))
+    last = materialized(_last(frames))
     vague = untold(frames, last).withColumn("is_vague", F.lit(True))
     told = (
         fates(frames, last)
@@ -75,7 +75,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
         .withColumn("finding", _finding())
     )
     # Most messages are done and fit; the others are looked at several times.
-    told = held(told.where("finding is not null or publications = 0 or coalesce(fate, '') <> 'gone'"))
+    told = materialized(told.where("finding is not null or publications = 0 or coalesce(fate, '') <> 'gone'"))
     found = told.where("finding is not null")
     more = _waiting(told, frames).unionByName(_unpublished(told), allowMissingColumns=True)
     rows = found.unionByName(more, allowMissingColumns=True)
@@ -88,7 +88,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     return described.select(*SCHEMA.names)
 
 
-def _last(frames: c.Frames) -> DataFrame:
+def _last(frames: Frames) -> DataFrame:
     """The last snapshot of each root, with what the audit knows up to there. ``harmless``: events that are missing
     because they were not exported, or let go before; ``contested``: events that are told in two ways, null for none."""
     whole = (
@@ -127,7 +127,7 @@ def _finding() -> Column:
     )
 
 
-def _waiting(told: DataFrame, frames: c.Frames) -> DataFrame:
+def _waiting(told: DataFrame, frames: Frames) -> DataFrame:
     """Of the messages that a queue should hold and nobody has, as many as it lacks, from the oldest on."""
     queue = [*ROOT, "queue"]
     short = frames["audit"].where("span = 'all' and queue <> '' and difference < 0").select(*queue, "difference")
@@ -186,3 +186,79 @@ def _evidence() -> Column:
     }
     said = (F.when(F.col("finding") == name, F.format_string(text, *of)) for name, (text, *of) in texts.items())
     return F.coalesce(*said)
+
+
+_PLACE: Final = ("epoch", "event")
+_ENDS: Final = ("acked", "dropped")
+_WAITS: Final = ("published", "retried", "reprocessed", "held", "unheld", "moved", "retargeted", "rescheduled")
+
+
+def fates(frames: Frames, last: DataFrame) -> DataFrame:
+    """A row for each message that events name: ``fate`` (``waiting``, ``inflight``, ``dead``, ``gone``), where it was
+    last, and which events say so. Events that a restore undid, and those behind the last snapshot, are left out.
+
+    :param last: ``device``, ``root``, ``last_epoch`` and ``as_of_event`` of the snapshot.
+    """
+    place, kind = F.struct(*_PLACE), F.col("type")
+    events = standing(frames["events"], frames["epochs"]).where("message is not null")
+    told = events.join(last.select(*ROOT, "last_epoch", "as_of_event"), [*ROOT]).where(
+        place <= F.struct(F.col("last_epoch").alias("epoch"), F.col("as_of_event").alias("event"))
+    )
+    ended, published, fate = kind.isin(*_ENDS), kind == "published", _fate()
+    return (
+        told.withColumn("_fate", fate)
+        .groupBy(*ROOT, "message")
+        .agg(
+            F.max_by("_fate", F.when(F.col("_fate").isNotNull(), place)).alias("fate"),
+            F.max_by(F.coalesce("to", "queue"), place).alias("queue"),
+            F.min_by("event", place).alias("first_event"),
+            F.max_by("event", place).alias("last_event"),
+            F.max_by("type", place).alias("last_type"),
+            F.max_by("wall_at", place).alias("last_at"),
+            F.count_if(published).alias("publications"),
+            F.min_by("event", F.when(published, place)).alias("first_published_event"),
+            F.max_by("event", F.when(published, place)).alias("published_event"),
+            F.count_if(ended).alias("endings"),
+            F.min_by("event", F.when(ended, place)).alias("ended_event"),
+            F.max_by("event", F.when(ended, place)).alias("last_ended_event"),
+            (F.max(place) > F.min(F.when(ended, place))).alias("went_on"),
+        )
+    )
+
+
+def shown(frames: Frames, last: DataFrame) -> DataFrame:
+    """A row for each message that the last snapshot of its root names: ``shown`` (``inflight``, ``dead``)."""
+    leases = frames["leases"].where(~F.coalesce("of_dead", F.lit(False))).withColumn("shown", F.lit("inflight"))
+    letters = frames["dead_letters"].withColumn("shown", F.lit("dead"))
+    columns = (*ROOT, "snapshot", "queue", "message", "shown")
+    named = leases.select(*columns).unionByName(letters.select(*columns))
+    of_last = named.join(last.select(*ROOT, "snapshot"), [*ROOT, "snapshot"], "left_semi")
+    return of_last.groupBy(*ROOT, "message").agg(
+        F.min("shown").alias("shown"), F.min_by("queue", "shown").alias("shown_queue")
+    )
+
+
+def untold(frames: Frames, last: DataFrame) -> DataFrame:
+    """Queues of which the last snapshot counts more leases or dead letters than it names: what it does not name may be
+    there all the same."""
+    place = (*ROOT, "snapshot", "queue")
+    counted = frames["queue_depth"].select(*place, "inflight", "dead")
+    leases = frames["leases"].where(~F.coalesce("of_dead", F.lit(False)))
+    leases = leases.select(*place, F.lit(-1).alias("inflight"), F.lit(0).alias("dead"))
+    letters = frames["dead_letters"].select(*place, F.lit(0).alias("inflight"), F.lit(-1).alias("dead"))
+    rows = counted.unionByName(leases).unionByName(letters).join(last.select(*ROOT, "snapshot"), [*ROOT, "snapshot"])
+    more = rows.groupBy(*ROOT, "queue").agg(F.sum("inflight").alias("inflight"), F.sum("dead").alias("dead"))
+    return more.where("inflight > 0 or dead > 0").select(*ROOT, "queue")
+
+
+def _fate() -> Column:
+    """What an event makes of its message; null where it leaves it as it is."""
+    kind = F.col("type")
+    given_back = F.when(F.col("state") == "dead", "dead").otherwise("waiting")
+    return (
+        F.when(kind.isin(*_ENDS), "gone")
+        .when(kind.isin(*_WAITS), "waiting")
+        .when(kind.isin("died", "quarantined"), "dead")
+        .when(kind == "leased", F.when(F.coalesce("of_dead", F.lit(False)), "dead").otherwise("inflight"))
+        .when(kind == "released", given_back)
+    )

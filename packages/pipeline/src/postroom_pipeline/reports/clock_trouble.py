@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from .lineage import native
 from .thresholds import Given, Threshold, chosen
 
@@ -41,7 +42,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "epoch", "event", "trouble")
 PARTITION: Final = ()
-TABLE: Final = c.table("clock_trouble", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("clock_trouble", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports")
 THRESHOLDS: Final = (Threshold("step_ms", 5_000, "wall clock and engine time part by so much between two events"),)
 TROUBLE: Final = "trouble <> 'boot'"
@@ -51,7 +52,7 @@ _ROOT: Final = ("device", "root", "epoch")
 _BEFORE_MARK: Final = ("gap", "epoch_started")
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row for each trouble of an event."""
     limits = chosen(THRESHOLDS, given)
     seen = _sequence(frames)
@@ -87,13 +88,13 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     )
 
 
-def boots(frames: c.Frames) -> DataFrame:
+def boots(frames: Frames) -> DataFrame:
     """The first event of each start of a machine behind the first that is known: ``device``, ``root``, ``epoch``,
     ``event``, ``engine_ms``."""
     return _sequence(frames).where("is_boot").select(*_ROOT, "event", "engine_ms")
 
 
-def _sequence(frames: c.Frames) -> DataFrame:
+def _sequence(frames: Frames) -> DataFrame:
     """Events of a root in order, each with the clocks of the one before."""
     own = native(frames["events"], frames["imports"]).where(~F.col("type").isin(*_BEFORE_MARK))
     order = Window.partitionBy(*_ROOT).orderBy("event")

@@ -8,8 +8,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..held import held
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
+from ..spark.session import materialized
 from .clock_trouble import boots
 from .lineage import native
 from .thresholds import Given, Threshold, chosen
@@ -43,7 +44,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "queue", "consumer")
 PARTITION: Final = ()
-TABLE: Final = c.table("consumer_health", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("consumer_health", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports", "depth", "queue_depth", "consumers", "snapshots")
 THRESHOLDS: Final = (
     Threshold("silent_ms", 600_000, "it is silent for so long"),
@@ -62,13 +63,13 @@ _SILENCE: Final = ("epoch", "from_engine_ms", "to_engine_ms", "backlog_from", "b
 _OF: Final = (*KEY, *_SILENCE)
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Of the newest epoch of each root. A queue whose consuming is paused has no dead consumers, and one that another
     consumer took over, which came only then, has not either; the time before a start of the machine does not count."""
     limits = chosen(THRESHOLDS, given)
     rows = _rows(frames)
-    lives = held(_lives(_pauses(_course(rows)), limits))
-    candidates = held(_candidates(lives, limits))
+    lives = materialized(_lives(_pauses(_course(rows)), limits))
+    candidates = materialized(_candidates(lives, limits))
     of_them = rows.join(F.broadcast(candidates.select(*_QUEUE).distinct()), [*_QUEUE], "left_semi")
     silences = _judged(candidates, _course(of_them), frames, limits)
     columns = ("from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "grown_since_engine_ms", "others_took")
@@ -91,7 +92,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     )
 
 
-def _ends(frames: c.Frames) -> DataFrame:
+def _ends(frames: Frames) -> DataFrame:
     """The newest epoch of each root, where what is known of it ends, and how its wall clock stood then."""
     place = F.struct("epoch", "as_of_event", "engine_ms", "snapshot")
     return (
@@ -108,7 +109,7 @@ def _ends(frames: c.Frames) -> DataFrame:
     )
 
 
-def _rows(frames: c.Frames) -> DataFrame:
+def _rows(frames: Frames) -> DataFrame:
     """Of each queue: signs of life of consumers, changes of the backlog, and pauses of consuming."""
     place = (*_QUEUE, "epoch", "engine_ms", "event")
     leased = "type = 'leased' and not coalesce(of_dead, false) and consumer is not null"
@@ -176,7 +177,7 @@ def _candidates(lives: DataFrame, limits: dict[str, float]) -> DataFrame:
     return lives.select(*KEY, "pauses", "usual_ms", F.inline("long")).where(silent >= enough).select(*_OF)
 
 
-def _judged(candidates: DataFrame, course: DataFrame, frames: c.Frames, limits: dict[str, float]) -> DataFrame:
+def _judged(candidates: DataFrame, course: DataFrame, frames: Frames, limits: dict[str, float]) -> DataFrame:
     """Those of the pauses that are silences of a consumer that is dead."""
     other = F.col("other").isNotNull() & (F.col("other") != F.col("consumer"))
     low = F.col("backlog") < F.col("backlog_from") + limits["backlog_min"]

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -30,7 +31,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "queue", "reason_code", "cause", "day")
 PARTITION: Final = ("day",)
-TABLE: Final = c.table("dead_reasons_daily", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("dead_reasons_daily", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events",)
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "true"
@@ -38,7 +39,7 @@ TROUBLE: Final = "true"
 _SERIES: Final = ("device", "queue", "reason_code", "cause")
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """A day on which a device told of events, and of none of these, counts as 0; one that nothing is known of, not."""
     chosen(THRESHOLDS, given)
     events = frames["events"]

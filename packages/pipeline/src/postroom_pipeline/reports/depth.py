@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from .lineage import standing
-from .steps import changes, steps
 from .thresholds import Given, Threshold, chosen
 
 #: States of a message that waits or is worked on.
@@ -33,7 +33,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "queue", "epoch", "event", "snapshot")
 PARTITION: Final = ("day",)
-TABLE: Final = c.table("depth", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("depth", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "epochs", "dead_letters", "queue_depth", "snapshots")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
@@ -41,7 +41,7 @@ TROUBLE: Final = "false"
 _TIMES: Final = ("engine_ms", "wall_at", "day")
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Between snapshots it is what the last one counted, or the next where there is none before, and what events
     changed since. Where no snapshot tells of a queue, it held nothing before its first event."""
     chosen(THRESHOLDS, given)
@@ -60,7 +60,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     return rows.select(*SCHEMA.names)
 
 
-def _counted(frames: c.Frames) -> DataFrame:
+def _counted(frames: Frames) -> DataFrame:
     """What consistent snapshots counted; two as of one event say the same."""
     consistent = standing(frames["queue_depth"], frames["epochs"], "as_of_event").join(
         frames["snapshots"].where("consistent").select("device", "snapshot"), ["device", "snapshot"], "left_semi"
@@ -76,4 +76,70 @@ def _counted(frames: c.Frames) -> DataFrame:
         *_TIMES,
         live.alias("counted_live"),
         F.coalesce("dead", F.lit(0)).alias("counted_dead"),
+    )
+
+
+#: Events that say of a message whether it is dead from then on, or was: what later ones that end it do not say.
+_DEAD: Final = ("died", "quarantined")
+_ALIVE: Final = ("published", "reprocessed", "retried", "held", "unheld", "moved", "retargeted", "rescheduled")
+_ENDS: Final = ("acked", "dropped")
+
+
+def steps(events: DataFrame, epochs: DataFrame, dead_letters: DataFrame) -> DataFrame:
+    """Events about messages, without those that a restore undid, with ``was_dead``: whether the message was a dead
+    letter before."""
+    told = standing(events, epochs).where(F.col("message").isNotNull())
+    told = told.withColumn("_says_dead", _says_dead()).withColumn("_is_event", F.lit(True))
+    dead = dead_letters.select(
+        "device",
+        "root",
+        "epoch",
+        F.col("as_of_event").alias("event"),
+        "message",
+        F.lit(True).alias("_says_dead"),
+        F.lit(False).alias("_is_event"),
+    )
+    before = (
+        Window.partitionBy("device", "root", "message")
+        .orderBy("epoch", "event", F.col("_is_event").desc())
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    found = told.unionByName(dead, allowMissingColumns=True).withColumn(
+        "was_dead", F.coalesce(F.last("_says_dead", ignorenulls=True).over(before), F.lit(False))
+    )
+    return found.where("_is_event").drop("_is_event", "_says_dead")
+
+
+def changes(steps: DataFrame) -> DataFrame:
+    """A row for each queue that an event changes: ``queue``, ``live`` and ``dead``, by how many more it holds."""
+    kind, queue, to = F.col("type"), F.col("queue"), F.coalesce("to", "queue")
+    stays = to == queue
+    of_dead = F.when(F.col("was_dead"), F.lit(1)).otherwise(F.lit(0))
+    made = (
+        F.when(kind == "published", F.array(_change(queue, 1, 0)))
+        .when(kind.isin(*_ENDS), F.array(_change(queue, of_dead - 1, -of_dead)))
+        .when(kind == "died", F.array(_change(queue, -1, 1)))
+        .when(stays & (kind == "reprocessed"), F.array(_change(queue, 1, -1)))
+        .when(kind == "reprocessed", F.array(_change(queue, 0, -1), _change(to, 1, 0)))
+        .when(~stays & (kind == "moved"), F.array(_change(queue, -1, 0), _change(to, 1, 0)))
+    )
+    changed = steps.withColumn("_change", F.explode(made))
+    return changed.withColumns(
+        {name: F.col("_change")[name] for name in ("live", "dead")} | {"queue": F.col("_change")["in"]}
+    ).drop("_change")
+
+
+def _change(queue: Column, live: int | Column, dead: int | Column) -> Column:
+    counts = [(F.lit(n) if isinstance(n, int) else n).cast("bigint") for n in (live, dead)]
+    return F.struct(queue.alias("in"), counts[0].alias("live"), counts[1].alias("dead"))
+
+
+def _says_dead() -> Column:
+    kind = F.col("type")
+    of_dead = F.coalesce("of_dead", F.lit(False))
+    return (
+        F.when(kind.isin(*_DEAD), True)
+        .when(kind.isin(*_ALIVE), False)
+        .when(kind == "leased", of_dead)
+        .when(kind == "released", F.coalesce(F.col("state") == "dead", F.lit(False)))
     )

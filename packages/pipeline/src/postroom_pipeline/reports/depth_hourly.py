@@ -8,10 +8,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.columns import hour_of_row
+from ..schema.table import Frames, Table
 from .depth import LIVE
 from .lineage import order
-from .steps import hour
 from .thresholds import Given, Threshold, chosen
 
 #: States of a message.
@@ -36,13 +37,13 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "queue", "hour", "day")
 PARTITION: Final = ("day",)
-TABLE: Final = c.table("depth_hourly", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("depth_hourly", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("depth", "queue_depth")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Hours in which nothing was seen and nothing changed have no row: the depth is that of the hour before."""
     chosen(THRESHOLDS, given)
     return (
@@ -52,11 +53,11 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     )
 
 
-def _counted(frames: c.Frames) -> DataFrame:
+def _counted(frames: Frames) -> DataFrame:
     place = F.struct("epoch", "as_of_event", "engine_ms", "snapshot")
     return (
         frames["queue_depth"]
-        .withColumn("hour", hour())
+        .withColumn("hour", hour_of_row())
         .groupBy(*KEY)
         .agg(
             F.count(F.lit(1)).alias("snapshots"),
@@ -67,12 +68,12 @@ def _counted(frames: c.Frames) -> DataFrame:
     )
 
 
-def _told(frames: c.Frames) -> DataFrame:
+def _told(frames: Frames) -> DataFrame:
     told = F.col("snapshot") != ""
     place = order() * 2 + told.cast("int")
     return (
         frames["depth"]
-        .withColumn("hour", hour())
+        .withColumn("hour", hour_of_row())
         .groupBy(*KEY)
         .agg(
             F.count_if(~told).alias("events"),

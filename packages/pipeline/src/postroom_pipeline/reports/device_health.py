@@ -10,7 +10,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from . import (
     anomalies,
     audit,
@@ -76,7 +77,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device",)
 PARTITION: Final = ()
-TABLE: Final = c.table("device_health", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("device_health", SCHEMA, KEY, PARTITION)
 NEEDS: Final = (
     "snapshots",
     "queue_depth",
@@ -106,7 +107,7 @@ THRESHOLDS: Final = (
 TROUBLE: Final = "score > 0"
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row for each device of which there is a snapshot."""
     limits = chosen(THRESHOLDS, given)
     place = F.struct("wall_ms", "epoch", "as_of_event", "snapshot")
@@ -135,7 +136,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     return scored.withColumn("rank", rank.cast("bigint"))
 
 
-def _dead_letters(frames: c.Frames) -> DataFrame:
+def _dead_letters(frames: Frames) -> DataFrame:
     """Of the last snapshot of each root."""
     place = F.struct("epoch", "as_of_event", "engine_ms", "snapshot")
     last = frames["snapshots"].groupBy("device", "root").agg(F.max_by("snapshot", place).alias("snapshot"))
@@ -143,7 +144,7 @@ def _dead_letters(frames: c.Frames) -> DataFrame:
     return held.groupBy("device").agg(F.sum("dead").alias("dead_letters"))
 
 
-def _silence(frames: c.Frames, limits: dict[str, float]) -> DataFrame:
+def _silence(frames: Frames, limits: dict[str, float]) -> DataFrame:
     """``behind_ms``, ``usual_ms`` and ``silent`` of each device that has a snapshot of which the clock is right."""
     sane = frames["snapshots"].where(~F.col("clock_suspect")).select("device", "wall_ms").distinct()
     order = Window.partitionBy("device").orderBy("wall_ms")

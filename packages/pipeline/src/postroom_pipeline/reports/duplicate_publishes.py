@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from .lineage import native, standing
 from .thresholds import Given, Threshold, chosen
 
@@ -35,7 +36,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "epoch", "event")
 PARTITION: Final = ()
-TABLE: Final = c.table("duplicate_publishes", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("duplicate_publishes", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "epochs", "imports")
 THRESHOLDS: Final = (
     Threshold("apart_ms", 60_000, "the second publication comes within this time of the one before"),
@@ -51,7 +52,7 @@ _BODY: Final = ("device", "root", "queue", "payload_digest")
 _QUEUE: Final = ("device", "root", "queue")
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Two requests that publish the same body to the same queue, close in time, where bodies of that queue do not
     repeat otherwise. Messages with other trace ids or deduplication keys are not the same."""
     limits = chosen(THRESHOLDS, given)

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -21,13 +22,13 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "epoch")
 PARTITION: Final = ()
-TABLE: Final = c.table("epochs", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("epochs", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events",)
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row for each epoch of which an event is known."""
     chosen(THRESHOLDS, given)
     started = F.min(F.when(F.col("type") == "epoch_started", F.col("event")))

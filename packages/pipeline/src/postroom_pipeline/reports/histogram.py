@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, StructType
 
-from ..tables.columns import INTEGER, column
+from ..schema.columns import INTEGER, column
 
 #: The percentiles that are told, by column.
 PERCENTILES: Final = {"p50_ms": 50, "p90_ms": 90, "p99_ms": 99}

@@ -7,7 +7,8 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -20,13 +21,13 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "epoch", "request_end")
 PARTITION: Final = ()
-TABLE: Final = c.table("imports", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("imports", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events",)
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row for each import."""
     chosen(THRESHOLDS, given)
     return frames["events"].where("type = 'imported' and request_end is not null").select(*KEY).distinct()

@@ -8,9 +8,10 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..held import held
-from ..tables import columns as c
-from .slices import in_epochs
+from ..schema import columns as c
+from ..schema.table import Frames, Table
+from ..spark.session import materialized
+from .lineage import ROOT
 from .thresholds import Given, Threshold, chosen
 
 SCHEMA: Final = StructType(
@@ -34,7 +35,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "epoch", "first_event")
 PARTITION: Final = ()
-TABLE: Final = c.table("journal_gaps", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("journal_gaps", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "epochs", "snapshots")
 THRESHOLDS: Final = (Threshold("not_exported_min", 1, "events that no snapshot is about are told from so many on"),)
 TROUBLE: Final = "gap in ('lost', 'reported')"
@@ -46,7 +47,7 @@ _BLOCK: Final = 64
 _COVERS: Final = ("present", "sliced", "reported", "retired")
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """A sweep over the ids of each epoch: between two ends of ranges all events are covered alike."""
     limits = chosen(THRESHOLDS, given)
     events = frames["events"]
@@ -61,7 +62,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
         "events", F.col("last_event") - F.col("first_event") + 1
     )
     told = missing.where((F.col("gap") != "not_exported") | (F.col("events") >= limits["not_exported_min"]))
-    found = held(told)
+    found = materialized(told)
     ends = found.select(*_EPOCH, F.explode(F.array(F.col("first_event") - 1, F.col("last_event") + 1)).alias("event"))
     near = events.join(F.broadcast(ends.distinct()), [*_EPOCH, "event"], "left_semi").select(
         *_EPOCH, "event", "wall_at"
@@ -143,3 +144,27 @@ def _joined(missing: DataFrame) -> DataFrame:
         .agg(F.min("first_event").alias("first_event"), F.max("last_event").alias("last_event"))
         .drop("_run")
     )
+
+
+def in_epochs(ranges: DataFrame, epochs: DataFrame) -> DataFrame:
+    """Each range cut at the beginnings of epochs: a journal goes on behind a restore from the event that was restored,
+    so a slice holds the older epochs only up to there.
+
+    :param ranges: ``device``, ``root``, ``epoch`` (of the header), ``first``, ``last`` and any other columns.
+    :param epochs: the table of that name.
+    :returns: the same with ``epoch`` of the events themselves; parts that are empty are left out.
+    """
+    listed = epochs.groupBy(*ROOT).agg(F.collect_list(F.struct("epoch", "begins")).alias("_epochs"))
+    own = ranges.withColumnRenamed("epoch", "_header").join(listed, [*ROOT], "left")
+    # A header of an epoch of which no event is known tells of that epoch alone.
+    known = F.filter("_epochs", lambda one: one["epoch"] <= F.col("_header"))
+    alone = F.array(F.struct(F.col("_header").alias("epoch"), F.col("first").alias("begins")))
+    parts = own.withColumn("_past", F.when(F.size(F.coalesce(known, F.array())) > 0, known).otherwise(alone))
+    parts = parts.withColumn("_part", F.explode("_past"))
+    following = F.filter("_past", lambda one: one["epoch"] > F.col("_part")["epoch"])
+    ends = F.array_min(F.transform(following, lambda one: one["begins"])) - 1
+    oldest = F.array_min(F.transform("_past", lambda one: one["epoch"])) == F.col("_part")["epoch"]
+    # What stands before the first known event of the oldest epoch is of that epoch as well.
+    begins = F.when(oldest, F.col("first")).otherwise(F.greatest("first", F.col("_part")["begins"]))
+    cut = parts.withColumns({"epoch": F.col("_part")["epoch"], "first": begins, "last": F.least("last", ends)})
+    return cut.where("first <= last").drop("_epochs", "_past", "_part", "_header")

@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from .histogram import COLUMNS, summarised
 from .lineage import ROOT, imported_messages
 from .thresholds import Given, Threshold, chosen
@@ -24,14 +25,14 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "queue", "measure", "day")
 PARTITION: Final = ("day",)
-TABLE: Final = c.table("latency_daily", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("latency_daily", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports", "messages")
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 #: Nothing here is a trouble by itself: ``anomalies`` judges it.
 TROUBLE: Final = "false"
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Messages that were imported or reprocessed are not measured: they waited elsewhere, or for a person."""
     chosen(THRESHOLDS, given)
     own = frames["messages"].where(F.coalesce("reprocessed", F.lit(0)) == 0)

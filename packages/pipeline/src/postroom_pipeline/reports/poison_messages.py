@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from .lineage import ROOT, native, standing
 from .thresholds import Given, Threshold, chosen
 
@@ -35,7 +36,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "message")
 PARTITION: Final = ()
-TABLE: Final = c.table("poison_messages", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("poison_messages", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "epochs", "imports", "messages")
 THRESHOLDS: Final = (
     Threshold("failures_min", 3, "a message fails so often, or dies with `POISON`"),
@@ -48,7 +49,7 @@ _QUEUE: Final = ("device", "root", "epoch", "queue")
 _NO_FAILURE: Final = ("MESSAGE_EXPIRED", "QUEUE_FULL", "PURGED", "BODY_LOST")
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """A message that was acked after all is left out, and so is one that failed when everything did."""
     limits = chosen(THRESHOLDS, given)
     messages = frames["messages"].where(F.col("state") != "acked")
@@ -78,7 +79,7 @@ def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
     return found.withColumn("same_body", F.when(F.col("payload_digest").isNotNull(), same)).drop("is_poison")
 
 
-def _counted(frames: c.Frames) -> DataFrame:
+def _counted(frames: Frames) -> DataFrame:
     """Ends of deliveries, with how many were done (``done``) and failed (``failed``) in the queue up to each. Where
     attempts are spent, the last failure and the death are one event."""
     kind, reason = F.col("type"), F.coalesce("reason_code", F.lit(""))

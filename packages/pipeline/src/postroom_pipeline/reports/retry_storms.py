@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from .lineage import native
 from .thresholds import Given, Threshold, chosen
 
@@ -34,7 +35,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "epoch", "queue", "from_event")
 PARTITION: Final = ()
-TABLE: Final = c.table("retry_storms", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("retry_storms", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports")
 THRESHOLDS: Final = (
     Threshold(
@@ -49,7 +50,7 @@ TROUBLE: Final = "true"
 _QUEUE: Final = ("device", "root", "epoch", "queue")
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """A storm is told with all failed deliveries of the times looked at, also those before it was one."""
     limits = chosen(THRESHOLDS, given)
     kind = F.col("type")

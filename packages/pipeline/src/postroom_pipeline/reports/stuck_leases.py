@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
+from ..schema import columns as c
+from ..schema.table import Frames, Table
 from .histogram import summarised
 from .lineage import native
 from .thresholds import Given, Threshold, chosen
@@ -37,7 +38,7 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "queue", "message", "leased_engine_ms")
 PARTITION: Final = ()
-TABLE: Final = c.table("stuck_leases", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("stuck_leases", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports", "leases", "snapshots")
 THRESHOLDS: Final = (
     Threshold("overdue_ms", 60_000, "a lease whose time has been over so long should have been ended by the daemon"),
@@ -51,7 +52,7 @@ TROUBLE: Final = "true"
 _QUEUE: Final = ("device", "root", "queue")
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Each lease once, as the last snapshot shows it that has it."""
     limits = chosen(THRESHOLDS, given)
     held = F.greatest(F.col("engine_ms") - F.col("leased_engine_ms"), F.lit(0))

@@ -8,8 +8,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from ..tables import columns as c
-from .steps import hour
+from ..schema import columns as c
+from ..schema.columns import hour_of_row
+from ..schema.table import Frames, Table
 from .thresholds import Given, Threshold, chosen
 
 #: What is counted, by the type of its event.
@@ -39,19 +40,19 @@ SCHEMA: Final = StructType(
 )
 KEY: Final = ("device", "root", "queue", "hour", "day")
 PARTITION: Final = ("day",)
-TABLE: Final = c.table("throughput", SCHEMA, KEY, PARTITION)
+TABLE: Final = Table("throughput", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events",)
 THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 
 
-def build(frames: c.Frames, given: Given | None = None) -> DataFrame:
+def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Events that a restore undid are counted too: the work was done."""
     chosen(THRESHOLDS, given)
     kind = F.col("type")
     counted = frames["events"].where(kind.isin(*COUNTED) & ~((kind == "leased") & F.coalesce("of_dead", F.lit(False))))
     minutes = counted.groupBy(
-        "device", "root", "queue", hour().alias("hour"), "day", F.expr("engine_ms div 60000").alias("minute")
+        "device", "root", "queue", hour_of_row().alias("hour"), "day", F.expr("engine_ms div 60000").alias("minute")
     ).agg(
         *(F.count_if(kind == name).alias(name) for name in COUNTED),
         F.sum(F.when(kind == "published", F.coalesce("payload_bytes", F.lit(0))).otherwise(0)).alias("published_bytes"),

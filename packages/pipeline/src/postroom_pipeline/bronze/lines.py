@@ -1,0 +1,204 @@
+"""Reads the lines of snapshots, each once: its columns, and what its text adds to the sums that reveal lost lines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StringType, StructField, StructType
+
+from postroom_common.snapshot import Kind
+from postroom_common.snapshot_reader import LINE_BYTES_LIMIT
+
+from ..files import FINISHED
+from ..schema.snapshot import CORRUPT, has_infinity, known_names, reading_schema, snake, upgraded_columns, wide_schema
+from ..schema.table import Table
+from ..spark.session import heap_bytes
+from .inventory import IS_PATTERN
+
+#: Kinds of rows beside ``Kind``: unreadable lines, kinds that this version does not know, and blank lines.
+BROKEN: Final = "broken"
+OTHER: Final = "other"
+BLANK: Final = "blank"
+#: Columns from the text of a line, for the sums of its snapshot; they follow the columns of the format.
+_OF_TEXT: Final = [
+    StructField("crc", LongType(), metadata={"comment": "its CRC-32, as the trailer's lineCrc adds it up"}),
+    StructField("bytes", LongType(), metadata={"comment": "its bytes, with the newline"}),
+    StructField("place", LongType(), metadata={"comment": "greater for what stands further back in the file"}),
+    StructField("is_glued", BooleanType(), metadata={"comment": "it is not one object alone"}),
+    StructField("unknown_fields", IntegerType(), metadata={"comment": "its fields that this version does not know"}),
+]
+#: Names of finished files, as Spark's filter for paths.
+_GLOB: Final = "*{" + ",".join(FINISHED) + "}"
+#: How many names are passed to the reader. If there are more wanted and other files, it reads all files, and the rows
+#: are filtered.
+_NAMED_FILES: Final = 2_000
+#: A line is one value, and so is each of its columns; Spark makes at most this many copies over all tasks.
+_LINE_COPIES: Final = 64
+#: Hadoop's line reader skips longer lines.
+_LONGEST_LINE: Final = "mapreduce.input.linerecordreader.line.maxlength"
+#: The column with the text of a line; no field has this name.
+_TEXT: Final = "_text"
+#: A line of JSON whitespace only, and the end of a JSON object. Spark's trim would need eight times the line's memory.
+_BLANK_LINE: Final = r"^[ \t\r]*\z"
+_END_OF_LINE: Final = r"(?:}|^)[ \t\r]*\z"
+_KINDS: Final = [kind.value for kind in Kind]
+#: Enough for the device and the snapshot at the beginning of a line.
+_HEAD_CHARACTERS: Final = 400
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files that a run reads: finished ones of a landing directory."""
+
+    session: SparkSession
+    landing: str
+    #: Their names, as column ``file``.
+    wanted: DataFrame
+    #: Their names; None if there are many.
+    names: tuple[str, ...] | None = None
+    #: Names of the other files of the directory; None if there are many of both.
+    others: tuple[str, ...] | None = None
+
+    def reader(self) -> DataFrameReader:
+        """A reader for lines as devices write them."""
+        return (
+            self.session.read.option("recursiveFileLookup", True)
+            .option("ignoreMissingFiles", True)
+            .option(IS_PATTERN, False)
+            .option("pathGlobFilter", _GLOB)
+            .option("lineSep", "\n")
+            .option(_LONGEST_LINE, min(LINE_BYTES_LIMIT, heap_bytes(self.session) // _LINE_COPIES))
+        )
+
+    def only(self, frame: DataFrame) -> DataFrame:
+        """The rows of the wanted files only, with a column ``file``."""
+        named = frame.select("*", F.col("_metadata.file_path").alias("file"))
+        if self.names is not None:
+            return named.where(F.col("file").isin(list(self.names)))
+        if self.others is not None:
+            return named.where(~F.col("file").isin(list(self.others))) if self.others else named
+        return named.join(F.broadcast(self.wanted.select("file")), "file", "left_semi")
+
+
+def files_of(session: SparkSession, landing: str, wanted: DataFrame, count: int, others: DataFrame) -> Files:
+    """The files to read.
+
+    :param wanted: their names, as column ``file``; ``count``: their number.
+    :param others: the other finished files of the landing directory, as column ``file``.
+    """
+    left_out = _few(others)
+    if left_out is not None and len(left_out) <= count:
+        return Files(session, landing, wanted, others=left_out)
+    return Files(session, landing, wanted, names=_few(wanted) if count <= _NAMED_FILES else None, others=left_out)
+
+
+def bronze(batch: str) -> Table:
+    """The table of a batch's lines: the columns of all kinds, ``line`` (the text of broken lines), and ``_OF_TEXT``."""
+    columns = [StructField(snake(field.name), field.dataType) for field in wide_schema().fields if field.name != "kind"]
+    schema = StructType([StructField("file", StringType()), *columns, StructField("line", StringType()), *_OF_TEXT])
+    return Table(f"bronze/batch={batch}", schema.add("kind", StringType()), ("file", "snapshot"), ("kind",))
+
+
+def unknown(batch: str) -> Table:
+    """The table of a batch's lines with fields or kinds that this version does not know; ``names`` are the fields."""
+    names = {"file": StringType(), "snapshot": StringType(), "names": ArrayType(StringType()), "line": StringType()}
+    schema = StructType([StructField(name, kind) for name, kind in names.items()])
+    return Table(f"unknown/batch={batch}", schema, ("file", "snapshot", "line"))
+
+
+def lines(files: Files) -> DataFrame:
+    """The rows of ``bronze``, one for each line."""
+    read = files.only(files.reader().text(files.landing)).withColumnRenamed("value", _TEXT)
+    text = F.col(_TEXT)
+    place = F.monotonically_increasing_id().alias("place")
+    frame = read.select("file", _TEXT, place, _parsed(text).alias("parsed")).select("file", _TEXT, "place", "parsed.*")
+    is_line = F.col(CORRUPT).isNull() & F.col("snapshot").isNotNull() & ~has_infinity()
+    no_line = F.when(text.rlike(_BLANK_LINE), BLANK).otherwise(BROKEN)
+    kind = F.when(~is_line, no_line).when(F.col("kind").isin(_KINDS), F.col("kind")).otherwise(OTHER)
+    rows = frame.withColumn("row_kind", kind).select(
+        "file", *upgraded_columns(), *_of_text(text), _TEXT, "row_kind", F.col("kind").alias("named_kind")
+    )
+    is_broken = F.col("row_kind") == BROKEN
+    owner = F.coalesce("snapshot", F.when(is_broken, _sane_id(_owner(text))))
+    named_kind = F.when(is_broken, F.coalesce("named_kind", _named_kind(text))).otherwise(F.col("row_kind"))
+    is_body = ~F.coalesce(named_kind == Kind.TRAILER.value, F.lit(False))
+    return rows.withColumns(
+        {
+            "snapshot": owner,
+            "line": F.when(is_broken, text),
+            "crc": F.when(is_body, F.crc32(text)),
+            "kind": F.col("row_kind"),
+        }
+    ).select(*bronze("").schema.names)
+
+
+def unknown_lines(files: Files, wanted: DataFrame) -> DataFrame:
+    """The rows of ``unknown`` of the wanted snapshots.
+
+    :param wanted: ``file`` and ``snapshot``.
+    """
+    text = F.col("value")
+    rows = files.only(files.reader().text(files.landing)).select(
+        "file",
+        _owner(text).alias("snapshot"),
+        _unknown_names(text).alias("names"),
+        text.alias("line"),
+        _named_kind(text).isin(_KINDS).alias("is_known"),
+    )
+    newer = rows.where((F.size("names") > 0) | ~F.coalesce("is_known", F.lit(False)))
+    return newer.join(F.broadcast(wanted), ["file", "snapshot"], "left_semi").drop("is_known")
+
+
+def _few(files: DataFrame) -> tuple[str, ...] | None:
+    rows = files.select("file").limit(_NAMED_FILES + 1).collect()
+    return tuple(row["file"] for row in rows) if len(rows) <= _NAMED_FILES else None
+
+
+def _parsed(text: Column) -> Column:
+    """A line as ``reading_schema``. An unreadable line is in ``CORRUPT``, with the fields that could be read."""
+    options = {"columnNameOfCorruptRecord": CORRUPT, "allowNonNumericNumbers": "false", "allowSingleQuotes": "false"}
+    return F.from_json(text, reading_schema(), options)
+
+
+def _of_text(text: Column) -> list[Column]:
+    """``bytes``, ``place``, ``is_glued`` and ``unknown_fields`` of a line.
+
+    Each search in the text takes about a tenth of the time of parsing it: what is rarely needed is searched for last.
+    """
+    is_alone = F.endswith(text, F.lit("}")) | text.rlike(_END_OF_LINE)
+    return [
+        (F.octet_length(text) + F.lit(1).cast("bigint")).alias("bytes"),
+        F.col("place"),
+        (~is_alone | F.contains(text, F.lit('}{"'))).alias("is_glued"),
+        F.greatest(F.size(_unknown_names(text)), F.lit(0)).alias("unknown_fields"),
+    ]
+
+
+def _unknown_names(text: Column) -> Column:
+    names = list(known_names())
+    return F.filter(F.json_object_keys(text), lambda name: ~name.isin(names))
+
+
+def _owner(text: Column) -> Column:
+    """The snapshot that a line names, even if the rest of the line cannot be read."""
+    head = F.substring_index(F.substring(text, 1, _HEAD_CHARACTERS), '","kind"', 1)
+    return F.when(
+        F.startswith(text, F.lit('{"device":"')) & F.contains(head, F.lit('"snapshot":"')),
+        F.substring_index(head, '"snapshot":"', -1),
+    ).otherwise(F.get_json_object(text, "$.snapshot"))
+
+
+def _sane_id(snapshot: Column) -> Column:
+    """The text if it can be an id; in a broken line it may be anything."""
+    return F.when(snapshot.rlike("^[A-Za-z0-9_.-]{1,64}$"), snapshot)
+
+
+def _named_kind(text: Column) -> Column:
+    """The kind that a line names, even if the rest of the line cannot be read."""
+    head = F.substring_index(F.substring_index(F.substring(text, 1, _HEAD_CHARACTERS), '"kind":"', 2), '"kind":"', -1)
+    return F.when(
+        F.startswith(text, F.lit('{"device":"')) & F.contains(text, F.lit('"kind":"')), F.substring_index(head, '"', 1)
+    ).otherwise(F.get_json_object(text, "$.kind"))

@@ -1,1 +1,0 @@
-"""Makes few large files of the many small ones that runs have left."""

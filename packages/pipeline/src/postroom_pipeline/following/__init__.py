@@ -1,1 +1,0 @@
-"""Takes in what comes into a directory, as it comes."""

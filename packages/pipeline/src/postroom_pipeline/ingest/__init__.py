@@ -1,1 +1,0 @@
-"""Takes snapshots in: which files are new, what their lines say, which snapshots are whole."""

@@ -1,0 +1,157 @@
+"""The run that takes snapshots in: from a landing directory to tables and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from ..bronze import inventory
+from ..bronze import lines as bronze_lines
+from ..bronze import rejects as bronze_rejects
+from ..bronze.admission import judged, read_files, sums
+from ..bronze.inventory import INVENTORY
+from ..bronze.rejects import REJECTS
+from ..errors import EnvironmentProblem, PipelineError
+from ..reports import BUILT
+from ..reports.thresholds import Given
+from ..silver import ALL as TABLES
+from ..silver.snapshots import ORIGINS
+from ..spark.runlog import Run
+from ..spark.session import lightly, materialized
+from ..spark.storage import Storage
+from ..spark.warehouse import Warehouse
+from .silver import SilverWriter
+
+#: A file that exists while tables have rows that the reports do not cover.
+_BEHIND: Final = "_reports_are_behind"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The files of one run whose content is new."""
+
+    id: str
+    count: int
+    #: Rows of ``inventory.fresh``.
+    files: DataFrame
+    #: Rows of ``inventory.unread``.
+    unread: DataFrame
+    #: Rows of ``inventory.others``.
+    others: DataFrame
+
+
+def ingest(session: SparkSession, landing: str, warehouse: Warehouse, run: Run, *, reports: bool = True) -> None:
+    """Take in what is new in a directory. It can be repeated: nothing is taken in twice, and a run completes what a
+    killed one left unfinished.
+
+    :raises EnvironmentProblem: the directory does not exist.
+    :raises PipelineError: a file of the directory is neither taken in nor rejected.
+    """
+    if not Storage(session, landing).exists(landing):
+        raise EnvironmentProblem(f"{landing}: there is no such directory")
+    with run.stage("inventory"), lightly(session):  # one row for each file
+        listed = inventory.listed(session, landing)
+        named = materialized(inventory.names(listed))
+        seen = materialized(inventory.hashed(session, listed, named))
+        unread = materialized(inventory.unread(session, listed, named, seen))
+        batch = _batch(warehouse, run, seen, unread)
+    if batch.count:
+        _take_in(session, landing, warehouse, run, batch, reports=reports)
+    else:
+        _reject_unread(warehouse, run, batch)
+        if reports and are_behind(warehouse):
+            write_reports(warehouse, run)
+
+
+def mark_behind(warehouse: Warehouse) -> None:
+    """Record that tables are about to change, until the reports are rebuilt."""
+    warehouse.storage.write_text(warehouse.storage.join(_BEHIND), "")
+
+
+def are_behind(warehouse: Warehouse) -> bool:
+    """Whether tables have changed since the reports were built."""
+    return warehouse.storage.exists(warehouse.storage.join(_BEHIND))
+
+
+def write_reports(warehouse: Warehouse, run: Run, given: Mapping[str, Given] | None = None) -> None:
+    """Rebuild every report, with all of its days: a day may depend on others.
+
+    :param given: the user's thresholds, by name of the report.
+    """
+    tables = TABLES | {name: report.TABLE for name, report in BUILT.items()}
+    for name, report in BUILT.items():
+        with run.stage(f"report {name}"):
+            frames = {need: warehouse.read(tables[need]) for need in report.NEEDS}
+            warehouse.write(report.TABLE, report.build(frames, (given or {}).get(name)), replacing="all")
+    warehouse.storage.delete(warehouse.storage.join(_BEHIND))
+
+
+def _batch(warehouse: Warehouse, run: Run, seen: DataFrame, unread: DataFrame) -> Batch:
+    files = materialized(inventory.fresh(seen, warehouse.read(INVENTORY)))
+    row = inventory.batch_of(files).first()
+    assert row is not None  # an aggregate has one row
+    run.count("files", row["files"])
+    run.count("bytes", row["bytes"])
+    return Batch(row["batch"], row["files"], files, unread, inventory.others(seen, files, unread))
+
+
+def _take_in(
+    session: SparkSession, landing: str, warehouse: Warehouse, run: Run, batch: Batch, *, reports: bool
+) -> None:
+    files = bronze_lines.files_of(session, landing, batch.files, batch.count, batch.others)
+    table = bronze_lines.bronze(batch.id)
+    with run.stage("lines"):
+        warehouse.write(table, bronze_lines.lines(files), replacing="all", as_it_comes=True)
+        lines = warehouse.read(table)
+    with run.stage("admission"):
+        summed = materialized(sums(lines, batch.files))
+        read = materialized(read_files(batch.files, lines, summed))
+        rows = materialized(judged(lines, summed, read, warehouse.read(ORIGINS)))
+        accepted = rows.where("reason IS NULL").withColumn("batch", F.lit(batch.id))
+        rejects = bronze_rejects.rejects(rows, lines, read, batch.unread)
+        rejects = materialized(rejects.withColumn("batch", F.lit(batch.id)))
+        _check_complete(batch, rows, rejects)
+        _store_unknown(warehouse, files, rows, batch)
+    if not accepted.isEmpty():
+        mark_behind(warehouse)
+        SilverWriter(warehouse, run, lines, accepted).write()
+    if reports and are_behind(warehouse):
+        write_reports(warehouse, run)
+    with run.stage("inventory of files"):
+        _write_rejects(warehouse, run, batch, rejects)
+        files_of_batch = batch.files.withColumn("batch", F.lit(batch.id))
+        warehouse.write(INVENTORY, inventory.updated(warehouse.read(INVENTORY), files_of_batch, accepted, rejects))
+
+
+def _check_complete(batch: Batch, rows: DataFrame, rejects: DataFrame) -> None:
+    """Every file has a snapshot, or a row that says why it has none."""
+    explained = rows.select("sha256").unionByName(rejects.select("sha256"))
+    silent = batch.files.join(explained, "sha256", "left_anti").select("path").limit(1).collect()
+    if silent:
+        raise PipelineError(f"{silent[0]['path']}: nothing was read from this file, and no reason is known")
+
+
+def _store_unknown(warehouse: Warehouse, files: bronze_lines.Files, rows: DataFrame, batch: Batch) -> None:
+    """Store the lines that have fields or kinds of a newer version, as they are."""
+    newer = rows.where("unknown_fields > 0 OR unknown_lines > 0").select("file", "snapshot")
+    if not newer.isEmpty():
+        warehouse.write(bronze_lines.unknown(batch.id), bronze_lines.unknown_lines(files, newer))
+
+
+def _reject_unread(warehouse: Warehouse, run: Run, batch: Batch) -> None:
+    rejects = bronze_rejects.of_unread(batch.unread).withColumn("batch", F.lit(""))
+    if not rejects.isEmpty():
+        _write_rejects(warehouse, run, batch, rejects)
+
+
+def _write_rejects(warehouse: Warehouse, run: Run, batch: Batch, rejects: DataFrame) -> None:
+    for row in rejects.groupBy("reason").count().collect():
+        run.reject(row["reason"], row["count"])
+    no_hash = F.lit("").alias("sha256")
+    examined = batch.files.select("path", "sha256").unionByName(batch.unread.select("path", no_hash))
+    examined = examined.unionByName(batch.files.select("path", no_hash)).distinct()  # unreadable before, readable now
+    warehouse.write(REJECTS, bronze_rejects.updated(warehouse.read(REJECTS), examined, rejects))

@@ -1,0 +1,152 @@
+"""Writes the silver tables from the lines of a batch; of each table only the days that these lines touch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from postroom_common.snapshot import Kind
+
+from ..schema.columns import OF_SNAPSHOT
+from ..schema.table import Table
+from ..silver import events, messages, snapshots, state, traffic
+from ..silver.events import CONFLICTS, EVENTS
+from ..silver.messages import MESSAGES
+from ..silver.snapshots import ORIGINS, SNAPSHOTS
+from ..silver.state import STATE, one_of_each
+from ..silver.traffic import TRAFFIC
+from ..spark.runlog import Run
+from ..spark.session import materialized
+from ..spark.warehouse import Warehouse
+
+_DAY: Final = "day="
+
+
+class SilverWriter:
+    """Writes one batch. ``write`` can be repeated after a kill: rows that are already there are not added twice."""
+
+    def __init__(self, warehouse: Warehouse, run: Run, lines: DataFrame, accepted: DataFrame) -> None:
+        """:param lines: rows of ``lines.bronze``; ``accepted``: rows of ``admission.judged`` without a reason."""
+        self._warehouse = warehouse
+        self._run = run
+        self._lines = lines
+        self._accepted = materialized(snapshots.described(accepted))
+        self._snapshots = self._accepted.select(*SNAPSHOTS.schema.names)
+        self._taken = self._accepted.select("file", "arrival", *(field.name for field in OF_SNAPSHOT), "day")
+        self._has_copies = False
+
+    def write(self) -> None:
+        """Write all tables. The one that says which snapshots are taken in comes last."""
+        rows = [F.coalesce(F.sum(f"n_{kind.value}"), F.lit(0)).alias(kind.value) for kind in Kind if _is_counted(kind)]
+        total = self._accepted.agg(*rows, F.max("copies").alias("copies")).first()
+        counts = total.asDict() if total else {}
+        self._has_copies = (counts.pop("copies", 1) or 1) > 1
+        if counts.get(Kind.EVENT.value):
+            self._write_events()
+        with self._run.stage("state"):
+            for kind, table in STATE.items():
+                if counts.get(kind.value):
+                    fresh = state.build(kind, self._lines_of(kind), self._taken)
+                    self._write_state(table, one_of_each(fresh, table.key) if self._has_copies else fresh)
+            if counts.get(Kind.TRAFFIC.value):
+                self._write_traffic()
+            for table in (EVENTS, MESSAGES, CONFLICTS, TRAFFIC, *STATE.values()):
+                if not self._warehouse.exists(table):  # readers find the columns, though there is no row yet
+                    self._warehouse.write(table, self._warehouse.read(table), replacing="all")
+        with self._run.stage("snapshots"):
+            known = self._warehouse.read(SNAPSHOTS)
+            others = known.join(self._snapshots.select(*SNAPSHOTS.key), list(SNAPSHOTS.key), "left_anti")
+            self._warehouse.write(SNAPSHOTS, others.select(*known.columns).unionByName(self._snapshots))
+            self._warehouse.write(ORIGINS, snapshots.origins(self._warehouse.read(ORIGINS), self._accepted))
+        self._run.count("rows", sum(counts.values()))
+
+    def _write_events(self) -> None:
+        with self._run.stage("events"):
+            known = self._warehouse.read(SNAPSHOTS)
+            shared = materialized(events.overlaps(self._snapshots, known))
+            fresh = events.fresh(self._lines_of(Kind.EVENT), self._taken)
+            days = _listed(fresh.select("day").distinct())
+            known_days = {*days, *_listed(events.days_of(shared, known))} & self._days(EVENTS)
+            rows = self._of_days(EVENTS, known_days).unionByName(fresh)
+            changed = fresh.select(*MESSAGES.key)
+            if not shared.isEmpty():
+                self._write_conflicts(events.within(rows, shared))
+                # A content that no longer counts is in no new event, but its message has to be rebuilt without it.
+                changed = changed.unionByName(self._warehouse.read(CONFLICTS).select(*MESSAGES.key))
+            changed = changed.where("message IS NOT NULL").distinct()
+            self._write(EVENTS, events.latest(rows), known_days)
+        with self._run.stage("messages"):
+            self._write_messages(changed, days)
+
+    def _write_conflicts(self, rows: DataFrame) -> None:
+        conflicts = events.conflicts(self._warehouse.read(CONFLICTS), rows)
+        if not conflicts.isEmpty():
+            self._warehouse.write(CONFLICTS, conflicts)
+
+    def _write_messages(self, changed: DataFrame, days: Collection[str]) -> None:
+        """Rebuild the messages that the batch's events name, from all of their events."""
+        if not self._days(MESSAGES):
+            self._warehouse.write(MESSAGES, messages.build(self._warehouse.read(EVENTS)))
+            return
+        key = list(MESSAGES.key)
+        changed = changed.persist()
+        try:
+            known = self._warehouse.read(MESSAGES)
+            before = known.join(changed, key, "left_semi").select("day", "first_day", "last_day").persist()
+            spans = before.select(F.explode(F.sequence("first_day", "last_day")).alias("day")).distinct()
+            event_days = {*days, *_listed(spans)} & self._days(EVENTS)
+            old_days = {*_listed(before.select("day").distinct())}
+            before.unpersist()
+            built = messages.build(self._of_days(EVENTS, event_days).join(changed, key, "left_semi")).persist()
+            touched = {*old_days, *_listed(built.select("day").distinct())} & self._days(MESSAGES)
+            others = self._of_days(MESSAGES, touched).join(changed, key, "left_anti")
+            self._write(MESSAGES, others.unionByName(built), touched)
+            built.unpersist()
+        finally:
+            changed.unpersist()
+
+    def _write_state(self, table: Table, fresh: DataFrame) -> None:
+        touched = {*_listed(self._taken.select("day").distinct())} & self._days(table)
+        if touched:
+            key = ["device", "snapshot"]
+            others = self._of_days(table, touched).join(F.broadcast(self._taken.select(*key)), key, "left_anti")
+            fresh = others.select(*fresh.columns).unionByName(fresh)
+        self._write(table, fresh, touched)
+
+    def _write_traffic(self) -> None:
+        """Several snapshots may report one request; it has the same day in all of them, where the clock is sane."""
+        fresh = traffic.build(self._lines_of(Kind.TRAFFIC), self._taken)
+        touched = {*_listed(fresh.select("day").distinct())} & self._days(TRAFFIC)
+        if touched:
+            fresh = traffic.merged(self._of_days(TRAFFIC, touched), fresh)
+        self._write(TRAFFIC, fresh, touched)
+
+    def _lines_of(self, kind: Kind) -> DataFrame:
+        return self._lines.where(F.col("kind") == kind.value)
+
+    def _days(self, table: Table) -> set[str]:
+        """The days that a table has."""
+        entries = self._warehouse.storage.entries(self._warehouse.path(table))
+        return {entry.name.removeprefix(_DAY) for entry in entries if entry.name.startswith(_DAY)}
+
+    def _of_days(self, table: Table, days: Collection[str]) -> DataFrame:
+        return self._warehouse.read(table).where(_is_one_of(days))
+
+    def _write(self, table: Table, rows: DataFrame, days: Collection[str]) -> None:
+        self._warehouse.write(table, rows, replacing=[{"day": day} for day in sorted(days)])
+
+
+def _is_counted(kind: Kind) -> bool:
+    return kind not in (Kind.TRAILER, Kind.BUNDLE)
+
+
+def _listed(days: DataFrame) -> Sequence[str]:
+    """The values of a column of days; there are as many as the fleet has lived."""
+    return [str(row["day"]) for row in days.collect()]
+
+
+def _is_one_of(days: Collection[str]) -> Column:
+    return F.col("day").isin([F.to_date(F.lit(day)) for day in sorted(days)]) if days else F.lit(False)

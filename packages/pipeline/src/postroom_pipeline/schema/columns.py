@@ -1,0 +1,87 @@
+"""Columns that several tables share, and the expressions for wall clocks, which may be wrong."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+TEXT: Final = StringType()
+INTEGER: Final = LongType()
+NUMBER: Final = DoubleType()
+FLAG: Final = BooleanType()
+MOMENT: Final = TimestampType()
+DATE: Final = DateType()
+
+#: 2015 to 2100 in Unix milliseconds: a device whose wall clock is outside was never set.
+SANE_FROM_MS: Final = 1_420_070_400_000
+SANE_UNTIL_MS: Final = 4_102_444_800_000
+
+
+def column(name: str, kind: DataType, meaning: str) -> StructField:
+    """A column with its meaning, which the documents show."""
+    return StructField(name, kind, metadata={"comment": meaning})
+
+
+DEVICE: Final = column("device", TEXT, "the device's name")
+SNAPSHOT: Final = column("snapshot", TEXT, "id of the snapshot")
+ROOT: Final = column("root", TEXT, "id of the data directory")
+WALL_AT: Final = column("wall_at", MOMENT, "`wall_ms` as a time; null where the clock is suspect")
+CLOCK_SUSPECT: Final = column("clock_suspect", FLAG, "whether the wall clock is outside 2015 to 2100")
+DAY: Final = column("day", DATE, "day of the wall clock, UTC; of the file's arrival where the clock is suspect")
+
+#: The columns of a snapshot in every table with rows of one: which device, when, as of which event.
+OF_SNAPSHOT: Final = (
+    DEVICE,
+    SNAPSHOT,
+    ROOT,
+    column("epoch", INTEGER, "its epoch when the snapshot was taken"),
+    column("as_of_event", INTEGER, "event as of which the row is"),
+    column("wall_ms", INTEGER, "the device's wall clock when the snapshot was taken, Unix ms"),
+    column("engine_ms", INTEGER, "the root's engine time then"),
+    WALL_AT,
+    CLOCK_SUSPECT,
+)
+
+
+def of_snapshot(*own: StructField) -> StructType:
+    """The schema of a table with rows of snapshots: the snapshot's columns, the table's own, the day."""
+    return StructType([*OF_SNAPSHOT, *own, DAY])
+
+
+def is_suspect(wall_ms: Column) -> Column:
+    """Whether a wall clock cannot be right."""
+    return ~F.coalesce((wall_ms >= SANE_FROM_MS) & (wall_ms < SANE_UNTIL_MS), F.lit(False))
+
+
+def time_of(wall_ms: Column) -> Column:
+    """A wall clock as a timestamp; null if it cannot be right."""
+    return F.timestamp_millis(F.when(~is_suspect(wall_ms), wall_ms))
+
+
+def day_of(wall_ms: Column, arrival: Column) -> Column:
+    """The day of a wall clock, UTC; the day of arrival if the clock cannot be right, so that it creates no days."""
+    return F.coalesce(F.to_date(time_of(wall_ms)), arrival)
+
+
+def hour_of_row() -> Column:
+    """The hour of a row's ``wall_at``; the beginning of its ``day`` if the clock is suspect."""
+    return F.coalesce(F.date_trunc("hour", "wall_at"), F.col("day").cast("timestamp"))
+
+
+def clock_columns() -> dict[str, Column]:
+    """``wall_at`` and ``clock_suspect`` of a row, computed from its ``wall_ms``."""
+    wall = F.col("wall_ms")
+    return {"wall_at": time_of(wall), "clock_suspect": is_suspect(wall)}

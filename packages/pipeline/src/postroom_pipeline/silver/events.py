@@ -1,0 +1,186 @@
+"""Every event of every journal once, and the conflicts: events that snapshots report differently."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from postroom_common.snapshot import Kind
+
+from ..schema import columns as c
+from ..schema.columns import clock_columns, day_of, time_of
+from ..schema.snapshot import columns_of
+from ..schema.table import Table
+
+EVENTS: Final = Table(
+    "events",
+    StructType(
+        [
+            c.DEVICE,
+            *columns_of(Kind.EVENT),
+            c.column("content_digest", c.TEXT, "of what happened; two of them for one key are a conflict"),
+            c.column("snapshot", c.TEXT, "least id of the snapshots that told of it"),
+            c.WALL_AT,
+            c.CLOCK_SUSPECT,
+            c.DAY,
+        ]
+    ),
+    key=("device", "root", "epoch", "event"),
+    partition=("day",),
+    about="Every event of every journal, once.",
+)
+
+CONFLICTS: Final = Table(
+    "conflicts",
+    StructType(
+        [
+            c.DEVICE,
+            c.ROOT,
+            c.column("epoch", c.INTEGER, "epoch of the event"),
+            c.column("event", c.INTEGER, "its id"),
+            c.column("content_digest", c.TEXT, "of what happened"),
+            c.column(
+                "kept",
+                c.FLAG,
+                "whether `events` has this one: the latest by a clock that is sane, else of the least digest",
+            ),
+            c.column("snapshot", c.TEXT, "least id of the snapshots that told it so"),
+            c.column("type", c.TEXT, "what happened"),
+            c.column("engine_ms", c.INTEGER, "engine time"),
+            c.column("wall_ms", c.INTEGER, "wall clock, Unix ms"),
+            c.column("queue", c.TEXT, "queue of the message"),
+            c.column("message", c.TEXT, "its key"),
+        ]
+    ),
+    key=("device", "root", "epoch", "event", "content_digest"),
+    about="Events of one key that snapshots tell differently: a data directory was copied or set back without a new"
+    " epoch.",
+)
+
+#: What happened, apart from who asked for it and from what redaction leaves out: the same in every export.
+_CONTENT: Final = (
+    "type",
+    "engine_ms",
+    "wall_ms",
+    "queue",
+    "message",
+    "lease",
+    "consumer",
+    "attempt",
+    "reason_code",
+    "to",
+    "payload_digest",
+    "payload_bytes",
+)
+_OF_LINE: Final = [column.name for column in columns_of(Kind.EVENT)]
+_OF_CONFLICT: Final = [name for name in CONFLICTS.schema.names if name != "kept"]
+_ROOT: Final = ["device", "root"]
+_RANGE: Final = ["least_event", "greatest_event"]
+
+
+def fresh(lines: DataFrame, taken: DataFrame) -> DataFrame:
+    """The rows of ``EVENTS`` from lines of the snapshots that are taken in; a key may have several rows."""
+    arrivals = F.broadcast(taken.select("file", "snapshot", "arrival"))
+    rows = lines.select("file", "snapshot", "device", *_OF_LINE).join(arrivals, ["file", "snapshot"])
+    return rows.withColumns(
+        clock_columns() | {"content_digest": content_digest(), "day": day_of(F.col("wall_ms"), F.col("arrival"))}
+    ).select(*EVENTS.schema.names)
+
+
+def latest(rows: DataFrame) -> DataFrame:
+    """One row for each key, chosen independently of the order in which the rows came.
+
+    Of different contents the first by ``contest`` is chosen, of equal contents the most complete row, and of those the
+    one with the earliest day.
+    """
+    same = Window.partitionBy(*EVENTS.key, "content_digest")
+    each = Window.partitionBy(*EVENTS.key).orderBy(
+        *contest(), F.asc_nulls_last("payload"), F.desc_nulls_last("attributes"), *_tie_breakers()
+    )
+    ranked = rows.withColumns({"least": F.min("snapshot").over(same), "rank": F.row_number().over(each)})
+    return ranked.where("rank = 1").withColumn("snapshot", F.col("least")).select(*EVENTS.schema.names)
+
+
+def contest() -> list[Column]:
+    """The order of several contents of one key; the first one counts.
+
+    That is the latest by a sane clock, so that a device which was set back to an earlier state is described by what
+    happened since; then the one with the smallest digest.
+    """
+    return [F.desc_nulls_last(time_of(F.col("wall_ms"))), F.asc("content_digest")]
+
+
+def content_digest() -> Column:
+    """The digest of what happened: 16 hex digits."""
+    return F.lower(F.lpad(F.hex(F.xxhash64(*_CONTENT)), 16, "0"))
+
+
+def _tie_breakers() -> list[str]:
+    ordered = {*EVENTS.key, "content_digest", "payload", "attributes", "day", "wall_at", "snapshot"}
+    return ["day", *(name for name in EVENTS.schema.names if name not in ordered)]
+
+
+def conflicts(known: DataFrame, events: DataFrame) -> DataFrame:
+    """The rows of ``CONFLICTS``: all contents of each event that has more than one.
+
+    :param known: existing rows of ``CONFLICTS``.
+    :param events: rows of ``EVENTS`` before ``latest`` has chosen one for each key.
+    """
+    key = CONFLICTS.key
+    rows = known.select(*_OF_CONFLICT).unionByName(events.select(*_OF_CONFLICT))
+    rest = [name for name in _OF_CONFLICT if name not in key]
+    contents = rows.groupBy(*key).agg(F.min(F.struct("snapshot", *(n for n in rest if n != "snapshot"))).alias("row"))
+    each = Window.partitionBy(*EVENTS.key)
+    counted = contents.select(*key, "row.*").withColumns(
+        {"contents": F.count("*").over(each), "place": F.row_number().over(each.orderBy(*contest()))}
+    )
+    kept = F.col("place") == 1
+    return counted.where("contents > 1").withColumn("kept", kept).select(*CONFLICTS.schema.names)
+
+
+def overlaps(fresh: DataFrame, known: DataFrame) -> DataFrame:
+    """Ranges of events, by device and root, that a snapshot of ``fresh`` and another snapshot both cover.
+
+    Only there can an event occur twice, or be reported in two ways. A range may come in parts, and more than once.
+
+    :param fresh: rows of ``snapshots``, like ``known``.
+    :returns: ``device``, ``root``, ``low`` and ``high``.
+    """
+    columns = [*_ROOT, *_RANGE]
+    both = (
+        fresh.select(*columns, F.lit(True).alias("is_fresh"))
+        .unionByName(known.select(*columns, F.lit(False).alias("is_fresh")))
+        .where("least_event IS NOT NULL")
+    )
+    before = Window.partitionBy(*_ROOT).orderBy(*_RANGE, "is_fresh").rowsBetween(Window.unboundedPreceding, -1)
+    covered = both.withColumns(
+        {
+            "any_until": F.max("greatest_event").over(before),
+            "fresh_until": F.max(F.when(F.col("is_fresh"), F.col("greatest_event"))).over(before),
+        }
+    )
+    until = F.when(F.col("is_fresh"), F.col("any_until")).otherwise(F.col("fresh_until"))
+    covered = covered.withColumn("until", until).where("until IS NOT NULL")
+    ranges = covered.select(*_ROOT, F.col("least_event").alias("low"), F.least("greatest_event", "until").alias("high"))
+    return ranges.where("low <= high").distinct()
+
+
+def days_of(ranges: DataFrame, known: DataFrame) -> DataFrame:
+    """The days on which events of the ranges may already be stored: one column, ``day``."""
+    spans = known.where("least_event IS NOT NULL").select(*_ROOT, *_RANGE, "least_day", "greatest_day")
+    met = ranges.join(spans, _ROOT).where("low <= greatest_event AND least_event <= high")
+    return met.select(F.explode(F.sequence("least_day", "greatest_day")).alias("day")).distinct()
+
+
+def within(events: DataFrame, ranges: DataFrame) -> DataFrame:
+    """The events in any of the ranges."""
+    span = ranges.select(F.col("device").alias("d"), F.col("root").alias("r"), "low", "high")
+    is_in = (
+        events["device"].eqNullSafe(span["d"])
+        & events["root"].eqNullSafe(span["r"])
+        & events["event"].between(span["low"], span["high"])
+    )
+    return events.join(F.broadcast(span), is_in, "left_semi")

@@ -1,0 +1,79 @@
+"""The snapshots that were taken in, and the file each was taken from."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from postroom_common.snapshot import Kind
+
+from ..schema import columns as c
+from ..schema.columns import clock_columns, day_of
+from ..schema.snapshot import columns_of
+from ..schema.table import Table
+
+SNAPSHOTS: Final = Table(
+    "snapshots",
+    StructType(
+        [
+            c.DEVICE,
+            c.SNAPSHOT,
+            *columns_of(Kind.HEADER),
+            c.column("lines", c.INTEGER, "its lines, without the trailer"),
+            c.column("events", c.INTEGER, "lines of events among them"),
+            c.column("least_event", c.INTEGER, "least id among its lines of events"),
+            c.column("greatest_event", c.INTEGER, "greatest id among its lines of events"),
+            c.column("least_day", c.DATE, "least day of its events"),
+            c.column("greatest_day", c.DATE, "greatest day of its events"),
+            c.column("unknown_lines", c.INTEGER, "lines of kinds that this version does not know"),
+            c.column("unknown_fields", c.INTEGER, "fields that this version does not know, in all lines together"),
+            c.WALL_AT,
+            c.CLOCK_SUSPECT,
+            c.DAY,
+        ]
+    ),
+    key=("device", "snapshot"),
+    about="Every snapshot that was taken in, once: what its header says, and how much it told.",
+)
+
+#: Apart from ``SNAPSHOTS``, whose rows do not depend on how the snapshots were transported.
+ORIGINS: Final = Table(
+    "origins",
+    StructType(
+        [
+            c.DEVICE,
+            c.SNAPSHOT,
+            c.column("sha256", c.TEXT, "of the file's bytes"),
+            c.column("path", c.TEXT, "where it lay"),
+            c.column("digest", c.TEXT, "SHA-256 of its lines, as its trailer says"),
+            c.column("batch", c.TEXT, "id of the batch in which it came"),
+        ]
+    ),
+    key=("device", "snapshot"),
+    about="Which file each snapshot was taken from; `snapshots` does not depend on how they were carried.",
+)
+
+
+def described(accepted: DataFrame) -> DataFrame:
+    """The accepted snapshots with the columns of ``SNAPSHOTS`` beside those of ``admission.judged``.
+
+    A file that contains a snapshot twice counts its lines twice; the result counts them once.
+    """
+    return accepted.withColumns(
+        clock_columns()
+        | {
+            "day": day_of(F.col("wall_ms"), F.col("arrival")),
+            "events": (F.col("n_event") / F.col("copies")).cast("bigint"),
+            "lines": (F.col("lines") / F.col("copies")).cast("bigint"),
+        }
+    )
+
+
+def origins(known: DataFrame, accepted: DataFrame) -> DataFrame:
+    """The rows of ``ORIGINS``: existing ones, replaced by those of the accepted snapshots."""
+    columns = ORIGINS.schema.names
+    fresh = accepted.select(*columns)
+    return known.join(fresh, list(ORIGINS.key), "left_anti").select(*columns).unionByName(fresh)

@@ -1,0 +1,216 @@
+"""Starts the Spark session, with the settings of ``settings`` unless the user chose others.
+
+Everything else takes a session or a data frame. The master, and the memory of driver and executors, are the user's
+choice: by spark-submit, ``spark-defaults.conf`` or the command line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import EnvironmentProblem, one_line
+from .java import find_java
+from .settings import (
+    JAVA_COLLECTOR,
+    JAVA_OPTIONS,
+    SMALL_INPUT_BYTES,
+    SMALL_JAVA_OPTIONS,
+    SMALL_SETTINGS,
+    SPARK_SETTINGS,
+    START_SETTINGS,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Set by spark-submit, which has already started Java.
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+#: Spark's names for an application without a name.
+_NOT_NAMED: Final = ("", "pyspark-shell", "run.py")
+_CONSOLE_PROGRESS: Final = "spark.ui.showConsoleProgress"
+_JAVA_OPTIONS: Final = "SPARK_SUBMIT_OPTS"
+#: Other variables from which Java takes options.
+_MORE_OPTIONS: Final = ("PYSPARK_SUBMIT_ARGS", "JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
+_COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
+_LOG_CONFIGURATION: Final = "log4j2.configurationFile"
+_LOCAL: Final = "file:"
+
+
+@contextmanager
+def session(application: str, given: Mapping[str, str] | None = None, *, small: bool = False) -> Iterator[SparkSession]:
+    """A session for the duration of the block; it is stopped at the end.
+
+    The time zone of this process becomes UTC, so that collected times do not depend on where the driver runs.
+
+    :param given: the user's settings (``spark.master`` among them); they override those of configuration files.
+    :param small: the input is small: prepare less. Results are the same; large inputs would take longer.
+    :raises EnvironmentProblem: Java or PySpark is missing, or Spark does not start.
+    """
+    started = start_session(application, given, small=small)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def start_session(application: str, given: Mapping[str, str] | None = None, *, small: bool = False) -> SparkSession:
+    """Start a session; see ``session``. The caller stops it."""
+    chosen = dict(given or {})
+    if _GATEWAY not in os.environ:
+        find_java()
+        _quieten()
+        _add_java_options(*(SMALL_JAVA_OPTIONS if small else JAVA_OPTIONS))
+        if not chooses_collector(chosen):
+            _add_java_options(JAVA_COLLECTOR)
+        chosen.setdefault(_CONSOLE_PROGRESS, "false")  # else Spark turns it on for programs started like this
+    try:
+        from py4j.protocol import Py4JError
+        from pyspark import SparkConf, SparkContext
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise EnvironmentProblem(f"PySpark cannot be imported ({error}); pip install 'pyspark>=4.1,<5'") from None
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+    try:
+        # Java runs from here on; only Java knows the settings of spark-submit and of the user's files.
+        SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(chosen.items())))
+        conf = SparkConf().setAll(list(chosen.items()))
+        if conf.get("spark.app.name", "") in _NOT_NAMED:
+            conf.setAppName(application)
+        if _GATEWAY not in os.environ and conf.get("spark.master", "local").startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run whatever python3 is on the PATH
+        for known in (*START_SETTINGS, *(SMALL_SETTINGS if small else ())):
+            conf.setIfMissing(known.name, known.value)
+        with _own_interrupt():
+            started = SparkSession.builder.config(conf=conf).getOrCreate()
+    except (PySparkException, Py4JError) as error:
+        raise EnvironmentProblem(f"Spark does not start: {one_line(error)}") from error
+    apply_settings(started)
+    return started
+
+
+@contextmanager
+def _own_interrupt() -> Iterator[None]:
+    """Restore the handler of SIGINT: Spark's own one calls Java in the middle of another call, and prints pages."""
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, before)
+
+
+def apply_settings(started: SparkSession) -> None:
+    """Apply the settings of ``settings`` that the user did not set."""
+    given = started.conf.getAll
+    cores = cores_of(started)
+    for known in SPARK_SETTINGS:
+        if known.name not in given:
+            started.conf.set(known.name, known.value_for(cores))
+
+
+@contextmanager
+def lightly(started: SparkSession) -> Iterator[None]:
+    """Prepare plans like those of a small run during the block: for the steps of a large run that have few rows. The
+    user's settings stay."""
+    given = started.sparkContext.getConf()
+    ours = [known for known in SMALL_SETTINGS if not given.contains(known.name)]
+    before = {known.name: str(started.conf.get(known.name)) for known in ours}
+    for known in ours:
+        started.conf.set(known.name, known.value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            started.conf.set(name, value)
+
+
+def cores_of(started: SparkSession) -> int:
+    """How many cores the session computes with: those that exist, or those that are requested and still to come."""
+    conf = started.sparkContext.getConf()
+    executors = int(conf.get("spark.executor.instances", "0") or 0) * int(conf.get("spark.executor.cores", "1") or 1)
+    return max(started.sparkContext.defaultParallelism, executors, int(conf.get("spark.cores.max", "0") or 0))
+
+
+def _quieten() -> None:
+    """Make Spark log only problems, unless the user has a log configuration."""
+    options = os.environ.get(_JAVA_OPTIONS, "")
+    ours = Path(__file__).with_name("log4j2.properties")
+    if _LOG_CONFIGURATION in options or not ours.is_file() or any(_files_of_user(ours.name)):
+        return
+    _add_java_options(f"-D{_LOG_CONFIGURATION}={ours.as_uri()}")
+
+
+def chooses_collector(given: Mapping[str, str]) -> bool:
+    """Whether the user chose a garbage collector: Java does not start with two."""
+    options = [*given.values(), *(os.environ.get(name, "") for name in (_JAVA_OPTIONS, *_MORE_OPTIONS))]
+    options += [path.read_text(errors="replace") for path in _files_of_user("spark-defaults.conf")]
+    return any(_COLLECTOR.search(text) for text in options)
+
+
+def _files_of_user(name: str) -> Iterator[Path]:
+    """The files of this name in Spark's configuration directories."""
+    places = [os.environ.get("SPARK_CONF_DIR", ""), os.path.join(os.environ.get("SPARK_HOME", ""), "conf")]
+    yield from (path for place in places if place and (path := Path(place, name)).is_file())
+
+
+def _add_java_options(*options: str) -> None:
+    """Start Java with these options. The user's own driver options come after them and override them."""
+    os.environ[_JAVA_OPTIONS] = " ".join([os.environ.get(_JAVA_OPTIONS, ""), *options]).strip()
+
+
+def heap_bytes(session: SparkSession) -> int:
+    """The heap of each Java process that runs tasks, in bytes."""
+    context = session.sparkContext
+    if str(context.master).startswith("local"):
+        jvm: Any = context._jvm
+        return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
+    return int(context._jsc.sc().executorMemory()) << 20
+
+
+def materialized(frame: DataFrame) -> DataFrame:
+    """The frame with its rows computed now, once; they are freed with the frame. For few rows that are used often.
+
+    A cached frame would do the same, but it keeps its whole plan, which Spark analyses again in every plan that uses
+    it: with few snapshots that takes longer than all work on their lines. If an executor is lost with such rows, the
+    run fails, and the next one completes it.
+    """
+    return frame.localCheckpoint()
+
+
+def is_small(place: str) -> bool:
+    """Whether a local directory of snapshots or tables has few bytes in all files below it, so that a run is small.
+
+    Snapshots usually stay in the directory after they were taken in, so the tables made of them are small as well.
+    False if the size cannot be determined without Spark.
+    """
+    path = place.removeprefix(_LOCAL)
+    if ":" in path.partition("/")[0]:
+        return False
+    if place != path:
+        path = "/" + path.lstrip("/")
+    left = SMALL_INPUT_BYTES
+    for size in _sizes(Path(path)):
+        left -= size
+        if left < 0:
+            return False
+    return os.path.isdir(path)
+
+
+def _sizes(place: Path) -> Iterator[int]:
+    for directory, _, names in os.walk(place):
+        for name in names:
+            try:
+                yield os.stat(os.path.join(directory, name)).st_size
+            except OSError:  # deleted meanwhile, or a broken link
+                continue
