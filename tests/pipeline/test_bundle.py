@@ -333,7 +333,7 @@ def test_the_command_tells_what_it_did_and_fails_where_something_was_refused(tmp
     run = CliRunner().invoke(main, arguments)
     refused, made = map(json.loads, run.stdout.splitlines())
     assert (run.exit_code, refused["reason"], made["snapshots"]) == (1, "truncated", 3)
-    assert "snapshots: 3, bundles: 1, bundled before: 0, refused: 1" in run.stderr
+    assert "snapshots: 3, bundles: 1, bundled before: 0, rejected: 1" in run.stderr
     paths[0].unlink()
     assert CliRunner().invoke(main, arguments).exit_code == 0
     run = CliRunner().invoke(main, ["bundle", str(tmp_path / "none"), "--out", str(tmp_path / "out")])
@@ -343,4 +343,4 @@ def test_the_command_tells_what_it_did_and_fails_where_something_was_refused(tmp
 @pytest.mark.parametrize("size", ["much", "10", "500k", "1G", "0MB"])
 def test_a_size_that_makes_no_good_bundle_is_refused(tmp_path: Path, size: str) -> None:
     run = CliRunner().invoke(main, ["bundle", str(tmp_path), "--out", str(tmp_path / "out"), "--size", size])
-    assert (run.exit_code, f"'{size}' is no size from 1MB to 128MB" in run.stderr) == (2, True)
+    assert (run.exit_code, f"'{size}' is not a size from 1MB to 128MB" in run.stderr) == (2, True)

@@ -95,7 +95,7 @@ def test_without_java_the_doctor_says_what_to_install(bare):
         "fail  java       there is no Java on the PATH, and JAVA_HOME is not set",
         f"                 -> {HOW_TO_GET_IT}",
         "fail  spark      not tried",
-        "                 -> mend the others first",
+        "                 -> repair the failed checks first",
     ]
 
 
@@ -149,8 +149,8 @@ def test_java_home_goes_before_the_path(tmp_path):
     [
         ('java version "1.8.0_412"', 0, "is Java 8, too old for Spark"),
         ('openjdk version "11.0.2"', 0, "is Java 11, too old for Spark"),
-        ("Error: no such library", 1, r"does not tell a version \(Error: no such library\)"),
-        ("", 0, r"does not tell a version \(nothing\)"),
+        ("Error: no such library", 1, r"printed no version \(Error: no such library\)"),
+        ("", 0, r"printed no version \(nothing\)"),
     ],
 )
 def test_a_java_that_will_not_do_is_refused_with_what_to_install(tmp_path, said, status, told):
@@ -161,7 +161,7 @@ def test_a_java_that_will_not_do_is_refused_with_what_to_install(tmp_path, said,
 
 def test_a_java_home_that_is_none_is_an_error_though_the_path_has_one(tmp_path):
     path = a_java(tmp_path / "path", 'openjdk version "17.0.1"')
-    with pytest.raises(EnvironmentProblem, match=f"JAVA_HOME is {tmp_path}/none, and there is no bin/java in it"):
+    with pytest.raises(EnvironmentProblem, match=f"JAVA_HOME is {tmp_path}/none, which has no executable bin/java"):
         find_java({"JAVA_HOME": f"{tmp_path}/none", "PATH": str(path.parent)})
 
 
@@ -220,7 +220,7 @@ def test_what_spark_says_is_one_line_unless_all_of_it_is_wanted(monkeypatch):
     run = CliRunner().invoke(main, ["package", "--out", "x"])
     assert (run.exit_code, run.stderr) == (
         1,
-        "postroom-pipeline: Spark: first line (POSTROOM_DEBUG=1 shows all of it)\n",
+        "postroom-pipeline: Spark: first line (POSTROOM_DEBUG=1 shows the full error)\n",
     )
     monkeypatch.setenv("POSTROOM_DEBUG", "1")
     assert isinstance(CliRunner().invoke(main, ["package", "--out", "x"]).exception, AnalysisException)
@@ -240,7 +240,7 @@ def test_the_doctor_tells_what_in_a_landing_directory_will_not_be_read(tmp_path)
     assert [(one["verdict"], one["seen"].partition(": ")[0]) for one in found] == [
         ("ok", str(tmp_path)),
         ("warn", "left over from copying"),
-        ("warn", "archives, which are refused"),
+        ("warn", "archives, which are not read"),
     ]
     assert found[0]["seen"].endswith(": 1 file")
     assert found[1]["seen"].count("dt=2026-01-01/") == 3
@@ -253,13 +253,13 @@ def test_the_doctor_fails_at_a_place_that_is_no_directory(tmp_path, option):
     (tmp_path / "file").touch()
     status, (found,) = findings("--only", option, f"--{option}", str(tmp_path / "file"))
     assert (status, found["verdict"]) == (3, "fail")
-    assert found["seen"] == f"{tmp_path}/file is no directory"
+    assert found["seen"] == f"{tmp_path}/file is not a directory"
 
 
 def test_the_doctor_tries_to_write_and_leaves_nothing(tmp_path):
     status, (found,) = findings("--only", "out", "--out", str(tmp_path / "not" / "yet"))
     assert (status, found["verdict"]) == (0, "ok")
-    assert found["seen"].startswith(f"{tmp_path}/not/yet can be written, ")
+    assert found["seen"].startswith(f"{tmp_path}/not/yet is writable, ")
     assert list(tmp_path.iterdir()) == []
 
 

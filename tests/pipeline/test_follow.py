@@ -205,7 +205,7 @@ def test_what_goes_wrong_in_between_is_told_and_tried_again(spark: SparkSession,
     warehouse = Warehouse(spark, str(tmp_path / "tables"))
     Visited(spark, str(landing), warehouse, Progress(spark, Mended()), reports=False).run(0, ended)
     assert looks == [True, False, True]
-    assert f"follow: {landing}: there is no such directory; it is tried again in 0 s" in said.getvalue()
+    assert f"follow: {landing}: there is no such directory; next try in 0 s" in said.getvalue()
 
 
 def test_a_directory_that_was_never_there_ends_the_run(spark: SparkSession, tmp_path: Path) -> None:
@@ -217,8 +217,8 @@ def test_a_directory_that_was_never_there_ends_the_run(spark: SparkSession, tmp_
     ("options", "told"),
     [
         (["--available-now", "--every", "1h"], "one of them"),
-        (["--every", "1"], "'1' is no span such as 90s"),
-        (["--every", "0s"], "'0s' is no span such as 90s"),
+        (["--every", "1"], "'1' is not a duration such as 90s"),
+        (["--every", "0s"], "'0s' is not a duration such as 90s"),
     ],
 )
 def test_what_makes_no_sense_is_told_before_spark_starts(options: list[str], told: str) -> None:

@@ -231,7 +231,7 @@ def test_a_report_is_of_one_device_and_of_the_days_that_are_asked_for(
     assert "1 findings, the worst first (1 odd)" in text
     later = make(warehouse, spark, tmp_path / "later", Scope("pump-1", since=DAY + dt.timedelta(1)))
     assert "The clock is wrong" not in Page(later).text
-    with pytest.raises(UsageError, match="no report tells of a device 'pump-9'"):
+    with pytest.raises(UsageError, match="no report has a device 'pump-9'"):
         make(warehouse, spark, tmp_path / "none", Scope("pump-9"))
 
 
@@ -258,7 +258,7 @@ def test_tables_are_exported_whole_and_a_spreadsheet_takes_no_text_for_a_formula
 def test_without_any_report_the_error_says_what_makes_them(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path
 ) -> None:
-    with pytest.raises(EnvironmentProblem, match="no reports here; postroom-pipeline ingest"):
+    with pytest.raises(EnvironmentProblem, match="there are no reports; postroom-pipeline ingest"):
         make(warehouse, spark, tmp_path / "report")
 
 

@@ -118,7 +118,7 @@ def test_a_frame_that_is_not_the_table_is_refused_with_every_difference(warehous
     frame = spark.sql("SELECT 1 AS device, 'x' AS day, 'y' AS more")
     with pytest.raises(SchemaMismatch) as refused:
         warehouse.write(EVENTS, frame)
-    assert str(refused.value) == ("table silver/events: event is missing; more is not known; device is int, not string")
+    assert str(refused.value) == ("table silver/events: event is missing; more is unexpected; device is int, not string")
     assert not warehouse.exists(EVENTS)
 
 
@@ -245,10 +245,10 @@ def test_the_doctor_looks_at_a_landing_place_elsewhere(spark, elsewhere, tmp_pat
     assert (first.verdict, first.seen) == ("ok", f"{elsewhere} (org.apache.hadoop.fs.viewfs.ViewFileSystem): 3 entries")
     assert [one.seen for one in others] == [
         f"left over from copying: {elsewhere}/b.jsonl.gz.part, {elsewhere}/dt=2026-01-01/c.jsonl.gz._COPYING_",
-        f"archives, which are refused: {elsewhere}/dt=2026-01-01/d.tar",
+        f"archives, which are not read: {elsewhere}/dt=2026-01-01/d.tar",
     ]
     (missing,) = check_landing_elsewhere(Storage(spark, f"{elsewhere}/nothing"))
-    assert (missing.verdict, missing.seen) == ("fail", f"{elsewhere}/nothing is not there")
+    assert (missing.verdict, missing.seen) == ("fail", f"{elsewhere}/nothing does not exist")
 
 
 def test_a_place_without_a_known_file_system_is_an_error_that_names_it(spark):
@@ -259,7 +259,7 @@ def test_a_place_without_a_known_file_system_is_an_error_that_names_it(spark):
 def test_a_place_where_nothing_can_be_written_is_an_error_that_names_it(spark, frame_of, tmp_path):
     (tmp_path / "file").touch()
     warehouse = Warehouse(spark, str(tmp_path / "file" / "tables"))
-    with pytest.raises(EnvironmentProblem, match="nothing can be written there"), warehouse.writing("test"):
+    with pytest.raises(EnvironmentProblem, match="the tables cannot be written"), warehouse.writing("test"):
         pass
 
 
