@@ -118,7 +118,7 @@ def test_a_frame_that_is_not_the_table_is_refused_with_every_difference(warehous
     frame = spark.sql("SELECT 1 AS device, 'x' AS day, 'y' AS more")
     with pytest.raises(SchemaMismatch) as refused:
         warehouse.write(EVENTS, frame)
-    assert str(refused.value) == ("table silver/events: event is missing; more is unexpected; device is int, not string")
+    assert str(refused.value) == "table silver/events: event is missing; more is unexpected; device is int, not string"
     assert not warehouse.exists(EVENTS)
 
 
