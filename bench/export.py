@@ -14,13 +14,13 @@ from typing import Any, Final
 
 from postroom_common.snapshot import Kind
 from postroom_common.snapshot_writer import LineEncoder, SnapshotWriter, file_name
-from postroom_console.export.journal import Journal, Place
-from postroom_console.export.making import Export
+from postroom_console.export.event_slice import EventSlice
+from postroom_console.export.exporter import Exporter
+from postroom_console.export.journal import Journal, JournalPosition
 from postroom_console.export.redaction import Redaction, Redactor
-from postroom_console.export.request import LAST, Request
-from postroom_console.export.slices import EventSlice
+from postroom_console.export.request import LAST, ExportRequest
 from postroom_console.export.spool import Drafts, Spool
-from postroom_console.places import find_places
+from postroom_console.paths import find_paths
 
 from . import load
 from .daemon import Daemon, die_with_parent, running
@@ -84,7 +84,7 @@ def _slice(place: Path, events: int) -> tuple[float, float]:
     with Spool(place) as spool, SnapshotWriter(place, file_name("press", _ROOT, events, 0), "press", snapshot) as file:
         drafts = Drafts(spool, LineEncoder("press", snapshot))
         EventSlice(drafts, Redactor(Redaction.PAYLOAD), _ROOT).read(
-            Journal(place / "journal"), Place(None, 0), events, LAST, None, True, lambda: None
+            Journal(place / "journal"), JournalPosition(None, 0), events, LAST, None, True, lambda: None
         )
         file.put(Kind.HEADER, {"major": 2})
         for kind, lines in drafts.blocks():
@@ -138,7 +138,7 @@ def _busy(report: Report, size: Size, daemon: Daemon, folder: Path) -> None:
 
 
 def _export(daemon: Daemon, folder: Path) -> None:
-    made = Export(find_places(daemon.root), Request(folder), lambda: False, time.sleep).run()
+    made = Exporter(find_paths(daemon.root), ExportRequest(folder), lambda: False, time.sleep).run()
     made.path.unlink()
 
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-from postroom_console.export.making import Export
-from postroom_console.export.request import Request
-from postroom_console.places import find_places
+from postroom_console.export.exporter import Exporter
+from postroom_console.export.request import ExportRequest
+from postroom_console.paths import find_paths
 
 
 def export(root: Path, out: Path) -> Path:
     """Write a snapshot of what a daemon serves into a folder, going on behind the last one there; its file.
 
-    Raises as ``postroom_console.export.making.Export.run``.
+    Raises as ``postroom_console.export.exporter.Exporter.run``.
     """
     made: list[Path | BaseException] = []
 
     def work() -> None:
         try:
-            made.append(Export(find_places(root), Request(out), lambda: False, lambda seconds: None).run().path)
+            made.append(Exporter(find_paths(root), ExportRequest(out), lambda: False, lambda seconds: None).run().path)
         except BaseException as error:
             made.append(error)
 

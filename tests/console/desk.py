@@ -16,7 +16,7 @@ from postroom_console.data.config import Config
 from postroom_console.data.live import Live
 from postroom_console.data.text import width
 from postroom_console.tui.app import Console
-from postroom_console.tui.widgets.row_list import RowList
+from postroom_console.tui.row_list import RowList
 from tests.wire.daemon import Daemon
 
 PATIENCE_S = 30.0
@@ -59,7 +59,7 @@ class Desk:
                 asks = time.monotonic() + ASK_EVERY_S
             assert time.monotonic() < ends, f"waited in vain until {what}:\n{self.text()}"
             self.console.drain()
-            self.console._tell()
+            self.console.refresh_view()
             await self.pilot.pause(0.02)
 
     async def sees(self, *texts: str) -> None:

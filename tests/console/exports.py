@@ -11,9 +11,9 @@ from typing import Any
 
 from postroom_client import Client, PostroomError
 from postroom_common.snapshot_reader import check, read_lines
-from postroom_console.export.making import Export, Made
-from postroom_console.export.request import Request
-from postroom_console.places import find_places
+from postroom_console.export.exporter import Exporter, Made
+from postroom_console.export.request import ExportRequest
+from postroom_console.paths import find_paths
 from tests.wire.daemon import PATIENCE_S, Daemon
 
 Line = dict[str, Any]
@@ -43,8 +43,8 @@ class Snapshot:
 
 def make(root: Path, folder: Path, page: int = 1000, **options: Any) -> Made:
     """Make an export of the daemon on a root, without rests."""
-    request = Request(folder, **options)
-    return Export(find_places(root), request, lambda: False, lambda seconds: None, page=page).run()
+    request = ExportRequest(folder, **options)
+    return Exporter(find_paths(root), request, lambda: False, lambda seconds: None, page=page).run()
 
 
 def export(root: Path, folder: Path, page: int = 1000, **options: Any) -> Snapshot:

@@ -8,7 +8,7 @@ from typing import Any
 
 from postroom_console.data.action_log import ActionLog
 from postroom_console.data.config import Config
-from postroom_console.data.record import decode_header, decode_update
+from postroom_console.data.recording import decode_header, decode_update
 from postroom_console.data.updates import Answer, Outcome, Result, Steps, Update
 from postroom_console.tui.app import Console
 
@@ -49,7 +49,7 @@ class Still:
         taken, self._waiting = self._waiting, []
         return taken
 
-    def want(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
+    def subscribe(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
         answers = [
             (at, update)
             for at, update in self._updates
@@ -57,13 +57,13 @@ class Still:
         ]
         self._waiting += answers if name == "queues" else answers[-1:]
 
-    def forget(self, name: str) -> None:
+    def unsubscribe(self, name: str) -> None:
         """Nothing."""
 
     def refresh(self) -> None:
         """Nothing."""
 
-    def act(self, steps: Steps, rate: float | None = None) -> int:
+    def execute(self, steps: Steps, rate: float | None = None) -> int:
         self._tickets += 1
         self._waiting.append((self._end_ms, Outcome(self._tickets, Result.OK, 4)))
         return self._tickets
@@ -71,7 +71,7 @@ class Still:
     def cancel(self, ticket: int) -> None:
         """Nothing."""
 
-    def note(self) -> str:
+    def status_text(self) -> str:
         return ""
 
 

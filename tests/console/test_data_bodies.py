@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from postroom_console.data.bodies import BODY_BYTES, BODY_CHARACTERS, BODY_LINES, body_lines
+from postroom_console.data.message_report import BODY_BYTES, BODY_CHARACTERS, BODY_LINES, body_lines
 from postroom_console.data.text import clean
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from postroom_client import AnswerLost, Client, Request, RequestTimeout
 from postroom_console.data import execution
-from postroom_console.data.execution import carry_out
+from postroom_console.data.execution import execute_action
 from postroom_console.data.link import Link
 from postroom_console.data.live import Live
 from postroom_console.data.updates import Outcome, Result, Save, Step
@@ -21,9 +21,9 @@ from tests.wire.daemon import Daemon, receipt, wait_until
 def test_an_action_ends_with_the_number_of_messages_that_it_changed(daemon: Daemon, source: Live) -> None:
     dead_letters(daemon, "alarms", 3)
     watch = Watch(source)
-    counted = watch.outcome(source.act((Step("reprocess_dlq", {"queue": "alarms", "limit": 2, "dryRun": True}),)))
+    counted = watch.outcome(source.execute((Step("reprocess_dlq", {"queue": "alarms", "limit": 2, "dryRun": True}),)))
     assert (counted.result, counted.count) == (Result.OK, 3)
-    done = watch.outcome(source.act((Step("reprocess_dlq", {"queue": "alarms", "limit": 2}),)))
+    done = watch.outcome(source.execute((Step("reprocess_dlq", {"queue": "alarms", "limit": 2}),)))
     assert (done.result, done.count) == (Result.OK, 3)
     assert daemon.counts("alarms") == {"ready": 3}
 
@@ -31,7 +31,7 @@ def test_an_action_ends_with_the_number_of_messages_that_it_changed(daemon: Daem
 def test_the_first_step_that_is_refused_ends_an_action(daemon: Daemon, source: Live) -> None:
     first, second = dead_letters(daemon, "alarms", 2)
     steps = (first, "msg:alarms:not-there", second)
-    ticket = source.act(tuple(Step("reprocess_dlq", {"messageKey": key}) for key in steps))
+    ticket = source.execute(tuple(Step("reprocess_dlq", {"messageKey": key}) for key in steps))
     outcome = Watch(source).outcome(ticket)
     assert (outcome.result, outcome.count, outcome.code) == (Result.REFUSED, 1, "ERR_DLQ_NOT_FOUND")
     assert daemon.counts("alarms") == {"ready": 1, "dlq": 1}
@@ -43,7 +43,7 @@ def test_an_action_that_was_not_begun_in_time_is_unknown_and_then_known_to_be_re
     daemon.publish("alarms")
     watch = Watch(source)
     daemon.freeze()
-    ticket = source.act((Step("pause", {"queue": "alarms", "operation": "consume"}),))
+    ticket = source.execute((Step("pause", {"queue": "alarms", "operation": "consume"}),))
     outcome = watch.outcome(ticket)
     assert (outcome.result, outcome.has_ended) == (Result.UNKNOWN, False)
     assert "it is asked what became of it" in outcome.text
@@ -70,7 +70,7 @@ def test_an_action_whose_answer_was_lost_is_done_once_and_known_to_be_done(daemo
     dead_letters(daemon, "alarms", 3)
     told: list[Outcome] = []
     actor = Link(lambda: Forgetful(str(daemon.ipc)), lambda: False)
-    outcome = carry_out(actor, 7, (Step("reprocess_dlq", {"queue": "alarms", "limit": 2}),), tell=told.append)
+    outcome = execute_action(actor, 7, (Step("reprocess_dlq", {"queue": "alarms", "limit": 2}),), report=told.append)
     actor.close()
     assert [(one.result, one.has_ended, one.count) for one in told] == [
         (Result.UNKNOWN, False, 0),
@@ -92,9 +92,9 @@ class Unanswered(Client):
 def test_where_answers_are_lost_single_requests_count_as_done_and_pages_as_unknown(daemon: Daemon) -> None:
     keys = dead_letters(daemon, "alarms", 3)
     actor = Link(lambda: Unanswered(str(daemon.ipc)), lambda: False)
-    single = carry_out(actor, 1, tuple(Step("reprocess_dlq", {"messageKey": key}) for key in keys[:2]))
+    single = execute_action(actor, 1, tuple(Step("reprocess_dlq", {"messageKey": key}) for key in keys[:2]))
     assert (single.result, single.count) == (Result.OK, 2)
-    pages = carry_out(actor, 2, (Step("reprocess_dlq", {"queue": "alarms", "limit": 1}),))
+    pages = execute_action(actor, 2, (Step("reprocess_dlq", {"queue": "alarms", "limit": 1}),))
     actor.close()
     assert (pages.result, pages.code) == (Result.UNKNOWN, "ERR_ANSWER_LOST")
     assert daemon.counts("alarms") == {"ready": 3}
@@ -103,9 +103,9 @@ def test_where_answers_are_lost_single_requests_count_as_done_and_pages_as_unkno
 def test_a_slow_action_is_stopped_and_holds_up_no_other(daemon: Daemon, source: Live) -> None:
     dead_letters(daemon, "alarms", 3)
     watch = Watch(source)
-    slow = source.act((Step("reprocess_dlq", {"queue": "alarms", "limit": 100}),), rate=0.001)
+    slow = source.execute((Step("reprocess_dlq", {"queue": "alarms", "limit": 100}),), rate=0.001)
     daemon.wait(lambda: daemon.events("reprocessed"), "the first one is reprocessed")
-    quick = source.act((Step("pause", {"queue": "alarms", "operation": "consume"}),))
+    quick = source.execute((Step("pause", {"queue": "alarms", "operation": "consume"}),))
     assert watch.outcome(quick).result is Result.OK
     source.cancel(slow)
     outcome = watch.outcome(slow)
@@ -118,7 +118,7 @@ def test_stopping_the_source_stops_a_slow_action(daemon: Daemon) -> None:
     dead_letters(daemon, "alarms", 2)
     source = live_source(daemon, Client)
     source.start()
-    source.act((Step("reprocess_dlq", {"queue": "alarms", "limit": 1}),), rate=0.001)
+    source.execute((Step("reprocess_dlq", {"queue": "alarms", "limit": 1}),), rate=0.001)
     daemon.wait(lambda: daemon.events("reprocessed"), "the first one is reprocessed")
     source.stop()
     wait_until(lambda: not is_alive(), "all threads have ended")
@@ -140,7 +140,7 @@ def test_what_is_removed_was_saved_before_to_a_file_for_its_owner_only(
 ) -> None:
     keys = dead_letters(daemon, "alarms", 3)
     path = tmp_path / "saved.jsonl"
-    ticket = source.act((saving(path), PURGE))
+    ticket = source.execute((saving(path), PURGE))
     outcome = Watch(source).outcome(ticket)
     assert (outcome.result, outcome.count) == (Result.OK, 3)
     assert outcome.text == f"3 were saved to {path}"
@@ -157,7 +157,7 @@ def test_nothing_is_removed_when_it_cannot_be_saved(daemon: Daemon, source: Live
     path = tmp_path / "saved.jsonl"
     path.write_text("an earlier one")
     for wrong, reason in ((path, "File exists"), (tmp_path / "missing" / "x", "No such file or directory")):
-        outcome = watch.outcome(source.act((saving(wrong), PURGE)))
+        outcome = watch.outcome(source.execute((saving(wrong), PURGE)))
         assert (outcome.result, outcome.text) == (Result.REFUSED, f"{wrong}: {reason}")
     assert path.read_text() == "an earlier one"
     assert daemon.counts("alarms") == {"dlq": 1}
@@ -176,7 +176,7 @@ def test_a_file_that_is_not_whole_is_told_and_nothing_is_removed(daemon: Daemon,
     dead_letters(daemon, "alarms", 3)
     path = tmp_path / "saved.jsonl"
     actor = Link(lambda: BrokenOff(str(daemon.ipc)), lambda: False)
-    outcome = carry_out(actor, 1, (saving(path), PURGE))
+    outcome = execute_action(actor, 1, (saving(path), PURGE))
     actor.close()
     assert outcome.result is Result.REFUSED
     assert f"not all were saved, only 2, to {path}" in outcome.text
@@ -197,7 +197,7 @@ def test_what_was_published_after_the_saving_is_not_removed(daemon: Daemon, tmp_
 
     actor = Link(lambda: Meanwhile(str(daemon.ipc)), lambda: False)
     browse = Save(tmp_path / "x", "browse", ({"queue": "alarms", "state": "ready", "fullBodies": True},), "messages")
-    outcome = carry_out(actor, 1, (browse, Step("purge", {"queue": "alarms", "state": "ready"})))
+    outcome = execute_action(actor, 1, (browse, Step("purge", {"queue": "alarms", "state": "ready"})))
     actor.close()
     assert (outcome.result, outcome.count) == (Result.OK, 1)
     assert daemon.counts("alarms") == {"ready": 1}
@@ -229,7 +229,7 @@ def test_what_died_after_the_saving_is_not_removed_though_it_is_older(
 
     monkeypatch.setattr(execution, "RECENT_MS", recent_ms)
     actor = Link(lambda: Meanwhile(str(daemon.ipc)), lambda: False)
-    outcome = carry_out(actor, 1, (saving(tmp_path / "x"), PURGE))
+    outcome = execute_action(actor, 1, (saving(tmp_path / "x"), PURGE))
     actor.close()
     assert (outcome.result, outcome.count) == (Result.OK, 3)
     assert ("drop_dlq" in commands) == (recent_ms == _RECENT_MS)
@@ -241,11 +241,11 @@ def test_what_died_after_the_saving_is_not_removed_though_it_is_older(
 def test_what_takes_long_tells_how_far_it_has_come(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execution, "TELL_EVERY_S", -1.0)
+    monkeypatch.setattr(execution, "REPORT_EVERY_S", -1.0)
     dead_letters(daemon, "alarms", 3)
     told: list[Outcome] = []
     actor = Link(lambda: Client(str(daemon.ipc)), lambda: False)
-    outcome = carry_out(actor, 1, (saving(tmp_path / "x"), PURGE), tell=told.append)
+    outcome = execute_action(actor, 1, (saving(tmp_path / "x"), PURGE), report=told.append)
     actor.close()
     assert outcome.count == 3
     assert [(one.count, one.text) for one in told if one.text] == [(2, "saved so far"), (3, "saved so far")]

@@ -8,16 +8,15 @@ import pytest
 
 from postroom_console.data.actions import set_policy
 from postroom_console.data.bursts import collapsed
+from postroom_console.data.detail_pane import AdminEvents, detail_lines
 from postroom_console.data.filters import FilterError
 from postroom_console.data.message_filter import message_filter
 from postroom_console.data.model import Model, Queue
-from postroom_console.data.notable import Notable
 from postroom_console.data.rows import WIDE, head, layout
-from postroom_console.data.side import side_lines
 from postroom_console.data.updates import Step
 from postroom_console.data.views import dead_columns, queues_words
-from postroom_console.tui.headline import Part, facts, fitted
-from postroom_console.tui.paged import Pages
+from postroom_console.tui.headline import Part, fitted, summary_of
+from postroom_console.tui.paged_view import Pages
 from tests.console.lines import event, request
 
 
@@ -76,23 +75,23 @@ def test_only_the_last_lines_are_the_same_as_the_end_of_all() -> None:
 def test_pages_lead_on_and_back() -> None:
     pages = Pages()
     first = {"messages": [{}] * 200, "next": "b"}
-    assert pages.words(first) == "1-200 m more" and not pages.less()
-    assert pages.more(first) and pages.after == "b"
+    assert pages.range_text(first) == "1-200 m more" and not pages.previous()
+    assert pages.next(first) and pages.after == "b"
     last = {"messages": [{}] * 50, "next": ""}
-    assert pages.words(last) == "201-250" and not pages.more(last)
-    assert pages.less() and pages.after == ""
-    assert pages.words({"messages": [{}]}) == ""
+    assert pages.range_text(last) == "201-250" and not pages.next(last)
+    assert pages.previous() and pages.after == ""
+    assert pages.range_text({"messages": [{}]}) == ""
 
 
 def test_an_answer_that_is_older_than_the_page_leads_no_further() -> None:
     pages = Pages()
     first = {"messages": [{}], "next": "b"}
-    assert pages.more(first)
-    assert not pages.more(first)
+    assert pages.next(first)
+    assert not pages.next(first)
 
 
 def test_who_paused_a_queue_is_known_until_it_goes_on() -> None:
-    notable = Notable()
+    notable = AdminEvents()
     notable.add([event(1, "paused", queue="a", by={"client": "tech1"}), event(2, "published", queue="a")])
     pause = notable.pause_of("a")
     assert pause and pause.client == "tech1"
@@ -101,7 +100,7 @@ def test_who_paused_a_queue_is_known_until_it_goes_on() -> None:
 
 
 def test_deeds_are_kept_of_a_bounded_number_of_queues() -> None:
-    notable = Notable()
+    notable = AdminEvents()
     notable.add(event(number, "held", queue=f"q{number}") for number in range(1, 700))
     assert notable.of("q1") == [] and len(notable.of("q699")) == 1
     notable.add(event(number, "held", queue="q699") for number in range(1, 100))
@@ -109,7 +108,7 @@ def test_deeds_are_kept_of_a_bounded_number_of_queues() -> None:
 
 
 def test_a_pause_that_the_tail_no_longer_has_is_told_as_such() -> None:
-    lines = side_lines(Queue("a", consume_paused=True), {}, Notable(), [], 0, 0, 38)
+    lines = detail_lines(Queue("a", consume_paused=True), {}, AdminEvents(), [], 0, 0, 38)
     assert "PAUSED: consuming" in lines and "  since before the tail begins" in lines
 
 
@@ -136,7 +135,7 @@ def test_more_queues_than_are_shown_are_said() -> None:
     assert queues_words(model) == "1 queue"
     model.take("queues", {"queues": [told], "next": "alarms"}, 2)
     assert queues_words(model) == "more than 1 queues"
-    assert Part(2, queues_words(model)) in facts(model, None)
+    assert Part(2, queues_words(model)) in summary_of(model, None)
 
 
 def test_where_a_list_is_wider_than_the_screen_its_columns_have_room_for_what_is_long() -> None:

@@ -21,12 +21,12 @@ from tests.wire.daemon import Daemon, wait_until
 
 def test_questions_are_answered_again_and_again_until_they_are_forgotten(daemon: Daemon, source: Live) -> None:
     watch = Watch(source)
-    source.want("queues", "list_queues", {}, 10)
+    source.subscribe("queues", "list_queues", {}, 10)
     watch.until(lambda one: isinstance(one, Answer) and one.data["queues"] == [], "there are no queues")
     daemon.publish("alarms")
     watch.until(lambda one: isinstance(one, Answer) and one.data["queues"], "there is a queue")
-    source.forget("queues")
-    source.want("health", "health", {}, 10)
+    source.unsubscribe("queues")
+    source.subscribe("health", "health", {}, 10)
     watch.until(lambda one: isinstance(one, Answer) and one.name == "health", "health is told")
     watch.until(lambda one: isinstance(one, Answer) and one.name == "health", "health is told again")
     watch.until(lambda one: isinstance(one, Answer) and one.name == "health", "and again")
@@ -35,14 +35,14 @@ def test_questions_are_answered_again_and_again_until_they_are_forgotten(daemon:
 
 def test_a_question_that_is_not_due_for_long_is_asked_when_that_is_wanted(source: Live) -> None:
     watch = Watch(source)
-    source.want("health", "health", {}, 3_600_000)
+    source.subscribe("health", "health", {}, 3_600_000)
     watch.until(lambda one: isinstance(one, Answer), "health is told")
     source.refresh()
     watch.until(lambda one: isinstance(one, Answer), "health is told again")
 
 
 def test_a_refusal_has_its_code(source: Live) -> None:
-    source.want("message", "get_message", {"messageKey": "msg:alarms:not-there"}, 1000)
+    source.subscribe("message", "get_message", {"messageKey": "msg:alarms:not-there"}, 1000)
     refused = Watch(source).until(lambda one: isinstance(one, Failure), "the question is refused")
     assert isinstance(refused, Failure)
     assert (refused.name, refused.code) == ("message", "ERR_MESSAGE_NOT_FOUND")
@@ -77,7 +77,7 @@ def test_what_happens_comes_as_records_of_journal_and_traffic(daemon: Daemon, so
 
 
 def test_answers_that_nobody_took_make_room_for_newer_ones(daemon: Daemon, source: Live) -> None:
-    source.want("queues", "list_queues", {}, 1)
+    source.subscribe("queues", "list_queues", {}, 1)
     daemon.publish("alarms")
     listed = {line["command"]: line for line in _traffic(daemon)}
     wait_until(lambda: sum(line["command"] == "list_queues" for line in _traffic(daemon)) > 20, "it was asked often")
@@ -111,7 +111,7 @@ def test_records_that_nobody_takes_are_only_counted(daemon: Daemon, monkeypatch:
 def test_without_a_daemon_it_is_said_why_and_nothing_ends(tmp_path: Path, hasty: None) -> None:
     source = Live(lambda: Client(str(tmp_path / "ipc")), tmp_path / "journal", None)
     watch = Watch(source)
-    source.want("health", "health", {}, 1)
+    source.subscribe("health", "health", {}, 1)
     source.start()
     missing = watch.until(lambda one: isinstance(one, Failure), "it is said that nobody answers")
     assert isinstance(missing, Failure)
@@ -126,7 +126,7 @@ def test_without_a_daemon_it_is_said_why_and_nothing_ends(tmp_path: Path, hasty:
 
 def test_a_daemon_that_hangs_is_told_and_so_is_its_return(daemon: Daemon, source: Live, hasty: None) -> None:
     watch = Watch(source)
-    source.want("health", "health", {}, 10)
+    source.subscribe("health", "health", {}, 10)
     watch.until(lambda one: isinstance(one, Answer), "health is told")
     daemon.freeze()
     lost = watch.until(lambda one: isinstance(one, Failure), "it is said that nobody answers")
@@ -137,11 +137,11 @@ def test_a_daemon_that_hangs_is_told_and_so_is_its_return(daemon: Daemon, source
 
 def test_it_ends_and_leaves_nothing_behind_though_the_daemon_hangs(daemon: Daemon) -> None:
     source = live_source(daemon, Client)
-    source.want("health", "health", {}, 10)
+    source.subscribe("health", "health", {}, 10)
     source.start()
     Watch(source).until(lambda one: isinstance(one, Answer), "health is told")
     daemon.freeze()
-    source.act((Step("pause", {"queue": "alarms", "operation": "consume"}),))
+    source.execute((Step("pause", {"queue": "alarms", "operation": "consume"}),))
     wait_until(lambda: len(list(daemon.requests.glob("*.json"))) == 2, "question and action wait")
     source.stop()
     wait_until(lambda: not is_alive(), "all threads have ended")
@@ -153,8 +153,8 @@ def test_it_ends_and_leaves_nothing_behind_though_the_daemon_hangs(daemon: Daemo
 def test_an_answer_to_another_question_of_the_same_name_is_not_given_out(daemon: Daemon, source: Live) -> None:
     daemon.publish("alarms", "x")
     daemon.publish("office", "x")
-    source.want("status", "status", {"queue": "alarms"}, 600_000)
+    source.subscribe("status", "status", {"queue": "alarms"}, 600_000)
     wait_until(lambda: "status" in [line["command"] for line in _traffic(daemon)], "the first question is answered")
-    source.want("status", "status", {"queue": "office"}, 600_000)
+    source.subscribe("status", "status", {"queue": "office"}, 600_000)
     answer = Watch(source).until(lambda one: isinstance(one, Answer), "the other one is answered")
     assert isinstance(answer, Answer) and answer.data["queue"] == "office"

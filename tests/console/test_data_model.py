@@ -126,4 +126,4 @@ def test_an_answer_of_another_shape_is_none_and_what_was_known_stays() -> None:
         assert "another shape" in model.problem
         assert (model.queues["alarms"].ready, model.heard_ms) == (3, 0)
     model.take("health", {"asOfEvent": [1]}, 20)
-    assert "health" not in model.slices
+    assert "health" not in model.answers

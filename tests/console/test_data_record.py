@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from postroom_common.events import encode_line
 from postroom_console.data.model import TREND_POINTS, Model
-from postroom_console.data.record import Recorder, RecordingError, encode_header, encode_update
+from postroom_console.data.recording import Recorder, RecordingError, encode_header, encode_update
 from postroom_console.data.replay import Replay
 from postroom_console.data.updates import Answer, Failure, Lines, Outcome, Restart, Result, Step, Steps, Update
 from tests.console.lines import event, request
@@ -40,20 +40,20 @@ class Script:
         taken, self.updates = self.updates, []
         return taken
 
-    def want(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
+    def subscribe(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
         self.wanted[name] = command
 
-    def forget(self, name: str) -> None:
+    def unsubscribe(self, name: str) -> None:
         self.wanted.pop(name, None)
 
     def refresh(self) -> None: ...
 
-    def act(self, steps: Steps, rate: float | None = None) -> int:
+    def execute(self, steps: Steps, rate: float | None = None) -> int:
         return 7
 
     def cancel(self, ticket: int) -> None: ...
 
-    def note(self) -> str:
+    def status_text(self) -> str:
         return ""
 
 
@@ -176,10 +176,10 @@ def test_the_outcomes_of_actions_are_seen_and_not_recorded(tmp_path: Path) -> No
 def test_a_recording_ends_at_its_limit_and_what_it_has_can_be_shown(tmp_path: Path) -> None:
     recorder = Recorder(Script(INCIDENT[:4]), tmp_path / "r", "site-a", limit_bytes=2000)
     recorder.drain()
-    assert recorder.note().startswith("REC ")
+    assert recorder.status_text().startswith("REC ")
     recorder._source.updates = INCIDENT[4:]  # type: ignore[attr-defined]
     assert len(recorder.drain()) == len(INCIDENT) - 4
-    assert recorder.note() == "RECORDING ENDED: it has reached 2.0kB"
+    assert recorder.status_text() == "RECORDING ENDED: it has reached 2.0kB"
     recorder.stop()
     assert (tmp_path / "r").stat().st_size < 2000
     replay = Replay(tmp_path / "r")
@@ -209,11 +209,11 @@ def test_leases_are_recorded_whatever_is_looked_at(tmp_path: Path) -> None:
     recorder = Recorder(script, tmp_path / "r", "site-a")
     recorder.start()
     assert script.wanted == {"leases": "list_inflight"}
-    recorder.want("dead", "list_dlq", {}, 1)
-    recorder.forget("dead")
-    recorder.forget("leases")
+    recorder.subscribe("dead", "list_dlq", {}, 1)
+    recorder.unsubscribe("dead")
+    recorder.unsubscribe("leases")
     assert script.wanted == {"leases": "list_inflight"}
-    assert recorder.is_live and recorder.act(()) == 7
+    assert recorder.is_live and recorder.execute(()) == 7
     recorder.stop()
 
 
@@ -236,11 +236,11 @@ def test_it_is_held_and_goes_on_where_it_was(replay: Replay, clock: Clock) -> No
     clock.now += 60
     assert told(replay)[-1] == queues(2)
     assert replay.now_ms() == 2000
-    assert "PAUSED" in replay.note()
+    assert "PAUSED" in replay.status_text()
     replay.pause()
     clock.now += 0.5
     assert told(replay) == [INCIDENT[5][1]]
-    assert "PAUSED" not in replay.note()
+    assert "PAUSED" not in replay.status_text()
 
 
 def test_a_step_goes_to_the_next_change_and_holds_there(replay: Replay, clock: Clock) -> None:
@@ -265,7 +265,7 @@ def test_it_plays_faster_and_slower_within_bounds(
     clock.now += 1
     told(replay)
     assert replay.now_ms() == speed * 1000
-    assert shown in replay.note()
+    assert shown in replay.status_text()
 
 
 def test_seeking_starts_anew_with_what_was_known_at_that_moment(replay: Replay) -> None:
@@ -302,7 +302,7 @@ def test_no_seeking_leaves_the_recording(replay: Replay) -> None:
     replay.seek(10**9)
     assert replay.now_ms() == replay.length_ms == 90_010
     told(replay)
-    assert "END" in replay.note()
+    assert "END" in replay.status_text()
     replay.step()
     assert (replay.now_ms(), told(replay)) == (90_010, [])
 
@@ -320,17 +320,17 @@ def test_a_daemon_that_was_lost_at_that_moment_is_lost_after_seeking(tmp_path: P
 
 def test_the_line_at_the_top_says_that_it_is_a_recording_and_of_when(replay: Replay) -> None:
     replay.seek(65_000)
-    note = replay.note()
+    note = replay.status_text()
     assert note.startswith("REPLAY 2")
     assert "1m05/1m30" in note
 
 
 def test_nothing_is_asked_or_done_in_a_recording(replay: Replay) -> None:
     assert not replay.is_live
-    replay.want("x", "health", {}, 1)
-    replay.forget("x")
+    replay.subscribe("x", "health", {}, 1)
+    replay.unsubscribe("x")
     replay.refresh()
-    replay.cancel(replay.act((Step("pause", {}),)))
+    replay.cancel(replay.execute((Step("pause", {}),)))
     assert told(replay) == [queues(0)]
 
 
@@ -375,7 +375,7 @@ def test_the_rest_of_a_damaged_recording_is_shown_and_the_damage_is_told(tmp_pat
     clock = Clock()
     replay = Replay(path, clock)
     assert replay.damaged == 2
-    assert "2 damaged lines" in replay.note()
+    assert "2 damaged lines" in replay.status_text()
     clock.now += 60
     assert told(replay) == [queues(0), INCIDENT[1][1], Lines((), bad_lines=1), *(update for _, update in INCIDENT[3:5])]
     replay.stop()

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from postroom_console.data import tails
-from postroom_console.data.reader import Reader
-from postroom_console.data.tails import Tail, whole_groups
+from postroom_console.data.tails import Reader, Tail, whole_groups
 from tests.console.lines import event_line, request_line
 
 FIRST = f"{1:020d}.jsonl"

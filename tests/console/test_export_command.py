@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from postroom_console.data.link import Stopped
+from postroom_console.data.link import Refused, Stopped
+from postroom_console.export.exporter import Exporter
 from postroom_console.export.folder import LOCK_NAME
-from postroom_console.export.making import Export
-from postroom_console.export.request import Request, read_size, read_span
-from postroom_console.places import find_places
-from postroom_console.plain import Refused
+from postroom_console.export.request import ExportRequest, read_size, read_span
+from postroom_console.paths import find_paths
 from tests.console.exports import Snapshot, make
 from tests.console.test_plain import console
 from tests.wire.daemon import PATIENCE_S, Daemon, wait_until
@@ -195,7 +194,7 @@ def test_one_that_is_ended_while_it_writes_leaves_nothing(daemon: Daemon, tmp_pa
                 ended.set()
 
         folder = tmp_path / stage
-        work = Export(find_places(daemon.root), Request(folder), ended.is_set, ended.wait, progress)
+        work = Exporter(find_paths(daemon.root), ExportRequest(folder), ended.is_set, ended.wait, progress)
         with pytest.raises(Stopped):
             work.run()
         assert [path.name for path in folder.iterdir()] == [LOCK_NAME]

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from postroom_console.export.folder import LOCK_NAME, MEMORY_NAME, Folder
-from postroom_console.export.making import Export
-from postroom_console.export.questions import Questions
-from postroom_console.export.request import Request, Since
-from postroom_console.places import find_places
-from postroom_console.plain import Refused
+from postroom_console.data.link import Refused
+from postroom_console.export.exporter import Exporter
+from postroom_console.export.folder import LOCK_NAME, MEMORY_NAME, ExportFolder
+from postroom_console.export.queries import Queries
+from postroom_console.export.request import ExportRequest, Since
+from postroom_console.paths import find_paths
 from tests.console.exports import Snapshot, export, make
 from tests.console.lines import event_line
 from tests.console.test_plain import console
@@ -31,7 +31,7 @@ def test_what_is_no_file_is_not_taken_for_one_of_ours(
     tmp_path: Path, name: str, plant: Callable[[Path], object]
 ) -> None:
     plant(tmp_path / name)
-    with pytest.raises(Refused, match="is no file"), Folder(tmp_path):
+    with pytest.raises(Refused, match="is no file"), ExportFolder(tmp_path):
         pass
 
 
@@ -42,11 +42,11 @@ def test_in_a_folder_of_everybody_a_file_of_another_is_not_believed(tmp_path: Pa
     folder.mkdir()
     (folder / name).write_text('{"format":2,"roots":{},"noted":null}')
     folder.chmod(0o1777)
-    with Folder(folder) as opened:
+    with ExportFolder(folder) as opened:
         assert opened.problem == "", "one's own is, and so is one of the folder's owner"
     if os.geteuid() == 0:  # only a superuser can make one of another
         os.chown(folder / name, 12345, 12345)
-        with pytest.raises(Refused, match="is that of another user"), Folder(folder):
+        with pytest.raises(Refused, match="is that of another user"), ExportFolder(folder):
             pass
 
 
@@ -82,7 +82,7 @@ def test_what_is_remembered_is_not_written_into_a_file_that_somebody_has_put_the
 )
 def test_whatever_stands_in_the_memory_breaks_nothing(tmp_path: Path, text: str) -> None:
     (tmp_path / MEMORY_NAME).write_text(text)
-    with Folder(tmp_path) as folder:
+    with ExportFolder(tmp_path) as folder:
         assert "cannot be read" in folder.problem
         assert folder.last("r") is None
 
@@ -128,9 +128,9 @@ def test_events_that_have_gone_by_age_are_told(daemon: Daemon, tmp_path: Path) -
     owner = event_line(begin - 1, "clock_marked", root=first.header["root"])
     (known / f"{begin:020d}.jsonl").write_bytes(owner + path.read_bytes().splitlines(keepends=True)[-1])
     gone = f"events {first.header['asOfEvent'] + 1} to {begin - 1} are not in the journal any more"
-    for request in (Request(out), Request(out, since=Since("2", event=first.header["asOfEvent"] + 1))):
-        places = find_places(daemon.root, journal=known)
-        made = Export(places, request, lambda: False, lambda seconds: None).run()
+    for request in (ExportRequest(out), ExportRequest(out, since=Since("2", event=first.header["asOfEvent"] + 1))):
+        places = find_paths(daemon.root, journal=known)
+        made = Exporter(places, request, lambda: False, lambda seconds: None).run()
         assert made.warnings == (gone,)
         assert Snapshot(made.path).header["availableFrom"] == begin
 
@@ -153,7 +153,7 @@ def test_a_data_directory_that_is_replaced_meanwhile_is_not_mixed_with_the_other
             for number in range(9):
                 daemon.publish("other", number)
 
-    work = Export(find_places(daemon.root), Request(tmp_path / "out"), lambda: False, replace)
+    work = Exporter(find_paths(daemon.root), ExportRequest(tmp_path / "out"), lambda: False, replace)
     with pytest.raises(Refused, match=r"replaced by another one|restored to an earlier state"):
         work.run()
     assert list((tmp_path / "out").glob("*.gz")) == []
@@ -170,7 +170,7 @@ def test_a_daemon_that_restarts_meanwhile_is_told_of_as_one(make_daemon: MakeDae
             daemon.restart(kill=True)
             daemon.publish("q", "more")
 
-    made = Export(find_places(daemon.root), Request(tmp_path / "out"), lambda: False, restart, page=2).run()
+    made = Exporter(find_paths(daemon.root), ExportRequest(tmp_path / "out"), lambda: False, restart, page=2).run()
     snapshot = Snapshot(made.path)
     (queue,) = snapshot.of("queue")
     assert queue["ready"] == sum(line["type"] == "published" for line in snapshot.of("event")) == 5
@@ -242,7 +242,9 @@ def test_files_of_the_journal_that_go_while_it_is_read_are_told(make_daemon: Mak
             for path in daemon.segments()[:-1]:
                 path.unlink()
 
-    work = Export(find_places(daemon.root), Request(tmp_path / "out"), lambda: False, lambda seconds: None, progress)
+    work = Exporter(
+        find_paths(daemon.root), ExportRequest(tmp_path / "out"), lambda: False, lambda seconds: None, progress
+    )
     snapshot = Snapshot(work.run().path)
     assert snapshot.header["availableFrom"] == snapshot.header["firstEvent"] == int(kept.stem)
     assert snapshot.events == list(range(int(kept.stem), snapshot.header["asOfEvent"] + 1))
@@ -255,15 +257,15 @@ def test_large_dead_letters_are_asked_for_a_few_at_a_time(
         daemon.publish("q", f"{number:0100000}")
         daemon.settle("nack", daemon.consume("q"), reason="no", requeue=False)
     sizes: list[int] = []
-    pages = Questions.pages
+    pages = Queries.pages
 
-    def counted(self: Questions, command: str, payload: dict[str, Any], rest: float = 0) -> Iterator[dict[str, Any]]:
+    def counted(self: Queries, command: str, payload: dict[str, Any], rest: float = 0) -> Iterator[dict[str, Any]]:
         for page in pages(self, command, payload, rest):
             if command == "list_dlq":
                 sizes.append(sum(told["bytes"] for told in page["messages"]))
             yield page
 
-    monkeypatch.setattr(Questions, "pages", counted)
+    monkeypatch.setattr(Queries, "pages", counted)
     snapshot = export(daemon.root, tmp_path / "out")
     assert len(snapshot.of("dead")) == 50
     assert max(sizes) <= 2_000_000

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from postroom_common.events import decode_event
-from postroom_console.export.journal import Journal, JournalUnreadable, Place
-from postroom_console.export.memory import START, Last, Point
-from postroom_console.export.traffic import Mark
+from postroom_console.export.folder import START, ExportPoint, ExportProgress
+from postroom_console.export.journal import Journal, JournalPosition, JournalUnreadable
+from postroom_console.export.traffic import TrafficPosition
 from tests.console.lines import event_line
 
 
@@ -22,7 +22,7 @@ def write(root: Path, first: int, *lines: bytes) -> Path:
 
 
 def ids(journal: Journal, behind: int, last: int, epoch: int | None = None) -> list[int]:
-    return [event["id"] for event in journal.events(Place(epoch, behind), last)]
+    return [event["id"] for event in journal.events(JournalPosition(epoch, behind), last)]
 
 
 def fill(root: Path, count: int, per_file: int) -> Journal:
@@ -99,10 +99,12 @@ def test_after_a_restore_the_events_of_the_new_epoch_follow(tmp_path: Path) -> N
     journal = Journal(tmp_path / "journal")
     assert ids(journal, 8, 7, 1) == [5, 6, 7]
     assert ids(journal, 6, 7, 2) == [7]
-    third = Point(1, 3, decode_event(old[2])["crc"], Mark())
-    other = Point(1, 4, "00000000", Mark())
-    assert Last(Point(1, 8, "00000000", Mark()), "", (other, third)).trusted(journal) == third
-    assert Last(Point(1, 8, "00000000", Mark()), "", (other,)).trusted(journal) == START
+    third = ExportPoint(1, 3, decode_event(old[2])["crc"], TrafficPosition())
+    other = ExportPoint(1, 4, "00000000", TrafficPosition())
+    assert (
+        ExportProgress(ExportPoint(1, 8, "00000000", TrafficPosition()), "", (other, third)).trusted(journal) == third
+    )
+    assert ExportProgress(ExportPoint(1, 8, "00000000", TrafficPosition()), "", (other,)).trusted(journal) == START
 
 
 def test_an_event_is_found_by_its_epoch_and_number(tmp_path: Path) -> None:
@@ -150,7 +152,7 @@ def test_its_owner_is_told_by_its_newest_file(tmp_path: Path) -> None:
 
 def test_a_time_of_day_is_found_by_its_file(tmp_path: Path) -> None:
     journal = fill(tmp_path / "journal", 30, 10)
-    at = {event["id"]: event["wallMs"] for event in journal.events(Place(None, 0), 30)}
-    assert journal.place_of_time(at[15]) == Place(None, 10)
-    assert journal.place_of_time(at[1]) == Place(None, 0)
-    assert journal.place_of_time(at[30] + 5) == Place(None, 20)
+    at = {event["id"]: event["wallMs"] for event in journal.events(JournalPosition(None, 0), 30)}
+    assert journal.position_of_time(at[15]) == JournalPosition(None, 10)
+    assert journal.position_of_time(at[1]) == JournalPosition(None, 0)
+    assert journal.position_of_time(at[30] + 5) == JournalPosition(None, 20)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from postroom_console.export.exporter import Made
 from postroom_console.export.folder import MEMORY_NAME
-from postroom_console.export.making import Made
 from tests.console.exports import Snapshot, export, make
 from tests.wire.daemon import Daemon
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from postroom_console.places import find_places
+from postroom_console.paths import find_paths
 from tests.console.desk import Desk, sit_down
 from tests.console.exports import Snapshot
 from tests.wire.daemon import Daemon
@@ -14,7 +14,7 @@ def test_a_key_writes_a_snapshot_and_tells_where(daemon: Daemon, tmp_path: Path)
     daemon.publish("q", "body", attributes={"kind": "secret"})
 
     async def visit(desk: Desk) -> None:
-        desk.console.places = find_places(daemon.root)
+        desk.console.paths = find_paths(daemon.root)
         await desk.sees("q")
         await desk.keys("E")
         await desk.sees("SNAPSHOT of the device", "to the folder:")
@@ -34,7 +34,7 @@ def test_a_key_writes_a_snapshot_and_tells_where(daemon: Daemon, tmp_path: Path)
 
 def test_what_is_left_out_can_be_chosen(daemon: Daemon, tmp_path: Path) -> None:
     async def visit(desk: Desk) -> None:
-        desk.console.places = find_places(daemon.root)
+        desk.console.paths = find_paths(daemon.root)
         await desk.keys("E", "enter", "end", "ctrl+u")
         await desk.types("all")
         await desk.keys("enter")
@@ -53,7 +53,7 @@ def test_a_folder_that_takes_nothing_is_told(daemon: Daemon, tmp_path: Path) -> 
     (tmp_path / "file").write_text("no folder")
 
     async def visit(desk: Desk) -> None:
-        desk.console.places = find_places(daemon.root)
+        desk.console.paths = find_paths(daemon.root)
         await desk.keys("E", "end")
         await desk.types("/file")
         await desk.keys("enter", "enter")

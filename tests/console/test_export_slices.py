@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from postroom_console.export.folder import MEMORY_NAME, Folder
-from postroom_console.export.making import Export
-from postroom_console.export.request import Request, Since, read_since
-from postroom_console.places import find_places
+from postroom_console.export.exporter import Exporter
+from postroom_console.export.folder import MEMORY_NAME, ExportFolder
+from postroom_console.export.request import ExportRequest, Since, read_since
+from postroom_console.paths import find_paths
 from tests.console.exports import Snapshot, busy, export, make
 from tests.console.lines import event_line, request_line
 from tests.wire.conftest import MakeDaemon, on_stores
@@ -87,8 +87,8 @@ def test_the_first_snapshot_says_what_was_there_before_its_events(daemon: Daemon
     known.mkdir()
     rest = b"".join(path.read_bytes() for path in daemon.segments())[known_bytes:]
     (known / f"{first_here:020d}.jsonl").write_bytes(event_line(first_here - 1, "clock_marked", root="r") + rest)
-    places = find_places(daemon.root, journal=known)
-    made = Export(places, Request(tmp_path / "out"), lambda: False, lambda seconds: None).run()
+    places = find_paths(daemon.root, journal=known)
+    made = Exporter(places, ExportRequest(tmp_path / "out"), lambda: False, lambda seconds: None).run()
     queues = {line["queue"]: line for line in Snapshot(made.path).of("queue")}
     assert (queues["q"]["opening"], queues["other"]["opening"]) == (2, 2)
     assert queues["q"]["ready"] == 2
@@ -109,31 +109,31 @@ def test_nothing_new_is_an_empty_slice(daemon: Daemon, tmp_path: Path) -> None:
     assert "firstEvent" not in second.header
 
 
-@pytest.mark.parametrize("moment", ["note", "keep"])
+@pytest.mark.parametrize("moment", ["announce", "commit"])
 def test_who_is_killed_between_the_file_and_the_memory_leaves_no_gap_and_no_overlap(
     daemon: Daemon, tmp_path: Path, moment: str
 ) -> None:
-    """``note``: behind the note, before the snapshot has its name. ``keep``: once it has it, before that is kept."""
+    """``announce``: announced, but without its name yet. ``commit``: it has its name, but is not committed."""
     folder = tmp_path / "out"
     export(daemon.root, folder)
     daemon.publish("q")
     pid = os.fork()
     if not pid:
-        done = getattr(Folder, moment)
+        done = getattr(ExportFolder, moment)
 
         def die(*arguments: object) -> None:
-            if moment == "note":
+            if moment == "announce":
                 done(*arguments)
             os.kill(os.getpid(), signal.SIGKILL)
 
-        setattr(Folder, moment, die)
+        setattr(ExportFolder, moment, die)
         try:
             make(daemon.root, folder)
         finally:
             os._exit(1)
     assert os.waitpid(pid, 0)[1] == signal.SIGKILL
     files, parts = len(list(folder.glob("*.gz"))), len(list(folder.glob(".*.part")))
-    assert (files, parts) == {"note": (1, 1), "keep": (2, 0)}[moment]
+    assert (files, parts) == {"announce": (1, 1), "commit": (2, 0)}[moment]
     daemon.publish("q")
     last = export(daemon.root, folder).header["asOfEvent"]
     assert all_events(folder) == list(range(1, last + 1))
@@ -246,8 +246,8 @@ def _intact(path: Path) -> list[dict[str, int]]:
 
 def test_a_journal_that_cannot_be_read_is_told_and_the_state_is_there(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q")
-    places = find_places(daemon.root, journal=tmp_path / "none")
-    made = Export(places, Request(tmp_path / "out"), lambda: False, lambda seconds: None).run()
+    places = find_paths(daemon.root, journal=tmp_path / "none")
+    made = Exporter(places, ExportRequest(tmp_path / "out"), lambda: False, lambda seconds: None).run()
     assert "no events, and the state is not of one event" in made.warnings[0]
     snapshot = Snapshot(made.path)
     assert not snapshot.header["consistent"]
@@ -257,8 +257,8 @@ def test_a_journal_that_cannot_be_read_is_told_and_the_state_is_there(daemon: Da
 
 
 def test_a_traffic_log_that_cannot_be_read_is_told(daemon: Daemon, tmp_path: Path) -> None:
-    places = find_places(daemon.root, traffic=tmp_path / "none")
-    made = Export(places, Request(tmp_path / "out"), lambda: False, lambda seconds: None).run()
+    places = find_paths(daemon.root, traffic=tmp_path / "none")
+    made = Exporter(places, ExportRequest(tmp_path / "out"), lambda: False, lambda seconds: None).run()
     assert any("no lines of the traffic log" in warning for warning in made.warnings)
     assert Snapshot(made.path).of("traffic") == []
 
@@ -278,10 +278,10 @@ def test_a_traffic_log_that_is_begun_anew_is_read_from_its_beginning(daemon: Dae
     traffic = tmp_path / "traffic"
     traffic.mkdir()
     (traffic / f"{7:020d}.jsonl").write_bytes(request_line(request="old") * 3)
-    places = find_places(daemon.root, traffic=traffic)
+    places = find_paths(daemon.root, traffic=traffic)
 
     def told() -> list[str]:
-        made = Export(places, Request(tmp_path / "out"), lambda: False, lambda seconds: None).run()
+        made = Exporter(places, ExportRequest(tmp_path / "out"), lambda: False, lambda seconds: None).run()
         return requests_of(Snapshot(made.path))
 
     assert told() == ["old"] * 3

@@ -20,9 +20,9 @@ from postroom_console import i18n
 from postroom_console.data.rows import Column
 from postroom_console.data.text import CUT, width
 from postroom_console.i18n import LANGUAGES, language_of, tr, trn, use_language
-from postroom_console.tui.hangul import with_hangul
-from postroom_console.tui.widgets.line import Line
-from postroom_console.tui.widgets.row_list import RowList
+from postroom_console.tui.keys import with_hangul
+from postroom_console.tui.row_list import RowList
+from postroom_console.tui.widgets import Line
 from tests.console.desk import Desk, sit_down
 from tests.wire.daemon import Daemon
 
@@ -92,7 +92,7 @@ def test_a_catalog_that_is_not_whole_is_told_of(checkout: Path, before: str, aft
 
 
 def test_a_new_text_must_be_translated_wherever_it_stands_and_whole(checkout: Path) -> None:
-    module = checkout / CONSOLE / "places.py"
+    module = checkout / CONSOLE / "paths.py"
     module.write_text(
         module.read_text() + "\nTEXTS = f\"{tr('in braces')}\", mark('by a variable'), tr('on', 'stove')\n"
     )
@@ -102,7 +102,7 @@ def test_a_new_text_must_be_translated_wherever_it_stands_and_whole(checkout: Pa
     module.write_text(module.read_text() + "\ntr(f'{TEXTS} more')\n")
     run = check(checkout)
     assert run.returncode == 1
-    assert "places.py: line" in run.stderr
+    assert "paths.py: line" in run.stderr
 
 
 # --- which language -------------------------------------------------------------------------------------------

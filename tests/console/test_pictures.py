@@ -52,7 +52,7 @@ def shows(
             for _ in range(2):
                 await pilot.pause()
                 console.drain()
-            console._tell()
+            console.refresh_view()
 
     return compare(console, terminal_size=size, run_before=look)
 

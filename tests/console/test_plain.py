@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from postroom_console.data.filters import FilterError
+from postroom_console.data.link import Refused, Unreachable
 from postroom_console.data.model import Model
-from postroom_console.data.reader import Reader
 from postroom_console.data.replay import Replay
+from postroom_console.data.tails import Reader
 from postroom_console.data.text import width
-from postroom_console.plain import Reading, Refused, Unreachable, as_json, as_table, read_last, watch
+from postroom_console.plain import Reading, as_json, as_table, read_last, watch
 from tests.console.lines import event_line, request_line
 from tests.console.test_data_record import INCIDENT, Clock, write
 from tests.wire.daemon import PATIENCE_S, Daemon, wait_until

@@ -128,7 +128,7 @@ def test_every_view_stands_a_jump_through_time(tmp_path: Path, view: str) -> Non
 
 
 #: What no daemon has ever said.
-STRANGE = [
+MALFORMED = [
     Answer("queues", {"queues": [1, 2]}),
     Answer("queues", {"queues": [{"queue": "alarms"}]}),
     Answer("leases", {"messages": [{"queue": 1}]}),
@@ -138,13 +138,13 @@ STRANGE = [
 ]
 
 
-@pytest.mark.parametrize("strange", STRANGE, ids=lambda one: one.name)
+@pytest.mark.parametrize("strange", MALFORMED, ids=lambda one: one.name)
 def test_a_recording_that_somebody_has_tampered_with_ends_nothing(tmp_path: Path, strange: Answer) -> None:
     async def visit(cinema: Cinema) -> None:
         await cinema.waits(300)
         for key in "123456":
             await cinema.keys(key)
-            cinema.console._tell()
+            cinema.console.refresh_view()
             await cinema.waits(1)
             assert "quit" in cinema.text()
         await cinema.keys("1")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from postroom_console.data.config import Config
+from postroom_console.tui.row_list import RowList
 from postroom_console.tui.screens.message import MessageView
-from postroom_console.tui.widgets.row_list import RowList
 from tests.console.desk import Desk, kill_one, sit_down
 from tests.wire.daemon import Daemon
 

@@ -41,9 +41,9 @@ def test_who_may_not_operate_one_queue_is_told_so_and_operates_the_others(daemon
         desk.client.publish("alarms", "x")
         await desk.has("queues")
         plan = pause("press", "consume")
-        desk.console._plans[99] = plan
-        desk.console.log_of_actions.begin(99, plan.verb, plan.queue, plan.effect)
-        desk.console.end(Outcome(99, Result.REFUSED, 0, "ERR_FORBIDDEN", "uid 7 may not operate queue 'press'"))
+        desk.console.runner.begin(99, plan)
+        refusal = Outcome(99, Result.REFUSED, 0, "ERR_FORBIDDEN", "uid 7 may not operate queue 'press'")
+        desk.console.runner.handle(refusal)
         await desk.sees("pause press -> refused", "ERR_FORBIDDEN uid 7 may not operate queue")
         await desk.keys("p")
         await desk.sees("y yes")

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from postroom_console.data.config import FILE_VARIABLE, OPTIONS, Config, ConfigError, config_path, load_config
-from postroom_console.tui.keymap import SPLIT, all_keys, keymap, scope, written
-from postroom_console.tui.keys import SCREENS
+from postroom_console.tui.keys import SCREENS, SPLIT, all_keys, key_label, keymap, scope
 
 
 def settings(tmp_path: Path, text: str) -> dict[str, str]:
@@ -73,7 +72,7 @@ def test_the_file_is_looked_for_where_such_files_are(monkeypatch: pytest.MonkeyP
 def test_keys_are_written_as_characters_or_by_their_names(tmp_path: Path) -> None:
     told = load_config({}, settings(tmp_path, '[keys]\npause = "!"\n"pause.publish" = ["u", "f5"]\nhelp = "ctrl+g"\n'))
     assert pressed(told.keys) == {"pause": ["exclamation_mark"], "pause.publish": ["u", "f5"], "help": ["ctrl+g"]}
-    assert written("exclamation_mark") == "!" and written("u,f5") == "u" and written("ctrl+g") == "ctrl+g"
+    assert key_label("exclamation_mark") == "!" and key_label("u,f5") == "u" and key_label("ctrl+g") == "ctrl+g"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom_console.tui.driver import END_S
+from postroom_console.tui.driver import FORCED_END_S
 from tests.console.terminal import Terminal, terminal
 
 #: Seconds in which the process must be gone.
@@ -28,7 +28,7 @@ def _ends(shown: Terminal) -> int:
 
 
 def test_what_does_not_end_in_order_is_ended_by_force_in_good_time() -> None:
-    assert END_S < GONE_S
+    assert FORCED_END_S < GONE_S
 
 
 def test_a_key_ends_it_and_leaves_the_terminal_as_it_was(site: Path) -> None:

@@ -62,8 +62,8 @@ def live_source(daemon: Daemon, client: Callable[..., Client]) -> Live:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for long."""
-    monkeypatch.setattr(link, "QUESTION_S", 0.2)
-    monkeypatch.setattr(link, "ACTION_S", 0.3)
+    monkeypatch.setattr(link, "QUERY_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(link, "ACTION_TIMEOUT_S", 0.3)
 
 
 def dead_letters(daemon: Daemon, queue: str, count: int) -> list[str]:

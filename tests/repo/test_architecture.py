@@ -28,6 +28,10 @@ ROOMS = (
     "maintenance", "service", "cli",
 )  # fmt: skip
 
+#: The rooms of the console in the same order, and the libraries for the screen, which only one of them knows.
+CONSOLE_ROOMS = ("i18n", "paths", "data", "export", "plain", "tui", "cli", "__main__")
+SCREEN_LIBRARIES = {"textual", "rich"}
+
 #: Rooms of the pipeline and the rooms that each imports, the lowest first: a room imports only those before it.
 PIPELINE_ROOMS = {
     "errors": set(),
@@ -98,6 +102,20 @@ def daemon_imports(root: Path) -> Iterator[tuple[Path, str, str, int]]:
             parts = name.split(".")
             if parts[0] == "postroom_daemon" and len(parts) > 1:
                 yield path, room_of(path, source), parts[1], line
+
+
+def test_a_room_of_the_console_imports_only_rooms_before_it(root):
+    source = root / "packages" / "console" / "src" / "postroom_console"
+    for path in modules(source):
+        room = room_of(path, source)
+        if room == "__init__":
+            continue
+        before = CONSOLE_ROOMS[: CONSOLE_ROOMS.index(room) + 1]
+        for name, line in imports(path, source):
+            parts = name.split(".")
+            if parts[0] == source.name and len(parts) > 1:
+                assert parts[1] in before, f"{path}:{line}: {room} imports {name}"
+            assert parts[0] not in SCREEN_LIBRARIES or room == "tui", f"{path}:{line}: {room} imports {name}"
 
 
 def test_a_package_imports_only_the_siblings_it_may(package):

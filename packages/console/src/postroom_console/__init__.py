@@ -1,1 +1,1 @@
-"""The operations console of Postroom; this version has no commands yet."""
+"""The operations console of Postroom."""

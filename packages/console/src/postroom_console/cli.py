@@ -1,4 +1,4 @@
-"""The command ``postroom-console``. The terminal library is only imported for the screen."""
+"""The command ``postroom-console``. Textual is only imported for the screen."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import click
 
 from .export.command import GUARD, export
 from .i18n import LANGUAGES, tr, use_language
-from .places import Places, find_places
+from .paths import DaemonPaths, find_paths
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
 EXIT_UNREACHABLE: Final = 3
 EXIT_INTERRUPTED: Final = 130
-#: One that may only be passed through is enough: what lies in it has rights of its own.
+#: Permission to enter a directory is enough: the files in it have permissions of their own.
 _DIRECTORY: Final = click.Path(path_type=Path, readable=False)
 _RECORD_EVERY_S: Final = 0.25
 
@@ -64,7 +64,7 @@ def main(context: click.Context, /, **options: Any) -> None:
     records until it is interrupted.
     """
     use_language(options["lang"] or "")
-    places = find_places(options["root"], options["ipc_root"], options["journal"], options["traffic"])
+    places = find_paths(options["root"], options["ipc_root"], options["journal"], options["traffic"])
     context.obj = places, options
     context.meta[GUARD] = guarded
     is_once = options["once"] or options["as_json"]
@@ -95,7 +95,7 @@ def main(context: click.Context, /, **options: Any) -> None:
 def watch(context: click.Context, queue: str, wanted: str, raw: bool, follow: bool) -> None:
     """Print what happens line by line, in QUEUE or in all. It begins with the last 64 KiB of each file."""
     from .data.filters import FilterError
-    from .data.reader import Reader
+    from .data.tails import Reader
     from .plain import watch as watch_on
 
     places, options = context.obj
@@ -125,13 +125,13 @@ def _warn(text: str) -> None:
 
 
 def _is_left() -> bool:
-    """Whether nobody reads the standard output any more: without a line to write it would not be noticed."""
+    """Whether the reader of standard output has gone: without a line to write, nothing else would show it."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
-    return any(told & (select.POLLERR | select.POLLNVAL) for _, told in poll.poll(0))
+    return any(events & (select.POLLERR | select.POLLNVAL) for _, events in poll.poll(0))
 
 
-def _print_once(places: Places, options: dict[str, Any]) -> None:
+def _print_once(places: DaemonPaths, options: dict[str, Any]) -> None:
     from .data.replay import Replay
     from .plain import as_json, as_table, read_last, read_once
 
@@ -139,7 +139,7 @@ def _print_once(places: Places, options: dict[str, Any]) -> None:
         replay = Replay(options["replay"])
         reading = read_last(replay)
         if replay.damaged:
-            _warn(replay.note())
+            _warn(replay.status_text())
         replay.stop()
     else:
         reading = read_once(places)
@@ -149,7 +149,7 @@ def _print_once(places: Places, options: dict[str, Any]) -> None:
         _write_line("\n".join(as_table(reading, _width(options))))
 
 
-def _show(places: Places, options: dict[str, Any]) -> None:
+def _show(places: DaemonPaths, options: dict[str, Any]) -> None:
     from .data.config import ConfigError, load_config
     from .data.replay import Replay
     from .tui.run import run
@@ -164,26 +164,26 @@ def _show(places: Places, options: dict[str, Any]) -> None:
         sys.exit(status)
 
 
-def _source(places: Places, options: dict[str, Any]) -> Any:
+def _source(places: DaemonPaths, options: dict[str, Any]) -> Any:
     from .data.live import Live
-    from .data.record import Recorder
+    from .data.recording import Recorder
 
     live = Live(places.make_client, places.journal, places.traffic)
     return Recorder(live, options["record"], places.name) if options["record"] else live
 
 
-def _record(places: Places, options: dict[str, Any]) -> None:
-    from .plain import Refused
+def _record(places: DaemonPaths, options: dict[str, Any]) -> None:
+    from .data.link import Refused
 
     recorder = _source(places, options)
-    recorder.want("health", "health", {}, 4000)
-    recorder.want("queues", "list_queues", {"limit": 1000}, 2000)
+    recorder.subscribe("health", "health", {}, 4000)
+    recorder.subscribe("queues", "list_queues", {"limit": 1000}, 2000)
     recorder.start()
     try:
         while not recorder.problem:
             recorder.drain()
             time.sleep(_RECORD_EVERY_S)
-        raise Refused(recorder.note())
+        raise Refused(recorder.status_text())
     finally:
         recorder.stop()
 
@@ -193,12 +193,12 @@ def _width(options: dict[str, Any]) -> int:
 
 
 def guarded(work: Callable[[], None]) -> int:
-    """Run what writes to the standard output; the exit status."""
-    from .data.model import STRANGE
-    from .data.record import RecordingError
-    from .plain import Refused, Unreachable
+    """Run something that writes to standard output; returns the exit status."""
+    from .data.link import Refused, Unreachable
+    from .data.model import MALFORMED
+    from .data.recording import RecordingError
 
-    if sys.stdout is None:  # it was closed by who started this: the exit status is all that is wanted
+    if sys.stdout is None:  # closed by the caller, who only wants the exit status
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout.encoding.lower() not in ("utf-8", "utf8"):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -215,7 +215,7 @@ def guarded(work: Callable[[], None]) -> int:
     except (Refused, RecordingError) as error:
         _warn(str(error))
         return EXIT_FAILED
-    except STRANGE as error:
+    except MALFORMED as error:
         _warn(tr("an answer of another shape: {error}").format(error=repr(error)))
         return EXIT_FAILED
     except OSError as error:

@@ -1,21 +1,21 @@
-"""The console without a screen: one reading as a table or as JSON, and the tail as lines."""
+"""The console without a screen: one reading as tables or JSON, and the tail as lines."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from .data.filters import Filter
-from .data.link import Link
+from .data.link import Link, Refused, Unreachable
 from .data.live import now_ms
 from .data.model import Model
-from .data.reader import Reader
 from .data.records import Record
 from .data.replay import Replay
 from .data.rows import Placed, layout, line, plain
+from .data.tails import Reader
 from .data.text import age, clean, cut, figure, size
 from .data.times import date_and_time, unix_ms
 from .data.updates import Answer, Failure, Lines
@@ -31,31 +31,23 @@ from .data.views import (
     record_row,
 )
 from .i18n import tr, trn
-from .places import Places
+from .paths import DaemonPaths
 
-#: Dead letters of a queue that one reading shows.
+#: Dead letters per queue in a reading.
 LETTERS: Final = 20
 _WAIT_S: Final = 0.1
 
 
-class Unreachable(Exception):
-    """No daemon answers; the text says why."""
-
-
-class Refused(Exception):
-    """The daemon refused a question; the text says why."""
-
-
 class Reading(NamedTuple):
-    """What was known at a moment: ``now_ms`` is that moment in the model's time. ``wall_ms`` is the time of day of one
-    that was recorded, else None."""
+    """The state at a moment, ``now_ms`` in the model's time. ``wall_ms`` is the Unix time of a recorded one, otherwise
+    None."""
 
     model: Model
     now_ms: int
     wall_ms: int | None = None
 
 
-def read_once(places: Places) -> Reading:
+def read_once(places: DaemonPaths) -> Reading:
     """One reading of everything. Raises ``Unreachable`` and ``Refused``."""
     link = Link(places.make_client, lambda: False)
     model = Model()
@@ -79,7 +71,7 @@ def _take(model: Model, answer: Answer | Failure) -> None:
 
 
 def read_last(replay: Replay) -> Reading:
-    """What was known at a recording's end."""
+    """The last state of a recording."""
     replay.seek(replay.length_ms)
     model = Model()
     for at_ms, update in replay.drain():
@@ -116,13 +108,13 @@ def as_table(reading: Reading, width: int) -> Iterator[str]:
 
 def letters_of(model: Model) -> list[dict[str, Any]]:
     """The dead letters of all answers."""
-    answers = [told for name, told in sorted(model.slices.items()) if name == "dead" or name.startswith("dead:")]
-    return [letter for told in answers for letter in told.data.get("messages", [])]
+    answers = [answer for name, answer in sorted(model.answers.items()) if name == "dead" or name.startswith("dead:")]
+    return [letter for answer in answers for letter in answer.data.get("messages", [])]
 
 
 def headline(model: Model) -> str:
-    """One line: how the daemon is."""
-    health = _data(model, "health")
+    """The state of the daemon in one line."""
+    health = model.data("health")
     queues = list(model.queues.values())
     paused = sum(queue.is_paused for queue in queues)
     dead = sum(queue.dead for queue in queues)
@@ -141,21 +133,21 @@ def headline(model: Model) -> str:
 
 
 def as_json(reading: Reading) -> bytes:
-    """A reading for programs: the daemon's answers as they came, in an object whose fields are
+    """reading for programs: the daemon's answers as they came, in an object with the fields
 
     - ``format``: 1; rises when a field changes its meaning,
     - ``health``: the answer to ``health``,
     - ``queues``: the entries of ``list_queues``, at most 10,000,
     - ``inflight``: the entries of ``list_inflight``, at most 2,000,
-    - ``deadLetters``: of each queue the first 20 of ``list_dlq``, without their bodies,
-    - ``more``: which of the lists are not whole,
-    - ``asOfEvent``, ``engineNowMs``: the event and the time that ``queues`` reflects,
-    - ``recordedAtMs``: the time of day, for a reading that comes from a recording; else null.
+    - ``deadLetters``: the first 20 entries of ``list_dlq`` per queue, without bodies,
+    - ``more``: which of the lists are incomplete,
+    - ``asOfEvent``, ``engineNowMs``: the event and the engine time that ``queues`` reflects,
+    - ``recordedAtMs``: the Unix time of a reading from a recording, otherwise null.
     """
     model = reading.model
-    queues, leases = _data(model, "queues"), _data(model, "leases")
+    queues, leases = model.data("queues"), model.data("leases")
     letters = letters_of(model)
-    told = {
+    is_cut = {
         "queues": bool(queues.get("next")),
         "inflight": bool(leases.get("next")),
         "deadLetters": len(letters) < sum(queue.dead for queue in model.queues.values()),
@@ -163,21 +155,16 @@ def as_json(reading: Reading) -> bytes:
     return orjson.dumps(
         {
             "format": 1,
-            "health": _data(model, "health"),
+            "health": model.data("health"),
             "queues": queues.get("queues", []),
             "inflight": leases.get("messages", []),
             "deadLetters": letters,
-            "more": [name for name, is_more in told.items() if is_more],
+            "more": [name for name, is_more in is_cut.items() if is_more],
             "asOfEvent": queues.get("asOfEvent", 0),
             "engineNowMs": queues.get("engineNowMs", 0),
             "recordedAtMs": reading.wall_ms,
         }
     )
-
-
-def _data(model: Model, name: str) -> Mapping[str, Any]:
-    told = model.slices.get(name)
-    return told.data if told else {}
 
 
 def watch(
@@ -191,14 +178,14 @@ def watch(
     raw: bool = False,
     follow: bool = True,
 ) -> None:
-    """Write the tail line by line until ``is_left()``, or without ``follow`` only what is there. ``raw``: as the lines
-    stand in the files. What was passed over goes to ``warn``.
+    """Write the tail line by line until ``is_left()``, or without ``follow`` only the existing lines. ``raw`` writes
+    them as they are in the files. What was skipped goes to ``warn``.
 
-    Raises ``FilterError``, and at its beginning ``Unreachable`` or ``Refused`` when nothing can be read.
+    Raises ``FilterError``, and at the beginning ``Unreachable`` or ``Refused`` if nothing can be read.
     """
     means = Filter(wanted)
     shown = layout(record_columns(), width - 1)
-    told = ""
+    warned = ""
     lines = reader.read()
     if reader.is_blind:
         raise Unreachable(lines.problem) if reader.is_missing else Refused(lines.problem)
@@ -207,9 +194,9 @@ def watch(
             if (not queue or record.queue == queue) and means(record):
                 write(record.raw.decode() if raw else record_line(record, shown))
         problem = "; ".join(filter(None, (lines.problem, means.problem)))
-        if problem and problem != told:
+        if problem and problem != warned:
             warn(problem)
-        told = problem
+        warned = problem
         if left_out := "; ".join(_left_out(lines)):
             warn(left_out)
         if not follow and not lines.records and not lines.bad_lines:

@@ -1,1 +1,1 @@
-"""What the console knows, and how it comes to know it. Nothing here imports a terminal library."""
+"""The known state of a daemon, and the ways to get it. Nothing here imports the library for the screen."""

@@ -1,4 +1,4 @@
-"""What was done from this console: on the screen, and in a file that only its user may read."""
+"""The log of the actions from this console: on the screen, and in a file that only its user can read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ import orjson
 from .times import unix_ms
 from .updates import Outcome, Result
 
-#: Entries that the screen keeps.
+#: Entries that the screen shows.
 LOG_ENTRIES: Final = 500
 
 
-class Entry(NamedTuple):
-    """An action and how it ended: ``result`` is None while it runs, unknown while it is asked what became of it."""
+class LogEntry(NamedTuple):
+    """An action and its result, which is None until the first outcome, and may be ``UNKNOWN`` or ``RUNNING`` before it
+    ends."""
 
     wall_ms: int
     verb: str
@@ -31,25 +32,25 @@ class Entry(NamedTuple):
 
 
 class ActionLog:
-    """Appends to a file at ``path``, made with mode 0600, if there is one. A file that takes no line is told once, in
-    ``problem``; the action goes on."""
+    """Logs to a file at ``path``, created with mode 0600, unless ``path`` is None. If the file cannot be written,
+    ``problem`` says why and the action goes on."""
 
     def __init__(self, path: Path | None, wall_ms: Callable[[], int] = unix_ms) -> None:
         self.path = path
         self.problem = ""
         self._wall_ms = wall_ms
-        self.entries: deque[Entry] = deque(maxlen=LOG_ENTRIES)
-        self._running: dict[int, Entry] = {}
-        self._is_broken = False  # whether the file ends with half a line
+        self.entries: deque[LogEntry] = deque(maxlen=LOG_ENTRIES)
+        self._running: dict[int, LogEntry] = {}
+        self._is_broken = False  # whether the file ends with part of a line
 
     def begin(self, ticket: int, verb: str, queue: str, what: str) -> None:
-        """An action is sent."""
-        entry = Entry(self._wall_ms(), verb, queue, what, None, 0, "")
+        """Log an action that is sent."""
+        entry = LogEntry(self._wall_ms(), verb, queue, what, None, 0, "")
         self._running[ticket] = entry
         self._write(entry)
 
-    def end(self, outcome: Outcome) -> Entry | None:
-        """Its end, or what is known of it before; None for one that did not begin here."""
+    def end(self, outcome: Outcome) -> LogEntry | None:
+        """Log an outcome; returns the entry, or None for an action that did not begin here."""
         begun = self._running.get(outcome.ticket)
         if begun is None:
             return None
@@ -65,7 +66,7 @@ class ActionLog:
         return entry
 
     @property
-    def running(self) -> list[Entry]:
+    def running(self) -> list[LogEntry]:
         """The actions that have not ended."""
         return list(self._running.values())
 
@@ -74,14 +75,14 @@ class ActionLog:
         """Their tickets, in the same order."""
         return list(self._running)
 
-    def _write(self, entry: Entry) -> None:
+    def _write(self, entry: LogEntry) -> None:
         if self.path is None:
             return
         line = {
             "wallMs": entry.wall_ms,
             "uid": os.geteuid(),
-            "user": _told("SUDO_USER") or _told("USER"),
-            "ssh": _told("SSH_CLIENT"),
+            "user": _variable("SUDO_USER") or _variable("USER"),
+            "ssh": _variable("SSH_CLIENT"),
             "verb": entry.verb,
             "queue": entry.queue,
             "what": entry.what,
@@ -100,7 +101,7 @@ class ActionLog:
             self.problem = f"{self.path}: {error.strerror}"
 
     def _append(self, fd: int, line: bytes) -> None:
-        """Write a line, behind half of another one as a line of its own. Raises ``OSError``, also for half of it."""
+        """Write a line. After a partial line it starts a new one. Raises ``OSError``, also if only part was written."""
         data = b"\n" + line if self._is_broken else line
         written = os.write(fd, data)
         self._is_broken = written < len(data)
@@ -108,6 +109,6 @@ class ActionLog:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def _told(name: str) -> str:
-    """A variable of the environment, whatever bytes it has."""
+def _variable(name: str) -> str:
+    """A variable of the environment as valid UTF-8."""
     return os.environ.get(name, "").encode("utf-8", "replace").decode()

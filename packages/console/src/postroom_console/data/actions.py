@@ -1,27 +1,31 @@
-"""What a technician can do: each action as the requests that it sends, what it will do in words, and its undoing.
+"""The actions of a technician: the requests that each one sends, its effect in words, and its undo.
 
-A plan is made of keys and names, never of rows: what moves on the screen while a dialog is open changes nothing.
+A plan consists of keys and names, never of rows: what moves on the screen while a dialog is open does not change it.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from unicodedata import normalize
 
 from ..i18n import mark, tr, trn
 from .text import age, clean
 from .updates import Save, Step, Steps
 
+#: Bytes of the queue in a file name, of which a directory takes 255.
+_NAME_BYTES: Final = 180
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``verb`` names it in the log, ``effect`` says what will happen. ``counts`` are requests that change nothing and
-    tell how many messages are meant, where that is not known. ``typed`` must be typed by who wants it, if it is not
-    empty. ``undo`` takes it back. At most ``rate`` messages a second."""
+    """An action to be confirmed. ``verb`` names it in the log, ``effect`` describes it. ``counts`` are dry runs that
+    count the affected messages, where their number is unknown. ``typed`` must be typed to confirm, unless it is empty.
+    ``rate`` limits the messages per second."""
 
     verb: str
     queue: str
@@ -33,14 +37,20 @@ class Plan:
     rate: float | None = None
 
     def is_typed(self, text: str) -> bool:
-        """Whether a text is what must be typed: as it is, or as it is shown, and whatever way its letters are put
-        together."""
+        """Whether a text is what must be typed: raw or as displayed, in any Unicode normalization."""
         wanted = {normalize("NFC", name) for name in (self.typed, clean(self.typed))}
         return normalize("NFC", text) in wanted
 
 
+def save_path(root: Path, queue: str, what: str, wall_ms: int) -> Path:
+    """A file for messages that are removed or saved, named after the queue, what they are, and the time."""
+    safe = "".join(character if character.isalnum() else "-" for character in queue)
+    safe = safe.encode("utf-8", "replace")[:_NAME_BYTES].decode("utf-8", "ignore")
+    return root / f"{safe}-{what}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(wall_ms / 1000))}.jsonl"
+
+
 def pause(queue: str, operation: str) -> Plan:
-    """Stop consuming from a queue, or publishing to it."""
+    """Pause consuming from a queue, or publishing to it."""
     effect = (
         tr("Consumers of {queue} get no more messages. Those that they have may be settled.")
         if operation == "consume"
@@ -51,7 +61,7 @@ def pause(queue: str, operation: str) -> Plan:
 
 
 def resume(queue: str, operations: Sequence[str]) -> Plan:
-    """Let go on what is paused."""
+    """Resume consuming or publishing."""
     back = tuple(Step("pause", {"queue": queue, "operation": operation}) for operation in operations)
     undo = Plan("pause", queue, tr("{queue} is paused again.").format(queue=clean(queue)), back)
     return replace(_resume(queue, operations), undo=undo)
@@ -67,7 +77,7 @@ def _to(to: str) -> dict[str, str]:
 
 
 def reprocess(queue: str, keys: Sequence[str], to: str = "") -> Plan:
-    """Bring dead letters back, each by its key."""
+    """Reprocess dead letters by their keys."""
     steps = tuple(Step("reprocess_dlq", {"messageKey": key, **_to(to)}) for key in keys)
     return Plan("reprocess", queue, _reprocessed(len(keys), to), steps)
 
@@ -75,8 +85,7 @@ def reprocess(queue: str, keys: Sequence[str], to: str = "") -> Plan:
 def reprocess_all(
     queue: str, wanted: Mapping[str, Any], to: str = "", rate: float | None = None, is_dry: bool = False
 ) -> Plan:
-    """Bring all dead letters of a queue back that a filter means. One that ``is_dry`` counts them and changes
-    nothing."""
+    """Reprocess all dead letters of a queue that match a filter. ``is_dry`` only counts them."""
     payload = {"queue": queue, **({"filter": dict(wanted)} if wanted else {}), **_to(to)}
     counting = Step("reprocess_dlq", {**payload, "dryRun": True, "limit": 1000})
     if is_dry:
@@ -88,7 +97,7 @@ def reprocess_all(
 
 
 def quarantine(queue: str, keys: Sequence[str], is_apart: bool) -> Plan:
-    """Set dead letters apart, or take that back."""
+    """Quarantine dead letters, or undo that."""
     return replace(_quarantine(queue, keys, is_apart), undo=_quarantine(queue, keys, not is_apart))
 
 
@@ -112,7 +121,7 @@ def _reprocessed(count: int, to: str) -> str:
 
 
 def drop(queue: str, keys: Sequence[str], save: Path) -> Plan:
-    """Remove dead letters for ever; they are saved to a file before."""
+    """Remove dead letters permanently, after saving them to a file."""
     effect = trn("{n} dead letter is removed for ever.", "{n} dead letters are removed for ever.", len(keys))
     steps = tuple(Step("drop_dlq", {"messageKey": key}) for key in keys)
     saving = Save(save, "get_message", tuple({"messageKey": key} for key in keys), "")
@@ -120,8 +129,8 @@ def drop(queue: str, keys: Sequence[str], save: Path) -> Plan:
 
 
 def purge(queue: str, state: str, save: Path) -> Plan:
-    """Remove all messages of a queue in a state (``dead``, ``ready``, ``delayed``, ``held``) for ever; they are saved
-    to a file before."""
+    """Remove all messages of a queue in a state (``dead``, ``ready``, ``delayed``, ``held``) permanently, after saving
+    them to a file."""
     payload = {"queue": queue, "state": state, "limit": 1000}
     asked = ({"queue": queue, "limit": 1000, "fullBodies": True},)
     saving = (
@@ -145,7 +154,7 @@ def _saved(path: Path) -> str:
 
 
 def move(queue: str, to: str, state: str = "") -> Plan:
-    """Bring the messages of a queue that wait to another one."""
+    """Move the backlog of a queue to another queue."""
     payload = {"queue": queue, "to": to, "limit": 1000, **({"state": state} if state else {})}
     effect = tr("All waiting messages of {queue} go to {to}.").format(queue=clean(queue), to=clean(to))
     steps = (Step("move", payload),)
@@ -153,7 +162,7 @@ def move(queue: str, to: str, state: str = "") -> Plan:
 
 
 def settle(verb: str, queue: str, leases: Sequence[Mapping[str, Any]], reason: str = "") -> Plan:
-    """Extend, release or nack leases in the name of their holders. ``verb`` is ``extend``, ``release`` or ``nack``."""
+    """Settle or extend leases in the name of their consumers. ``verb`` is ``extend``, ``release`` or ``nack``."""
     command = {"extend": "extend_lease", "release": "release", "nack": "nack"}[verb]
     more: dict[str, Any] = {"requeue": True, "reason": reason or "by the console"} if verb == "nack" else {}
     steps = tuple(
@@ -172,7 +181,7 @@ def settle(verb: str, queue: str, leases: Sequence[Mapping[str, Any]], reason: s
 
 
 def hold(queue: str, keys: Sequence[str], is_held: bool) -> Plan:
-    """Keep messages back, or let them go that are held."""
+    """Put messages on hold, or take messages off hold."""
     return replace(_hold(queue, keys, is_held), undo=_hold(queue, keys, not is_held))
 
 
@@ -191,7 +200,7 @@ def _hold(queue: str, keys: Sequence[str], is_held: bool) -> Plan:
 
 
 def move_keys(queue: str, keys: Sequence[str], to: str) -> Plan:
-    """Bring messages to another queue, each by its key."""
+    """Move messages to another queue by their keys."""
     return replace(_move_keys(queue, keys, to), undo=_move_keys(to, keys, queue))
 
 
@@ -201,13 +210,13 @@ def _move_keys(queue: str, keys: Sequence[str], to: str) -> Plan:
 
 
 def export(queue: str, save: Save) -> Plan:
-    """Save messages to a file; nothing is changed."""
+    """Save messages to a file. Nothing is changed."""
     effect = tr("Messages with their bodies are written to {file}.").format(file=clean(str(save.path)))
     return Plan("export", queue, effect, (save,))
 
 
 def set_policy(queue: str, changes: Mapping[str, Any], before: Mapping[str, Any]) -> Plan:
-    """Change keys of a queue's own policy. ``before`` is its own policy as it was: the undoing."""
+    """Change keys of a queue's own policy. The undo restores ``before``, the previous own policy."""
     effect = tr("The policy of {queue} is changed: {changes}.").format(
         queue=clean(queue), changes=clean(json.dumps(dict(changes), ensure_ascii=False))
     )

@@ -1,4 +1,4 @@
-"""Many lines alike as one: what happened in the same second to the same queue."""
+"""Collapses bursts: similar lines of one second and queue become one line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Final, NamedTuple
 
 from .records import Record
 
-#: So many lines alike within a second are shown as one.
+#: Similar lines within a second that are collapsed.
 BURST: Final = 6
 
 
 class Shown(NamedTuple):
-    """A record, and for how many it stands: itself, the last of those alike of its second, and the others. The
-    number is that of the first, so that the line stays where it is while more come."""
+    """A record and the number of lines that it stands for. Of a burst it is the last record, with the number of the
+    first, so that the line keeps its place while the burst grows."""
 
     number: int
     record: Record
@@ -23,16 +23,17 @@ class Shown(NamedTuple):
 def collapsed(
     pairs: Sequence[tuple[int, Record]], opened: Collection[int] = (), least: int = BURST, rows: int = 0
 ) -> list[Shown]:
-    """The records, ``least`` and more alike of one second as one, unless the number of the first stands in ``opened``.
+    """The records, with ``least`` or more similar ones of one second collapsed, unless the number of the first is in
+    ``opened``.
 
-    With ``rows``, only so many of the last lines; they are the same as without.
+    With ``rows``, only so many of the last lines, which are the same as without.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for at, (_, record) in enumerate(pairs):
-        client = "" if record.is_event else record.client  # of the events of a request only the last names it
+        client = "" if record.is_event else record.client  # only the last event of a request names it
         alike = (record.wall_ms // 1000, record.kind, record.queue, client, record.code)
         groups.setdefault(alike, []).append(at)
-    bursts: dict[int, list[int]] = {}  # by the place of the first
+    bursts: dict[int, list[int]] = {}  # by the index of the first
     hidden: set[int] = set()
     for places in groups.values():
         if len(places) >= least and pairs[places[0]][0] not in opened:

@@ -1,7 +1,6 @@
-"""The console's settings: one table, read from a file, the environment and the command line.
+"""The console's settings: one table, read from a TOML file, the environment and the command line.
 
-The file is TOML. What a variable of the environment says counts more, and a flag most. ``[keys]`` stands in the file
-only.
+Variables of the environment override the file, and flags override both. ``[keys]`` is only possible in the file.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from ..i18n import tr
 from .text import clean
 from .views import LEASE_SORTS, SORTS
 
-#: Names another file than the default one.
+#: The variable that names another file.
 FILE_VARIABLE: Final = "POSTROOM_CONSOLE_CONFIG"
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 _FALSE: Final = frozenset({"", "0", "false", "no", "off"})
 
 
 class ConfigError(Exception):
-    """A setting cannot be used; the text says where it stands and why."""
+    """A setting is invalid; the text says where it is and why."""
 
 
 class Option(NamedTuple):
-    """A setting. ``choices`` are what its text may be; without any it is yes or no."""
+    """A setting: a choice, or a boolean if ``choices`` is empty."""
 
     name: str
     default: bool | str
@@ -37,7 +36,7 @@ class Option(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The variable of the environment."""
+        """The name of its environment variable."""
         return f"POSTROOM_CONSOLE_{self.name.upper()}"
 
     @property
@@ -56,7 +55,7 @@ OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """``keys`` are the keys of an action by its id, as they are written in the file at ``path``."""
+    """The settings in force. ``keys`` are the keys of actions by action id, as written in the file at ``path``."""
 
     read_only: bool = False
     ascii: bool = False
@@ -68,7 +67,7 @@ class Config:
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path:
-    """Where the file is, by the XDG base directories unless a variable names it."""
+    """The path of the file: the variable's, or else one in the XDG configuration directory."""
     if environ.get(FILE_VARIABLE):
         return Path(environ[FILE_VARIABLE])
     base = environ.get("XDG_CONFIG_HOME")
@@ -76,15 +75,15 @@ def config_path(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 def load_config(flags: Mapping[str, Any] | None = None, environ: Mapping[str, str] = os.environ) -> Config:
-    """The settings in force. A flag that is None or absent says nothing. Raises ``ConfigError``.
+    """Load the settings in force. A flag that is None or absent is not set. Raises ``ConfigError``.
 
-    A file that is not there is an empty one, unless the environment names it.
+    The file may be missing, unless the environment names it.
     """
     path = config_path(environ)
-    told = _read(path, bool(environ.get(FILE_VARIABLE)))
-    values: dict[str, Any] = {"keys": _keys(path, told.pop("keys", {})), "path": path}
+    settings = _read(path, bool(environ.get(FILE_VARIABLE)))
+    values: dict[str, Any] = {"keys": _keys(path, settings.pop("keys", {})), "path": path}
     known = {option.name: option for option in OPTIONS}
-    for name, value in told.items():
+    for name, value in settings.items():
         if name not in known:
             names = ", ".join((*known, "keys"))
             raise ConfigError(
@@ -129,11 +128,11 @@ def _from_text(option: Option, text: str) -> Any:
     return _checked(option, value, option.variable)
 
 
-def _keys(path: Path, told: Any) -> dict[str, tuple[str, ...]]:
-    if type(told) is not dict:
+def _keys(path: Path, table: Any) -> dict[str, tuple[str, ...]]:
+    if type(table) is not dict:
         raise ConfigError(tr("{where}: is a table").format(where=f"{path}: keys"))
     found = {}
-    for name, value in _flat(told):
+    for name, value in _flat(table):
         keys = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else ()
         if not keys or not all(isinstance(key, str) and key for key in keys):
             where = f"{path}: keys.{clean(name)}"
@@ -142,9 +141,9 @@ def _keys(path: Path, told: Any) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _flat(told: Mapping[str, Any], front: str = "") -> list[tuple[str, Any]]:
+def _flat(table: Mapping[str, Any], front: str = "") -> list[tuple[str, Any]]:
     """Pairs with dotted names: TOML reads ``pause.publish`` as a table within a table."""
     pairs: list[tuple[str, Any]] = []
-    for name, value in told.items():
+    for name, value in table.items():
         pairs += _flat(value, f"{front}{name}.") if isinstance(value, dict) else [(f"{front}{name}", value)]
     return pairs

@@ -1,19 +1,19 @@
-"""The filter of the tail: words that must all hold.
+"""he filter of the tail. A line must match all words:
 
 ========================  ==========================================================
-``pump``                  the text stands anywhere in the line, whatever its case
+``pump``                  lines with this text, case-insensitively
 ``q:NAME``                the queue; ``*`` stands for any characters, ``?`` for one
 ``c:CLIENT``              the client or consumer
 ``cmd:publish``           requests of a command
 ``ev:died``               events of a type
-``err:CODE``              requests that were refused, with ``ERR_`` or without; ``err:*`` is any refusal
-``id:TEXT``               part of a message's key, or of a request's id
-``.path.in.json=VALUE``   a published body has this value there; without ``=``, anything
-``~REGEX``                a regular expression finds something in the line
-``!WORD``                 the word must not hold
+``err:CODE``              refused requests, with or without ``ERR_``; ``err:*`` matches any error
+``id:TEXT``               a part of a message key or request id
+``.path.in.json=VALUE``   a published body with this value at this path; without ``=``, any value
+``~REGEX``                a regular expression
+``!WORD``                 lines that do not match the word
 ========================  ==========================================================
 
-A word with spaces stands in quotes: ``"two words"``, ``!q:"my queue"``, ``."a name"=1``.
+A word with spaces needs quotes: ``"two words"``, ``!q:"my queue"``, ``."a name"=1``.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from typing import Any, Final
 import orjson
 
 from ..i18n import tr
-from .patience import Patience
 from .records import Record, body_json
+from .regex_timeout import RegexTimeout
 
 Test = Callable[[Record], bool]
 
-#: What stands between spaces; a text in quotes may have some.
+#: A word; quoted text in it may have spaces.
 WORD: Final = re.compile(r'(?:[^\s"]|"[^"]*")+')
 _STEP: Final = re.compile(r"\.([^.\[\]=]+)|\[(\d+)\]")
-#: Bytes of a line in which a regular expression looks.
+#: Bytes of a line that regular expressions search.
 _REGEX_BYTES: Final = 2048
 
 
 class FilterError(ValueError):
-    """The filter cannot be read; the text says why."""
+    """The filter is invalid; the text says why."""
 
 
 class Filter:
-    """Tells whether a record is meant. An empty text means all, which ``is_empty`` says.
+    """Decides whether a record matches. An empty text matches all, see ``is_empty``.
 
-    Making it raises ``FilterError``. ``problem`` says that a regular expression took too long and was given up, so that
-    lines are missing; it is empty while all is well.
+    The constructor raises ``FilterError``. ``problem`` says that a regular expression took too long and was aborted, so
+    that lines are missing; it is empty otherwise.
     """
 
     def __init__(self, text: str) -> None:
-        self._patience = Patience()
+        self._patience = RegexTimeout()
         if text.count('"') % 2:
             raise FilterError(tr('a quote (") is not closed'))
         self._tests = [_test_of(word, self._patience) for word in WORD.findall(text)]
@@ -65,7 +65,7 @@ class Filter:
         return tr("the regular expression takes too long: lines are left out") if self._patience.is_spent else ""
 
 
-def _test_of(word: str, patience: Patience) -> Test:
+def _test_of(word: str, patience: RegexTimeout) -> Test:
     bare = word.lstrip("!")
     if not bare:
         raise FilterError(tr("! stands before a word: !q:alarms"))
@@ -75,7 +75,7 @@ def _test_of(word: str, patience: Patience) -> Test:
     return test
 
 
-def _plain_test_of(word: str, patience: Patience) -> Test:
+def _plain_test_of(word: str, patience: RegexTimeout) -> Test:
     if word.startswith("~"):
         return _regex(_unquoted(word[1:]), patience)
     if word.startswith((".", "[")) and _STEP.match(_unquoted(word)):
@@ -95,15 +95,15 @@ def _unquoted(text: str) -> str:
 
 def _text(word: str) -> Test:
     plain = word.casefold()
-    # As JSON writes it. Half a surrogate pair, which a terminal may send, stands in no line.
+    # As JSON has it. Half a surrogate pair, which a terminal may send, is in no line.
     raw = orjson.dumps(word.encode("utf-8", "replace").decode())[1:-1].lower()
     return lambda record: raw in record.raw.lower() or plain in record.detail.casefold()
 
 
-def _regex(pattern: str, patience: Patience) -> Test:
+def _regex(pattern: str, patience: RegexTimeout) -> Test:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about spellings that may mean something else one day
+            warnings.simplefilter("ignore")  # about syntax that may change its meaning
             search = re.compile(pattern, re.IGNORECASE).search
     except (re.error, RecursionError, OverflowError) as error:
         raise FilterError(tr("the regular expression cannot be read: {error}").format(error=error)) from None
@@ -193,7 +193,7 @@ def _values(value: Any, steps: list[str | int]) -> Iterator[Any]:
 
 
 def _shown(value: Any) -> tuple[str, ...]:
-    """How a value may be written in a filter; not at all, where it is nested too deeply to be written."""
+    """How a value may be written in a filter; nothing for one that is nested too deeply."""
     try:
         text = orjson.dumps(value).decode()
     except orjson.JSONEncodeError:

@@ -1,4 +1,4 @@
-"""The daemon, through the public client: questions and actions, each bounded in time."""
+"""The daemon through the public client: queries and actions, each with a timeout."""
 
 from __future__ import annotations
 
@@ -9,53 +9,61 @@ from postroom_client import Client, NoAnswer, PostroomError, RequestRejected, Re
 
 from .updates import Answer, Failure
 
-#: Seconds until a question counts as unanswered. Questions are asked again and again.
-QUESTION_S: Final = 1.5
-#: Seconds until an action counts as unanswered.
-ACTION_S: Final = 5.0
-#: The lists of answers that come by pages, and how many pages one question gathers.
+#: Seconds until a query counts as unanswered. Queries are repeated.
+QUERY_TIMEOUT_S: Final = 1.5
+#: Seconds until a request of an action counts as unanswered.
+ACTION_TIMEOUT_S: Final = 5.0
+#: Answers with pages: the field of the list, and the pages that one query collects.
 _LISTS: Final = {"list_queues": ("queues", 10), "list_inflight": ("messages", 4), "list_consumers": ("consumers", 4)}
 
 
+class Unreachable(Exception):
+    """No daemon answers; the text says why."""
+
+
+class Refused(Exception):
+    """The daemon refused a request; the text says why."""
+
+
 class Stopped(Exception):
-    """Somebody has ended it."""
+    """The action or the export was stopped."""
 
 
 class Link:
-    """Asks and acts. ``make`` gives a client; ``is_ended`` says that nobody waits for the answer any more;
-    ``pause`` waits for so many seconds, or until it is ended."""
+    """Queries the daemon and executes requests. ``is_stopped`` returns whether nobody waits for the answer any more;
+    ``pause`` waits for seconds or until then."""
 
     def __init__(
         self,
-        make: Callable[[], Client],
-        is_ended: Callable[[], bool],
+        make_client: Callable[[], Client],
+        is_stopped: Callable[[], bool],
         pause: Callable[[float], object] = lambda seconds: None,
     ) -> None:
-        self._make = make
-        self._is_ended = is_ended
+        self._make_client = make_client
+        self._is_ended = is_stopped
         self._pause = pause
         self._client: Client | None = None
 
     @property
-    def ends(self) -> tuple[Callable[[], bool], Callable[[float], object]]:
-        """What says that it is ended, and what waits for so many seconds or until then."""
+    def stop_hooks(self) -> tuple[Callable[[], bool], Callable[[float], object]]:
+        """``is_stopped`` and ``pause``."""
         return self._is_ended, self._pause
 
     def close(self) -> None:
-        """Give back what the client holds."""
+        """Close the client."""
         if self._client:
             self._client.close()
             self._client = None
 
-    def _used(self) -> Client:
+    def _connected(self) -> Client:
         if self._client is None:
-            self._client = self._make()
+            self._client = self._make_client()
         return self._client
 
-    # --- questions --------------------------------------------------------------------------------------------
+    # --- queries --------------------------------------------------------------------------------------------
 
     def ask(self, name: str, command: str, payload: Mapping[str, Any]) -> Answer | Failure:
-        """One question; of a list the first pages together, its ``next`` then says that there is more."""
+        """The answer to a query. Of a list it has the first pages, and ``next`` if there are more."""
         try:
             data = self._ask(command, payload)
             listed, pages = _LISTS.get(command, ("", 1))
@@ -71,45 +79,45 @@ class Link:
             return Failure(name, "", str(error))
 
     def _ask(self, command: str, payload: Mapping[str, Any], timeout: float = 0.0) -> dict[str, Any]:
-        client, timeout = self._used(), timeout or QUESTION_S
+        client, timeout = self._connected(), timeout or QUERY_TIMEOUT_S
         return client.send(client.prepare(command, dict(payload), timeout), timeout, give_up=self._is_ended)
 
     # --- parts of actions ------------------------------------------------------------------------------------------
 
-    def execute(self, command: str, payload: Mapping[str, Any], unsure: Callable[[], None]) -> dict[str, Any]:
-        """One request of an action: its answer. ``unsure`` is called each time that none came.
+    def execute(self, command: str, payload: Mapping[str, Any], report_unsure: Callable[[], None]) -> dict[str, Any]:
+        """Send a request of an action and return its answer. ``report_unsure`` is called each time none has come.
 
-        The daemon executes a request once, and repeats its answer: so to send it again is to ask what became of it.
-        Once its time is over, one that was not executed is refused (``DeadlineExpired``).
+        The daemon executes a request once and repeats its answer, so that sending it again asks for its result. A
+        request that was not executed within its time is refused (``DeadlineExpired``).
         """
-        client = self._used()
-        request = client.prepare(command, dict(payload), ACTION_S)
+        client = self._connected()
+        request = client.prepare(command, dict(payload), ACTION_TIMEOUT_S)
         while True:
             try:
-                return client.send(request, ACTION_S, give_up=self._is_ended)
+                return client.send(request, ACTION_TIMEOUT_S, give_up=self._is_ended)
             except (RequestRejected, RequestWithdrawn):
                 raise
             except NoAnswer:
                 if not request.sent:
                     raise
-                unsure()
-                self._pause(QUESTION_S)
+                report_unsure()
+                self._pause(QUERY_TIMEOUT_S)
                 if self._is_ended():
                     raise
 
     def pages(self, command: str, payload: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """All answers to a question that is answered by pages."""
+        """All pages of an answer."""
         asked = dict(payload)
         while True:
-            answer = self._ask(command, asked, ACTION_S)
+            answer = self._ask(command, asked, ACTION_TIMEOUT_S)
             yield answer
             if not answer.get("next"):
                 return
-            self.go_on()
+            self.check_stopped()
             asked["after"] = answer["next"]
 
-    def go_on(self, after_s: float = 0.0) -> None:
-        """Wait for so long. Raises ``Stopped`` when it was ended."""
+    def check_stopped(self, after_s: float = 0.0) -> None:
+        """Wait for so long. Raises ``Stopped`` if the action was stopped."""
         if after_s:
             self._pause(after_s)
         if self._is_ended():

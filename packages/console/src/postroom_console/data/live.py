@@ -1,7 +1,7 @@
-"""The source of updates that a running daemon is: one thread asks, one acts, one reads the tails; an action that is
-slow on purpose has a thread of its own.
+"""A running daemon as a source of updates: one thread polls, one executes actions, one reads the tails. A rate-limited
+action has a thread of its own.
 
-The threads put updates into a list; the screen takes them out on a timer, so that a burst costs one look.
+The threads put updates into a list, and the screen takes all of them on a timer.
 """
 
 from __future__ import annotations
@@ -17,21 +17,20 @@ from typing import Any, Final
 
 from postroom_client import Client
 
-from .execution import carry_out
+from .execution import execute_action
 from .link import Link
-from .reader import Reader
-from .tails import READ_BYTES
+from .tails import READ_BYTES, Reader
 from .updates import Answer, Failure, Lines, Outcome, Result, Steps, Update, Work
 
-#: How often the tails are looked at, in seconds, when nothing happens and when something does.
+#: Seconds between two reads of the tails, when idle and when busy.
 TAIL_EVERY_S: Final = 0.4
 TAIL_BUSY_S: Final = 0.05
-#: The same while more stands there than what one look reads.
+#: The same while there is more than one read takes.
 TAIL_BEHIND_S: Final = 0.01
-#: Bytes of records that may wait for the screen; of more than that it is only told how much was passed over.
+#: Bytes of records that may wait for the screen. Further records are skipped and counted.
 _WAITING_BYTES: Final = 16 * 1024 * 1024
-#: A question whose answer takes long is asked seldomer: it rests for so many times as long, but not so long that what
-#: is known would be taken for old.
+#: A query whose answer takes long is repeated less often: it rests for so many times that long, but less than the time
+#: after which data counts as stale.
 _REST: Final = 10
 _REST_MS: Final = 3000
 #: Seconds that ``stop`` waits for the threads.
@@ -39,7 +38,7 @@ _STOP_S: Final = 0.9
 
 
 @dataclass(slots=True)
-class _Question:
+class _Query:
     name: str
     command: str
     payload: Mapping[str, Any]
@@ -61,32 +60,31 @@ def now_ms() -> int:
 
 
 class Live:
-    """``make`` gives a client of the daemon; ``journal`` and ``traffic`` are directories to read, where they may be
-    read. See ``Source``."""
+    """A source that polls a daemon and reads its journal and traffic log, where it may. See ``Source``."""
 
     is_live = True
 
-    def __init__(self, make: Callable[[], Client], journal: Path | None, traffic: Path | None) -> None:
-        self._make = make
+    def __init__(self, make_client: Callable[[], Client], journal: Path | None, traffic: Path | None) -> None:
+        self._make_client = make_client
         self._reader = Reader(journal, traffic)
-        self._ended = threading.Event()
-        self._woken = threading.Event()
+        self._stopped = threading.Event()
+        self._wake = threading.Event()
         self._lock = threading.Lock()
         self._updates: list[tuple[int, Update]] = []
         self._bytes = 0
-        self._questions: dict[str, _Question] = {}
+        self._queries: dict[str, _Query] = {}
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._running: dict[int, _Job] = {}
         self._tickets = count(1)
-        self._threads = [_thread(run) for run in (self._ask_on, self._act_on, self._read_on)]
+        self._threads = [_thread(run) for run in (self._poll_loop, self._action_loop, self._tail_loop)]
 
     def start(self) -> None:
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        self._ended.set()
-        self._woken.set()
+        self._stopped.set()
+        self._wake.set()
         with self._lock:
             for job in self._running.values():
                 job.is_cancelled.set()
@@ -102,28 +100,28 @@ class Live:
             self._bytes = 0
         return taken
 
-    def want(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
-        with self._lock:  # an answer to the question that had this name is none to this one
+    def subscribe(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
+        with self._lock:  # it belongs to the query that had this name before
             self._updates = [one for one in self._updates if not _is_answer(one[1], name)]
-            self._questions[name] = _Question(name, command, payload, every_ms)
-        self._woken.set()
+            self._queries[name] = _Query(name, command, payload, every_ms)
+        self._wake.set()
 
-    def forget(self, name: str) -> None:
+    def unsubscribe(self, name: str) -> None:
         with self._lock:
-            self._questions.pop(name, None)
+            self._queries.pop(name, None)
 
     def refresh(self) -> None:
         with self._lock:
-            for question in self._questions.values():
-                question.due_ms = 0
-        self._woken.set()
+            for query in self._queries.values():
+                query.due_ms = 0
+        self._wake.set()
 
-    def act(self, steps: Steps, rate: float | None = None) -> int:
+    def execute(self, steps: Steps, rate: float | None = None) -> int:
         job = _Job(next(self._tickets), steps, rate, threading.Event())
         with self._lock:
             self._running[job.ticket] = job
         if rate or any(isinstance(step, Work) for step in steps):
-            _thread(lambda: self._carry_out(job)).start()
+            _thread(lambda: self._run_job(job)).start()
         else:
             self._jobs.put(job)
         return job.ticket
@@ -134,7 +132,7 @@ class Live:
         if job:
             job.is_cancelled.set()
 
-    def note(self) -> str:
+    def status_text(self) -> str:
         return ""
 
     # --- threads ----------------------------------------------------------------------------------------------
@@ -145,47 +143,47 @@ class Live:
                 self._updates = [one for one in self._updates if not _is_answer(one[1], update.name)]
             self._updates.append((now_ms(), update))
 
-    def _ask_on(self) -> None:
-        link = Link(self._make, self._ended.is_set)
-        while not self._ended.is_set():
-            for question in self._due():
+    def _poll_loop(self) -> None:
+        link = Link(self._make_client, self._stopped.is_set)
+        while not self._stopped.is_set():
+            for query in self._due():
                 begun_ms = now_ms()
-                question.due_ms = begun_ms + question.every_ms  # before it is asked: a refresh meanwhile asks again
+                query.due_ms = begun_ms + query.every_ms  # set before the query: a refresh meanwhile repeats it
                 try:
-                    answer = link.ask(question.name, question.command, question.payload)
-                except Exception as error:  # an answer of another shape than this version knows
-                    answer = Failure(question.name, "", repr(error))
+                    answer = link.ask(query.name, query.command, query.payload)
+                except Exception as error:  # a malformed answer
+                    answer = Failure(query.name, "", repr(error))
                 with self._lock:
-                    is_wanted = self._questions.get(question.name) is question
-                if self._ended.is_set():
+                    is_wanted = self._queries.get(query.name) is query
+                if self._stopped.is_set():
                     break
                 if is_wanted:
                     self._put(answer)
-                if question.due_ms and isinstance(answer, Answer):
+                if query.due_ms and isinstance(answer, Answer):
                     rest_ms = min((now_ms() - begun_ms) * _REST, _REST_MS)
-                    question.due_ms = max(question.due_ms, now_ms() + rest_ms)
+                    query.due_ms = max(query.due_ms, now_ms() + rest_ms)
                 if isinstance(answer, Failure) and not answer.code:
-                    break  # nobody is there: the others would wait in vain, too
+                    break  # no daemon: the other queries would time out, too
             with self._lock:
-                dues = [question.due_ms for question in self._questions.values()]
-            self._woken.wait(max(0.0, (min(dues, default=now_ms() + 1000) - now_ms()) / 1000))
-            self._woken.clear()
+                dues = [query.due_ms for query in self._queries.values()]
+            self._wake.wait(max(0.0, (min(dues, default=now_ms() + 1000) - now_ms()) / 1000))
+            self._wake.clear()
         link.close()
 
-    def _due(self) -> list[_Question]:
+    def _due(self) -> list[_Query]:
         now = now_ms()
         with self._lock:
-            return [question for question in self._questions.values() if question.due_ms <= now]
+            return [query for query in self._queries.values() if query.due_ms <= now]
 
-    def _act_on(self) -> None:
-        while (job := self._jobs.get()) is not None and not self._ended.is_set():
-            self._carry_out(job)
+    def _action_loop(self) -> None:
+        while (job := self._jobs.get()) is not None and not self._stopped.is_set():
+            self._run_job(job)
 
-    def _carry_out(self, job: _Job) -> None:
-        link = Link(self._make, job.is_cancelled.is_set, job.is_cancelled.wait)
+    def _run_job(self, job: _Job) -> None:
+        link = Link(self._make_client, job.is_cancelled.is_set, job.is_cancelled.wait)
         try:
-            outcome = carry_out(link, job.ticket, job.steps, job.rate, self._put)
-        except Exception as error:  # whatever it is, the technician is told how it ended
+            outcome = execute_action(link, job.ticket, job.steps, job.rate, self._put)
+        except Exception as error:  # whatever it is, the technician sees the result
             outcome = Outcome(job.ticket, Result.UNKNOWN, text=repr(error))
         with self._lock:
             del self._running[job.ticket]
@@ -193,15 +191,15 @@ class Live:
         link.close()
         self.refresh()
 
-    def _read_on(self) -> None:
-        told = ""
-        while not self._ended.is_set():
+    def _tail_loop(self) -> None:
+        problem = ""
+        while not self._stopped.is_set():
             lines = self._reader.read()
-            if lines != Lines((), problem=told):
-                told = lines.problem
+            if lines != Lines((), problem=problem):
+                problem = lines.problem
                 self._put_lines(lines)
             is_behind = sum(len(record.raw) for record in lines.records) > READ_BYTES // 2
-            self._ended.wait(TAIL_BEHIND_S if is_behind else TAIL_BUSY_S if lines.records else TAIL_EVERY_S)
+            self._stopped.wait(TAIL_BEHIND_S if is_behind else TAIL_BUSY_S if lines.records else TAIL_EVERY_S)
         self._reader.close()
 
     def _put_lines(self, lines: Lines) -> None:

@@ -1,23 +1,23 @@
-"""The filter of messages and dead letters, as people write it: words that the daemon's filters understand.
+"""he filter of messages and dead letters: words that become the daemon's filter.
 
 =====================  ==================================================================
-``pump``               the text stands within the body; several such words are one text
-``reason:CODE``        it died of this, or its last attempt failed with it
-``why:TEXT``           this stands within the text of its last failure
-``older:2h``           it is at least so old: ``90s``, ``10m``, ``2h``, ``3d``; a dead letter since its death
-``younger:10m``        it is less old
-``from:TIME``          it was published then or later: ``2026-11-28`` or ``2026-11-28T14:05``
-``to:TIME``            it was published before
-``c:NAME``             a consumer has it, or had it last
-``tries:3``            it has been delivered so often, or more often
-``prio:5``             it has just this priority
-``key:NAME``           its ordering key
-``corr:ID``            its correlation id
-``attr:NAME=VALUE``    it has this attribute; the value is JSON or a text
-``path:QUERY``         a JSON body has something there: ``path:$.a[?@.b>1]``
+``pump``               with this text in its body; several such words are one text
+``reason:CODE``        that died with this code, or whose last attempt failed with it
+``why:TEXT``           with this text in the text of its last failure
+``older:2h``           at least this old: ``90s``, ``10m``, ``2h``, ``3d``; a dead letter since its death
+``younger:10m``        less than this old
+``from:TIME``          published from this time: ``2026-11-28`` or ``2026-11-28T14:05``
+``to:TIME``            published before this time
+``c:NAME``             leased by this consumer, or last leased by it
+``tries:3``            delivered at least this often
+``prio:5``             with exactly this priority
+``key:NAME``           with this ordering key
+``corr:ID``            with this correlation id
+``attr:NAME=VALUE``    with this attribute; the value is JSON or a text
+``path:QUERY``         with a JSON body in which the query finds a value: ``path:$.a[?@.b>1]``
 =====================  ==================================================================
 
-A word with spaces stands in quotes: ``why:"not found"``.
+A word with spaces needs quotes: ``why:"not found"``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def message_filter(text: str) -> dict[str, Any]:
-    """The daemon's ``filter`` for what is written; empty for an empty text. Raises ``FilterError``."""
+    """The daemon's ``filter`` for a text; empty for an empty text. Raises ``FilterError``."""
     if text.count('"') % 2:
         raise FilterError(tr('a quote (") is not closed'))
     wanted: dict[str, Any] = {}
@@ -88,13 +88,13 @@ def _number(name: str, value: str) -> int:
 
 
 def _attribute(name: str, value: str) -> dict[str, Any]:
-    key, equals, told = value.partition("=")
+    key, equals, text = value.partition("=")
     if not equals or not key:
         raise FilterError(tr("attr: is attr:name=value"))
     try:
-        return {key: orjson.loads(told)}
+        return {key: orjson.loads(text)}
     except orjson.JSONDecodeError:
-        return {key: told}
+        return {key: text}
 
 
 _FIELDS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {

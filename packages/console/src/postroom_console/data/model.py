@@ -1,7 +1,7 @@
-"""What is known of a daemon: its answers, each with the time that it tells of.
+"""The known state of a daemon: its answers, each with its time.
 
-Counts come from answers alone, never from adding up the tail: who joins in the middle cannot add up. Rates are the
-differences of two answers' totals, over the engine time between them.
+Counts come only from answers, never from adding up the tail, of which the beginning is missing. Rates are the
+differences between the totals of two answers, per engine time.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from ..i18n import tr
 
 #: Answers that a trend shows.
 TREND_POINTS: Final = 60
-#: Queues that are kept; a device with more is looked at by a filter of names.
+#: Queues that are shown; of more than these only the first ones by name.
 QUEUES_LIMIT: Final = 10_000
-#: An answer so old is no longer taken for the present.
+#: Age at which an answer counts as stale.
 STALE_MS: Final = 5000
-#: Age of a ready message that is trouble.
+#: Age at which a ready message counts as a problem.
 OLD_READY_MS: Final = 60_000
 
-#: What reading an answer raises that another version of the daemon, or somebody, has shaped otherwise.
-STRANGE: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError)
+#: What reading a malformed answer raises, one of another version or of someone else.
+MALFORMED: Final = (AttributeError, IndexError, KeyError, TypeError, ValueError, OverflowError)
 
 
 @dataclass(slots=True)
 class Queue:
-    """A queue as the last answer tells it; rates in messages a second, None until there are two answers."""
+    """A queue as the last answer describes it. Rates are messages per second, None until there are two answers."""
 
     name: str
     ready: int = 0
@@ -50,7 +50,7 @@ class Queue:
 
     @property
     def backlog(self) -> int:
-        """Messages that wait for somebody."""
+        """Messages that are ready, delayed or on hold."""
         return self.ready + self.delayed + self.held
 
     @property
@@ -64,13 +64,14 @@ class Queue:
 
     @property
     def trouble(self) -> tuple[bool, ...]:
-        """What is wrong with it, the worst first: sorts queues with less trouble in front."""
+        """The problems of the queue, the worst first; as a sort key it puts queues with problems first."""
         return (self.is_paused, self.dead > 0, self.is_old)
 
 
 @dataclass(slots=True)
-class Slice:
-    """An answer: its data, the journal event that it reflects, and when it came (monotonic milliseconds)."""
+class TimedAnswer:
+    """An answer: its data, the event and the engine time that it reflects, and when it came (monotonic
+    milliseconds)."""
 
     data: dict[str, Any] = field(default_factory=dict)
     as_of: int = 0
@@ -79,26 +80,26 @@ class Slice:
 
 
 class Model:
-    """The state of one daemon, brought up to date by ``take`` and ``fail``. All times are handed in."""
+    """The state of one daemon, updated by ``take`` and ``fail``. It has no clock of its own."""
 
     def __init__(self) -> None:
         self.queues: dict[str, Queue] = {}
-        self.slices: dict[str, Slice] = {}
+        self.answers: dict[str, TimedAnswer] = {}
         self.problem = ""
         self.problem_code = ""
-        #: Questions that the daemon refused last, and what it said.
+        #: Queries that were refused last, and why.
         self.refusals: dict[str, str] = {}
         self.heard_ms = -1
         self.reconnects = 0
 
     def take(self, name: str, data: Mapping[str, Any], at_ms: int) -> None:
-        """An answer to the question ``name``. One of another shape than is known here is no answer."""
-        before = self.slices.get(name)
+        """Take the answer to the query ``name``. A malformed answer counts as a failure."""
+        before = self.answers.get(name)
         try:
-            now = Slice(dict(data), int(data.get("asOfEvent") or 0), int(data.get("engineNowMs") or 0), at_ms)
+            now = TimedAnswer(dict(data), int(data.get("asOfEvent") or 0), int(data.get("engineNowMs") or 0), at_ms)
             if name == "queues":
                 self._take_queues(before, now)
-        except STRANGE as error:
+        except MALFORMED as error:
             self.fail(name, "", tr("an answer of another shape: {error}").format(error=repr(error)), at_ms)
             return
         if self.problem and not self.problem_code:
@@ -106,11 +107,11 @@ class Model:
         self.problem = self.problem_code = ""
         self.refusals.pop(name, None)
         self.heard_ms = at_ms
-        self.slices[name] = now
+        self.answers[name] = now
 
     def fail(self, name: str, code: str, problem: str, at_ms: int) -> None:
-        """The question ``name`` had no answer, or was refused with a ``code``: then the daemon was heard all the same.
-        What was known stays, and grows old."""
+        """The query ``name`` failed, or was refused with a ``code``, which shows that the daemon lives. Its last answer
+        stays, and becomes stale."""
         if code:
             self.heard_ms = at_ms
             self.refusals[name] = f"{code}: {problem}"
@@ -118,47 +119,51 @@ class Model:
 
     @property
     def has_more_queues(self) -> bool:
-        """Whether the device has more queues than were told of."""
-        told = self.slices.get("queues")
-        return bool(told and told.data.get("next"))
+        """Whether the device has more queues than the answer."""
+        return bool(self.data("queues").get("next"))
 
     def forget(self, name: str) -> None:
-        """Another question is asked by this name from now on: the answer to the one before is none to it."""
-        self.slices.pop(name, None)
+        """Drop the answer of a query whose name now stands for another one."""
+        self.answers.pop(name, None)
         self.refusals.pop(name, None)
 
+    def data(self, name: str) -> Mapping[str, Any]:
+        """The last answer to a query; empty while there is none."""
+        answer = self.answers.get(name)
+        return answer.data if answer else {}
+
     def age_ms(self, now_ms: int) -> int | None:
-        """How long ago the daemon was last heard; None: never."""
+        """How long ago the daemon was last heard; None before the first time."""
         return None if self.heard_ms < 0 else now_ms - self.heard_ms
 
     def is_stale(self, now_ms: int) -> bool:
-        """Whether what is shown may no longer be true."""
+        """Whether the state may be out of date."""
         age = self.age_ms(now_ms)
         return age is None or age > STALE_MS or bool(self.problem and not self.problem_code)
 
     def engine_now(self, name: str, now_ms: int) -> int:
-        """The engine time now, told by the answer to a question and the time since: for deadlines in that answer."""
-        told = self.slices.get(name)
-        return told.engine_ms + now_ms - told.at_ms if told else 0
+        """The present engine time, from that of an answer and the time since: for deadlines in that answer."""
+        answer = self.answers.get(name)
+        return answer.engine_ms + now_ms - answer.at_ms if answer else 0
 
-    def _take_queues(self, before: Slice | None, now: Slice) -> None:
+    def _take_queues(self, before: TimedAnswer | None, now: TimedAnswer) -> None:
         span_s = (now.engine_ms - before.engine_ms) / 1000 if before and now.as_of >= before.as_of else 0.0
-        found: dict[str, Queue] = {}
-        for told in (now.data.get("queues") or [])[:QUEUES_LIMIT]:
-            name = str(told["queue"])
-            found[name] = _updated(self.queues.get(name) or Queue(name), told, span_s)
-        self.queues = found
+        queues: dict[str, Queue] = {}
+        for entry in (now.data.get("queues") or [])[:QUEUES_LIMIT]:
+            name = str(entry["queue"])
+            queues[name] = _updated(self.queues.get(name) or Queue(name), entry, span_s)
+        self.queues = queues
 
 
-def _updated(queue: Queue, told: Mapping[str, Any], span_s: float) -> Queue:
+def _updated(queue: Queue, entry: Mapping[str, Any], span_s: float) -> Queue:
     before = queue.totals
-    paused = told.get("paused") or {}
-    queue.ready, queue.inflight, queue.delayed = int(told["ready"]), int(told["inflight"]), int(told["delayed"])
-    queue.held, queue.dead = int(told.get("held") or 0), int(told["dlq"])
+    paused = entry.get("paused") or {}
+    queue.ready, queue.inflight, queue.delayed = int(entry["ready"]), int(entry["inflight"]), int(entry["delayed"])
+    queue.held, queue.dead = int(entry.get("held") or 0), int(entry["dlq"])
     queue.publish_paused, queue.consume_paused = bool(paused.get("publish")), bool(paused.get("consume"))
-    queue.oldest_ready_ms = told.get("oldestReadyAgeMs")
-    queue.bytes, queue.reasons = int(told.get("bytes") or 0), dict(told.get("reasons") or {})
-    queue.totals = dict(told.get("totals") or {})
+    queue.oldest_ready_ms = entry.get("oldestReadyAgeMs")
+    queue.bytes, queue.reasons = int(entry.get("bytes") or 0), dict(entry.get("reasons") or {})
+    queue.totals = dict(entry.get("totals") or {})
     queue.trend.append(queue.backlog)
     if before and span_s > 0:
         queue.in_rate = _rate(before, queue.totals, "published", span_s)

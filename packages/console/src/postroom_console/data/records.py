@@ -1,7 +1,7 @@
 """Lines of the journal and of the traffic log as records of one tail.
 
-A record is small: it keeps the line's bytes, and of its fields what is filtered again and again. Many thousand lines
-a second may come, of which a screen shows twenty: what only a shown line needs is read from its bytes then.
+A record is small: it has the bytes of the line, and the fields that filters use. Thousands of lines may come per
+second, of which a screen shows twenty: everything else is parsed when a line is shown.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from postroom_common.events import decode_event
 
 from .text import age, clean, size
 
-#: Characters of a body that a record shows.
+#: Characters of a body in a record's detail.
 _PREVIEW: Final = 400
-#: Events that tell of trouble.
+#: Types of events that report a problem.
 TROUBLE: Final = frozenset({"retried", "died", "dropped", "quarantined", "gap", "loss_accepted", "paused"})
 
 
 class Record(NamedTuple):
     """One line of the tail. ``kind`` is the type of an event, or the command of a request; ``code`` is empty for an
-    event. All texts are as they came, but for ``detail``."""
+    event. Texts are raw, except for ``detail``."""
 
     wall_ms: int
     engine_ms: int
@@ -46,17 +46,17 @@ class Record(NamedTuple):
         return _detail(_detail_of_event if self.is_event else _detail_of_request, self.fields())
 
     def fields(self) -> dict[str, Any]:
-        """The whole line."""
+        """The complete line."""
         fields: dict[str, Any] = orjson.loads(self.raw)
         return fields
 
 
-#: Makes a record of its fields in their order, in half the time that ``Record`` itself takes.
+#: Makes a record from its fields in order, in half the time that ``Record`` takes.
 _record: Final = tuple.__new__
 
 
 def from_event(line: bytes) -> Record | None:
-    """The record of a line of the journal; None when it is no event, or not as it was written."""
+    """The record of a line of the journal; None if the line is damaged or not an event."""
     try:
         fields = decode_event(line)
     except DamagedRecord:
@@ -86,7 +86,7 @@ def from_event(line: bytes) -> Record | None:
 
 
 def from_request(line: bytes) -> Record | None:
-    """The record of a line of the traffic log; None when it is none."""
+    """The record of a line of the traffic log; None for anything else."""
     try:
         fields = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -118,7 +118,7 @@ def from_request(line: bytes) -> Record | None:
 
 
 def _detail(tell: Callable[[dict[str, Any]], str], fields: dict[str, Any]) -> str:
-    """What a line tells in words; empty for one that a newer daemon has made otherwise."""
+    """A line in words; empty for an unknown form of a newer daemon."""
     try:
         return clean(tell(fields)[:_PREVIEW])
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -153,7 +153,7 @@ def _detail_of_event(fields: dict[str, Any]) -> str:
 
 
 def body_text(message: Any) -> str:
-    """The body of a message as an event has it, as text; a binary one as base64."""
+    """The body of a message in an event, as text; a binary one as base64."""
     part = _first_part(message)
     if "json" in part:
         return orjson.dumps(part["json"]).decode()
@@ -161,7 +161,7 @@ def body_text(message: Any) -> str:
 
 
 def body_json(record: Record) -> Any:
-    """The JSON body of a message that the record tells of; None without one."""
+    """The JSON body of the message that an event published; None without one."""
     part = _first_part(record.fields().get("message")) if record.kind == "published" else {}
     if "json" in part:
         return part["json"]

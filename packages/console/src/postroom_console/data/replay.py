@@ -1,4 +1,4 @@
-"""A recording as a source of updates: played, held, stepped through, and looked at from any moment on."""
+"""A recording as a source of updates: played, paused, stepped through, and started from any moment."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import Any, BinaryIO, Final
 
 from ..i18n import tr, trn
 from .model import TREND_POINTS
-from .record import LINE_BYTES, PREFIX, RecordingError, decode_header, decode_update, open_recording
+from .recording import LINE_BYTES, PREFIX, RecordingError, decode_header, decode_update, open_recording
 from .text import age
 from .times import date_and_time
 from .updates import Restart, Steps, Update
 
 SPEEDS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 64.0)
-#: Bytes of updates that one look takes; a faster play is slowed down.
+#: Bytes of updates that one drain returns; faster play slows down.
 _LOOK_BYTES: Final = 4 * 1024 * 1024
-#: Bytes of the tail that a jump brings back.
+#: Bytes of the tail that a jump restores.
 _TAIL_BYTES: Final = 4 * 1024 * 1024
 _LINES: Final = b"lines"
 _FAILURE: Final = b"failure"
 
 
 class _Index:
-    """Where the updates of a recording stand, of what time and of what kind each is."""
+    """Where the updates of a recording are, with their times and kinds."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.ms = array("q")
@@ -62,8 +62,8 @@ class _Index:
         return self.ends[number] - self.begins[number]
 
     def needed_at(self, end: int) -> list[int]:
-        """The updates in front of ``end`` that tell how all stood there: the last answers, those of which trends are
-        made, the end of the tail, and the last failure if no answer has come since."""
+        """The updates before ``end`` that restore the state there: the last answers, those that trends need, the end of
+        the tail, and the last failure if no answer came since."""
         wanted = dict.fromkeys(range(len(self.names)), 1)
         for name, text in enumerate(self.names):
             if text == b"answer:queues":
@@ -87,9 +87,10 @@ class _Index:
 
 
 class Replay:
-    """Plays the recording at ``path``; see ``Source``. ``clock`` gives seconds that only go forward.
+    """Plays the recording at ``path``; see ``Source``. ``clock`` returns monotonic seconds. ``device`` and ``wall_ms``
+    are the recording's own.
 
-    Making it raises ``RecordingError`` and ``OSError``. ``device`` and ``wall_ms`` are the recording's own.
+    The constructor raises ``RecordingError`` and ``OSError``.
     """
 
     is_live = False
@@ -110,23 +111,23 @@ class Replay:
         self.wall_ms: int = header["wallMs"]
         self.is_paused = False
         self.speed = 1.0
-        self._next = 0  # the first update that was not given out
+        self._next = 0  # the next update to be returned
         self._at_ms = 0.0
         self._looked_s = clock()
         self._jumped: list[int] | None = None
 
     @property
     def length_ms(self) -> int:
-        """How long the recording is."""
+        """The length of the recording."""
         return self._index.ms[-1] if len(self._index) else 0
 
     @property
     def damaged(self) -> int:
-        """Lines that cannot be read."""
+        """The number of damaged lines."""
         return self._index.damaged
 
     def now_ms(self) -> int:
-        """The moment that is shown, in milliseconds since the recording's beginning."""
+        """The current moment, in milliseconds since the start of the recording."""
         return round(self._at_ms)
 
     # --- as a source ------------------------------------------------------------------------------------------
@@ -151,23 +152,23 @@ class Replay:
             self._at_ms = float(self._index.ms[self._next - 1])
         return list(self._updates(range(begin, self._next)))
 
-    def want(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
-        """Nothing: a recording has what was asked when it was made."""
+    def subscribe(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
+        """No effect: a recording has the queries of its time."""
 
-    def forget(self, name: str) -> None:
-        """Nothing."""
+    def unsubscribe(self, name: str) -> None:
+        """No effect."""
 
     def refresh(self) -> None:
-        """Nothing."""
+        """No effect."""
 
-    def act(self, steps: Steps, rate: float | None = None) -> int:
-        """Nothing has an effect on what is over."""
+    def execute(self, steps: Steps, rate: float | None = None) -> int:
+        """No effect: the past cannot be changed."""
         return 0
 
     def cancel(self, ticket: int) -> None:
-        """Nothing."""
+        """No effect."""
 
-    def note(self) -> str:
+    def status_text(self) -> str:
         now_ms = self.now_ms()
         words = [tr("REPLAY"), date_and_time(self.wall_ms + now_ms), f"{age(now_ms)}/{age(self.length_ms)}"]
         if self.speed != 1.0:
@@ -183,12 +184,12 @@ class Replay:
     # --- for who looks ----------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Hold it, or let it go on."""
+        """Pause or continue."""
         self._go_on()
         self.is_paused = not self.is_paused
 
     def step(self) -> None:
-        """Hold it at the next moment at which something came."""
+        """Go to the next update and pause."""
         self._go_on()
         self.is_paused = True
         number = max(self._next, bisect_right(self._index.ms, self.now_ms()))
@@ -196,7 +197,7 @@ class Replay:
             self._at_ms = float(self._index.ms[number])
 
     def seek(self, by_ms: int) -> None:
-        """Go to a moment so much later, or earlier."""
+        """Jump forward, or backward if negative."""
         self._go_on()
         self._at_ms = float(max(0, min(self.length_ms, self.now_ms() + by_ms)))
         self._next = bisect_right(self._index.ms, self.now_ms())

@@ -1,4 +1,4 @@
-"""The last records, and those of them that a filter means."""
+"""The last records of the tail, and those of them that match the filter."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .filters import Filter, Test
 from .records import Record
 
 RING_RECORDS: Final = 10_000
-#: Bytes of lines that are kept.
+#: Bytes of lines that are held.
 RING_BYTES: Final = 16 * 1024 * 1024
-#: Requests that a technician seldom looks for: the console's own.
+#: The client ids of consoles, whose requests are hidden by default.
 _OWN_PREFIX: Final = "console-"
 
 
 class Ring:
-    """At most ``limit`` records of at most ``limit_bytes``, each with a number that only rises. Those that come
-    together are put in the order of engine time.
+    """At most ``limit`` records of at most ``limit_bytes``, with ascending numbers. Records that are added together are
+    sorted by engine time.
 
-    ``taken`` is the number of the last, ``dropped`` counts records that had to go; ``shown`` is the part that the
-    filter means.
+    ``taken`` is the number of the last record, ``dropped`` counts the records that were removed, and ``shown`` are
+    those that match the filter.
     """
 
     def __init__(self, limit: int = RING_RECORDS, limit_bytes: int = RING_BYTES) -> None:
@@ -43,11 +43,11 @@ class Ring:
 
     @property
     def problem(self) -> str:
-        """What is wrong with the filter; empty while all is well."""
+        """What is wrong with the filter; empty if it works."""
         return self._test.problem
 
     def add(self, records: Iterable[Record]) -> None:
-        """Take records, which came after all others."""
+        """Add records that came after all others."""
         pairs = list(enumerate(sorted(records, key=attrgetter("engine_ms")), self.taken + 1))
         self._bytes += sum([len(record.raw) for _, record in pairs])
         self.taken += len(pairs)
@@ -68,13 +68,13 @@ class Ring:
             self._bytes -= sum([len(drop()[1].raw) for _ in range(count)])
 
     def clear(self) -> None:
-        """Forget all records; the filter and the numbers go on."""
+        """Remove all records. The filter stays, and the numbers continue."""
         self._all.clear()
         self.shown.clear()
         self._bytes = self.dropped = 0
 
     def filter(self, text: str, hides_own: bool = True) -> None:
-        """Show what a filter means. Raises ``FilterError``."""
+        """Set the filter. Raises ``FilterError``."""
         self._test, self._hides_own = Filter(text), hides_own
         self.shown = deque(self._meant(self._all))
 
@@ -84,7 +84,7 @@ class Ring:
         return pairs if self._test.is_empty else [pair for pair in pairs if self._test(pair[1])]
 
     def window(self, end: int, rows: int) -> Sequence[tuple[int, Record]]:
-        """The shown records up to the number ``end``, at most so many of the last of them."""
+        """The last ``rows`` of the shown records up to the number ``end``."""
         count = len(self.shown)
         is_all = not count or self.shown[-1][0] <= end
         stop = count if is_all else bisect_left(self.shown, end + 1, key=lambda pair: pair[0])
@@ -93,7 +93,7 @@ class Ring:
         return found[::-1]
 
     def search(self, test: Test, number: int, step: int) -> int | None:
-        """The number of the next shown record that ``test`` means, before (-1) or behind (1) a number."""
+        """The number of the next shown record that matches ``test``, before (-1) or after (1) a number."""
         pairs = self.shown if step > 0 else reversed(self.shown)
         for at, record in pairs:
             if (at > number if step > 0 else at < number) and test(record):

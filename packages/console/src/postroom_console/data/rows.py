@@ -1,6 +1,6 @@
-"""Lists as rows of cells: what a screen, a plain table and a test have in common.
+"""Lists as rows of cells, for screens and plain tables.
 
-A column has a fixed width, or takes what is left; narrow screens leave columns out. Every text in a cell was cleaned.
+A column has a fixed width or takes the rest; narrow screens omit columns. All texts in cells are cleaned.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 from .text import fit
 
 GAP = 1
-#: Cells of a list that is looked at sideways: columns have room for what is long.
+#: Cells of a list that is scrolled sideways: its columns are as wide as they can be.
 WIDE = 320
 
 
 class Tone(Enum):
-    """What a text is about. A screen may show it by colour; the text itself says it as well."""
+    """What a text expresses. A screen may show it by colour; the text itself says it as well."""
 
     PLAIN = "plain"
     DIM = "dim"
@@ -35,8 +35,8 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """``cells`` wide, or ``wide`` where lists are wider than the screen; ``grows`` takes what is left. Shown on screens
-    of at least ``from_width`` cells."""
+    """A column of ``cells``, or ``wide`` in lists that are wider than the screen. One that ``grows`` takes the rest. It
+    is shown on screens of at least ``from_width`` cells."""
 
     title: str
     cells: int
@@ -47,7 +47,7 @@ class Column(NamedTuple):
 
 
 class Row(NamedTuple):
-    """``key`` tells the row from others, also after it has moved. ``flag`` is one character in front of it."""
+    """A row, identified by its ``key``. ``flag`` is one character in front of it."""
 
     key: Hashable
     cells: tuple[Cell, ...]
@@ -55,7 +55,7 @@ class Row(NamedTuple):
 
 
 class Placed(NamedTuple):
-    """A column that is shown: which one of the row's cells, and how wide."""
+    """A visible column: the index of its cells, and its width."""
 
     number: int
     cells: int
@@ -63,7 +63,7 @@ class Placed(NamedTuple):
 
 
 def layout(columns: Sequence[Column], width: int) -> list[Placed]:
-    """The columns that a screen of ``width`` cells shows. What is left goes to the one that grows."""
+    """The columns that fit into ``width`` cells. The rest goes to the one that grows."""
     if width >= WIDE:
         columns = [column._replace(cells=max(column.cells, column.wide)) for column in columns]
     shown = [(index, column) for index, column in enumerate(columns) if width >= column.from_width]
@@ -76,12 +76,12 @@ def layout(columns: Sequence[Column], width: int) -> list[Placed]:
 
 
 def head(columns: Sequence[Column], places: Sequence[Placed]) -> str:
-    """The line of the columns' titles."""
+    """The line of the titles."""
     return (" " * GAP).join(fit(columns[place.number].title, place.cells, place.right) for place in places)
 
 
 def line(row: Row, places: Sequence[Placed]) -> list[Cell]:
-    """The cells of a row as they are drawn, each with the gap behind it."""
+    """The cells of a row as they are drawn, each with the gap after it."""
     drawn = []
     for number, place in enumerate(places, 1):
         cell = row.cells[place.number]
@@ -91,7 +91,7 @@ def line(row: Row, places: Sequence[Placed]) -> list[Cell]:
 
 
 def plain(columns: Sequence[Column], rows: Sequence[Row], width: int) -> list[str]:
-    """A table for a terminal that can do nothing, or for a file."""
+    """A table for a plain terminal or a file."""
     places = layout(columns, width - 1)
     lines = [" " + head(columns, places)]
     lines += [row.flag + "".join(cell.text for cell in line(row, places)) for row in rows]

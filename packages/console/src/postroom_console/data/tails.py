@@ -1,4 +1,4 @@
-"""Reading on in the files of the journal and of the traffic log: what is new, bounded, and what was left out."""
+"""Follows the files of the journal and of the traffic log, bounded, and reports what it skipped."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
+
+from .records import Record, from_event, from_request
+from .updates import Lines
 
 #: Bytes of old lines that are shown at the start.
 BACKLOG_BYTES: Final = 65_536
-#: Bytes that one look reads.
+#: Bytes that one read takes.
 READ_BYTES: Final = 1_048_576
-#: Bytes that a reader may be behind, and so that a line or a group may have; beyond them it goes on at the end.
+#: Bytes that a reader may be behind, and the maximum of a line or group. Beyond it the reader skips to the end.
 BEHIND_BYTES: Final = 8 * READ_BYTES
 _NAME: Final = re.compile(r"\d{20}\.jsonl")
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -20,14 +23,14 @@ _GROUP: Final = re.compile(rb'\{"id":(\d+),"epoch":\d+,"req":\d+,"grp":(\d+),')
 
 
 def whole_lines(data: bytes) -> int:
-    """The length of the lines in ``data`` that have ended."""
+    """The length of the complete lines in ``data``."""
     return data.rfind(b"\n") + 1
 
 
 def whole_groups(data: bytes) -> int:
-    """The length of the journal's lines in ``data`` up to the end of the last group that has ended.
+    """The length of the journal's lines in ``data`` up to the end of the last complete group.
 
-    A group that was written in part may be cut back, and its numbers used for other events: so it is not believed.
+    An incomplete group may be truncated by recovery, and its ids used for other events, so it is not shown.
     """
     end = whole_lines(data)
     while end:
@@ -40,11 +43,11 @@ def whole_groups(data: bytes) -> int:
 
 
 class Tail:
-    """The lines that are added to the numbered files of a directory, as far as ``whole`` says that they are complete.
+    """Follows the numbered files of a directory. ``whole`` returns how much of the data is complete.
 
-    ``skipped_bytes`` counts what was passed over because too much came; ``problem`` says why nothing can be read, or
-    is empty. The directory and its files may be missing, may come and go, and the newest file may be cut back or
-    written anew under its name.
+    ``skipped_bytes`` counts what was skipped because too much came. ``problem`` says why nothing can be read; it is
+    empty otherwise. The directory and its files may be missing, appear and disappear, and the newest file may be
+    truncated or replaced.
     """
 
     def __init__(
@@ -57,22 +60,22 @@ class Tail:
         self._backlog = backlog_bytes
         self._fd = -1
         self._name = ""
-        self._at = 0  # where that begins which was not given out
-        self._pending = 0  # bytes behind it that were read, but are not complete
-        self._drops_line = False  # the bytes up to the next line's end are part of a line that was passed over
+        self._at = 0  # the beginning of what was not returned yet
+        self._pending = 0  # bytes after it that were read, but are incomplete
+        self._drops_line = False  # the bytes up to the end of the line belong to a skipped line
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._name = -1, ""
 
     def read(self) -> list[bytes]:
-        """The lines that have become complete since the last call, those of about ``READ_BYTES`` at most."""
+        """The lines that have become complete since the last call, about ``READ_BYTES`` at most."""
         self.problem = ""
         try:
             return self._read()
-        except OSError as error:  # the place is kept: what is the matter may pass
+        except OSError as error:  # the position stays: the problem may pass
             self.problem = f"{self.root}: {error.strerror}"
             return []
 
@@ -90,7 +93,7 @@ class Tail:
             lines = self._leftover()
             self._open(later[0])
             lines += self._more()
-        elif not lines and names and not later and self._name not in names:  # all files are others than before
+        elif not lines and names and not later and self._name not in names:  # all files were replaced
             self.close()
         return lines
 
@@ -107,7 +110,7 @@ class Tail:
         return sorted(names)
 
     def _begin(self, names: list[str]) -> None:
-        """Start where the backlog begins: the newest file may just have been begun."""
+        """Start where the backlog starts, which may be in a file before the newest one."""
         left = self._backlog
         for name in reversed(names):
             self._open(name)
@@ -123,18 +126,18 @@ class Tail:
         self._fd, self._name, self._at, self._pending, self._drops_line = fd, name, 0, 0, False
 
     def _follow_name(self) -> None:
-        """Another file under the same name has the same complete lines in front, and goes on otherwise."""
+        """Follow a file that was replaced under its name: its complete lines are the same, what follows differs."""
         opened = os.fstat(self._fd)
         try:
             is_other = not os.path.samestat(os.stat(self.root / self._name, follow_symlinks=False), opened)
         except FileNotFoundError:
-            is_other = False  # its time was over; what is left in it is still to be read
+            is_other = False  # removed by retention, but its rest can still be read
         if is_other:
             at = self._at
             self._open(self._name)
             size = os.fstat(self._fd).st_size
             self._go(at if at <= size else max(0, size - self._backlog))
-        elif opened.st_size < self._at:  # cut back
+        elif opened.st_size < self._at:  # truncated
             self._go(opened.st_size)
 
     def _go(self, at: int) -> None:
@@ -142,7 +145,7 @@ class Tail:
         self._drops_line = at > 0 and os.pread(self._fd, 1, at - 1) != b"\n"
 
     def _skip_if_behind(self, later: list[str]) -> None:
-        """Go on near the end of the newest file if too much has come since the last look."""
+        """Skip to the end of the newest file if too much has come since the last call."""
         left = os.fstat(self._fd).st_size - self._at
         sizes = [self._size(name) for name in later]
         if left + sum(sizes) <= BEHIND_BYTES:
@@ -159,11 +162,11 @@ class Tail:
     def _size(self, name: str) -> int:
         try:
             return os.stat(self.root / name, follow_symlinks=False).st_size
-        except FileNotFoundError:  # RACE: its time was over just now
+        except FileNotFoundError:  # RACE: retention has just removed it
             return 0
 
     def _more(self) -> list[bytes]:
-        left = os.fstat(self._fd).st_size - self._at  # room for more than there is would be taken and given back
+        left = os.fstat(self._fd).st_size - self._at  # a larger buffer would be allocated and returned
         if left <= 0:
             return []
         data = os.pread(self._fd, min(left, self._pending + READ_BYTES), self._at)
@@ -181,6 +184,64 @@ class Tail:
         return os.fstat(self._fd).st_size <= self._at + self._pending
 
     def _leftover(self) -> list[bytes]:
-        """What stands at the end of a file behind which another one was begun: nothing completes it any more."""
+        """The end of a file that has a successor: nothing will complete it."""
         data = os.pread(self._fd, self._pending, self._at)
         return [line for line in data.split(b"\n") if line]
+
+
+class _Source(NamedTuple):
+    tail: Tail
+    record: Callable[[bytes], Record | None]
+
+
+class Reader:
+    """Follows the journal and the traffic log, if given, as one stream of records. For one thread."""
+
+    def __init__(self, journal: Path | None, traffic: Path | None, backlog_bytes: int = BACKLOG_BYTES) -> None:
+        self._sources = []
+        if journal:
+            self._sources.append(_Source(Tail(journal, whole_groups, backlog_bytes), from_event))
+        if traffic:
+            self._sources.append(_Source(Tail(traffic, whole_lines, backlog_bytes), from_request))
+        self._last_event = 0
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether the last call could read nothing at all."""
+        return all(source.tail.problem for source in self._sources)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether none of the directories exists."""
+        return not any(source.tail.root.exists() for source in self._sources)
+
+    def read(self) -> Lines:
+        """The records since the last call, by engine time."""
+        records: list[Record] = []
+        skipped = bad = missing = 0
+        for tail, record in self._sources:
+            lines = tail.read()
+            found = [one for one in map(record, lines) if one]
+            bad += len(lines) - len(found)
+            missing += max(0, self._missing(found) - (len(lines) - len(found)))
+            skipped += tail.skipped_bytes
+            tail.skipped_bytes = 0
+            records += found
+        records.sort(key=lambda one: one.engine_ms)
+        problem = "; ".join(source.tail.problem for source in self._sources if source.tail.problem)
+        return Lines(tuple(records), skipped, bad, problem, missing)
+
+    def _missing(self, records: list[Record]) -> int:
+        """The number of events missing between records: event ids have no gaps."""
+        missing = 0
+        for record in records:
+            if record.is_event:
+                if 0 < self._last_event < record.number:
+                    missing += record.number - self._last_event - 1
+                self._last_event = record.number
+        return missing
+
+    def close(self) -> None:
+        """Close the files."""
+        for source in self._sources:
+            source.tail.close()

@@ -1,6 +1,6 @@
-"""Text for a terminal: what would steer it is shown escaped, and everything is measured in cells.
+"""Text for a terminal: characters that would control it are escaped, and widths are measured in cells.
 
-Bodies, keys, names and reasons come from anybody. Each passes ``clean`` once, where a line is built from it; whatever
+Bodies, keys, names and reasons come from anyone. Each passes ``clean`` once, where a line is built from it; whatever
 draws lines may trust them.
 """
 
@@ -11,20 +11,20 @@ from functools import lru_cache
 from typing import Final
 from unicodedata import category
 
-#: What takes the place of a text's end that has no room.
+#: The mark of a truncated text.
 CUT: Final = "~"
-#: Categories of characters that steer a terminal, join others, or that nobody has defined.
+#: Categories of characters that control a terminal, join others, or are undefined.
 _STEERING: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-#: Variation selectors, regional indicators, skin tones: how wide these are depends on their neighbours and on the
-#: terminal, so that no column could be kept.
+#: Variation selectors, regional indicators, skin tones: their width depends on their neighbours and on the terminal,
+#: which breaks columns.
 _JOINING: Final = re.compile("[\ufe00-\ufe0f\U0001f1e6-\U0001f1ff\U0001f3fb-\U0001f3ff\U000e0100-\U000e01ef]")
 _SHORT: Final = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNITS: Final = ("", "k", "M", "G", "T")
 
 
 def clean(text: str) -> str:
-    """The text with each character escaped that is no visible one of its own: control and bidi characters, joiners,
-    selectors, surrogates. ESC is shown as the four characters ``\\x1b``, U+202E as the six of ``\\u202e``."""
+    """The text with all characters escaped that are not visible on their own: control and bidi characters, joiners,
+    selectors, surrogates. ESC becomes the four characters ``\\x1b``, U+202E the six of ``\\u202e``."""
     if text.isprintable() and text.isascii():
         return text
     return "".join(map(_shown, text))
@@ -41,18 +41,18 @@ def _shown(character: str) -> str:
 
 @lru_cache(8192)
 def _cells(character: str) -> int:
-    from wcwidth import wcwidth  # here, since it takes a tenth of a start, and many never see a wide character
+    from wcwidth import wcwidth  # here, because it takes a tenth of a start, and few runs see a wide character
 
     return wcwidth(character)
 
 
 def width(text: str) -> int:
-    """The cells that a cleaned text takes: the sum of its characters', since nothing in it joins two."""
+    """The cells of a cleaned text, in which no characters join."""
     return len(text) if text.isascii() else sum(map(_cells, text))
 
 
 def cut(text: str, cells: int) -> str:
-    """The text in at most so many cells. A wide character that would stand half outside is left out."""
+    """The text in at most so many cells. A wide character that does not fit is dropped."""
     if width(text) <= cells:
         return text
     if cells < 1:
@@ -70,7 +70,7 @@ def cut(text: str, cells: int) -> str:
 
 
 def fit(text: str, cells: int, right: bool = False) -> str:
-    """The text in exactly so many cells, at their left or ``right`` end."""
+    """The text in exactly so many cells, aligned left or ``right``."""
     kept = cut(text, cells)
     padding = " " * (cells - width(kept))
     return padding + kept if right else kept + padding
@@ -82,7 +82,7 @@ def figure(number: float) -> str:
 
 
 def size(number: int) -> str:
-    """Bytes in at most five characters, by units of 1,000: ``118B``, ``2.1kB``, ``640MB``."""
+    """Bytes in at most five characters, in units of 1,000: ``118B``, ``2.1kB``, ``640MB``."""
     return _scaled(number) + "B"
 
 
@@ -94,8 +94,8 @@ def _scaled(number: float) -> str:
 
 
 def age(milliseconds: int | float) -> str:
-    """A time span in at most five characters: ``14s``, ``4m12``, ``3h12``, ``3d04``, ``400d``. Less than none is
-    shown with a minus."""
+    """A time span in at most five characters: ``14s``, ``4m12``, ``3h12``, ``3d04``, ``400d``. A negative one has a
+    minus."""
     seconds = int(abs(milliseconds) // 1000)
     sign = "-" if milliseconds <= -1000 else ""
     if seconds < 60:

@@ -1,23 +1,23 @@
-"""Moments for people, in the zone of the technician (``TZ`` names another one)."""
+"""Times for people, in the terminal's time zone (``TZ``)."""
 
 from __future__ import annotations
 
 import time
 from typing import Final
 
-#: Days for which the day of the month tells which one it was.
+#: Days for which the day of the month is unambiguous.
 _DAYS: Final = 27
 _DAY_MS: Final = 86_400_000
 
 
 def unix_ms() -> int:
-    """The time of day, as milliseconds of Unix time."""
+    """Unix time in milliseconds."""
     return time.time_ns() // 1_000_000
 
 
 def moment(wall_ms: int, now_ms: int) -> str:
-    """A moment in eight characters: ``14:02:11`` of today; ``25 14:02`` of another day, by its day of the month, for
-    four weeks; ``26-09-14`` of one that is further away."""
+    """A time in eight characters: ``14:02:11`` today, ``25 14:02`` with the day of the month for four weeks,
+    ``26-09-14`` beyond."""
     then = _local(wall_ms)
     if then is None:
         return "-"
@@ -27,13 +27,13 @@ def moment(wall_ms: int, now_ms: int) -> str:
 
 
 def date_and_time(wall_ms: int) -> str:
-    """A moment, whole."""
+    """A complete time."""
     then = _local(wall_ms)
     return "-" if then is None else time.strftime("%Y-%m-%d %H:%M:%S", then)
 
 
 def _local(wall_ms: int) -> time.struct_time | None:
-    """The parts of a moment; None when its year has no four digits."""
+    """The parts of a time; None if its year does not have four digits."""
     try:
         then = time.localtime(wall_ms / 1000)
     except (OverflowError, OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What comes to the screen from outside: typed, in order, alike from a daemon and from a recording."""
+"""The updates that a screen gets, alike from a daemon and from a recording, and the interface of their sources."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .records import Record
 
 
 class Result(Enum):
-    """How an action ended. Unknown: no answer came yet; it may have been carried out. Stopped: somebody ended it before
-    all was done. Running: it has not ended, and comes on."""
+    """The result of an action. Unknown: no answer came yet, and it may have been executed. Stopped: a user stopped it
+    early. Running: it has not ended."""
 
     OK = mark("ok")
     REFUSED = mark("refused")
@@ -25,7 +25,7 @@ class Result(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The daemon answered the question that is asked under ``name``."""
+    """The daemon's answer to the query ``name``."""
 
     name: str
     data: Mapping[str, Any]
@@ -33,7 +33,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A question had no answer. ``code`` is the daemon's, or empty when there was none."""
+    """A query without an answer. ``code`` is that of a refusal, or empty."""
 
     name: str
     code: str
@@ -42,8 +42,8 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """New records of the tail, and why there are none, if they cannot be read. Since the last ones ``skipped_bytes``
-    were passed over, ``bad_lines`` could not be read, and ``missing_events`` stood nowhere."""
+    """New records of the tail, and why none can be read. Since the last update, ``skipped_bytes`` were skipped,
+    ``bad_lines`` were invalid, and ``missing_events`` are missing in between."""
 
     records: tuple[Record, ...]
     skipped_bytes: int = 0
@@ -54,9 +54,8 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How an action stands: ``count`` messages were changed, or while it is running saved. One that is unknown and has
-    not ended sends its request again, the same one, until it is known what became of it, and another outcome follows.
-    """
+    """The state of an action: ``count`` messages were processed, or saved while it runs. An unknown one that has not
+    ended repeats its request until its result is known, and another outcome follows."""
 
     ticket: int
     result: Result
@@ -69,7 +68,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """All that was told before holds no longer: a recording is looked at from another moment on."""
+    """All earlier updates are void: a recording continues from another moment."""
 
 
 Update = Answer | Failure | Lines | Outcome | Restart
@@ -77,8 +76,8 @@ Update = Answer | Failure | Lines | Outcome | Restart
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A request, repeated by pages where its command has them. ``only_saved``, of a removal of dead letters: of those
-    only what a ``Save`` in front of it has written."""
+    """A request, repeated by pages if its command has them. With ``only_saved`` it removes only the dead letters that a
+    ``Save`` before it has written."""
 
     command: str
     payload: Mapping[str, Any]
@@ -87,17 +86,16 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What takes long and is more than requests; it has a thread of its own. ``run`` is given what says that it is to
-    end, what waits for so many seconds or until then, and what takes how far it has come, in words. It gives a number
-    and the words to tell. Raises ``PostroomError``, ``OSError`` and ``Stopped``."""
+    """A long task in a thread of its own. ``run`` gets ``is_stopped()``, ``pause(seconds)`` and ``report(count,
+    words)``, and returns a count and words for the result. Raises ``PostroomError``, ``OSError`` and ``Stopped``."""
 
     run: Callable[[Callable[[], bool], Callable[[float], object], Callable[[int, str], None]], tuple[int, str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Questions whose answers are written to a new file, one JSON object a line: the entries of ``listed`` in them,
-    page after page, or whole answers where it is empty."""
+    """Queries whose answers are saved to a new file, one JSON object per line: the entries of the field ``listed``,
+    page by page, or complete answers if it is empty."""
 
     path: Path
     command: str
@@ -105,7 +103,7 @@ class Save:
     listed: str
 
 
-#: An action: what is done one after the other.
+#: An action: its steps, in order.
 Steps = tuple[Step | Save | Work, ...]
 
 
@@ -117,28 +115,28 @@ class Source(Protocol):
         """Whether actions have an effect."""
 
     def start(self) -> None:
-        """Begin to gather updates."""
+        """Start to collect updates."""
 
     def stop(self) -> None:
-        """End within a second, whatever is under way."""
+        """Stop within a second, whatever is running."""
 
     def drain(self) -> list[tuple[int, Update]]:
-        """The updates since the last call, each with the time of its coming (monotonic milliseconds)."""
+        """The updates since the last call, each with the time it came (monotonic milliseconds)."""
 
-    def want(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
-        """Ask a question now and then again and again, until ``forget``. A question of that name is replaced."""
+    def subscribe(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
+        """Send a query now and every ``every_ms``, until ``unsubscribe``. It replaces a query of the same name."""
 
-    def forget(self, name: str) -> None:
-        """Ask no more."""
+    def unsubscribe(self, name: str) -> None:
+        """Stop sending a query."""
 
     def refresh(self) -> None:
-        """Ask all questions now."""
+        """Send all queries now."""
 
-    def act(self, steps: Steps, rate: float | None = None) -> int:
-        """Carry out requests one by one, at most ``rate`` messages a second. The ticket of the ``Outcome``."""
+    def execute(self, steps: Steps, rate: float | None = None) -> int:
+        """Execute an action, at most ``rate`` messages per second; returns the ticket of its outcomes."""
 
     def cancel(self, ticket: int) -> None:
-        """Let an action end behind the request that is under way."""
+        """Stop an action after its current request."""
 
-    def note(self) -> str:
-        """A few words about the source itself, for the line at the top; empty for a daemon."""
+    def status_text(self) -> str:
+        """The state of the source, for the line at the top; empty for a daemon."""

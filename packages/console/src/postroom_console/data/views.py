@@ -1,4 +1,4 @@
-"""What each list shows: columns, and rows made of what is known. Pure: all times are handed in."""
+"""The columns and rows of each list. Pure: all times are parameters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .rows import Cell, Column, Row, Tone
 from .text import age, clean, figure, size
 from .times import moment
 
-#: Milliseconds before a lease's end that it is marked.
+#: Milliseconds before its end at which a lease is marked.
 ENDING_MS: Final = 5000
 _RAMP: Final = " .:-=+*#"
 _TREND: Final = 12
@@ -31,7 +31,7 @@ def trend(points: Iterable[float], cells: int = _TREND) -> str:
 
 
 def state_mark(queue: Queue) -> str:
-    """How a queue is, in two characters."""
+    """The state of a queue in two characters."""
     return "||" if queue.is_paused else "! " if any(queue.trouble) else "ok"
 
 
@@ -55,14 +55,14 @@ def queue_columns() -> list[Column]:
 
 
 def queue_rows(model: Model, sort: str = "trouble", part: str = "") -> list[Row]:
-    """The queues whose name has ``part`` in it, in the order of ``sort``."""
+    """The queues with ``part`` in their names, in the order of ``sort``."""
     wanted = part.casefold()
     queues = [queue for queue in model.queues.values() if wanted in queue.name.casefold()]
     return [_queue_row(queue) for queue in sorted(queues, key=lambda queue: _order(queue, sort))]
 
 
 def queues_words(model: Model) -> str:
-    """How many queues there are, or that there are more than are shown."""
+    """The number of queues, or that there are more than are shown."""
     number = len(model.queues)
     if model.has_more_queues:
         return tr("more than {n} queues").format(n=f"{number:,}")
@@ -129,12 +129,9 @@ def lease_columns() -> list[Column]:
 
 
 def lease_rows(model: Model, now_ms: int, sort: str = "left") -> list[Row]:
-    """The leases of the last answer, in the order of ``sort``: by default the one that ends first in front."""
-    told = model.slices.get("leases")
-    if told is None:
-        return []
+    """The leases of the last answer in the order of ``sort``, by default the one that ends first."""
     engine_now = model.engine_now("leases", now_ms)
-    messages = sorted(told.data.get("messages", []), key=lambda message: _lease_order(message, sort))
+    messages = sorted(model.data("leases").get("messages", []), key=lambda message: _lease_order(message, sort))
     return [_lease_row(message, engine_now) for message in messages]
 
 
@@ -179,7 +176,7 @@ def _lease_row(message: Mapping[str, Any], engine_now: int) -> Row:
 
 
 def short_key(key: str) -> str:
-    """The end of a message's key: what differs from its neighbours."""
+    """The end of a message key, which differs from its neighbours."""
     return clean(key[-8:])
 
 
@@ -197,7 +194,7 @@ def dead_columns() -> list[Column]:
 
 
 def dead_rows(letters: Sequence[Mapping[str, Any]], wall_ms: int) -> list[Row]:
-    """Dead letters as ``list_dlq`` tells them; ``wall_ms`` is the time of day."""
+    """Dead letters as ``list_dlq`` returns them. ``wall_ms`` is the present."""
     return [
         Row(
             letter["messageKey"],
@@ -217,7 +214,7 @@ def dead_rows(letters: Sequence[Mapping[str, Any]], wall_ms: int) -> list[Row]:
     ]
 
 
-def origin_columns() -> list[Column]:
+def reason_columns() -> list[Column]:
     return [
         Column(tr("QUEUE"), 14, grows=True),
         Column(tr("DEAD"), 6, right=True),
@@ -229,11 +226,11 @@ def origin_columns() -> list[Column]:
     ]
 
 
-def origin_row(
+def reason_row(
     queue: str, part: str, number: int, reason: str, growth: int, counts: Mapping[str, Any], wall_ms: int
 ) -> Row:
-    """The dead letters of a queue, or with ``part`` those of one of its reasons. ``growth`` is what has been added
-    since they were seen first, ``counts`` what ``count_dlq`` tells, ``wall_ms`` the time of day."""
+    """The dead letters of a queue, or with ``part`` those of one reason. ``growth`` is the increase since the console
+    first saw them, ``counts`` the answer of ``count_dlq``, ``wall_ms`` the present."""
     newest = counts.get("newestAt")
     return Row(
         (queue, part),
@@ -265,7 +262,7 @@ def record_columns() -> list[Column]:
 
 
 def record_row(number: int, record: Record, wall_ms: int, count: int = 1) -> Row:
-    """A line of the tail; one that stands for ``count`` lines alike says so. ``wall_ms`` is the time of day."""
+    """A line of the tail, which may stand for ``count`` lines. ``wall_ms`` is the present."""
     tone = Tone.BAD if record.is_trouble else Tone.PLAIN if record.is_event else Tone.DIM
     detail = f"x{figure(count)}  {record.detail}" if count > 1 else record.detail
     return Row(
@@ -283,5 +280,5 @@ def record_row(number: int, record: Record, wall_ms: int, count: int = 1) -> Row
 
 
 def tail_rows(shown: Sequence[Shown], wall_ms: int) -> list[Row]:
-    """Lines of the tail, many alike as one."""
+    """Lines of the tail."""
     return [record_row(one.number, one.record, wall_ms, one.times) for one in shown]

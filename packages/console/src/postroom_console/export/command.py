@@ -7,12 +7,12 @@ from typing import Any, Final
 
 import click
 
-#: What in the context runs the work of a command, and gives its exit status.
+#: The key of the context under which ``cli`` stores what runs a command and returns its exit status.
 GUARD: Final = "postroom_console.guard"
 
 
 class _Folder(click.Path):
-    """A folder that has a name: an empty one, of a variable that was not set, would be the present one."""
+    """A folder with a name. An empty name, from a variable that is not set, would mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -68,8 +68,8 @@ def export(context: click.Context, /, **options: Any) -> None:
     stay. One export at a time writes into a folder.
     """
     from .redaction import Redaction
-    from .request import Request, read_since, read_size, read_span, read_text
-    from .running import Runner
+    from .request import ExportRequest, read_since, read_size, read_span, read_text
+    from .runner import ExportRunner
 
     try:
         since = read_since(options["since"])
@@ -80,6 +80,6 @@ def export(context: click.Context, /, **options: Any) -> None:
         raise click.UsageError(str(error)) from None
     if every_s and not since.is_last:
         raise click.UsageError("--every goes with --since last: each file goes on where the one before ended")
-    request = Request(options["out"], device, since, Redaction(options["redact"]), hidden, max_bytes)
-    runner = Runner(context.obj[0], request)
+    request = ExportRequest(options["out"], device, since, Redaction(options["redact"]), hidden, max_bytes)
+    runner = ExportRunner(context.obj[0], request)
     context.exit(context.meta[GUARD](lambda: runner.run_every(every_s) if every_s else runner.run_once()))

@@ -1,4 +1,4 @@
-"""What the journal says, as lines of a snapshot: of all kinds of line there are most of this one."""
+"""Converts events of the journal to lines of a snapshot. Most lines of a snapshot are events."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from postroom_common.snapshot_writer import LineEncoder
 from .lines import PYTHON, Fields, number, text
 from .redaction import Redaction, Redactor, fit
 
-#: Fields of an event that are told elsewhere, or are for the daemon alone.
-_PASSED: Final = frozenset({"grp", "gn", "n", "crc", "reply", "by", "failure", "message", "body", "root"})
+#: Fields of an event that have columns of other names, or are only for the daemon.
+_OMITTED: Final = frozenset({"grp", "gn", "n", "crc", "reply", "by", "failure", "message", "body", "root"})
 _COLUMNS: Final[dict[str, tuple[str, type]]] = {
     journal: (column, PYTHON[field.type])
     for field in FIELDS[Kind.EVENT]
@@ -27,8 +27,8 @@ _COLUMNS: Final[dict[str, tuple[str, type]]] = {
 
 
 class _Form(NamedTuple):
-    """What becomes of the fields of events that have the same ones: those with a column, its name and type, and those
-    without. An event is ``plain`` where nothing but who asked is to be told besides."""
+    """How events with the same field names are converted: the fields with a column, the names and types of the columns,
+    and the fields without a column. An event is ``plain`` if nothing but its principal is to be added."""
 
     names: tuple[str, ...]
     take: Callable[[Event], tuple[Any, ...]]
@@ -38,14 +38,14 @@ class _Form(NamedTuple):
     is_plain: bool
 
 
-#: By the names of the fields, since looking each of them up takes half of the time. Few events have others.
+#: By field names: looking up each field takes half of the time, and few events have other fields.
 _forms: dict[tuple[str, ...], _Form] = {}
 _FORMS_LIMIT: Final = 1000
 
 
 def _form_of(fields: tuple[str, ...]) -> _Form:
     names = tuple(name for name in fields if name in _COLUMNS)
-    rest = tuple(name for name in fields if name not in _COLUMNS and name not in _PASSED)
+    rest = tuple(name for name in fields if name not in _COLUMNS and name not in _OMITTED)
     columns, types = tuple(_COLUMNS[name][0] for name in names), [_COLUMNS[name][1] for name in names]
     is_plain = not rest and not {"failure", "message", "body"} & {*fields}
     form = _Form(names, itemgetter(*names), columns, types, rest, is_plain)
@@ -67,23 +67,23 @@ class EventLines:
 
 
 def of_event(event: Event, redactor: Redactor) -> Fields:
-    """The fields of an event's line, all but the root's; none is None."""
+    """The fields of an event's line without the root; no value is None."""
     fields = tuple(event)
     form = _forms.get(fields) or _form_of(fields)
     values = form.take(event)
-    # The second look is for those that are 0 alone: it takes longer.
+    # ``0`` makes ``all`` false as well, so a slower check follows.
     if [*map(type, values)] == form.types and (all(values) or "" not in values):
         line: Fields = dict(zip(form.columns, values))  # noqa: B905  # of one length: types are
         rest: Fields = {name: event[name] for name in form.rest} if form.rest else {}
     else:
         line, rest = _checked(event, form)
     if "by" in event:
-        _take_who(line, event["by"])
-    return line if form.is_plain and not rest else _told(event, line, rest, redactor)
+        _add_principal(line, event["by"])
+    return line if form.is_plain and not rest else _completed(event, line, rest, redactor)
 
 
 def _checked(event: Event, form: _Form) -> tuple[Fields, Fields]:
-    """As far as they are of their column's type, and what is not."""
+    """The fields that have the type of their column, and those that do not."""
     line: Fields = {}
     rest: Fields = {name: event[name] for name in form.rest}
     for name, column, kind in zip(form.names, form.columns, form.types, strict=True):
@@ -94,22 +94,22 @@ def _checked(event: Event, form: _Form) -> tuple[Fields, Fields]:
     return line, rest
 
 
-def _told(event: Event, line: Fields, rest: Fields, redactor: Redactor) -> Fields:
-    """With all that is told of an event besides its own fields."""
+def _completed(event: Event, line: Fields, rest: Fields, redactor: Redactor) -> Fields:
+    """The line with the failure, the message and the fields without a column."""
     if "failure" in event:
-        _take_failure(line, event["failure"])
+        _add_failure(line, event["failure"])
     header: Fields = {}
     if "message" in event:
-        header = _take_message(line, event["message"], redactor)
+        header = _add_message(line, event["message"], redactor)
     elif "body" in event and type(event["body"]) is dict:
         line["payloadBytes"] = number(event["body"].get("bytes"))
     if rest or header:
-        told = redactor.rest(rest)
-        line["ext"] = {**told, "message": fit(header)} if header else told
+        more = redactor.rest(rest)
+        line["ext"] = {**more, "message": fit(header)} if header else more
     return {name: value for name, value in line.items() if value is not None} if None in line.values() else line
 
 
-def _take_who(line: Fields, by: Any) -> None:
+def _add_principal(line: Fields, by: Any) -> None:
     if type(by) is dict:
         client, request, uid = by.get("client"), by.get("request"), by.get("uid")
         if type(client) is str and client:
@@ -120,7 +120,7 @@ def _take_who(line: Fields, by: Any) -> None:
             line["uid"] = uid
 
 
-def _take_failure(line: Fields, failure: Any) -> None:
+def _add_failure(line: Fields, failure: Any) -> None:
     if type(failure) is not dict:
         return
     for name in ("reasonCode", "reasonMessage", "cause"):
@@ -129,8 +129,8 @@ def _take_failure(line: Fields, failure: Any) -> None:
     line.setdefault("consumer", text(failure.get("consumerId")))
 
 
-def _take_message(line: Fields, message: Any, redactor: Redactor) -> Fields:
-    """Put what is told of a message into its line; what its publisher said besides, by its names."""
+def _add_message(line: Fields, message: Any, redactor: Redactor) -> Fields:
+    """Add the body and the attributes of a message to its line; returns the publisher's other headers."""
     if type(message) is not dict:
         return {}
     more: Fields = {}

@@ -1,22 +1,23 @@
-"""Pages of leases and of dead letters, read one after the other, brought to one event by what the journal says since.
+"""Leases, dead letters, consumers and policies, brought to one event by the events since the daemon's answers.
 
-Each page is as of an event of its own. A message that no event names behind the first page's event is the same in all
-of them, and stands in one; of the others the newest page counts, and the events behind it.
+Each page of a list is as of an event of its own. A message without an event behind that of the first page is the same
+in all pages, and stands in one of them. For any other message the newest page counts, and the events behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import orjson
 
 from postroom_common.events import Event, EventType
 
-from .lines import Fields, of_death, of_leased
+from .lines import Fields, of_consumer, of_death, of_leased
 from .spool import Spool
 
-#: What ends a lease.
+#: Events that end a lease.
 _ENDS: Final = frozenset(
     {
         EventType.ACKED,
@@ -27,39 +28,41 @@ _ENDS: Final = frozenset(
         EventType.REPROCESSED,
     }
 )
-#: Fields of a letter that never change while it is there.
+#: Fields of a dead letter that never change.
 OF_BODY: Final = ("payloadBytes", "payloadDigest", "payloadShape", "payload", "contentType", "attributes")
 
 _Change = tuple[int, Fields | None, bool]
 """Id of an event; what it sets of the line, None where the line is over; whether that is the whole line."""
 
 
-class Pages:
-    """The entries of a list's pages, on the disk, and the events about them."""
+class EntryFold:
+    """The entries of a list's pages, on the disk, and the events that change them."""
 
     def __init__(self, spool: Spool) -> None:
         self._spool = spool
         self._first = self._last = -1
         self._changes: dict[str, list[_Change]] = {}
-        self._found: dict[str, tuple[int, Fields]] = {}  # of what has changed: the newest entry, and as of which event
+        self._found: dict[
+            str, tuple[int, Fields]
+        ] = {}  # of changed messages: the newest entry, and the event it is as of
 
     @property
     def first(self) -> int:
-        """The event of the first page: events behind it are to be taken."""
+        """The event of the first page: call ``take`` for the events behind it."""
         return self._first
 
     def begin_page(self, as_of: int) -> None:
-        """A page follows, as of an event."""
+        """Begin a page, which is as of an event."""
         if self._first < 0:
             self._first = as_of
         self._last = as_of
 
     def put(self, fields: Fields) -> None:
-        """An entry of the page."""
+        """Add an entry of the page."""
         self._spool.put(orjson.dumps([self._last, fields["message"], fields]))
 
     def take(self, event: Event) -> None:
-        """An event, in order."""
+        """Apply an event. Call it in their order."""
         raise NotImplementedError
 
     def _change(self, event: Event, fields: Fields | None, is_whole: bool) -> None:
@@ -67,12 +70,12 @@ class Pages:
             return
         changes = self._changes.setdefault(event["key"], [])
         if fields is None and changes and changes[0][0] > self._last and changes[0][2] and changes[0][1] is not None:
-            del self._changes[event["key"]]  # it began behind the last page, and is over: no page has it
+            del self._changes[event["key"]]  # it began behind the last page and has ended: no page has it
         else:
             changes.append((event["id"], fields, is_whole))
 
     def entries(self) -> Iterator[Fields]:
-        """All entries as of the last event that was taken."""
+        """All entries as of the last event."""
         for line in self._spool.lines():
             as_of, key, fields = orjson.loads(line)
             if key not in self._changes:
@@ -80,47 +83,47 @@ class Pages:
             elif key not in self._found or self._found[key][0] < as_of:
                 self._found[key] = (as_of, fields)
         for key, changes in self._changes.items():
-            as_of, told = self._found.get(key, (-1, None))
+            as_of, entry = self._found.get(key, (-1, None))
             for event, fields, is_whole in changes:
                 if event > as_of:
-                    told = self._changed(told, fields, is_whole)
-            if told is not None:
-                yield told
+                    entry = self._changed(entry, fields, is_whole)
+            if entry is not None:
+                yield entry
 
-    def was_there(self, key: str, event: int) -> bool:
-        """Whether an entry was there just before an event. To be asked behind ``entries``."""
-        as_of, told = self._found.get(key, (-1, None))
+    def existed_before(self, key: str, event: int) -> bool:
+        """Whether an entry existed just before an event. Call it after ``entries``."""
+        as_of, entry = self._found.get(key, (-1, None))
         for number, fields, is_whole in self._changes.get(key, ()):
             if as_of < number < event:
-                told = self._changed(told, fields, is_whole)
-        return told is not None
+                entry = self._changed(entry, fields, is_whole)
+        return entry is not None
 
-    def _changed(self, told: Fields | None, fields: Fields | None, is_whole: bool) -> Fields | None:
-        if fields is None or is_whole or told is None:
+    def _changed(self, entry: Fields | None, fields: Fields | None, is_whole: bool) -> Fields | None:
+        if fields is None or is_whole or entry is None:
             return fields
-        return {**told, **fields}
+        return {**entry, **fields}
 
 
-class Leases(Pages):
-    """The leases. Of one that no page has, and that was only extended, its end alone is known."""
+class LeaseFold(EntryFold):
+    """The leases. Of a lease that no page has, and that was only extended, nothing but its end is known."""
 
     def take(self, event: Event) -> None:
         kind = event["type"]
         if kind == EventType.LEASED:
             self._change(event, of_leased(event), True)
         elif kind == EventType.LEASE_EXTENDED:
-            told = {"queue": event["queue"], "message": event["key"], "lease": event["lease"]}
-            self._change(event, {**told, "untilEngineMs": event["untilEngineMs"]}, False)
+            lease = {"queue": event["queue"], "message": event["key"], "lease": event["lease"]}
+            self._change(event, {**lease, "untilEngineMs": event["untilEngineMs"]}, False)
         elif kind in _ENDS:
             self._change(event, None, True)
 
 
-class Letters(Pages):
-    """The dead letters. Of one that no page has the body is not known."""
+class DeadLetterFold(EntryFold):
+    """The dead letters. The body of one that no page has is unknown."""
 
     def __init__(self, spool: Spool) -> None:
         super().__init__(spool)
-        self._alive: set[str] = set()  # messages that are leased, and no dead letters
+        self._alive: set[str] = set()  # messages that are leased, and are no dead letters
 
     def take(self, event: Event) -> None:
         kind = event["type"]
@@ -152,10 +155,74 @@ class Letters(Pages):
     def entries(self) -> Iterator[Fields]:
         for fields in super().entries():
             found = self._found.get(fields["message"])
-            if found and "payloadBytes" not in fields:  # it has died again, and its body is as it was
+            if found and "payloadBytes" not in fields:  # it died again with the same body
                 fields = {**fields, **{name: found[1][name] for name in OF_BODY if name in found[1]}}
             yield fields
 
     def is_late(self, letter: Fields) -> bool:
         """Whether an entry is that of a message that no page had."""
         return letter["message"] in self._changes and letter["message"] not in self._found
+
+
+class ConsumerFold:
+    """The consumers. The messages that each holds are counted from the leases."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, str], tuple[int, Fields]] = {}
+        self._inflight: Counter[tuple[str, str]] = Counter()
+
+    def put_page(self, answer: Mapping[str, Any]) -> None:
+        """Add a page of ``list_consumers``."""
+        for consumer in answer["consumers"]:
+            self._rows[consumer["queue"], consumer["consumerId"]] = (answer["asOfEvent"], of_consumer(consumer))
+
+    def take(self, event: Event) -> None:
+        """Apply an event. Call it in their order."""
+        if event["type"] != EventType.LEASED or event.get("ofDead"):
+            return
+        consumer = (event["queue"], event["consumer"])
+        as_of, row = self._rows.get(consumer, (-1, None))
+        if row is None:
+            row = {"queue": consumer[0], "consumer": consumer[1], "inflight": 0, "delivered": 0}
+            self._rows[consumer] = (as_of, row)
+        if event["id"] > as_of:
+            row["delivered"] = (row["delivered"] or 0) + 1
+            row["deliveredEngineMs"] = event["engineMs"]
+            row["askedEngineMs"] = max(row.get("askedEngineMs") or 0, event["engineMs"])
+
+    def count(self, lease: Fields) -> None:
+        """Count a lease for its consumer."""
+        if not lease.get("ofDead") and lease.get("consumer"):
+            self._inflight[lease["queue"], lease["consumer"]] += 1
+
+    def rows(self, counted: bool) -> Iterator[Fields]:
+        """The lines of all consumers, with the leases that were ``counted``, or else as the pages have them."""
+        if not counted:
+            yield from (row for _, (_, row) in sorted(self._rows.items()))
+            return
+        for consumer in sorted({*self._rows, *self._inflight}):
+            row = self._rows.get(consumer, (0, {"queue": consumer[0], "consumer": consumer[1]}))[1]
+            yield {**row, "inflight": self._inflight[consumer]}
+
+
+class PolicyFold:
+    """The effective policy of each queue."""
+
+    def __init__(self) -> None:
+        self._policies: dict[str, tuple[int, Any]] = {}
+
+    def put(self, answer: Mapping[str, Any]) -> None:
+        """Add an answer of ``get_policy``."""
+        self._policies[answer["queue"]] = (answer["asOfEvent"], answer["policy"])
+
+    def take(self, event: Event) -> None:
+        """Apply an event. Call it in their order."""
+        kind = event["type"]
+        if kind not in (EventType.POLICY_SET, EventType.QUEUE_DELETED, EventType.QUEUE_CREATED):
+            return
+        if event["id"] > self._policies.get(event["queue"], (-1, None))[0]:
+            self._policies[event["queue"]] = (event["id"], event.get("policy"))
+
+    def of(self, queue: str) -> Any:
+        """A queue's policy; None for a queue that was created while the snapshot was made."""
+        return self._policies.get(queue, (0, None))[1]

@@ -1,4 +1,4 @@
-"""The header of a snapshot: whose it is, what its slice covers, and how that is known."""
+"""The header of a snapshot: which device and root it is of, which events it covers, and how that is known."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Any, NamedTuple
 
 from postroom_common.snapshot import FORMAT_MAJOR, FORMAT_MINOR
 
-from .journal import Place
+from .event_slice import EventSlice
+from .folder import START, ExportPoint, ExportProgress
+from .journal import JournalPosition
 from .lines import Fields
-from .memory import START, Last, Point
-from .reading import State
-from .request import Request, Since
-from .slices import EventSlice
-from .traffic import Mark
+from .request import ExportRequest, Since
+from .state import DeviceState
+from .traffic import TrafficPosition
 
 
-class Source(NamedTuple):
-    """Whose snapshot it is, and where its slice begins: ``last`` is up to where the one before went, None without one,
-    and ``trusted`` up to where that still holds. Where the journal is not ``is_readable``, nothing is known of
-    events."""
+class SnapshotOrigin(NamedTuple):
+    """What a snapshot is of, and where its events begin. ``last`` is how far the previous snapshot goes, None without
+    one; ``trusted`` is how far that still holds. Without a readable journal nothing is known of events."""
 
     device: str
     snapshot: str
@@ -28,34 +27,38 @@ class Source(NamedTuple):
     epoch: int
     since: Since
     is_readable: bool
-    last: Last | None = None
-    trusted: Point = START
-    behind: Place = Place(None, 0)
+    last: ExportProgress | None = None
+    trusted: ExportPoint = START
+    behind: JournalPosition = JournalPosition(None, 0)
 
     @property
-    def is_put_back(self) -> bool:
-        """Whether the journal is not the one that earlier snapshots of the folder have told of, or not all of it."""
+    def was_restored(self) -> bool:
+        """Whether the journal differs from what the folder's snapshots have of it: it was put back, or lost events."""
         return self.last is not None and self.trusted[:2] != self.last.point[:2]
 
     @property
-    def is_kept(self) -> bool:
-        """Whether the next snapshot is to go on behind this one."""
+    def is_remembered(self) -> bool:
+        """Whether the next snapshot is to continue behind this one."""
         return self.is_readable and self.since.is_last
 
     @property
     def is_first(self) -> bool:
         """Whether it is the first of its folder."""
-        return self.is_kept and self.last is None
+        return self.is_remembered and self.last is None
 
-    def reached(self, piece: EventSlice, traffic: Mark) -> Last:
-        """Up to where it goes."""
-        event = piece.last
-        point = Point(event["epoch"], event["id"], event["crc"], traffic) if event else self.trusted
+    def progress(self, events: EventSlice, traffic: TrafficPosition) -> ExportProgress:
+        """How far the snapshots go with this one."""
+        event = events.last
+        point = ExportPoint(event["epoch"], event["id"], event["crc"], traffic) if event else self.trusted
         point = point._replace(traffic=traffic)
-        return self.last.followed(point, self.snapshot, self.trusted) if self.last else Last(point, self.snapshot)
+        return (
+            self.last.followed(point, self.snapshot, self.trusted)
+            if self.last
+            else ExportProgress(point, self.snapshot)
+        )
 
 
-def header_of(source: Source, state: State, piece: EventSlice, request: Request) -> Fields:
+def header_of(source: SnapshotOrigin, state: DeviceState, events: EventSlice, request: ExportRequest) -> Fields:
     """The fields of the header."""
     last, health = source.last, state.health
     from_ms = source.trusted.traffic.wall_ms if last else source.since.wall_ms
@@ -74,49 +77,49 @@ def header_of(source: Source, state: State, piece: EventSlice, request: Request)
         "engineMs": state.engine_ms,
         "asOfEvent": state.as_of,
         "consistent": source.is_readable,
-        "firstEvent": piece.first["id"] if piece.first else None,
-        "lastEvent": piece.last["id"] if piece.last else None,
+        "firstEvent": events.first["id"] if events.first else None,
+        "lastEvent": events.last["id"] if events.last else None,
         "previousEvent": last.point.event if last else None,
         "since": source.since.text,
-        **(_of_slice(source, state, piece) if source.is_readable else {}),
-        "holes": _holes(health, piece) or None,
+        **(_of_slice(source, state, events) if source.is_readable else {}),
+        "holes": _holes(health, events) or None,
         "redaction": request.redaction.value,
         "hiddenAttributes": list(request.hidden) or None,
         "trafficFromMs": from_ms or None,
     }
 
 
-def _of_slice(source: Source, state: State, piece: EventSlice) -> Fields:
-    available, last = piece.available_from, source.last.point.event if source.last else None
-    is_continuous = last is not None and not source.is_put_back and available <= last + 1 and last <= state.as_of
-    if is_continuous and last and piece.first and piece.first["id"] <= last:  # numbered anew since a restore
+def _of_slice(source: SnapshotOrigin, state: DeviceState, events: EventSlice) -> Fields:
+    available, last = events.available_from, source.last.point.event if source.last else None
+    is_continuous = last is not None and not source.was_restored and available <= last + 1 and last <= state.as_of
+    if is_continuous and last and events.first and events.first["id"] <= last:  # ids were used again since a restore
         is_continuous = False
-    return {"availableFrom": available, "continuous": is_continuous, "cut": piece.is_cut}
+    return {"availableFrom": available, "continuous": is_continuous, "cut": events.is_cut}
 
 
-def gaps_of(source: Source, state: State, piece: EventSlice) -> Iterator[str]:
-    """What was asked for and is not in the slice, in sentences for people."""
-    since, available = source.since, piece.available_from
+def gaps_of(source: SnapshotOrigin, state: DeviceState, events: EventSlice) -> Iterator[str]:
+    """What was asked for and is not in the snapshot, in sentences for people."""
+    since, available = source.since, events.available_from
     wanted = since.event if since.event is not None else source.trusted.event + 1 if source.last else 0
     if since.event is not None and since.event > state.as_of:
         yield f"there is no event {since.event} yet: the last one is {state.as_of}"
     elif since.wall_ms is not None and since.wall_ms > state.wall_ms:
         yield f"{since.text} is still to come, by the device's clock: no events"
-    elif 0 < wanted < available and not source.is_put_back:
+    elif 0 < wanted < available and not source.was_restored:
         yield f"events {wanted} to {available - 1} are not in the journal any more"
-    elif since.wall_ms is not None and available > 1 and piece.first and piece.first["id"] == available:
+    elif since.wall_ms is not None and available > 1 and events.first and events.first["id"] == available:
         yield f"the journal begins with event {available}: what happened before is not in it any more"
-    if piece.is_cut and piece.last:
-        later = "come with the next snapshot" if source.is_kept else "are not in the file"
-        yield f"by --max-size the events end with {piece.last['id']}: those up to {state.as_of} {later}"
+    if events.is_cut and events.last:
+        later = "come with the next snapshot" if source.is_remembered else "are not in the file"
+        yield f"by --max-size the events end with {events.last['id']}: those up to {state.as_of} {later}"
 
 
-def _holes(health: Any, piece: EventSlice) -> list[list[int]]:
-    """What the daemon knows to be missing or lost, and what the slice found to be."""
+def _holes(health: Any, events: EventSlice) -> list[list[int]]:
+    """The events that are missing or lost according to the daemon, and those that are missing in the slice."""
     check = (health.get("checks") or {}).get("journal") or {}
-    told = [pair for pair in check.get("missingEvents") or [] if len(pair) == 2]
+    reported = [pair for pair in check.get("missingEvents") or [] if len(pair) == 2]
     merged: list[list[int]] = []
-    for first, last in sorted([*told, *piece.holes]):
+    for first, last in sorted([*reported, *events.holes]):
         if merged and first <= merged[-1][1] + 1:
             merged[-1][1] = max(merged[-1][1], last)
         else:

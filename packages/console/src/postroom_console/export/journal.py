@@ -1,6 +1,7 @@
-"""Reading the journal's events in order, from any event on, and which of them are missing.
+"""Reads the events of the journal in order, from any event on.
 
-What is read here is never behind an event that an answer has named (``asOfEvent``): so all of it has ended, and stays.
+Nothing is read behind an event that an answer of the daemon has named (``asOfEvent``), so everything that is read is
+complete and stays.
 """
 
 from __future__ import annotations
@@ -16,35 +17,34 @@ from typing import BinaryIO, Final, NamedTuple
 from postroom_common.errors import DamagedRecord, PostroomError
 from postroom_common.events import Event, decode_event
 
-#: A line beyond this is damage: an event has one body at most, and a body at most 16 MB.
+#: A longer line is damage: an event has at most one body, and a body at most 16 MB.
 LINE_BYTES_LIMIT: Final = 64 * 1024 * 1024
 _NAME: Final = re.compile(r"(\d{20})\.jsonl")
 _PLACE: Final = re.compile(rb'\{"id":(\d+),"epoch":(\d+),')
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-#: A part of a file that the disk does not give: what stands in it is missing.
+#: Errors of a bad block: what it holds is missing.
 _BAD_BLOCK_ERRNOS: Final = (errno.EIO, errno.EBADMSG, errno.EUCLEAN)
-#: Bytes among which the place of an event is no longer looked for by halving.
+#: Bytes within which an event is no longer searched by halving.
 _NEAR_BYTES: Final = 65_536
 
 
-class Place(NamedTuple):
-    """A place behind an event: all up to it are in front of it. Epochs and ids rise together along a journal; without
-    an epoch the id alone counts."""
+class JournalPosition(NamedTuple):
+    """The position behind an event. Epochs and ids rise together; without an epoch only the id counts."""
 
     epoch: int | None
     event: int
 
     def is_behind(self, epoch: int, event: int) -> bool:
-        """Whether this place is behind an event."""
+        """Whether this position is behind an event."""
         return event <= self.event if self.epoch is None else (epoch, event) <= (self.epoch, self.event)
 
 
 class JournalUnreadable(PostroomError):
-    """The journal cannot be read by this user, or is not that of the daemon; the text says why."""
+    """The journal cannot be read by this user, or is not the daemon's; the text says why."""
 
 
 class Journal:
-    """The journal in a directory. Every method raises ``JournalUnreadable``, and ``OSError`` of the disk."""
+    """The journal in a directory. Every method raises ``JournalUnreadable``, and ``OSError`` for errors of the disk."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -65,21 +65,21 @@ class Journal:
             raise JournalUnreadable(f"{self.root}: there is no journal")
         return sorted(found)
 
-    def place_of_time(self, wall_ms: int) -> Place:
-        """A place in front of all events of a time of day or later; not far in front, where the clock only went on."""
+    def position_of_time(self, wall_ms: int) -> JournalPosition:
+        """A position before all events of a time or later, and close to them unless the clock was set back."""
         for first, path in reversed(self.segments()):
             with _opened(path) as file:
                 event = next(filter(None, map(_decoded, _lines(file))), None)
             if event and event["wallMs"] < wall_ms:
-                return Place(None, first - 1)
-        return Place(None, 0)
+                return JournalPosition(None, first - 1)
+        return JournalPosition(None, 0)
 
     def available_from(self) -> int:
-        """The first event that it still has."""
+        """The id of the first event."""
         return self.segments()[0][0]
 
     def owner(self) -> str:
-        """The id of the root whose it is, by the newest segment that says so."""
+        """The id of the root that the journal belongs to, from the newest segment that has it."""
         for _, path in reversed(self.segments()):
             with _opened(path) as file:
                 for line, _ in zip(_lines(file), range(8), strict=False):
@@ -89,8 +89,8 @@ class Journal:
         raise JournalUnreadable(f"{self.root}: no file says whose journal it is")
 
     def wait_for(self, event: int, pause: Callable[[float], None], patience_s: float) -> int:
-        """Wait until an event stands in a file; its epoch, or that of a later one. Raises ``JournalUnreadable`` when it
-        does not come."""
+        """Wait for an event to appear; returns its epoch, or that of a later one. Raises ``JournalUnreadable`` after
+        the timeout."""
         ends = time.monotonic() + patience_s
         while True:
             last = self.last()
@@ -119,8 +119,8 @@ class Journal:
         return None
 
     def find(self, epoch: int, event: int) -> Event | None:
-        """An event; None where it is not there, or is damaged."""
-        behind = Place(epoch, event - 1)
+        """An event; None where it is missing or damaged."""
+        behind = JournalPosition(epoch, event - 1)
         for path in self._from(behind):
             with _opened(path) as file:
                 file.seek(_offset(file, behind))
@@ -129,21 +129,21 @@ class Journal:
                         return found if (found["epoch"], found["id"]) == (epoch, event) else None
         return None
 
-    def events(self, behind: Place, last: int) -> Iterator[Event]:
-        """The events behind a place, up to the id ``last``, in order: those of whole requests.
+    def events(self, behind: JournalPosition, last: int) -> Iterator[Event]:
+        """The events behind a position up to the id ``last``, in order, of complete requests.
 
-        Damaged lines are passed over, and with them all events of their request: they count for nothing. So an id
-        that does not come is missing.
+        A damaged line is skipped together with all events of its request, which does not count. An id that is not
+        returned is missing.
         """
         asked, request = behind, list[Event]()
         for path in self._from(behind):
             try:
                 file = _opened(path)
-            except FileNotFoundError:  # RACE: its time was over just now
+            except FileNotFoundError:  # RACE: retention has just removed it
                 continue
             with file:
                 file.seek(_offset(file, behind))
-                is_behind = False  # once it is true, so it is of all that follows
+                is_behind = False  # once true it stays true
                 for line in _lines(file):
                     event = _decoded(line)
                     if event is None:
@@ -160,7 +160,7 @@ class Journal:
                     if number != event["req"]:
                         request.append(event)
                         continue
-                    behind = Place(event["epoch"], number)
+                    behind = JournalPosition(event["epoch"], number)
                     if not request and "n" not in event:
                         yield event
                     elif _is_whole([*request, event], asked):
@@ -168,8 +168,8 @@ class Journal:
                         yield event
                     request = []
 
-    def _from(self, behind: Place) -> list[Path]:
-        """The segments that may have events behind a place."""
+    def _from(self, behind: JournalPosition) -> list[Path]:
+        """The segments that may have events behind a position."""
         paths = [path for _, path in self.segments()]
         while len(paths) > 1:
             try:
@@ -183,8 +183,8 @@ class Journal:
         return paths
 
 
-def _is_whole(request: list[Event], asked: Place) -> bool:
-    """Whether no event of a request is missing, but for those that are not behind the place that was asked for."""
+def _is_whole(request: list[Event], asked: JournalPosition) -> bool:
+    """Whether a request lacks no event, except for those that are not behind the position that was asked for."""
     first, last = request[0], request[-1]
     begin = last["id"] - last.get("n", 1) + 1
     if asked.epoch in (None, first["epoch"]):
@@ -192,8 +192,8 @@ def _is_whole(request: list[Event], asked: Place) -> bool:
     return bool(first["id"] == begin)
 
 
-def _offset(file: BinaryIO, behind: Place) -> int:
-    """Where in a segment the first line begins that may be behind a place: found by halving."""
+def _offset(file: BinaryIO, behind: JournalPosition) -> int:
+    """Where in a segment the first line begins that may be behind a position, found by halving."""
     low, high = 0, os.fstat(file.fileno()).st_size
     while high - low > _NEAR_BYTES:
         middle = (low + high) // 2
@@ -213,7 +213,7 @@ def _offset(file: BinaryIO, behind: Place) -> int:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """The lines of a file, without one that is being written, and up to where the disk does not give it."""
+    """The complete lines of a file, up to a bad block."""
     try:
         while line := file.readline(LINE_BYTES_LIMIT):
             if line.endswith(b"\n"):
@@ -231,7 +231,7 @@ def _decoded(line: bytes) -> Event | None:
 
 
 def _place(line: bytes) -> tuple[int, int] | None:
-    """Epoch and id of the event of a line, unchecked."""
+    """Epoch and id of the event of a line, not verified."""
     match = _PLACE.match(line)
     return (int(match[2]), int(match[1])) if match and len(match[1]) < 20 and len(match[2]) < 20 else None
 

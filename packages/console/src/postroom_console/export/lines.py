@@ -1,4 +1,4 @@
-"""What the traffic log and the daemon's answers say, as the fields of a snapshot's lines."""
+"""Converts lines of the traffic log and answers of the daemon to the fields of a snapshot's lines."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from .redaction import Redactor, as_part, fit
 
 Fields = dict[str, Any]
 
-#: What values of these types are, once they are read.
+#: The Python types of column types.
 PYTHON: Final = {Type.INTEGER: int, Type.STRING: str, Type.BOOLEAN: bool}
 _TRAFFIC: Final = {"bytes": "requestBytes"}
 _TRAFFIC_TYPES: Final = {field.name: field.type for field in FIELDS[Kind.TRAFFIC]}
-#: Parts of `metrics` that are divided by something, and what that is called.
+#: Maps in ``metrics``, and the label that their keys become.
 _DIVIDED: Final = {"commands": "command", "errorCodes": "code", "errors": "error"}
-#: Of a daemon's health, what is a figure.
+#: Figures in the daemon's health.
 _DISK: Final = ("freeBytes", "reserveBytes", "heldBackBytes", "quarantineBytes")
 
 
-def of_traffic(told: Mapping[str, Any], root: str) -> Fields | None:
-    """The line of a request in the traffic log; None for what is none."""
+def of_traffic(request: Mapping[str, Any], root: str) -> Fields | None:
+    """The line of a request in the traffic log; None for anything else."""
     line: Fields = {"root": root}
-    for name, value in told.items():
+    for name, value in request.items():
         column = _TRAFFIC.get(name, name)
         kind = _TRAFFIC_TYPES.get(column)
         if (kind is Type.NUMBER and type(value) in (int, float)) or (
@@ -36,43 +36,43 @@ def of_traffic(told: Mapping[str, Any], root: str) -> Fields | None:
     return line if has_all else None
 
 
-def of_queue(told: Mapping[str, Any]) -> Fields:
+def of_queue(entry: Mapping[str, Any]) -> Fields:
     """The line of an entry of ``list_queues``, without its policy."""
-    paused = told.get("paused") or {}
+    paused = entry.get("paused") or {}
     return {
-        "queue": told["queue"],
-        "ready": told["ready"],
-        "inflight": told["inflight"],
-        "delayed": told["delayed"],
-        "held": told.get("held", 0),
-        "dead": told["dlq"],
-        "oldestReadyAgeMs": told.get("oldestReadyAgeMs"),
-        "oldestLeaseAgeMs": told.get("oldestLeaseAgeMs"),
-        "oldestDeadAgeMs": told.get("oldestDeadAgeMs"),
-        "queueBytes": told.get("bytes"),
+        "queue": entry["queue"],
+        "ready": entry["ready"],
+        "inflight": entry["inflight"],
+        "delayed": entry["delayed"],
+        "held": entry.get("held", 0),
+        "dead": entry["dlq"],
+        "oldestReadyAgeMs": entry.get("oldestReadyAgeMs"),
+        "oldestLeaseAgeMs": entry.get("oldestLeaseAgeMs"),
+        "oldestDeadAgeMs": entry.get("oldestDeadAgeMs"),
+        "queueBytes": entry.get("bytes"),
         "publishPaused": bool(paused.get("publish")),
         "consumePaused": bool(paused.get("consume")),
-        "reasons": dict(told.get("reasons") or {}),
-        "totals": dict(told.get("totals") or {}),
+        "reasons": dict(entry.get("reasons") or {}),
+        "totals": dict(entry.get("totals") or {}),
     }
 
 
-def of_lease(told: Mapping[str, Any]) -> Fields:
+def of_lease(entry: Mapping[str, Any]) -> Fields:
     """The line of an entry of ``list_inflight``."""
     return {
-        "queue": told["queue"],
-        "message": told["messageKey"],
-        "consumer": told.get("consumerId"),
-        "uid": told.get("uid"),
-        "attempt": told.get("attempt"),
-        "leasedEngineMs": told.get("leasedAtEngineMs"),
-        "untilEngineMs": told.get("leaseUntilEngineMs"),
-        "ofDead": True if told.get("state") == "dead" else None,
+        "queue": entry["queue"],
+        "message": entry["messageKey"],
+        "consumer": entry.get("consumerId"),
+        "uid": entry.get("uid"),
+        "attempt": entry.get("attempt"),
+        "leasedEngineMs": entry.get("leasedAtEngineMs"),
+        "untilEngineMs": entry.get("leaseUntilEngineMs"),
+        "ofDead": True if entry.get("state") == "dead" else None,
     }
 
 
 def of_leased(event: Event) -> Fields:
-    """The line of a lease, by the event that gave it."""
+    """The line of a lease, from the event that began it."""
     return {
         "queue": event["queue"],
         "message": event["key"],
@@ -86,36 +86,36 @@ def of_leased(event: Event) -> Fields:
     }
 
 
-def of_letter(told: Mapping[str, Any], redactor: Redactor) -> Fields:
-    """The line of an entry of ``list_dlq`` that shows whole bodies."""
-    failure = told.get("failure") or {}
+def of_letter(entry: Mapping[str, Any], redactor: Redactor) -> Fields:
+    """The line of an entry of ``list_dlq`` that was asked for with whole bodies."""
+    failure = entry.get("failure") or {}
     line = {
-        "queue": told["queue"],
-        "message": told["messageKey"],
-        "reasonCode": text(told.get("reasonCode")),
-        "reasonMessage": text(told.get("reason")),
+        "queue": entry["queue"],
+        "message": entry["messageKey"],
+        "reasonCode": text(entry.get("reasonCode")),
+        "reasonMessage": text(entry.get("reason")),
         "cause": text(failure.get("cause")),
-        "diedMs": number(told.get("dlqAt")),
-        "attempt": told.get("attempt"),
-        "consumer": text(told.get("consumerId")),
-        "quarantined": told.get("quarantined"),
-        "leased": told.get("leased"),
-        "history": fit(told.get("failures")) or None,
+        "diedMs": number(entry.get("dlqAt")),
+        "attempt": entry.get("attempt"),
+        "consumer": text(entry.get("consumerId")),
+        "quarantined": entry.get("quarantined"),
+        "leased": entry.get("leased"),
+        "history": fit(entry.get("failures")) or None,
     }
-    original = told.get("originalMessage")
+    original = entry.get("originalMessage")
     if original:
-        line |= of_body(original, told.get("bytes"), redactor)
+        line |= of_body(original, entry.get("bytes"), redactor)
     return line
 
 
 def of_body(shown: Mapping[str, Any], length: Any, redactor: Redactor) -> Fields:
-    """What is told of the body and attributes of a message that an answer shows whole."""
+    """The fields of the body and the attributes of a whole message."""
     part = as_part(shown.get("payload"), shown.get("encoding"), shown.get("contentType"), length)
     return redactor.body(part) | {"attributes": redactor.attributes(shown.get("attributes"))}
 
 
 def of_death(event: Event) -> Fields:
-    """The line of a dead letter, by the event that made it one: without its body."""
+    """The line of a dead letter, from the event of its death: without its body."""
     failure = event["failure"]
     return {
         "queue": event["queue"],
@@ -130,20 +130,20 @@ def of_death(event: Event) -> Fields:
     }
 
 
-def of_consumer(told: Mapping[str, Any]) -> Fields:
+def of_consumer(entry: Mapping[str, Any]) -> Fields:
     """The line of an entry of ``list_consumers``."""
     return {
-        "queue": told["queue"],
-        "consumer": told["consumerId"],
-        "inflight": told["inflight"],
-        "delivered": told.get("delivered"),
-        "askedEngineMs": told.get("lastAskedEngineMs"),
-        "deliveredEngineMs": told.get("lastDeliveredEngineMs"),
+        "queue": entry["queue"],
+        "consumer": entry["consumerId"],
+        "inflight": entry["inflight"],
+        "delivered": entry.get("delivered"),
+        "askedEngineMs": entry.get("lastAskedEngineMs"),
+        "deliveredEngineMs": entry.get("lastDeliveredEngineMs"),
     }
 
 
 def of_metrics(metrics: Mapping[str, Any], health: Mapping[str, Any]) -> Iterator[Fields]:
-    """The lines of the daemon's figures."""
+    """The lines of the daemon's metrics."""
     disk = (health.get("checks") or {}).get("disk") or {}
     yield from _figures("disk", {name: disk[name] for name in _DISK if name in disk})
     for name, value in metrics.items():
@@ -166,10 +166,10 @@ def _figures(name: str, value: Any) -> Iterator[Fields]:
 
 
 def text(value: Any) -> str | None:
-    """A text that says something."""
+    """A string that is not empty, else None."""
     return value if type(value) is str and value else None
 
 
 def number(value: Any) -> int | None:
-    """An integer."""
+    """An integer, else None."""
     return value if type(value) is int else None

@@ -1,4 +1,4 @@
-"""What of bodies and attributes a snapshot tells: lengths, digests and shapes, names, or all of it."""
+"""Redaction of bodies and attributes: lengths, digests and shapes, names only, or everything."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from typing import Any, Final
 
 import orjson
 
-#: A shape goes so deep, has so many characters, and looks at so many members of each object and array.
+#: Limits of a shape: nesting, characters, and members of each object and array.
 SHAPE_LEVELS: Final = 6
 SHAPE_CHARACTERS: Final = 1000
 SHAPE_MEMBERS: Final = 100
-#: Shapes that are kept in mind.
+#: Number of cached shapes.
 _SHAPES_LIMIT: Final = 1000
-#: Values beside bodies that go deeper are not told.
+#: Values outside of bodies are cut at this nesting.
 _VALUE_LEVELS: Final = 100
-#: What answers call a binary body whose publisher did not say what it is.
+#: The content type that answers give to a binary body without one.
 _BINARY_TYPE: Final = "application/octet-stream"
 _INTEGERS: Final = (-(2**63), 2**63 - 1)
-#: Names under which the journal keeps bodies and attributes inside of other things, such as schedules.
+#: Field names under which events have bodies and attributes inside of other values, such as schedules.
 _BODIES: Final = frozenset({"message", "messages", "parts", "payload", "body"})
 
 
 class Redaction(StrEnum):
-    """What is left out. As ``--redact`` has it."""
+    """What is omitted, as ``--redact`` takes it."""
 
     PAYLOAD = "payload"
     ATTRIBUTES = "attributes"
@@ -37,8 +37,8 @@ class Redaction(StrEnum):
 
 
 class Redactor:
-    """Makes the fields that tell of bodies and attributes. ``hidden`` are patterns of names of attributes whose values
-    are left out, as of file names: ``*`` and ``?``, upper and lower case apart."""
+    """Makes the fields of bodies and attributes. ``hidden`` are patterns of attribute names whose values are omitted,
+    as of file names: ``*`` and ``?``, case-sensitive."""
 
     def __init__(self, redaction: Redaction, hidden: Sequence[str] = ()) -> None:
         self.redaction = redaction
@@ -47,7 +47,7 @@ class Redactor:
         self._shapes: dict[tuple[str | type, ...], str] = {}
 
     def body(self, part: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields of a body: ``part`` has it as ``text``, ``json`` or ``base64``."""
+        """The fields of a body that ``part`` has as ``text``, ``json`` or ``base64``."""
         fields: dict[str, Any] = {}
         if "contentType" in part:
             fields["contentType"] = fit(part["contentType"])
@@ -71,7 +71,8 @@ class Redactor:
         return fields
 
     def _shape_of(self, value: Any) -> str:
-        """As ``shape_of``; many bodies of a queue are alike, and looking at a flat one again takes most of its time."""
+        """The shape of a value, cached for flat objects: the bodies of a queue are alike, and computing it takes most
+        of the time."""
         if type(value) is not dict or len(value) > SHAPE_MEMBERS:
             return shape_of(value)
         types = tuple(map(type, value.values()))
@@ -86,7 +87,7 @@ class Redactor:
         return shape
 
     def attributes(self, value: Any) -> Any:
-        """The attributes of a message, as far as they are told; None for nothing."""
+        """The attributes of a message after redaction; None for none."""
         if type(value) is str:
             value = _parsed(value.encode("utf-8", "replace"))
         if type(value) is not dict:
@@ -105,13 +106,13 @@ class Redactor:
             return False
         found = self._is_hidden.get(name)
         if found is None:
-            if len(self._is_hidden) > 10_000:  # names can be anything
+            if len(self._is_hidden) > 10_000:  # the names are not limited
                 self._is_hidden.clear()
             found = self._is_hidden[name] = any(fnmatchcase(name, pattern) for pattern in self.hidden)
         return found
 
     def rest(self, value: Any) -> Any:
-        """Something else that the journal says, without the bodies and attributes that may be inside of it."""
+        """Another value of an event, without the bodies and attributes inside of it."""
         return fit(value if self.redaction is Redaction.NONE and not self.hidden else self._without(value))
 
     def _without(self, value: Any, level: int = 0) -> Any:
@@ -121,17 +122,17 @@ class Redactor:
             return [self._without(one, level + 1) for one in value]
         if type(value) is not dict:
             return value
-        told: dict[str, Any] = {}
+        kept: dict[str, Any] = {}
         for name, one in value.items():
             if name == "attributes":
-                told[name] = self.attributes(one.get("json", one.get("text")) if type(one) is dict else one)
+                kept[name] = self.attributes(one.get("json", one.get("text")) if type(one) is dict else one)
             elif self.redaction is Redaction.NONE or name not in _BODIES or type(one) is int:
-                told[name] = self._without(one, level + 1)
-        return told
+                kept[name] = self._without(one, level + 1)
+        return kept
 
 
 def shape_of(value: Any) -> str:
-    """The structure of a JSON value without its values, bounded. Where it would be too long it goes less deep."""
+    """The structure of a JSON value without its values. It goes less deep where it would become too long."""
     if type(value) in (dict, list):
         for levels in range(SHAPE_LEVELS, 0, -1):
             text = _json(_shape(value, levels)).decode()
@@ -147,12 +148,12 @@ def _shape(value: Any, levels: int) -> Any:
     if name == "object":
         members = value.items() if len(value) <= SHAPE_MEMBERS else islice(value.items(), SHAPE_MEMBERS)
         return {member: _shape(one, levels - 1) for member, one in members}
-    told: list[Any] = []
+    shapes: list[Any] = []
     for one in value[:SHAPE_MEMBERS]:
         shape = _shape(one, levels - 1)
-        if shape not in told:
-            told.append(shape)
-    return told
+        if shape not in shapes:
+            shapes.append(shape)
+    return shapes
 
 
 _NAMES: Final[dict[type, str]] = {
@@ -176,15 +177,15 @@ _NO_JSON: Final = _NoJson()
 def _parsed(data: bytes) -> Any:
     try:
         return orjson.loads(data)
-    except orjson.JSONDecodeError:  # also where it goes too deep
+    except orjson.JSONDecodeError:  # also for too deep a nesting
         return _NO_JSON
 
 
 def _json(value: Any) -> bytes:
-    """A JSON value as the daemon keeps it."""
+    """A JSON value as the daemon stores it."""
     try:
         return orjson.dumps(value)
-    except TypeError:  # a number that it does not have, or deeper than it goes
+    except TypeError:  # a number or a nesting beyond orjson's limits
         try:
             text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         except (RecursionError, ValueError):
@@ -193,8 +194,8 @@ def _json(value: Any) -> bytes:
 
 
 def fit(value: Any, level: int = 0) -> Any:
-    """A JSON value that any reader of snapshots takes: integers of 64 bits, finite numbers, whole characters, and no
-    deeper than parsers go."""
+    """A JSON value that every reader of snapshots accepts: 64-bit integers, finite numbers, complete characters, and no
+    nesting beyond the limits of parsers."""
     kind = type(value)
     if kind is str:
         return value if value.isascii() else value.encode("utf-8", "replace").decode()
@@ -210,7 +211,7 @@ def fit(value: Any, level: int = 0) -> Any:
 
 
 def as_part(payload: Any, encoding: Any, content_type: Any, length: Any) -> dict[str, Any]:
-    """The part that an answer of the daemon shows as ``payload``, told by ``length`` where that could be two."""
+    """The part that an answer shows as ``payload``. ``length`` tells a text from a JSON value."""
     part: dict[str, Any]
     if encoding == "base64":
         part = {"base64": payload}

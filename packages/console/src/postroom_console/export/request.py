@@ -1,4 +1,4 @@
-"""What an export is to come to: the options, read."""
+"""What an export is asked for: the options, parsed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _SPAN: Final = re.compile(r"(\d{1,9})([smhd])")
 _SIZE: Final = re.compile(r"(\d{1,12})([kMG]?)B?")
 _SIZES: Final = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3}
-#: A snapshot always has its state and some events.
+#: The least size limit: a snapshot always has its state and some events.
 SIZE_LEAST: Final = 10_000
-#: A hundred years: what is longer, no clock and no timer takes.
+#: A hundred years. Clocks and timers fail beyond it.
 SPAN_MOST_S: Final = 36_500 * 86_400
 
 
 class Since(NamedTuple):
-    """Where the slice is to begin: behind the last snapshot of the folder, at an event, or at a time of day (Unix
-    milliseconds). ``text`` is how it was asked for."""
+    """Where the events begin: behind the last snapshot of the folder, at an event, or at a time (Unix milliseconds).
+    ``text`` is the option as it was given."""
 
     text: str
     event: int | None = None
@@ -31,7 +31,7 @@ class Since(NamedTuple):
 
     @property
     def is_last(self) -> bool:
-        """Whether it goes on behind the last snapshot."""
+        """Whether the events continue behind the last snapshot."""
         return self.event is None and self.wall_ms is None
 
 
@@ -39,8 +39,8 @@ LAST: Final = Since("last")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One export. ``device`` is empty for the name that the daemon has; ``max_bytes`` None for no limit."""
+class ExportRequest:
+    """One export. An empty ``device`` stands for the daemon's own name; ``max_bytes`` None for no limit."""
 
     folder: Path
     device: str = ""
@@ -51,8 +51,7 @@ class Request:
 
 
 def read_since(text: str) -> Since:
-    """``last``, an event's number, a time of day in ISO 8601, or a span such as ``2h`` before now. Raises
-    ``ValueError``."""
+    """Parse ``last``, an event id, a time in ISO 8601, or a span such as ``2h`` before now. Raises ``ValueError``."""
     if text == LAST.text:
         return LAST
     if text.isascii() and text.isdigit() and len(text) < 19:
@@ -68,7 +67,7 @@ def read_since(text: str) -> Since:
 
 
 def read_span(text: str) -> int:
-    """Seconds: ``90s``, ``30m``, ``1h``, ``7d``. Raises ``ValueError``."""
+    """Parse a span such as ``90s``, ``30m``, ``1h`` or ``7d`` to seconds. Raises ``ValueError``."""
     match = _SPAN.fullmatch(text)
     seconds = int(match[1]) * _UNITS_S[match[2]] if match else 0
     if not 0 < seconds <= SPAN_MOST_S:
@@ -77,7 +76,7 @@ def read_span(text: str) -> int:
 
 
 def read_text(text: str) -> str:
-    """A text that can stand in a file. Raises ``ValueError`` for what came as no UTF-8."""
+    """Check that a text is valid UTF-8. Raises ``ValueError``."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -86,7 +85,7 @@ def read_text(text: str) -> str:
 
 
 def read_size(text: str) -> int:
-    """Bytes: ``500k``, ``64M``, ``2G``, by units of 1,000. Raises ``ValueError``."""
+    """Parse a size such as ``500k``, ``64M`` or ``2G`` to bytes, in units of 1,000. Raises ``ValueError``."""
     match = _SIZE.fullmatch(text)
     size = int(match[1]) * _SIZES[match[2]] if match else 0
     if size < SIZE_LEAST:

@@ -1,4 +1,4 @@
-"""Lines that wait for the snapshot's header: on the disk, as there may be more of them than memory."""
+"""Lines that wait on the disk for the snapshot's header: there may be more of them than memory."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from typing import Any, Final, Self
 from postroom_common.snapshot import Kind
 from postroom_common.snapshot_writer import LineEncoder
 
-#: What is kept in memory: most snapshots need no more.
+#: Bytes kept in memory: most snapshots need no more.
 _MEMORY_BYTES: Final = 1024 * 1024
 _LEVEL: Final = 1
 _LENGTH_BYTES: Final = 8
-#: So many lines at a time are given on.
+#: Lines that are passed on at a time.
 _BLOCK_LINES: Final = 200
 
 
 class Spool:
-    """Lines in blocks: the last one is in memory, those before it, compressed with less care than in the snapshot, in a
-    file without a name in a folder, which goes with the process. As a context manager it lets go of it. Raises
-    ``OSError``."""
+    """Lines in blocks. The last block is in memory; the others are in a temporary file without a name in a folder,
+    compressed faster than in the snapshot. The context manager closes the file. Raises ``OSError``."""
 
     def __init__(self, folder: Path) -> None:
         self.count = 0
@@ -35,7 +34,7 @@ class Spool:
         self._written = 0
 
     def put(self, line: bytes) -> None:
-        """Take a line, without its newline."""
+        """Add a line, without its newline."""
         self.count += 1
         self._lines.append(line)
         self._raw += len(line) + 1
@@ -43,7 +42,7 @@ class Spool:
             self._flush()
 
     def fits(self, limit: int) -> bool:
-        """Whether what was put takes no more than so many bytes of a snapshot."""
+        """Whether the lines so far take no more than so many bytes of a snapshot."""
         if self._written + self._raw <= limit:
             return True
         self._flush()
@@ -51,12 +50,12 @@ class Spool:
 
     @property
     def bytes_taken(self) -> int:
-        """What it takes of a snapshot, at most."""
+        """Bytes that the lines take of a snapshot, at most."""
         self._flush()
         return self._written
 
     def blocks(self) -> Iterator[list[bytes]]:
-        """All lines, some at a time, once everything was put."""
+        """All lines, block by block. Call it after the last ``put``."""
         self._file.seek(0)
         while length := self._file.read(_LENGTH_BYTES):
             yield zlib.decompress(self._file.read(int.from_bytes(length))).split(b"\n")
@@ -64,7 +63,7 @@ class Spool:
             yield self._lines
 
     def lines(self) -> Iterator[bytes]:
-        """The same one by one."""
+        """All lines, one by one."""
         return chain.from_iterable(self.blocks())
 
     def _flush(self) -> None:
@@ -81,7 +80,7 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with suppress(OSError):  # what is in its buffer may not fit on the disk: it is not wanted
+        with suppress(OSError):  # its buffer may not fit on the disk, and is not needed
             self._file.close()
 
 
@@ -92,25 +91,25 @@ class Drafts:
         self.spool = spool
         self.encoder = encoder
         self._kind: Kind | None = None
-        self._runs: list[tuple[Kind, int]] = []  # kinds, each with the number of the first line of it in a row
+        self._runs: list[tuple[Kind, int]] = []  # runs of lines of one kind: the kind, and the number of the first line
 
     def put(self, kind: Kind, fields: dict[str, Any]) -> None:
-        """Take a line."""
+        """Encode and add a line."""
         self.put_encoded(kind, self.encoder.encode(kind, fields))
 
     def put_encoded(self, kind: Kind, line: bytes) -> None:
-        """Take a line that the encoder has made."""
+        """Add an encoded line."""
         self.of(kind)(line)
 
     def of(self, kind: Kind) -> Callable[[bytes], None]:
-        """What takes lines of a kind that the encoder has made, until one of another kind is put."""
+        """A function that adds encoded lines of a kind. It is valid until lines of another kind are added."""
         if kind is not self._kind:
             self._kind = kind
             self._runs.append((kind, self.spool.count))
         return self.spool.put
 
     def blocks(self, count: int | None = None) -> Iterator[tuple[Kind, list[bytes]]]:
-        """The first ``count`` lines, or all, once everything was put: some of one kind at a time."""
+        """The first ``count`` lines, or all, some of one kind at a time. Call it after the last ``put``."""
         last = self.spool.count if count is None else count
         ends = [begin for _, begin in self._runs[1:]] + [self.spool.count]
         runs = iter(zip((kind for kind, _ in self._runs), ends, strict=True))

@@ -1,1 +1,1 @@
-"""The screen."""
+"""The screen: everything that uses Textual."""

@@ -1,4 +1,4 @@
-"""Drawing with ASCII only, for terminals that show other characters of lines and blocks wrongly, or too wide."""
+"""Draws with ASCII only, for terminals that show lines and blocks wrongly, or two columns wide."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KNOWN: Final = str.maketrans(
 
 
 class AsciiOnly(LineFilter):
-    """Puts ASCII in the place of lines, blocks and symbols. Letters of all languages stay: they are what is shown."""
+    """Replaces lines, blocks and symbols by ASCII. Letters of all languages stay: they are the content."""
 
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         return [
@@ -46,7 +46,7 @@ def _ascii(text: str) -> str:
 
 
 def _drawn(character: str) -> str:
-    """A letter, a mark or a number as it is; wide punctuation, too, which is written between letters."""
+    """A letter, a mark or a number as it is, also wide punctuation, which belongs to letters."""
     kind = category(character)
     is_text = character.isascii() or kind[0] in "LMN" or (kind[0] in "PZ" and east_asian_width(character) in "WF")
     return character if is_text else "?" * max(width(character), 1)

@@ -1,4 +1,4 @@
-"""What the environment says of the terminal, and what the terminal library is told by it before it is imported."""
+"""The environment of the terminal, and the settings that Textual reads from it on import."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ _PLAIN = ("linux", "vt", "screen", "dumb")
 
 
 def is_plain_terminal() -> bool:
-    """Whether the terminal has few colours of its own, and may show what it does not know."""
+    """Whether the terminal has few colours, and may show sequences that it does not know as text."""
     return os.environ.get("TERM", "").startswith(_PLAIN)
 
 
 def prepare_environment() -> None:
-    """Settings that the terminal library reads while it is imported: nothing moves, a split arrow key is one key, and
-    where there are few colours or none are wanted, the terminal's own are used."""
+    """Set what Textual reads while it is imported: no animations, 300 ms for the rest of an arrow key's sequence, and
+    the terminal's own colours where there are few or none are wanted."""
     os.environ.setdefault("TEXTUAL_ANIMATIONS", "none")
     os.environ.setdefault("TEXTUAL_SMOOTH_SCROLL", "0")
     os.environ.setdefault("TEXTUAL_DISABLE_KITTY_KEY", "1")

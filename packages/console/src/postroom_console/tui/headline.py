@@ -1,4 +1,4 @@
-"""The line at the top: how the daemon is and what is wrong, in as many words as the screen has room for."""
+"""The line at the top: the state of the daemon and what is wrong, in as many words as there is room for."""
 
 from __future__ import annotations
 
@@ -10,38 +10,37 @@ from ..data.text import age, clean, cut, figure, size, width
 from ..data.views import queues_words
 from ..i18n import tr
 
-_BETWEEN: Final = " | "
-#: Free bytes below which the disk is named in front of quieter things: ten times what the daemon keeps back.
+_SEPARATOR: Final = " | "
+#: The disk is low below so many times the bytes that the daemon keeps back.
 _LOW_DISK: Final = 10
-
-#: Parts of this rank and below are cut rather than left out.
+#: Parts of this rank and below are shortened rather than left out.
 KEPT: Final = 1
 
 
 class Part(NamedTuple):
-    """Some words. Where there is no room for all, the part with the greatest ``rank`` goes first."""
+    """Some words. Where there is no room for all, the part with the greatest ``rank`` is left out first."""
 
     rank: int
     text: str
 
 
 def fitted(parts: Sequence[Part], cells: int) -> str:
-    """The parts that fit, in their order; of those that are never left out, what fits of them."""
+    """The parts that fit into a line, in their order; the last of those that are always shown may be cut."""
     kept = [part for part in parts if part.text]
-    while any(part.rank > KEPT for part in kept) and 1 + width(_BETWEEN.join(part.text for part in kept)) > cells:
+    while any(part.rank > KEPT for part in kept) and 1 + width(_SEPARATOR.join(part.text for part in kept)) > cells:
         worst = max(part.rank for part in kept)
         kept.remove(next(part for part in reversed(kept) if part.rank == worst))
-    return cut(" " + _BETWEEN.join(part.text for part in kept), cells)
+    return cut(" " + _SEPARATOR.join(part.text for part in kept), cells)
 
 
-def state_of_daemon(model: Model, now_ms: int) -> str:
-    """How the daemon is, in a word or two."""
-    health = _told(model, "health")
-    heard = model.age_ms(now_ms)
-    if heard is None:
+def status_of(model: Model, now_ms: int) -> str:
+    """The state of the daemon, in a word or two."""
+    health = model.data("health")
+    age_ms = model.age_ms(now_ms)
+    if age_ms is None:
         return tr("connecting") if not model.problem else tr("DOWN")
     if model.is_stale(now_ms):
-        return f"{tr('STALE')} {age(heard)}"
+        return f"{tr('STALE')} {age(age_ms)}"
     if health.get("draining"):
         return tr("DRAINING")
     if not health:
@@ -49,40 +48,47 @@ def state_of_daemon(model: Model, now_ms: int) -> str:
     return tr("RUN") if health.get("status") == "ok" else tr("DEGRADED")
 
 
-def facts(model: Model, event_rate: float | None) -> list[Part]:
-    """What is known of the queues, of the mailbox, of the disk, and of how much happens."""
-    queues = list(model.queues.values())
-    paused = sum(queue.is_paused for queue in queues)
-    dead = sum(queue.dead for queue in queues)
-    old = [queue for queue in queues if queue.oldest_ready_ms is not None]
-    oldest = max((queue.oldest_ready_ms or 0 for queue in old), default=0)
-    alarm = "!" if any(queue.is_old for queue in old) else ""
-    parts = [
-        Part(2 if model.has_more_queues else 8, queues_words(model)),
-        Part(2, f"{figure(paused)} {tr('PAUSED')}" if paused else ""),
-        Part(2 if dead else 7, f"{tr('dead')} {figure(dead)}{'!' if dead else ''}"),
-        Part(3 if alarm else 6, f"{tr('oldest')} {age(oldest)}{alarm}" if old else ""),
-    ]
-    mailbox = _told(model, "metrics").get("mailbox") or {}
-    if mailbox:
-        waiting, aside = int(mailbox.get("waiting") or 0), int(mailbox.get("setAside") or 0)
-        words = f"{tr('mailbox')} {figure(waiting)}" + (f" {tr('set aside')} {figure(aside)}!" if aside else "")
-        parts.append(Part(4 if aside else 5, words))
-    disk = (_told(model, "health").get("checks") or {}).get("disk") or {}
-    if "freeBytes" in disk:
-        free, reserve = int(disk["freeBytes"]), int(disk.get("reserveBytes") or 0)
-        is_low = free < reserve * _LOW_DISK or not disk.get("ok", True)
-        parts.append(Part(2 if is_low else 9, f"{tr('disk')} {size(free)} {tr('free')}{'!' if is_low else ''}"))
+def summary_of(model: Model, event_rate: float | None) -> list[Part]:
+    """The queues, the mailbox, the disk, and the events per second. What is wrong has a lower rank."""
+    parts = [*_queue_parts(model), *_mailbox_parts(model.data("metrics")), *_disk_parts(model.data("health"))]
     if event_rate is not None:
         parts.append(Part(10, f"{figure(event_rate)} {tr('ev/s')}"))
     return parts
 
 
-def _told(model: Model, name: str) -> Mapping[str, Any]:
-    told = model.slices.get(name)
-    return told.data if told else {}
+def _queue_parts(model: Model) -> list[Part]:
+    queues = list(model.queues.values())
+    parts = [Part(2 if model.has_more_queues else 8, queues_words(model))]
+    paused = sum(queue.is_paused for queue in queues)
+    if paused:
+        parts.append(Part(2, f"{figure(paused)} {tr('PAUSED')}"))
+    dead = sum(queue.dead for queue in queues)
+    parts.append(Part(2 if dead else 7, f"{tr('dead')} {figure(dead)}{'!' if dead else ''}"))
+    ages_ms = [queue.oldest_ready_ms for queue in queues if queue.oldest_ready_ms is not None]
+    if ages_ms:
+        is_old = any(queue.is_old for queue in queues)
+        parts.append(Part(3 if is_old else 6, f"{tr('oldest')} {age(max(ages_ms))}{'!' if is_old else ''}"))
+    return parts
 
 
-def device_of(model: Model, name: str) -> str:
-    """What the device is called: by itself, or else by the place where its files are."""
-    return clean(str(_told(model, "health").get("nodeId") or name))
+def _mailbox_parts(metrics: Mapping[str, Any]) -> list[Part]:
+    mailbox = metrics.get("mailbox")
+    if not mailbox:
+        return []
+    waiting, set_aside = int(mailbox.get("waiting") or 0), int(mailbox.get("setAside") or 0)
+    words = f"{tr('mailbox')} {figure(waiting)}"
+    return [Part(4, f"{words} {tr('set aside')} {figure(set_aside)}!") if set_aside else Part(5, words)]
+
+
+def _disk_parts(health: Mapping[str, Any]) -> list[Part]:
+    disk = (health.get("checks") or {}).get("disk") or {}
+    if "freeBytes" not in disk:
+        return []
+    free, reserve = int(disk["freeBytes"]), int(disk.get("reserveBytes") or 0)
+    is_low = free < reserve * _LOW_DISK or not disk.get("ok", True)
+    return [Part(2 if is_low else 9, f"{tr('disk')} {size(free)} {tr('free')}{'!' if is_low else ''}")]
+
+
+def device_name(model: Model, name: str) -> str:
+    """The device's own name, or else ``name``."""
+    return clean(str(model.data("health").get("nodeId") or name))

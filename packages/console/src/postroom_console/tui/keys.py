@@ -1,22 +1,39 @@
-"""The keys: one table, of which bindings, the line at the bottom and the help are made.
+"""The keys: one table, from which bindings, the bottom line and the help are made, and the keys of the user's settings.
 
 None is a control key, and none is a letter that ends the sequence of an arrow key, which a slow line may split.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from textual.binding import Binding
+from textual.keys import Keys
 
+from ..data.config import ConfigError
+from ..data.text import clean
 from ..i18n import tr
-from .hangul import with_hangul
+from .key_parser import key_name
+
+_KEYS: Final = dict(
+    zip("qwertyuiopasdfghjklzxcvbnm", "ㅂㅈㄷㄱㅅㅛㅕㅑㅐㅔㅁㄴㅇㄹㅎㅗㅓㅏㅣㅋㅌㅊㅍㅠㅜㅡ", strict=True)
+)
+#: The letters that differ with shift.
+_SHIFTED: Final = dict(zip("QWERTOP", "ㅃㅉㄸㄲㅆㅒㅖ", strict=True))
+_JAMO: Final = _KEYS | _SHIFTED
+
+
+def with_hangul(keys: str) -> str:
+    """Key names separated by commas, each with the letter of the Korean keyboard on the same key."""
+    names = keys.split(",")
+    return ",".join([*names, *(_JAMO[name] for name in names if name in _JAMO)])
 
 
 class Key(NamedTuple):
-    """``keys`` as the terminal library names them, ``shown`` as people do. ``action`` is a method without its prefix.
-    ``changes`` says that it is not offered where one may only look. ``short`` is a word for the line at the bottom,
-    where the key is left out without one."""
+    """A key. ``keys`` are Textual's names, ``shown`` is the label. ``action`` is a method without ``action_``.
+    ``changes`` marks actions that are not available when read-only. ``short`` is a word for the bottom line, which
+    omits a key without one."""
 
     id: str
     keys: str
@@ -30,7 +47,7 @@ class Key(NamedTuple):
         return Binding(with_hangul(self.keys), self.action, tr(self.words), key_display=self.shown, id=self.id)
 
 
-#: The screens, each by its number.
+#: The screens by number.
 VIEWS: Final = (
     Key("view.queues", "1", "1", "view('queues')", "Queues"),
     Key("view.tail", "2", "2", "view('tail')", "Tail"),
@@ -125,7 +142,7 @@ REPLAY: Final = (
     Key("replay.faster", "right_curly_bracket", "}", "replay_speed(1)", "faster"),
 )
 BACK: Final = (Key("back", "escape", "esc", "back", "back"),)
-#: The keys of each screen, besides those of lists and those that work everywhere.
+#: The keys of each screen, besides those of lists and those of all screens.
 SCREENS: Final = {
     "queues": QUEUES,
     "queue": QUEUE,
@@ -136,3 +153,65 @@ SCREENS: Final = {
     "health": (),
     "log": LOG,
 }
+
+_NAMED: Final = frozenset(key.value for key in Keys)
+#: Not Alt: a terminal sends it as ESC and the key.
+_MODIFIERS: Final = ("ctrl+", "shift+")
+#: Letters that end the sequence of an arrow or function key: a slow line may split the sequence, and the rest would
+#: count as a key press.
+SPLIT: Final = frozenset("ABCDFHPQRSO[")
+
+
+def keymap(keys_by_id: Mapping[str, tuple[str, ...]], where: str = "") -> dict[str, str]:
+    """Textual's keymap for keys by action id. Raises ``ConfigError`` for an unknown id or key, and for two actions of
+    one screen with the same key."""
+    ids = {key.id for key in all_keys()}
+    changed = {}
+    for name, keys in keys_by_id.items():
+        if name not in ids:
+            raise ConfigError(tr("{where}: there is no such action").format(where=f"{where}keys.{clean(name)}"))
+        changed[name] = with_hangul(",".join(_name_of(key, f"{where}keys.{name}") for key in keys))
+    for screen in SCREENS:
+        taken: dict[str, str] = {}
+        for key in scope(screen):
+            for one in changed.get(key.id, key.keys).split(","):
+                other = taken.setdefault(one, key.id)
+                if other != key.id:
+                    raise ConfigError(
+                        tr("{where}: {key} is that of two actions, {one} and {other}").format(
+                            where=f"{where}keys", key=one, one=other, other=key.id
+                        )
+                    )
+    return changed
+
+
+def all_keys() -> list[Key]:
+    """All keys with an id."""
+    return [*EVERYWHERE, *BACK, *LIST, *REPLAY, *(key for screen in SCREENS.values() for key in screen)]
+
+
+def scope(screen: str) -> list[Key]:
+    """The keys that work on a screen."""
+    lists = () if screen in ("message", "health") else LIST
+    return [*SCREENS[screen], *EVERYWHERE, *BACK, *lists, *REPLAY]
+
+
+def key_label(keys: str) -> str:
+    """The label of the first of several keys."""
+    first = keys.partition(",")[0]
+    return next((character for character in map(chr, range(0x21, 0x7F)) if key_name(character) == first), first)
+
+
+def _name_of(text: str, where: str) -> str:
+    if len(text) == 1 and text.isprintable():
+        if text in SPLIT:
+            raise ConfigError(
+                tr("{where}: {key} cannot be used: it ends the sequences of arrow keys").format(where=where, key=text)
+            )
+        return key_name(text)
+    bare = text
+    while bare.startswith(_MODIFIERS):
+        bare = bare.partition("+")[2]
+    if text in _NAMED or (bare != text and (len(bare) == 1 or bare in _NAMED)):
+        return text
+    raise ConfigError(tr("{where}: {key} is no key").format(where=where, key=clean(text)))

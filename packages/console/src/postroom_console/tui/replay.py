@@ -1,4 +1,4 @@
-"""The console of a recording: keys to go through its time."""
+"""The console of a recording."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..data.replay import Replay
 from .app import Console
 from .keys import EVERYWHERE, REPLAY, Key
 
-#: How far the keys that seek go.
+#: How far the keys that seek jump.
 SEEK_MS: Final = 10_000
 
 
 class ReplayConsole(Console):
-    """Shows a recording. Its time is the recording's, so that ages are as they were."""
+    """Shows a recording. Its clock is the recording's, so that ages are those of its time."""
 
     KEYS: ClassVar[tuple[Key, ...]] = (*REPLAY, *EVERYWHERE)
     FIRST_KEYS: ClassVar[tuple[Key, ...]] = REPLAY
@@ -45,18 +45,18 @@ class ReplayConsole(Console):
 
     def action_replay_pause(self) -> None:
         self._replay.pause()
-        self._tell()
+        self.refresh_view()
 
     def action_replay_step(self) -> None:
         self._replay.step()
         self.drain()
-        self._tell()
+        self.refresh_view()
 
     def action_replay_seek(self, direction: int) -> None:
         self._replay.seek(direction * SEEK_MS)
         self.drain()
-        self._tell()
+        self.refresh_view()
 
     def action_replay_speed(self, step: int) -> None:
         self._replay.change_speed(step)
-        self._tell()
+        self.refresh_view()

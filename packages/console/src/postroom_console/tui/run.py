@@ -1,4 +1,4 @@
-"""Starts the screen, and its end."""
+"""Runs the screen."""
 
 from __future__ import annotations
 
@@ -11,34 +11,33 @@ from ..data.action_log import ActionLog
 from ..data.config import Config
 from ..data.replay import Replay
 from ..data.updates import Source
-from ..places import Places
+from ..paths import DaemonPaths
 from .environment import prepare_environment
 
-#: Objects that come before the collector of reference cycles looks. Lines of the tail come by thousands and are in no
-#: cycle: with the 700 that Python begins with, it takes an eighth of the CPU of a busy tail.
+#: Objects between two runs of the cyclic garbage collector. The lines of the tail come by thousands and form no cycles:
+#: with Python's default of 700, collecting takes an eighth of the CPU of a busy tail.
 _COLLECTED: Final = 20_000
 
 
 def state_directory() -> Path:
-    """Where the console keeps its log of actions, by the XDG base directories."""
-    told = os.environ.get("XDG_STATE_HOME")
-    return (Path(told) if told else Path.home() / ".local" / "state") / "postroom-console"
+    """The directory of the action log, by the XDG base directories."""
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "postroom-console"
 
 
-def run(source: Source, name: str, config: Config, places: Places | None = None) -> int:
-    """Show the screen until it is left; the exit status. ``places`` are those of the daemon. Raises ``ConfigError``."""
+def run(source: Source, name: str, config: Config, paths: DaemonPaths | None = None) -> int:
+    """Show the screen until the user leaves it; returns the exit status. Raises ``ConfigError``."""
     prepare_environment()
     from .app import Console
-    from .driver import PlainDriver
+    from .driver import TerminalDriver
     from .replay import ReplayConsole
 
     app: Console
     if isinstance(source, Replay):
-        app = ReplayConsole(source, driver_class=PlainDriver, config=config)
+        app = ReplayConsole(source, driver_class=TerminalDriver, config=config)
     else:
         log = ActionLog(state_directory() / "actions.jsonl")
-        app = Console(source, name, log, config=config, driver_class=PlainDriver)
-        app.places = places
+        app = Console(source, name, log, config=config, driver_class=TerminalDriver, paths=paths)
     gc.set_threshold(_COLLECTED)
     try:
         app.run(mouse=False)

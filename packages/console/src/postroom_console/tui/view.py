@@ -1,7 +1,8 @@
-"""What all screens have in common: the line that tells how the daemon is, the last result, the keys, the filter."""
+"""The base of all screens: the top line, the last message, the keys, the filter."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, ClassVar, Final, cast
 
 from textual.app import ComposeResult
@@ -10,23 +11,22 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import Input
 
-from ..data.model import STRANGE
+from ..data.actions import save_path
+from ..data.model import MALFORMED
 from ..data.text import clean, cut, width
 from ..i18n import tr
-from .desk import Desk
+from .app_protocol import AppProtocol
 from .headline import Part, fitted
 from .keys import BACK, FILTER, HELP, QUIT, VIEWS, Key
-from .widgets.entry import Entry, entry
-from .widgets.line import Line
-from .widgets.row_list import RowList
-from .widgets.small import Small
+from .row_list import RowList
+from .widgets import Entry, Line, Small, entry
 
-#: Lines of a screen that has room for all.
+#: Lines of a screen with space for everything.
 TALL: Final = 20
 
 
 class View(Screen[None]):
-    """A screen with a body of its own. ``keys`` are offered besides those that work everywhere."""
+    """A screen with a body of its own. ``KEYS`` are its keys besides those of all screens."""
 
     KEYS: ClassVar[tuple[Key, ...]] = ()
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in BACK]
@@ -36,13 +36,13 @@ class View(Screen[None]):
     def __init__(self) -> None:
         super().__init__()
         self.filter_text = ""
-        self._zoomed_first: RowList | None = None  # the list that was shown alone first
+        self._zoomed_first: RowList | None = None  # the list that was zoomed first
         self._asked: dict[str, dict[str, Any]] = {}
 
     @property
-    def console(self) -> Desk:
-        """The application, as far as a screen is concerned."""
-        return cast(Desk, self.app)
+    def console(self) -> AppProtocol:
+        """The application, as a screen may use it."""
+        return cast(AppProtocol, self.app)
 
     def compose(self) -> ComposeResult:
         yield Line(name="status")
@@ -54,57 +54,61 @@ class View(Screen[None]):
         yield Small()
 
     def compose_body(self) -> ComposeResult:
-        """The widgets between the lines."""
+        """The widgets of the body."""
         raise NotImplementedError
 
     def on_mount(self) -> None:
         self.prompt_line.display = False
-        self.tell()
+        self.refresh_view()
 
     def on_screen_resume(self) -> None:
-        self.wants()
-        self.tell()
+        self.subscribe()
+        self.refresh_view()
 
     def on_screen_suspend(self) -> None:
-        self.forgets()
+        self.unsubscribe()
 
     def on_resize(self) -> None:
-        self.tell()
+        self.refresh_view()
 
     # --- for the views ----------------------------------------------------------------------------------------
 
-    def wants(self) -> None:
-        """Ask for what this view shows, from now on."""
+    def subscribe(self) -> None:
+        """Start the queries of this view."""
 
-    def forgets(self) -> None:
-        """Ask no more."""
+    def unsubscribe(self) -> None:
+        """Stop them."""
 
-    def tell_body(self) -> None:
-        """Bring the body up to date with what is known."""
+    def update_body(self) -> None:
+        """Bring the body up to date."""
 
-    def filtered(self, text: str) -> str:
-        """Use a filter; the text that is wrong with it, or nothing."""
+    def apply_filter(self, text: str) -> str:
+        """Use a filter; returns what is wrong with it, or an empty text."""
         return ""
 
     def summary(self) -> str:
-        """A few words about what is shown, for the line at the top."""
+        """A few words for the top line."""
         return ""
 
-    def copyable(self) -> str:
-        """The key or the name under the cursor."""
+    def copy_text(self) -> str:
+        """The key or name under the cursor."""
         return ""
 
-    def ask(self, name: str, command: str, payload: dict[str, Any], every_ms: int) -> None:
-        """Ask a question again and again, until ``forgets``. The answer to another one of that name is forgotten."""
+    def poll(self, name: str, command: str, payload: dict[str, Any], every_ms: int) -> None:
+        """Repeat a query until ``unsubscribe``. The answer to another query of that name is dropped."""
         if self._asked.get(name) != payload:
             self._asked[name] = payload
             self.console.model.forget(name)
-        self.console.source.want(name, command, payload, every_ms)
+        self.console.source.subscribe(name, command, payload, every_ms)
+
+    def save_path(self, queue: str, what: str) -> Path:
+        """A new file for messages that are saved or removed."""
+        return save_path(self.console.save_root, queue, what, self.console.wall_ms())
 
     # --- all the same -----------------------------------------------------------------------------------------
 
-    def tell(self) -> None:
-        """Bring all of the screen up to date with what is known."""
+    def refresh_view(self) -> None:
+        """Bring the whole screen up to date."""
         if not self.is_mounted or not self.query("#status"):
             return
         cells = self.size.width
@@ -113,27 +117,28 @@ class View(Screen[None]):
         filtered = f"{tr('filter')} {wanted}" if wanted else ""
         status = self.query_one("#status", Line)
         try:
-            self.tell_body()  # first: the words about it tell what is shown
+            self.update_body()  # first, because the summary describes it
             parts = console.headline(Part(1, self.summary()), Part(1, filtered))
-        except STRANGE as error:
+        except MALFORMED as error:
             parts = [Part(0, clean(tr("an answer of another shape: {error}").format(error=repr(error))))]
-        status.tell(fitted(parts, cells))
+        status.show(fitted(parts, cells))
         status.set_class(console.is_stale, "stale")
         self.set_class(console.is_stale, "stale")
-        self.query_one("#last", Line).tell(cut(" " + console.last_words, cells))
-        self.query_one("#views", Line).tell(cut(self._views_line(), cells))
-        self.query_one("#keys", Line).tell(self._keys_line(cells))
-        self.query_one(Small).tell_size(self.size)
+        self.query_one("#last", Line).show(cut(" " + console.last_message, cells))
+        self.query_one("#views", Line).show(cut(self._views_line(), cells))
+        self.query_one("#keys", Line).show(self._keys_line(cells))
+        self.query_one(Small).show_size(self.size)
 
     def _views_line(self) -> str:
-        """The screens, the one that is shown in brackets."""
+        """The screens, with the current one in brackets."""
         shown = f"view.{self.console.current_mode}"
-        words = [f"{self.console.shown(key)} {tr(key.words)}" for key in VIEWS]
+        words = [f"{self.console.key_label(key)} {tr(key.words)}" for key in VIEWS]
         return "".join(f"[{text}]" if key.id == shown else f" {text} " for key, text in zip(VIEWS, words, strict=True))
 
     def _keys_line(self, cells: int) -> str:
-        """The keys of this screen, the most used in front; where the line of the screens is left out, also its keys."""
-        shown = self.console.shown
+        """The keys of this screen, the most used first. Where the line of the screens is omitted, it has their keys,
+        too."""
+        shown = self.console.key_label
         around = [*([FILTER] if self.FILTERS else []), HELP, QUIT]
         last = [f"{shown(key)} {tr(key.short)}" for key in around]
         if self.size.height < TALL:
@@ -147,12 +152,12 @@ class View(Screen[None]):
         return cut(text + "  ".join(last), cells)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No action that changes anything where one may only look."""
+        """Block actions that change something while read-only."""
         changing = {key.action.partition("(")[0] for key in (*self.KEYS, *self.console.KEYS) if key.changes}
         return not (action in changing and self.console.read_only)
 
     def action_back(self) -> None:
-        """Away from the filter's line, then from the filter."""
+        """Close the filter's prompt, or else clear the filter."""
         if self.prompt_line.display:
             self._close_prompt()
         elif self.filter_text:
@@ -163,7 +168,7 @@ class View(Screen[None]):
             prompt = self.query_one("#prompt", Entry)
             prompt.value = self.filter_text
             self.prompt_line.display = True
-            self.set_focus(prompt)  # at once: keys that came together with this one are meant for it
+            self.set_focus(prompt)  # at once: keys that came together with this one belong to the prompt
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         if event.input.id == "prompt":
@@ -172,12 +177,12 @@ class View(Screen[None]):
             self._close_prompt()
 
     def _use_filter(self, text: str) -> None:
-        problem = self.filtered(text)
+        problem = self.apply_filter(text)
         if problem:
             self.console.say(problem)
         else:
             self.filter_text = text
-        self.tell()
+        self.refresh_view()
 
     def _close_prompt(self) -> None:
         self.prompt_line.display = False
@@ -185,12 +190,12 @@ class View(Screen[None]):
 
     @property
     def prompt_line(self) -> Widget:
-        """The line in which a filter is typed, with the word in front of it."""
+        """The line in which a filter is typed."""
         return self.query_one("#prompt-line")
 
     def action_zoom(self) -> None:
-        """One of the lists alone, the one with the keys first; then the next one, and after the last all of them. A low
-        screen shows some lists only so."""
+        """Show one list alone, the focused one first, then the next one, and after the last one all. Low screens show
+        some lists only in this way."""
         lists = [one for one in self.query(RowList) if one.can_focus]
         alone = [one for one in lists if one.has_class("alone")]
         if alone:
@@ -204,7 +209,7 @@ class View(Screen[None]):
         (wanted or self._zoomed_first or self).focus()
 
     def focus_body(self) -> None:
-        """Give the keys back to the list."""
+        """Return the focus to the list."""
         lists = self.query("RowList")
         if lists:
             self.set_focus(lists.first())  # at once, as above

@@ -1,4 +1,4 @@
-"""Dead letters: of which queue and why, and what to do with them."""
+"""Dead letters by queue and reason, and the actions on them."""
 
 from __future__ import annotations
 
@@ -14,37 +14,35 @@ from ...data.message_filter import message_filter
 from ...data.model import Queue
 from ...data.rows import Row
 from ...data.text import clean
-from ...data.views import dead_columns, dead_rows, origin_columns, origin_row
+from ...data.views import dead_columns, dead_rows, reason_columns, reason_row
 from ...i18n import tr
-from ..hangul import with_hangul
-from ..keys import BACK, DEAD, Key
-from ..paged import PagedView
-from ..saving import save_path
-from ..widgets.row_list import RowList
-from .confirm import Ask, Field
+from ..dialogs import Ask, Field
+from ..keys import BACK, DEAD, Key, with_hangul
+from ..paged_view import PagedView
+from ..row_list import RowList
 
 _PAGE: Final = 500
-#: Queues with dead letters of which it is asked how fast they die.
+#: Queues whose deaths per hour and day are queried.
 _COUNTED: Final = 20
 
 
-class DeadLetters(PagedView):
-    """Above the queues that have dead letters, with their reasons; below the letters of what the cursor is on."""
+class DeadLettersView(PagedView):
+    """Above the queues with dead letters and their reasons, below the letters of the selected one."""
 
     KEYS: ClassVar[tuple[Key, ...]] = DEAD
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*DEAD, *BACK)]
-    QUESTION: ClassVar[str] = "dead"
+    QUERY: ClassVar[str] = "dead"
     LISTED: ClassVar[str] = "letters"
 
     def __init__(self) -> None:
         super().__init__()
         self._queue = ""
-        self._reason = ""  # empty: all reasons
-        self._counted: dict[str, str] = {}  # question -> queue
-        self._seen: dict[tuple[str, str], int] = {}  # letters when they were seen first
+        self._reason = ""  # empty for all reasons
+        self._counted: dict[str, str] = {}  # query -> queue
+        self._seen: dict[tuple[str, str], int] = {}  # counts when the console first saw them
 
     def compose_body(self) -> ComposeResult:
-        yield RowList(origin_columns(), tr("no dead letters"), name="origins")
+        yield RowList(reason_columns(), tr("no dead letters"), name="origins")
         yield RowList(dead_columns(), tr("no dead letters that fit"), name="letters")
 
     def focus_body(self) -> None:
@@ -52,24 +50,24 @@ class DeadLetters(PagedView):
 
     # --- what is asked ----------------------------------------------------------------------------------------
 
-    def wants(self) -> None:
+    def subscribe(self) -> None:
         if self._queue:
-            self.ask_page("list_dlq", _PAGE, 0)
+            self.poll_page("list_dlq", _PAGE, 0)
 
-    def forgets(self) -> None:
+    def unsubscribe(self) -> None:
         for name in ("dead", *self._counted):
-            self.console.source.forget(name)
+            self.console.source.unsubscribe(name)
         self._counted = {}
 
     def _want_counts(self, queues: list[Queue]) -> None:
         wanted = {count_name(queue.name): queue.name for queue in queues[:_COUNTED]}
         for name in self._counted.keys() - wanted.keys():
-            self.console.source.forget(name)
+            self.console.source.unsubscribe(name)
         for name in wanted.keys() - self._counted.keys():
-            self.console.source.want(name, "count_dlq", {"queue": wanted[name]}, 10_000)
+            self.console.source.subscribe(name, "count_dlq", {"queue": wanted[name]}, 10_000)
         self._counted = wanted
 
-    def meant(self) -> dict[str, Any]:
+    def selection(self) -> dict[str, Any]:
         wanted = message_filter(self.filter_text)
         if self._reason:
             wanted = {"reasonCode": self._reason, **wanted}
@@ -77,53 +75,53 @@ class DeadLetters(PagedView):
 
     # --- what is shown ----------------------------------------------------------------------------------------
 
-    def tell_body(self) -> None:
+    def update_body(self) -> None:
         queues = [queue for queue in self.console.model.queues.values() if queue.dead]
         queues.sort(key=lambda queue: (-queue.dead, queue.name))
         self._want_counts(queues)
         origins = self.query_one("#origins", RowList)
-        rows = [row for queue in queues for row in self._origins(queue)]
+        rows = [row for queue in queues for row in self._reason_rows(queue)]
         origins.show(rows)
         is_gone = (self._queue, self._reason) not in {row.key for row in rows}
-        if is_gone and origins.current and not self.told().get("messages"):
+        if is_gone and origins.current and not self.answer().get("messages"):
             self._choose(*_origin(origins.current))
-        self.listed().show(dead_rows(self.told().get("messages", []), self.console.wall_ms()), self._empty_words())
+        self.listed().show(dead_rows(self.answer().get("messages", []), self.console.wall_ms()), self._empty_text())
 
-    def _empty_words(self) -> str:
-        return self.none_words(tr("no dead letters that fit")) if self._queue else tr("no dead letters")
+    def _empty_text(self) -> str:
+        return self.empty_text(tr("no dead letters that fit")) if self._queue else tr("no dead letters")
 
-    def _origins(self, queue: Queue) -> Iterator[Row]:
-        """A row for the queue, and one for each of its reasons where there are several."""
-        slices = self.console.model.slices
-        name = next((name for name, told in self._counted.items() if told == queue.name and name in slices), "")
-        counts: Mapping[str, Any] = slices[name].data if name else {}
+    def _reason_rows(self, queue: Queue) -> Iterator[Row]:
+        """A row for the queue, and one for each of its reasons if there are several."""
+        answers = self.console.model.answers
+        name = next((name for name, counted in self._counted.items() if counted == queue.name and name in answers), "")
+        counts: Mapping[str, Any] = answers[name].data if name else {}
         several = len(queue.reasons) > 1
         only = "" if several else next(iter(queue.reasons), "")
         now_ms = self.console.wall_ms()
-        yield origin_row(queue.name, "", queue.dead, only, self._growth(queue.name, "", queue.dead), counts, now_ms)
+        yield reason_row(queue.name, "", queue.dead, only, self._growth(queue.name, "", queue.dead), counts, now_ms)
         if several:
             for reason, number in sorted(queue.reasons.items(), key=lambda pair: (-pair[1], pair[0])):
-                yield origin_row(
+                yield reason_row(
                     queue.name, reason, number, reason, self._growth(queue.name, reason, number), {}, now_ms
                 )
 
     def _growth(self, queue: str, reason: str, number: int) -> int:
-        """How many more there are than when the console saw them first."""
+        """The increase since the console first saw them."""
         return number - self._seen.setdefault((queue, reason), number)
 
     def summary(self) -> str:
-        words = [clean(self._queue), clean(self._reason), self.pages.words(self.told()), self.marked_words()]
+        words = [clean(self._queue), clean(self._reason), self.pages.range_text(self.answer()), self.marked_text()]
         return " ".join(filter(None, words))
 
     def _choose(self, queue: str, reason: str) -> None:
         self._queue, self._reason = queue, reason
-        self.begin()
+        self.first()
 
     def on_row_list_moved(self, event: RowList.Moved) -> None:
         event.stop()
         if event.row_list.id == "origins" and event.row and event.row_list.has_focus:
             self._choose(*_origin(event.row))
-            self.tell()
+            self.refresh_view()
 
     def on_row_list_opened(self, event: RowList.Opened) -> None:
         event.stop()
@@ -144,9 +142,9 @@ class DeadLetters(PagedView):
     def action_reprocess_to(self) -> None:
         keys, queue = self.chosen_keys(), self._queue
 
-        def answered(told: dict[str, str] | None) -> None:
-            if told and told["to"]:
-                self.console.propose(actions.reprocess(queue, keys, told["to"]))
+        def answered(values: dict[str, str] | None) -> None:
+            if values and values["to"]:
+                self.console.propose(actions.reprocess(queue, keys, values["to"]))
 
         if keys:
             title = f"{tr('REPROCESS to another queue')}: {len(keys)} {tr('of')} {clean(queue)}"
@@ -155,21 +153,21 @@ class DeadLetters(PagedView):
     def action_reprocess_all(self) -> None:
         if not self._queue:
             return
-        wanted: Mapping[str, Any] = self.meant().get("filter", {})
+        wanted: Mapping[str, Any] = self.selection().get("filter", {})
         queue = self._queue
 
-        def answered(told: dict[str, str] | None) -> None:
-            if told is None:
+        def answered(values: dict[str, str] | None) -> None:
+            if values is None:
                 return
             try:
-                rate = float(told["rate"]) if told["rate"] else None
+                rate = float(values["rate"]) if values["rate"] else None
                 if rate is not None and not 0 < rate < 1e6:
                     raise ValueError
             except ValueError:
                 self.console.say(tr("the rate is a number above 0, or nothing"))
                 return
-            is_dry = told["dry"][:1].casefold() in with_hangul("y").split(",")
-            self.console.propose(actions.reprocess_all(queue, wanted, told["to"], rate, is_dry))
+            is_dry = values["dry"][:1].casefold() in with_hangul("y").split(",")
+            self.console.propose(actions.reprocess_all(queue, wanted, values["to"], rate, is_dry))
 
         fields = [
             Field("to", tr("to another queue (empty: back to their own):")),
@@ -180,17 +178,17 @@ class DeadLetters(PagedView):
 
     def action_quarantine(self) -> None:
         if keys := self.chosen_keys():
-            apart = {one["messageKey"] for one in self.told().get("messages", []) if one.get("quarantined")}
-            self.console.propose(actions.quarantine(self._queue, keys, not apart.issuperset(keys)))
+            quarantined = {one["messageKey"] for one in self.answer().get("messages", []) if one.get("quarantined")}
+            self.console.propose(actions.quarantine(self._queue, keys, not quarantined.issuperset(keys)))
 
     def action_drop(self) -> None:
         if keys := self.chosen_keys():
-            path = save_path(self.console, self._queue, "dead")
+            path = self.save_path(self._queue, "dead")
             self.console.propose(actions.drop(self._queue, keys, path))
 
     def action_purge(self) -> None:
         if self._queue:
-            path = save_path(self.console, self._queue, "dead")
+            path = self.save_path(self._queue, "dead")
             self.console.propose(actions.purge(self._queue, "dead", path))
 
     def action_export(self) -> None:
@@ -199,7 +197,7 @@ class DeadLetters(PagedView):
 
 
 def count_name(queue: str) -> str:
-    """The question how many dead letters a queue has."""
+    """The name of the query for a queue's count."""
     return f"dead.{crc32(queue.encode('utf-8', 'replace')):08x}"
 
 

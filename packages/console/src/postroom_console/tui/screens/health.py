@@ -1,4 +1,4 @@
-"""How the daemon, its journal, its store and its disk are."""
+"""The health of the daemon, its journal, store and disk."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from textual.containers import VerticalScroll
 from ...data.text import age, clean, figure, fit, size, width
 from ...i18n import mark, tr
 from ..view import View
-from ..widgets.line import Line
+from ..widgets import Line
 
-#: What the daemon tells for programs; it is shown in other words, or of no use here.
+#: Metrics that are shown elsewhere, or are of no use here.
 _CLOCKS: Final = frozenset({"timestamp", "uptimeMs", "asOfEvent", "engineNowMs"})
 
 _NAME: Final = 13
 _BETWEEN: Final = "   "
 
 
-class _Told(NamedTuple):
+class _Part(NamedTuple):
     name: str
     words: list[str]
 
 
-class Health(View):
-    """One line for each part; what is wrong is marked."""
+class HealthView(View):
+    """One line per part, with problems marked."""
 
     FILTERS: ClassVar[bool] = False
 
@@ -37,48 +37,31 @@ class Health(View):
     def focus_body(self) -> None:
         self.query_one("#health").focus()
 
-    def tell_body(self) -> None:
+    def update_body(self) -> None:
         cells = max(self.size.width - 1, _NAME * 2)
-        self.query_one("#report", Line).tell(
-            "\n".join(line for told in self._lines() for line in _laid_out(told, cells))
+        self.query_one("#report", Line).show(
+            "\n".join(line for part in self._lines() for line in _laid_out(part, cells))
         )
 
-    def _lines(self) -> list[_Told]:
+    def _lines(self) -> list[_Part]:
         console = self.console
-        slices = console.model.slices
-        health = slices["health"].data if "health" in slices else {}
-        metrics = slices["metrics"].data if "metrics" in slices else {}
-        checks: Mapping[str, Any] = health.get("checks") or {}
-        heard = console.model.age_ms(console.clock())
+        health, metrics = console.model.data("health"), console.model.data("metrics")
+        heard_ms = console.model.age_ms(console.clock())
         lines = [
-            _line(
-                tr("daemon"),
-                [
-                    tr("not heard yet") if heard is None else f"{tr('heard')} {age(heard)} {tr('ago')}",
-                    f"{tr('running for')} {age(metrics['uptimeMs'])}" if "uptimeMs" in metrics else "",
-                    f"{tr('version')} {health.get('version', '-')}",
-                    f"{tr('draining')} {tr('yes') if health.get('draining') else tr('no')}",
-                ],
-                console.is_stale,
-            )
+            _daemon_line(health, metrics, heard_ms, console.is_stale),
+            *_check_lines(health),
+            *_metric_lines(metrics),
+            _line(tr("replication"), [tr("not configured")]),
+            self._console_line(),
         ]
-        for name in (mark("journal"), mark("store"), mark("disk")):
-            check: Mapping[str, Any] = checks.get(name) or {}
-            words = [tr("ok") if check.get("ok") else str(check.get("error") or tr("not known"))]
-            if name == "journal":
-                words.append(f"{tr('last event')} {figure(int(health.get('asOfEvent') or 0))}")
-                words += [f"{tr('missing')} {first}-{last}" for first, last in check.get("missingEvents") or ()]
-            if name == "store":
-                words += [str(health.get("backend", "")), str(health.get("durability", ""))]
-            if name == "disk" and "freeBytes" in check:
-                words.append(f"{size(int(check['freeBytes']))} {tr('free')}")
-                words.append(f"{tr('publishes are refused below')} {size(int(check.get('reserveBytes') or 0))}")
-                if check.get("quarantineBytes"):
-                    words.append(f"{tr('quarantine')} {size(int(check['quarantineBytes']))}")
-            lines.append(_line(tr(name), words, not check.get("ok", True)))
-        lines += _metric_lines(metrics)
-        lines.append(_line(tr("replication"), [tr("not configured")]))
-        ring = console.ring
+        if console.tail_problem:
+            lines.append(_line(tr("tail"), [console.tail_problem], True))
+        if console.model.problem:
+            lines.append(_line(tr("trouble"), [f"{console.model.problem_code} {console.model.problem}"], True))
+        return lines
+
+    def _console_line(self) -> _Part:
+        console, ring = self.console, self.console.ring
         words = [
             "RO" if console.read_only else "RW",
             f"{figure(len(ring))} {tr('records kept')}",
@@ -86,36 +69,73 @@ class Health(View):
             f"{size(console.skipped_bytes)} {tr('skipped')}",
             f"{figure(console.bad_lines)} {tr('bad lines')}",
         ]
-        lines.append(_line(tr("console"), words))
-        if console.tail_problem:
-            lines.append(_line(tr("tail"), [console.tail_problem], True))
-        if console.model.problem:
-            lines.append(_line(tr("trouble"), [f"{console.model.problem_code} {console.model.problem}"], True))
-        return lines
+        return _line(tr("console"), words)
 
 
-def _metric_lines(metrics: Mapping[str, Any]) -> list[_Told]:
+def _daemon_line(health: Mapping[str, Any], metrics: Mapping[str, Any], heard_ms: int | None, is_stale: bool) -> _Part:
+    words = [
+        tr("not heard yet") if heard_ms is None else f"{tr('heard')} {age(heard_ms)} {tr('ago')}",
+        f"{tr('running for')} {age(metrics['uptimeMs'])}" if "uptimeMs" in metrics else "",
+        f"{tr('version')} {health.get('version', '-')}",
+        f"{tr('draining')} {tr('yes') if health.get('draining') else tr('no')}",
+    ]
+    return _line(tr("daemon"), words, is_stale)
+
+
+def _check_lines(health: Mapping[str, Any]) -> Iterator[_Part]:
+    """A line for the journal, the store and the disk each."""
+    checks: Mapping[str, Any] = health.get("checks") or {}
+    for name, words_of in (
+        (mark("journal"), _journal_words),
+        (mark("store"), _store_words),
+        (mark("disk"), _disk_words),
+    ):
+        check: Mapping[str, Any] = checks.get(name) or {}
+        words = [tr("ok") if check.get("ok") else str(check.get("error") or tr("not known")), *words_of(health, check)]
+        yield _line(tr(name), words, not check.get("ok", True))
+
+
+def _journal_words(health: Mapping[str, Any], check: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{tr('last event')} {figure(int(health.get('asOfEvent') or 0))}"
+    for first, last in check.get("missingEvents") or ():
+        yield f"{tr('missing')} {first}-{last}"
+
+
+def _store_words(health: Mapping[str, Any], check: Mapping[str, Any]) -> Iterator[str]:
+    yield str(health.get("backend", ""))
+    yield str(health.get("durability", ""))
+
+
+def _disk_words(health: Mapping[str, Any], check: Mapping[str, Any]) -> Iterator[str]:
+    if "freeBytes" in check:
+        yield f"{size(int(check['freeBytes']))} {tr('free')}"
+        yield f"{tr('publishes are refused below')} {size(int(check.get('reserveBytes') or 0))}"
+        if check.get("quarantineBytes"):
+            yield f"{tr('quarantine')} {size(int(check['quarantineBytes']))}"
+
+
+def _metric_lines(metrics: Mapping[str, Any]) -> list[_Part]:
     flat = [
         f"{name} {figure(value)}"
         for name, value in metrics.items()
         if isinstance(value, int | float) and name not in _CLOCKS
     ]
     nested = [
-        _line(name, [f"{key} {figure(value)}" for key, value in told.items() if isinstance(value, int | float)])
-        for name, told in metrics.items()
-        if isinstance(told, dict) and any(isinstance(value, int | float) for value in told.values())
+        _line(name, [f"{key} {figure(value)}" for key, value in values.items() if isinstance(value, int | float)])
+        for name, values in metrics.items()
+        if isinstance(values, dict) and any(isinstance(value, int | float) for value in values.values())
     ]
     return ([_line(tr("figures"), flat)] if flat else []) + nested
 
 
-def _line(name: str, words: list[str], is_wrong: bool = False) -> _Told:
-    return _Told(f"{'!' if is_wrong else ' '}{fit(clean(name), _NAME)}", [clean(word) for word in words if word])
+def _line(name: str, words: list[str], is_wrong: bool = False) -> _Part:
+    return _Part(f"{'!' if is_wrong else ' '}{fit(clean(name), _NAME)}", [clean(word) for word in words if word])
 
 
-def _laid_out(told: _Told, cells: int) -> Iterator[str]:
+def _laid_out(part: _Part, cells: int) -> Iterator[str]:
     """A name and its words, on as many lines as they need."""
-    text = told.name
-    for word in told.words:
+    text = part.name
+    for word in part.words:
         if width(text) + len(_BETWEEN) + width(word) > cells and text.strip():
             yield text
             text = " " * (_NAME + 1)

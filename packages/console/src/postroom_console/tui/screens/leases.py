@@ -1,4 +1,4 @@
-"""Who holds which message, and for how long."""
+"""Who has leased which message, and until when."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...data.rows import Tone
 from ...data.views import LEASE_SORTS, lease_columns, lease_rows
 from ...i18n import tr, trn
 from ..keys import BACK, LEASES, Key
+from ..row_list import RowList
 from ..view import View
-from ..widgets.row_list import RowList
 
 
-class Leases(View):
-    """All leases, the one that ends first in front."""
+class LeasesView(View):
+    """All leases, by default the one that ends first at the top."""
 
     KEYS: ClassVar[tuple[Key, ...]] = LEASES
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*LEASES, *BACK)]
@@ -31,13 +31,13 @@ class Leases(View):
         self._sort = self.console.config.lease_sort
         yield RowList(lease_columns(), tr("nothing is in flight"), name="leases")
 
-    def wants(self) -> None:
-        self.ask("leases", "list_inflight", {"limit": 500}, 2000)
+    def subscribe(self) -> None:
+        self.poll("leases", "list_inflight", {"limit": 500}, 2000)
 
-    def forgets(self) -> None:
-        self.console.source.forget("leases")
+    def unsubscribe(self) -> None:
+        self.console.source.unsubscribe("leases")
 
-    def tell_body(self) -> None:
+    def update_body(self) -> None:
         rows = lease_rows(self.console.model, self.console.clock(), self._sort)
         wanted = self.filter_text.casefold()
         self.query_one("#leases", RowList).show(
@@ -48,8 +48,8 @@ class Leases(View):
         rows = lease_rows(self.console.model, self.console.clock())
         tones = [row.cells[-1].tone for row in rows]
         overdue, ending = tones.count(Tone.BAD), tones.count(Tone.WARN)
-        told = self.console.model.slices.get("leases")
-        words = [trn("{n} lease", "{n} leases", len(rows)) + ("+" if told and told.data.get("next") else "")]
+        answer = self.console.model.data("leases")
+        words = [trn("{n} lease", "{n} leases", len(rows)) + ("+" if answer.get("next") else "")]
         words.append(trn("{n} is about to end", "{n} are about to end", ending) if ending else "")
         words.append(f"{overdue} {tr('OVERDUE')}!" if overdue else "")
         words.append("" if self._sort == LEASE_SORTS[0] else f"{tr('by')} {tr(self._sort)}")
@@ -57,21 +57,20 @@ class Leases(View):
         words.append(f"{tr('marked')} {marked}" if marked else "")
         return " ".join(filter(None, words))
 
-    def filtered(self, text: str) -> str:
+    def apply_filter(self, text: str) -> str:
         return ""
 
-    def copyable(self) -> str:
+    def copy_text(self) -> str:
         row = self.query_one("#leases", RowList).current
         return str(row.key) if row else ""
 
     def action_sort(self) -> None:
         self._sort = LEASE_SORTS[(LEASE_SORTS.index(self._sort) + 1) % len(LEASE_SORTS)]
-        self.tell()
+        self.refresh_view()
 
     def _chosen(self) -> list[Mapping[str, Any]]:
-        told = self.console.model.slices.get("leases")
         keys = {row.key for row in self.query_one("#leases", RowList).chosen}
-        return [one for one in (told.data.get("messages", []) if told else []) if one["messageKey"] in keys]
+        return [one for one in self.console.model.data("leases").get("messages", []) if one["messageKey"] in keys]
 
     def action_settle(self, verb: str) -> None:
         leases = self._chosen()

@@ -1,4 +1,4 @@
-"""What was done from this console."""
+"""The log of the actions from this console."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 
-from ...data.action_log import Entry
+from ...data.action_log import LogEntry
 from ...data.rows import Cell, Column, Row, Tone
 from ...data.text import clean, figure
 from ...data.times import moment
 from ...data.updates import Result
 from ...i18n import tr
 from ..keys import BACK, LOG, Key
+from ..row_list import RowList
 from ..view import View
-from ..widgets.row_list import RowList
 
 _TONES = {
     Result.OK: Tone.GOOD,
@@ -26,8 +26,8 @@ _TONES = {
 }
 
 
-class Log(View):
-    """Each action, and how it ended; the latest in front."""
+class LogView(View):
+    """The actions and their results, newest first."""
 
     KEYS: ClassVar[tuple[Key, ...]] = LOG
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*LOG, *BACK)]
@@ -44,16 +44,16 @@ class Log(View):
         ]
         yield RowList(columns, tr("nothing was done from here"), name="log")
 
-    def tell_body(self) -> None:
-        log = self.console.log_of_actions
+    def update_body(self) -> None:
+        log = self.console.action_log
         entries = [*reversed(log.running), *reversed(log.entries)]
         now_ms = self.console.wall_ms()
         rows = [_row(len(entries) - at, entry, now_ms) for at, entry in enumerate(entries)]
         self.query_one("#log", RowList).show(rows)
 
     def action_stop(self) -> None:
-        """Let an action end: the one under the cursor, or the last that was begun."""
-        log = self.console.log_of_actions
+        """Stop an action: the one under the cursor, or else the newest."""
+        log = self.console.action_log
         tickets = log.running_tickets[::-1]
         if not tickets:
             self.console.say(tr("nothing is under way"))
@@ -64,11 +64,11 @@ class Log(View):
         self.console.say(tr("it ends behind what is being done..."))
 
     def summary(self) -> str:
-        log = self.console.log_of_actions
+        log = self.console.action_log
         return clean(log.problem or (str(log.path) if log.path else ""))
 
 
-def _row(number: int, entry: Entry, now_ms: int) -> Row:
+def _row(number: int, entry: LogEntry, now_ms: int) -> Row:
     result = entry.result
     return Row(
         number,

@@ -1,4 +1,4 @@
-"""One queue: its messages by state, who consumes, and its policy with the origin of each value."""
+"""One queue: its messages by state, its consumers, and its policy with the origin of each value."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from ...data.rows import Cell, Column, Row
 from ...data.text import age, clean, figure, size
 from ...data.views import short_key
 from ...i18n import mark, tr
+from ..dialogs import Ask, Field
 from ..keys import BACK, QUEUE, Key
-from ..paged import PagedView
-from ..saving import save_path
-from ..widgets.row_list import RowList
-from .confirm import Ask, Field
+from ..paged_view import PagedView
+from ..row_list import RowList
 
 _STATES: Final = (
     mark("ready"),
@@ -27,16 +26,16 @@ _STATES: Final = (
     mark("inflight"),
     mark("held"),
     mark("dead"),
-)  # as fields of a queue, too
+)  # also fields of Queue
 _PAGE: Final = 200
 
 
 class QueueView(PagedView):
-    """Opened from the queues; ``esc`` goes back."""
+    """Opened from the list of queues; ``esc`` returns."""
 
     KEYS: ClassVar[tuple[Key, ...]] = QUEUE
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*QUEUE, *BACK)]
-    QUESTION: ClassVar[str] = "messages"
+    QUERY: ClassVar[str] = "messages"
     LISTED: ClassVar[str] = "messages"
 
     def __init__(self, queue: str) -> None:
@@ -68,33 +67,33 @@ class QueueView(PagedView):
         ]
         yield RowList(policy, "", name="policy")
 
-    def wants(self) -> None:
-        self.ask_page("browse", _PAGE, 200)
-        self.ask("consumers", "list_consumers", {"queue": self._queue}, 3000)
-        self.ask("policy", "get_policy", {"queue": self._queue, "explain": True}, 5000)
+    def subscribe(self) -> None:
+        self.poll_page("browse", _PAGE, 200)
+        self.poll("consumers", "list_consumers", {"queue": self._queue}, 3000)
+        self.poll("policy", "get_policy", {"queue": self._queue, "explain": True}, 5000)
 
-    def meant(self) -> dict[str, Any]:
+    def selection(self) -> dict[str, Any]:
         wanted = message_filter(self.filter_text)
         return {"queue": self._queue, "state": self._state, **({"filter": wanted} if wanted else {})}
 
-    def forgets(self) -> None:
+    def unsubscribe(self) -> None:
         for name in ("messages", "consumers", "policy"):
-            self.console.source.forget(name)
+            self.console.source.unsubscribe(name)
 
     def _about(self, name: str) -> Mapping[str, Any]:
-        told = self.console.model.slices.get(name)
-        return told.data if told and told.data.get("queue", self._queue) == self._queue else {}
+        answer = self.console.model.data(name)
+        return answer if answer.get("queue", self._queue) == self._queue else {}
 
-    def tell_body(self) -> None:
+    def update_body(self) -> None:
         now = self.console.clock()
-        rows = [_message_row(message) for message in self.told().get("messages", [])]
-        self.listed().show(rows, self.none_words(tr("none in this state")))
+        rows = [_message_row(message) for message in self.answer().get("messages", [])]
+        self.listed().show(rows, self.empty_text(tr("none in this state")))
         engine_now = self.console.model.engine_now("consumers", now)
         consumers = [one for one in self._about("consumers").get("consumers", []) if one["queue"] == self._queue]
         self.query_one("#consumers", RowList).show([_consumer_row(one, engine_now) for one in consumers])
         explained = self._about("policy").get("explanation") or {}
         self.query_one("#policy", RowList).show(
-            [_policy_row(name, told) for name, told in sorted(explained.items(), key=_own_first)]
+            [_policy_row(name, value) for name, value in sorted(explained.items(), key=_own_first)]
         )
 
     def summary(self) -> str:
@@ -103,7 +102,7 @@ class QueueView(PagedView):
         for state in _STATES:
             number = figure(getattr(queue, state)) if queue else "-"
             words.append(f"[{tr(state)} {number}]" if state == self._state else f"{tr(state)} {number}")
-        words += [self.pages.words(self.told()), self.marked_words()]
+        words += [self.pages.range_text(self.answer()), self.marked_text()]
         return " ".join(filter(None, words))
 
     def action_export(self) -> None:
@@ -117,8 +116,8 @@ class QueueView(PagedView):
 
     def action_state(self) -> None:
         self._state = _STATES[(_STATES.index(self._state) + 1) % len(_STATES)]
-        self.begin()
-        self.tell()
+        self.first()
+        self.refresh_view()
 
     def action_hold(self) -> None:
         if keys := self.chosen_keys():
@@ -127,9 +126,9 @@ class QueueView(PagedView):
     def action_move_messages(self) -> None:
         keys = self.chosen_keys()
 
-        def answered(told: dict[str, str] | None) -> None:
-            if told and told["to"]:
-                self.console.propose(actions.move_keys(self._queue, keys, told["to"]))
+        def answered(values: dict[str, str] | None) -> None:
+            if values and values["to"]:
+                self.console.propose(actions.move_keys(self._queue, keys, values["to"]))
 
         if keys:
             title = f"{tr('MOVE to another queue')}: {len(keys)} {tr('of')} {clean(self._queue)}"
@@ -139,7 +138,7 @@ class QueueView(PagedView):
         if self._state == "inflight":
             self.console.say(tr("what is in flight is its holder's until the lease ends"))
         else:
-            path = save_path(self.console, self._queue, self._state)
+            path = self.save_path(self._queue, self._state)
             self.console.propose(actions.purge(self._queue, self._state, path))
 
     def action_policy(self) -> None:
@@ -147,23 +146,23 @@ class QueueView(PagedView):
         own = self._about("policy").get("override") or {}
         name = str(row.key) if row else ""
 
-        def answered(told: dict[str, str] | None) -> None:
-            if not told or not told["name"]:
+        def answered(values: dict[str, str] | None) -> None:
+            if not values or not values["name"]:
                 return
             try:
-                value = json.loads(told["value"])
+                value = json.loads(values["value"])
             except ValueError:
-                value = told["value"]
+                value = values["value"]
             changes: dict[str, Any] = {}
             at = changes
-            *path, last = told["name"].split(".")
+            *path, last = values["name"].split(".")
             for part in path:
                 at = at.setdefault(part, {})
             at[last] = value
             self.console.propose(actions.set_policy(self._queue, changes, own))
 
-        told_now = (self._about("policy").get("explanation") or {}).get(name) or {}
-        now = clean(json.dumps(told_now.get("value"), ensure_ascii=False))
+        current = (self._about("policy").get("explanation") or {}).get(name) or {}
+        now = clean(json.dumps(current.get("value"), ensure_ascii=False))
         value = tr("new value (now {value}):").format(value=now) if name else tr("new value:")
         fields = [Field("name", tr("key of the policy:"), name), Field("value", value)]
         self.app.push_screen(Ask(f"{tr('POLICY')} {clean(self._queue)}", fields), answered)
@@ -190,25 +189,25 @@ def _message_row(message: Mapping[str, Any]) -> Row:
     )
 
 
-def _consumer_row(told: Mapping[str, Any], engine_now: int) -> Row:
-    asked = told.get("lastAskedEngineMs")
+def _consumer_row(consumer: Mapping[str, Any], engine_now: int) -> Row:
+    asked = consumer.get("lastAskedEngineMs")
     return Row(
-        told["consumerId"],
+        consumer["consumerId"],
         (
-            Cell(clean(str(told["consumerId"]))),
-            Cell(str(told.get("inflight", 0))),
-            Cell(str(told.get("delivered", 0))),
+            Cell(clean(str(consumer["consumerId"]))),
+            Cell(str(consumer.get("inflight", 0))),
+            Cell(str(consumer.get("delivered", 0))),
             Cell("-" if asked is None else age(max(engine_now - int(asked), 0))),
         ),
     )
 
 
-def _own_first(told: tuple[str, Mapping[str, Any]]) -> tuple[bool, str]:
-    """What was set for this queue or by a pattern stands in front of what is so everywhere."""
-    return told[1].get("layer") == "default", told[0]
+def _own_first(value: tuple[str, Mapping[str, Any]]) -> tuple[bool, str]:
+    """Sorts values set for the queue or a pattern before defaults."""
+    return value[1].get("layer") == "default", value[0]
 
 
-def _policy_row(name: str, told: Mapping[str, Any]) -> Row:
-    layer = str(told.get("layer", ""))
-    origin = f"{layer} {told['pattern']}" if told.get("pattern") else layer
-    return Row(name, (Cell(clean(name)), Cell(clean(json.dumps(told.get("value")))), Cell(clean(origin))))
+def _policy_row(name: str, value: Mapping[str, Any]) -> Row:
+    layer = str(value.get("layer", ""))
+    origin = f"{layer} {value['pattern']}" if value.get("pattern") else layer
+    return Row(name, (Cell(clean(name)), Cell(clean(json.dumps(value.get("value")))), Cell(clean(origin))))

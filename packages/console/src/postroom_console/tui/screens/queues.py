@@ -11,27 +11,26 @@ from textual.containers import Horizontal, Vertical
 
 from ...data import actions
 from ...data.bursts import collapsed
+from ...data.detail_pane import detail_lines
 from ...data.model import Queue
 from ...data.rows import Row
-from ...data.side import side_lines
 from ...data.text import clean
 from ...data.views import SORTS, queue_columns, queue_rows, record_columns, tail_rows
 from ...i18n import tr
+from ..dialogs import Ask, Field
 from ..keys import BACK, QUEUES, Key
-from ..saving import save_path
+from ..row_list import RowList
 from ..view import View
-from ..widgets.line import Line
-from ..widgets.row_list import RowList
-from .confirm import Ask, Field
+from ..widgets import Line
 
-#: Records that are looked at, to show the last of them.
-_LOOKED: Final = 2000
-#: What is asked of the queue under the cursor.
-_SIDE: Final = {"side.status": "status", "side.leases": "list_inflight", "side.dead": "count_dlq"}
+#: Records from which the last lines are made.
+_RECORDS: Final = 2000
+#: The queries about the queue under the cursor, by their commands. Their names are in recordings and stay.
+_DETAIL_QUERIES: Final = {"side.status": "status", "side.leases": "list_inflight", "side.dead": "count_dlq"}
 
 
-class Queues(View):
-    """One row for each queue, those with trouble first."""
+class QueuesView(View):
+    """One row per queue, those with problems first."""
 
     KEYS: ClassVar[tuple[Key, ...]] = QUEUES
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*QUEUES, *BACK)]
@@ -39,9 +38,9 @@ class Queues(View):
     def __init__(self) -> None:
         super().__init__()
         self._sort = SORTS[0]
-        self._made: Sequence[Row] = ()
+        self._rows_made: Sequence[Row] = ()
         self._made_of: tuple[object, ...] = ()
-        self._beside = ""  # the queue that is told of at the side
+        self._described = ""  # the queue that the detail pane describes
 
     def compose_body(self) -> ComposeResult:
         self._sort = self.console.config.sort
@@ -51,77 +50,81 @@ class Queues(View):
                 tail = RowList(record_columns(), tr("nothing has happened yet"), name="recent")
                 tail.can_focus = False
                 yield tail
-            yield Line(name="side")
+            yield Line(name="detail")
 
-    def wants(self) -> None:
-        """What stands at the side, while it is shown."""
+    def subscribe(self) -> None:
+        """Query what the detail pane shows, while it is visible."""
         queue = self._queue()
         wanted = queue.name if queue and self.has_class("-wide") else ""
-        if wanted == self._beside:
+        if wanted == self._described:
             return
-        self.forgets()
-        self._beside = wanted
+        self.unsubscribe()
+        self._described = wanted
         if wanted:
             source = self.console.source
-            source.want("side.status", "status", {"queue": wanted}, 4000)
-            source.want("side.leases", "list_inflight", {"queue": wanted, "limit": 10}, 2000)
-            source.want("side.dead", "count_dlq", {"queue": wanted}, 4000)
+            source.subscribe("side.status", "status", {"queue": wanted}, 4000)
+            source.subscribe("side.leases", "list_inflight", {"queue": wanted, "limit": 10}, 2000)
+            source.subscribe("side.dead", "count_dlq", {"queue": wanted}, 4000)
 
-    def forgets(self) -> None:
-        self._beside = ""
-        for name in _SIDE:
-            self.console.source.forget(name)
+    def unsubscribe(self) -> None:
+        self._described = ""
+        for name in _DETAIL_QUERIES:
+            self.console.source.unsubscribe(name)
 
     def on_row_list_moved(self, event: RowList.Moved) -> None:
         event.stop()
-        self.wants()
-        self._tell_side()
+        self.subscribe()
+        self._update_detail()
 
-    def _tell_side(self) -> None:
-        queue, side = self._queue(), self.query_one("#side", Line)
+    def _update_detail(self) -> None:
+        queue, pane = self._queue(), self.query_one("#detail", Line)
         if not self.has_class("-wide"):
             return
         console = self.console
-        slices = console.model.slices
-        told = {
-            command: slices[name].data
-            for name, command in _SIDE.items()
-            if queue and name in slices and slices[name].data.get("queue") == queue.name
+        known = console.model.answers
+        answers = {
+            command: known[name].data
+            for name, command in _DETAIL_QUERIES.items()
+            if queue and name in known and known[name].data.get("queue") == queue.name
         }
         now = console.clock()
         engine_now = console.model.engine_now("side.leases", now)
-        entries = console.log_of_actions.entries
-        cells = max(side.size.width, 1)
-        lines = side_lines(queue, told, console.notable, entries, engine_now, console.wall_ms(), cells) if queue else []
-        side.tell("\n".join(lines))
+        entries = console.action_log.entries
+        cells = max(pane.size.width, 1)
+        lines = (
+            detail_lines(queue, answers, console.admin_events, entries, engine_now, console.wall_ms(), cells)
+            if queue
+            else []
+        )
+        pane.show("\n".join(lines))
 
-    def tell_body(self) -> None:
+    def update_body(self) -> None:
         self.query_one("#queues", RowList).show(self._rows())
-        self.wants()
-        self._tell_side()
+        self.subscribe()
+        self._update_detail()
         recent = self.query_one("#recent", RowList)
         rows = max(1, recent.size.height - 1)
-        shown = collapsed(self.console.ring.window(self.console.ring.taken, _LOOKED), rows=rows)
+        shown = collapsed(self.console.ring.window(self.console.ring.taken, _RECORDS), rows=rows)
         recent.show(
             tail_rows(shown, self.console.wall_ms()), self.console.tail_problem or tr("nothing has happened yet")
         )
 
     def _rows(self) -> Sequence[Row]:
-        """The queues' rows, made once of each answer: there may be thousands."""
-        told = self.console.model.slices.get("queues")
-        made_of = (self.console.model, told and told.at_ms, self._sort, self.filter_text)
+        """The rows of the queues, made once per answer: there may be thousands."""
+        answer = self.console.model.answers.get("queues")
+        made_of = (self.console.model, answer and answer.at_ms, self._sort, self.filter_text)
         if made_of != self._made_of:
             self._made_of = made_of
-            self._made = queue_rows(self.console.model, self._sort, self.filter_text)
-        return self._made
+            self._rows_made = queue_rows(self.console.model, self._sort, self.filter_text)
+        return self._rows_made
 
-    def filtered(self, text: str) -> str:
+    def apply_filter(self, text: str) -> str:
         return ""
 
     def summary(self) -> str:
         return "" if self._sort == SORTS[0] else f"{tr('by', 'sort')} {tr(self._sort)}"
 
-    def copyable(self) -> str:
+    def copy_text(self) -> str:
         queue = self._queue()
         return queue.name if queue else ""
 
@@ -131,7 +134,7 @@ class Queues(View):
 
     def action_sort(self) -> None:
         self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
-        self.tell()
+        self.refresh_view()
 
     def action_pause(self) -> None:
         queue = self._queue()
@@ -148,7 +151,7 @@ class Queues(View):
     def action_purge(self) -> None:
         queue = self._queue()
         if queue:
-            self.console.propose(actions.purge(queue.name, "ready", save_path(self.console, queue.name, "ready")))
+            self.console.propose(actions.purge(queue.name, "ready", self.save_path(queue.name, "ready")))
 
     def action_move_messages(self) -> None:
         queue = self._queue()
@@ -156,9 +159,9 @@ class Queues(View):
             return
         name = queue.name
 
-        def answered(told: dict[str, str] | None) -> None:
-            if told and told["to"]:
-                self.console.propose(actions.move(name, told["to"]))
+        def answered(values: dict[str, str] | None) -> None:
+            if values and values["to"]:
+                self.console.propose(actions.move(name, values["to"]))
 
         title = tr("MOVE the waiting messages of {queue}").format(queue=clean(name))
         self.app.push_screen(Ask(title, [Field("to", tr("to the queue:"))]), answered)

@@ -1,4 +1,4 @@
-"""The tail: journal and traffic, followed or held."""
+"""The tail of journal and traffic log."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from ...data.records import Record
 from ...data.text import figure, size
 from ...data.views import record_columns, tail_rows
 from ...i18n import tr
+from ..dialogs import Ask, Field
 from ..keys import BACK, TAIL, Key
+from ..row_list import RowList
 from ..view import View
-from ..widgets.row_list import RowList
-from .confirm import Ask, Field
 
-#: Records that are looked at, to show the last of them.
-_LOOKED: Final = 4000
+#: Records from which the lines are made.
+_RECORDS: Final = 4000
 
 
-class Tail(View):
-    """Follows until the cursor is moved up; then the same lines stay, and what has come since is counted."""
+class TailView(View):
+    """Follows until the cursor is moved up; then the lines stay, and new ones are counted."""
 
     KEYS: ClassVar[tuple[Key, ...]] = TAIL
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in (*TAIL, *BACK)]
@@ -33,17 +33,17 @@ class Tail(View):
         super().__init__()
         self._follows = True
         self._hides_own = True
-        self._end = 0  # number of the last record that is shown while it is held
+        self._end = 0  # the number of the last record shown while the tail is held
         self._search: Filter | None = None
         self._collapses = True
-        self._opened: set[int] = set()  # bursts of which all lines are shown, by their first
-        self._told: tuple[object, ...] = ()  # what the lines of a held tail were made of
+        self._opened: set[int] = set()  # bursts that are expanded, by their first record
+        self._shown: tuple[object, ...] = ()  # what the lines of a held tail were made of
 
     def compose_body(self) -> ComposeResult:
         self._collapses = self.console.config.bursts
         yield TailList(record_columns(), tr("nothing has happened yet"), name="tail")
 
-    def tell_body(self) -> None:
+    def update_body(self) -> None:
         ring = self.console.ring
         listed = self.query_one("#tail", TailList)
         if self._follows:
@@ -51,15 +51,22 @@ class Tail(View):
         nothing = tr("no line fits the filter") if self.filter_text and len(ring) else tr("nothing has happened yet")
         empty = self.console.tail_problem or nothing
         first = ring.shown[0][0] if ring.shown else 0
-        told = (self._end, first, len(ring.shown) if self._follows else 0, self._collapses, len(self._opened), empty)
-        if self._follows or told != self._told:
+        shown_now = (
+            self._end,
+            first,
+            len(ring.shown) if self._follows else 0,
+            self._collapses,
+            len(self._opened),
+            empty,
+        )
+        if self._follows or shown_now != self._shown:
             least = BURST if self._collapses else len(ring.shown) + 1
             room = max(1, listed.size.height - 1)
-            looked = _LOOKED if self._collapses or not self._follows else room
-            pairs = ring.window(self._end, looked)
+            window = _RECORDS if self._collapses or not self._follows else room
+            pairs = ring.window(self._end, window)
             shown = collapsed(pairs, self._opened, least, room if self._follows else 0)
             listed.show(tail_rows(shown, self.console.wall_ms()), empty)
-        self._told = told
+        self._shown = shown_now
         if self._follows:
             listed.action_last()
 
@@ -80,7 +87,7 @@ class Tail(View):
             words.append(ring.problem)
         return " ".join(words)
 
-    def filtered(self, text: str) -> str:
+    def apply_filter(self, text: str) -> str:
         try:
             self.console.ring.filter(text, self._hides_own)
         except FilterError as error:
@@ -89,34 +96,34 @@ class Tail(View):
 
     @property
     def follows(self) -> bool:
-        """Whether the last lines are shown, whatever comes."""
+        """Whether the tail follows new lines."""
         return self._follows
 
     def hold(self) -> None:
-        """Let the same lines stay."""
+        """Stop following."""
         if self._follows:
             self._follows = False
-            self.tell()
+            self.refresh_view()
 
     def action_follow(self) -> None:
         self._follows = not self._follows
-        self.tell()
+        self.refresh_view()
 
     def action_bursts(self) -> None:
         self._collapses = not self._collapses
         self._opened.clear()
-        self.tell()
+        self.refresh_view()
 
     def action_own(self) -> None:
         self._hides_own = not self._hides_own
-        self.filtered(self.filter_text)
-        self.tell()
+        self.apply_filter(self.filter_text)
+        self.refresh_view()
 
     def action_search(self) -> None:
-        def answered(told: dict[str, str] | None) -> None:
-            if told:
+        def answered(values: dict[str, str] | None) -> None:
+            if values:
                 try:
-                    self._search = Filter(told["text"])
+                    self._search = Filter(values["text"])
                 except FilterError as error:
                     self.console.say(str(error))
                     return
@@ -135,21 +142,21 @@ class Tail(View):
             self.console.say(self._search.problem or tr("no more hits"))
             return
         self._follows = False
-        if number > self._end or number < ring.window(self._end, _LOOKED)[0][0]:
+        if number > self._end or number < ring.window(self._end, _RECORDS)[0][0]:
             self._end = number
-        self._collapses = False  # a hit may stand within a burst
-        self.tell()
+        self._collapses = False  # a hit may be within a burst
+        self.refresh_view()
         listed.go_to(number)
 
     def on_row_list_opened(self, event: RowList.Opened) -> None:
         event.stop()
-        shown = list(self.console.ring.window(self._end, _LOOKED))
+        shown = list(self.console.ring.window(self._end, _RECORDS))
         number = int(str(event.row.key))
         burst = next((one for one in collapsed(shown, self._opened) if one.number == number), None)
         if self._collapses and burst and burst.times > 1:
             self._opened.add(number)
             self.hold()
-            self.tell()
+            self.refresh_view()
             return
         record = self._record(number)
         if record:
@@ -161,23 +168,23 @@ class Tail(View):
         return next((record for at, record in self.console.ring.shown if at == number), None)
 
     def _key_of(self, record: Record) -> str:
-        """The message that a line is about: of a request, the one that an event of the same request names."""
+        """The message of a line; for a request, that of an event of the same request."""
         if record.key or not record.request:
             return record.key
         events = (one for _, one in self.console.ring.shown if one.is_event and one.request == record.request)
         return next((one.key for one in events if one.key), "")
 
-    def copyable(self) -> str:
+    def copy_text(self) -> str:
         row = self.query_one("#tail", TailList).current
         record = self._record(int(str(row.key))) if row else None
         return (record.key or record.request) if record else ""
 
 
 class TailList(RowList):
-    """Moving up in it holds the tail."""
+    """A list that stops following when the cursor moves up."""
 
     def _hold(self) -> None:
-        if isinstance(self.screen, Tail):
+        if isinstance(self.screen, TailView):
             self.screen.hold()
 
     def action_move(self, step: int) -> None:
@@ -195,7 +202,7 @@ class TailList(RowList):
         super().action_first()
 
     def action_last(self) -> None:
-        if isinstance(self.screen, Tail) and not self.screen.follows:
+        if isinstance(self.screen, TailView) and not self.screen.follows:
             self.screen.action_follow()
         super().action_last()
 

@@ -1,4 +1,4 @@
-"""Questions to the daemon, with rests between them: it is to have nearly all of its time for its work."""
+"""Queries the daemon, with pauses in between: the daemon should have nearly all of its time for its work."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any, Final
 
 from postroom_client import Client, NoAnswer, PostroomError, ServerError
 
-from ..data.link import Stopped
-from ..plain import Refused, Unreachable
+from ..data.link import Refused, Stopped, Unreachable
 
-#: Seconds until a question counts as unanswered.
-QUESTION_S: Final = 20.0
-#: A question is followed by a rest of so many times as long as its answer took, most of which is on its way; one for
-#: many entries, most of which is the daemon's work, by a longer one. None is longer than these seconds.
+#: Seconds until a query counts as unanswered.
+QUERY_TIMEOUT_S: Final = 20.0
+#: The pause after a query, in multiples of the time to its answer, most of which is transit. After a page of many
+#: entries, most of which is the daemon's work, it is longer. The last value limits it, in seconds.
 REST: Final = 6
 PAGE_REST: Final = 19
 REST_S: Final = 2.0
@@ -22,41 +21,41 @@ REST_S: Final = 2.0
 Answer = dict[str, Any]
 
 
-class Questions:
-    """``pause`` waits for so many seconds or until the export is to end, which ``is_ended`` tells.
+class Queries:
+    """``pause`` waits for seconds or until the export is stopped, which ``is_stopped`` reports.
 
     Every method raises ``Unreachable``, ``Refused`` and ``Stopped``.
     """
 
-    def __init__(self, client: Client, is_ended: Callable[[], bool], pause: Callable[[float], object]) -> None:
+    def __init__(self, client: Client, is_stopped: Callable[[], bool], pause: Callable[[float], object]) -> None:
         self._client = client
-        self._is_ended = is_ended
+        self._is_ended = is_stopped
         self._pause = pause
 
     def ask(self, command: str, payload: Mapping[str, Any], rest: float = REST) -> Answer:
-        """One question."""
+        """The answer to a query."""
         begun = time.monotonic()
         try:
-            request = self._client.prepare(command, dict(payload), QUESTION_S)
-            answer: Answer = self._client.send(request, QUESTION_S, give_up=self._is_ended)
+            request = self._client.prepare(command, dict(payload), QUERY_TIMEOUT_S)
+            answer: Answer = self._client.send(request, QUERY_TIMEOUT_S, give_up=self._is_ended)
         except ServerError as error:
             raise Refused(f"{command}: {error.code}: {error.message}") from error
         except PostroomError as error:
-            self.go_on()
+            self.check_stopped()
             raise (Unreachable if isinstance(error, NoAnswer) else Refused)(str(error)) from error
         if rest:
             self._pause(min((time.monotonic() - begun) * rest, REST_S))
-        self.go_on()
+        self.check_stopped()
         return answer
 
-    def meet(self) -> Answer:
-        """The answer to ``health``, the first question: it is not waited for where nobody is there."""
+    def ask_health(self) -> Answer:
+        """The answer to ``health``, the first query. Raises ``Unreachable`` at once if no daemon serves the mailbox."""
         if self._client.is_daemon_running() is False:
             raise Unreachable(f"no daemon serves {self._client.ipc_root}")
         return self.ask("health", {})
 
-    def find(self, command: str, payload: Mapping[str, Any]) -> Answer | None:
-        """As ``ask``; None where what is asked for is not there any more."""
+    def ask_optional(self, command: str, payload: Mapping[str, Any]) -> Answer | None:
+        """The answer to a query; None if what it asks for does not exist any more."""
         try:
             return self.ask(command, payload)
         except Refused as error:
@@ -66,7 +65,7 @@ class Questions:
             raise
 
     def pages(self, command: str, payload: Mapping[str, Any], rest: float = PAGE_REST) -> Iterator[Answer]:
-        """All answers to a question that is answered by pages. Who changes ``payload`` meanwhile asks the next so."""
+        """All pages of an answer. Changes of ``payload`` in between apply to the next page."""
         after: Answer = {}
         while True:
             answer = self.ask(command, {**payload, **after}, rest)
@@ -75,12 +74,12 @@ class Questions:
                 return
             after = {"after": answer["next"]}
 
-    def go_on(self) -> None:
-        """Raise ``Stopped`` when it was ended."""
+    def check_stopped(self) -> None:
+        """Raise ``Stopped`` if the export was stopped."""
         if self._is_ended():
             raise Stopped
 
     def pause(self, seconds: float) -> None:
-        """Wait so long. Raises ``Stopped``."""
+        """Wait for so long. Raises ``Stopped``."""
         self._pause(seconds)
-        self.go_on()
+        self.check_stopped()

@@ -1,9 +1,9 @@
-"""Recordings of what a console saw: their format, and the source that writes one beside being looked at.
+"""Recordings of what a console saw: the format, and a source that writes one.
 
-A recording is a file of lines, each a JSON object that is closed by a checksum, as in the journal. The first one says
-what it is: ``format``, ``version``, ``device``, ``wallMs`` (when it began), ``note``. Each further one is an update:
-``ms`` (milliseconds since the beginning), ``kind``, and the fields of the kind. ``answer``, ``failure`` and ``lines``
-are the kinds; ``events`` and ``requests`` of the latter are lines of the journal and of the traffic log as they stood.
+A recording is a file of lines, each a JSON object that ends with a checksum, as in the journal. The first line has
+``format``, ``version``, ``device``, ``wallMs`` (when it started) and ``note``. Each further line is an update: ``ms``
+(milliseconds since the start), ``kind`` (``answer``, ``failure`` or ``lines``), and the fields of the kind. ``events``
+and ``requests`` are lines of the journal and of the traffic log as they were.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from .times import unix_ms
 from .updates import Answer, Failure, Lines, Source, Steps, Update
 
 FORMAT: Final = "postroom-console-recording"
-#: Rises when an older console would misread a recording.
+#: It rises when an older console would misread a recording.
 VERSION: Final = 1
-#: Bytes at which a recording ends: one that was forgotten does not fill the disk.
+#: Size at which a recording ends: a forgotten one does not fill the disk.
 RECORDING_BYTES: Final = 1_000_000_000
 #: The longest line that is read.
 LINE_BYTES: Final = 64 * 1024 * 1024
-#: The year 10000: no recording began after it.
+#: The year 10000: no recording started later.
 _WALL_MS_LIMIT: Final = 253_402_300_800_000
-#: What stands at the beginning of an update's line.
+#: The beginning of an update's line.
 PREFIX: Final = re.compile(rb'\{"ms":(\d{1,15}),"kind":"(answer|failure|lines)"(?:,"name":"([^"\\]{0,300})")?[,}]')
-#: Questions that are asked for the recording's sake, whatever the screen shows.
+#: Queries that are always recorded, whatever the screen shows.
 _ALWAYS: Final[Mapping[str, tuple[str, Mapping[str, Any], int]]] = {"leases": ("list_inflight", {"limit": 500}, 2000)}
 _FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class RecordingError(Exception):
-    """A file is no recording that can be shown; the text says why."""
+    """A file is not a recording that can be replayed; the text says why."""
 
 
 def encode_header(device: str, wall_ms: int) -> bytes:
-    """A recording's first line."""
+    """The first line of a recording."""
     note = "Bodies of messages are in this file."
     return encode_line({"format": FORMAT, "version": VERSION, "device": device, "wallMs": wall_ms, "note": note})
 
 
 def decode_header(line: bytes) -> dict[str, Any]:
-    """Read what ``encode_header`` made. Raises ``RecordingError``."""
+    """Decode the first line. Raises ``RecordingError``."""
     try:
         fields = decode_line(line)
     except DamagedRecord:
@@ -67,7 +67,7 @@ def decode_header(line: bytes) -> dict[str, Any]:
 
 
 def encode_update(ms: int, update: Update) -> bytes:
-    """The line of an update; empty for one that is not recorded."""
+    """The line of an update; empty for an update that is not recorded."""
     match update:
         case Answer(name, data):
             return encode_line({"ms": ms, "kind": "answer", "name": name, "data": data})
@@ -91,7 +91,7 @@ def encode_update(ms: int, update: Update) -> bytes:
 
 
 def decode_update(line: bytes) -> Update:
-    """The update of a line; a damaged one is told as a bad line of the tail."""
+    """Decode a line. A damaged one becomes a bad line of the tail."""
     try:
         fields = decode_line(line)
         match fields["kind"]:
@@ -119,9 +119,9 @@ def _decode_lines(fields: Mapping[str, Any]) -> Lines:
 
 
 class Recorder:
-    """Another source that writes down what is drained from it, to a new file of mode 0600. See ``Source``.
+    """A source that records the updates of another source to a new file of mode 0600. See ``Source``.
 
-    Making it raises ``OSError``. A file that takes no more ends the recording, not the console: ``note`` says so.
+    The constructor raises ``OSError``. A later error ends the recording, not the console: ``status_text`` says so.
     """
 
     def __init__(
@@ -151,7 +151,7 @@ class Recorder:
 
     def start(self) -> None:
         for name in _ALWAYS:
-            self.forget(name)
+            self.unsubscribe(name)
         self._source.start()
 
     def stop(self) -> None:
@@ -166,26 +166,26 @@ class Recorder:
         self._write(b"".join(encode_update(max(0, at - self._begin_ms), update) for at, update in updates))
         return updates
 
-    def want(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
-        self._source.want(name, command, payload, every_ms)
+    def subscribe(self, name: str, command: str, payload: Mapping[str, Any], every_ms: int) -> None:
+        self._source.subscribe(name, command, payload, every_ms)
 
-    def forget(self, name: str) -> None:
+    def unsubscribe(self, name: str) -> None:
         always = _ALWAYS.get(name)
         if always:
-            self._source.want(name, *always)
+            self._source.subscribe(name, *always)
         else:
-            self._source.forget(name)
+            self._source.unsubscribe(name)
 
     def refresh(self) -> None:
         self._source.refresh()
 
-    def act(self, steps: Steps, rate: float | None = None) -> int:
-        return self._source.act(steps, rate)
+    def execute(self, steps: Steps, rate: float | None = None) -> int:
+        return self._source.execute(steps, rate)
 
     def cancel(self, ticket: int) -> None:
         self._source.cancel(ticket)
 
-    def note(self) -> str:
+    def status_text(self) -> str:
         if self._problem:
             return f"{tr('RECORDING ENDED')}: {clean(self._problem)}"
         return f"{tr('REC')} {size(self._size)}"
@@ -209,7 +209,7 @@ class Recorder:
     def _end(self) -> None:
         if self._fd >= 0:
             try:
-                os.ftruncate(self._fd, self._size)  # half a line would be damage
+                os.ftruncate(self._fd, self._size)  # a partial line would be damage
                 os.fsync(self._fd)
             except OSError as error:
                 self._problem = self._problem or str(error.strerror)
@@ -218,7 +218,7 @@ class Recorder:
 
 
 def open_recording(path: Path) -> int:
-    """A descriptor of a recording. Raises ``RecordingError`` and ``OSError``."""
+    """Open a recording; returns the descriptor. Raises ``RecordingError`` and ``OSError``."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)

@@ -1,6 +1,6 @@
-"""Queues in the order of their names, of several pages, brought to the event of the last page by the journal.
+"""The counts of all queues, read in pages and brought to the event of the last page by the events since.
 
-One page is as it is: most devices have no more queues than fit.
+A single page needs no fold: most devices have no more queues than fit into one.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from .lines import Fields, of_queue
 
 _COUNTS: Final = ("ready", "inflight", "delayed", "held", "dead")
 _TOTALS: Final = frozenset(COUNTED_TYPES)
-#: Types about a message that do not change what is counted.
-_STAYS: Final = frozenset(
+#: Events about a message that change no count.
+_UNCOUNTED: Final = frozenset(
     {EventType.LEASE_EXTENDED, EventType.QUARANTINED, EventType.RETARGETED, EventType.RESCHEDULED}
 )
 
 
-class Queues:
-    """The queues by name. ``was_dead`` says whether a message was a dead letter just before an event."""
+class QueueFold:
+    """The queues by name. ``was_dead`` returns whether a message was a dead letter just before an event."""
 
     def __init__(self, was_dead: Callable[[str, int], bool]) -> None:
-        self.rows: dict[str, Fields] = {}
+        self._rows: dict[str, Fields] = {}
         self._was_dead = was_dead
-        self._ends: list[str] = []  # the last name of each page but the last
+        self._ends: list[str] = []  # the last name of each page but the last one
         self._as_of: list[int] = []
         self._engine_ms: list[int] = []
-        self._known: dict[str, tuple[str, int]] = {}  # state of a message, and when it is due
+        self._known: dict[str, tuple[str, int]] = {}  # state of a message, and the engine time at which it is due
 
     def put_page(self, answer: Mapping[str, Any]) -> None:
-        """A page, in order."""
+        """Add a page. Call it in their order."""
         self._as_of.append(answer["asOfEvent"])
         self._engine_ms.append(answer["engineNowMs"])
-        for told in answer["queues"]:
-            self.rows[told["queue"]] = of_queue(told)
+        for entry in answer["queues"]:
+            self._rows[entry["queue"]] = of_queue(entry)
         if answer.get("next"):
             self._ends.append(answer["next"])
 
     @property
     def is_one_page(self) -> bool:
-        """Whether nothing is to be folded."""
+        """Whether there is nothing to fold."""
         return len(self._as_of) == 1
 
     def _page_of(self, queue: str) -> int:
         return min(bisect_left(self._ends, queue), len(self._as_of) - 1)
 
     def take(self, event: Event) -> None:
-        """An event, in order; also those in front of the pages, which tell in which state a message is."""
+        """Apply an event. Call it in their order, from before the pages: they show states of messages."""
         kind, queue = event["type"], event.get("queue")
         if type(queue) is not str:
             return
@@ -58,12 +58,12 @@ class Queues:
             self._take_message(event, kind, queue)
         elif kind == EventType.QUEUE_DELETED:
             if self._counts(event, queue):
-                self.rows.pop(queue, None)
+                self._rows.pop(queue, None)
         elif kind in (EventType.PAUSED, EventType.RESUMED):
             row = self._row(event, queue)
             if row:
                 row["publishPaused" if event["operation"] == "publish" else "consumePaused"] = kind == EventType.PAUSED
-        elif kind not in _STAYS:
+        elif kind not in _UNCOUNTED:
             self._row(event, queue)
 
     def _take_message(self, event: Event, kind: str, queue: str) -> None:
@@ -107,13 +107,13 @@ class Queues:
         return bool(event["id"] > self._as_of[self._page_of(queue)])
 
     def _row(self, event: Event, queue: str) -> Fields | None:
-        """The row of a queue, to be changed by an event; None where its page says it already."""
+        """The row of a queue that an event changes; None if the queue's page reflects the event already."""
         if not self._counts(event, queue):
             return None
-        row = self.rows.get(queue)
+        row = self._rows.get(queue)
         if row is None:
             nothing = dict.fromkeys(("ready", "inflight", "delayed", "dlq"), 0)
-            row = self.rows[queue] = of_queue({"queue": queue, **nothing})
+            row = self._rows[queue] = of_queue({"queue": queue, **nothing})
         for name in ("oldestReadyAgeMs", "oldestLeaseAgeMs", "oldestDeadAgeMs", "queueBytes", "reasons"):
             row[name] = None
         return row
@@ -123,16 +123,16 @@ class Queues:
         if row:
             row[state] += by
 
-    def settled(self) -> Iterator[Fields]:
-        """The lines of all queues. What an event has changed behind its page has no ages, bytes and reasons."""
+    def rows(self) -> Iterator[Fields]:
+        """The lines of all queues. One that an event changed behind its page has no ages, bytes and reasons."""
         now = self._engine_ms[-1]
-        for name in sorted(self.rows):
-            row = self.rows[name]
+        for name in sorted(self._rows):
+            row = self._rows[name]
             later_ms = now - self._engine_ms[self._page_of(name)]
             for age in ("oldestReadyAgeMs", "oldestLeaseAgeMs", "oldestDeadAgeMs"):
                 if row[age] is not None:
                     row[age] += later_ms
-            for other in ("delayed", "held"):  # it was not known in which of these states one was that is gone
+            for other in ("delayed", "held"):  # a message that has gone was counted as ready, but was in another state
                 if row["ready"] < 0:
                     moved = min(-row["ready"], row[other])
                     row[other] -= moved
@@ -141,7 +141,7 @@ class Queues:
 
 
 def _after(event: Event, kind: str, before: str | None) -> tuple[str | None, int]:
-    """The state behind an event, and when the message is due."""
+    """The state of a message after an event, and the engine time at which it is due."""
     due = event.get("dueEngineMs", 0)
     if kind in (EventType.ACKED, EventType.DROPPED):
         return None, 0

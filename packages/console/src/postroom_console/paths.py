@@ -1,4 +1,4 @@
-"""Where a daemon's mailbox, journal and traffic log are, and a client of it."""
+"""The directories of a daemon, and a client for it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from postroom_client import Client
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
-    """``name`` is what the screen calls the device until the daemon tells its own name."""
+class DaemonPaths:
+    """``name`` is shown for the device until the daemon has reported its own."""
 
     ipc: Path
     journal: Path | None
@@ -19,16 +19,16 @@ class Places:
     name: str
 
     def make_client(self) -> Client:
-        """A client whose id tells consoles from other programs in the traffic log."""
+        """A client whose id marks the requests of consoles in the traffic log."""
         return Client(str(self.ipc), client_id=f"console-{os.geteuid()}-{os.getpid()}")
 
 
-def find_places(
+def find_paths(
     root: Path | None, ipc: Path | None = None, journal: Path | None = None, traffic: Path | None = None
-) -> Places:
-    """The places below ``root``, unless they are given. Without a root, that of the mailbox's parent directory."""
+) -> DaemonPaths:
+    """The directories below ``root``, unless they are given. Without a root, it is the parent of ``ipc``."""
     base = root if root else (ipc.absolute().parent if ipc else Path())
-    return Places(
+    return DaemonPaths(
         ipc or base / "ipc",
         journal or base / "journal",
         traffic or base / "traffic",

@@ -1,4 +1,4 @@
-"""Fewer bytes for the same picture: on a slow line they are what a technician waits for."""
+"""Fewer bytes for the same picture, which count on a slow line."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import re
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-#: The end of a style, the way to another line, if any, and the next style; or any other beginning or end of one.
+#: The end of a style, a move of the cursor if there is one, and the next style; or any other change of style.
 _CHANGE: Final = re.compile(r"\x1b\[0m(?:(?:\r\n)?(\x1b\[\d+;\d+H))?\x1b\[([\d;]+)m|\x1b\[([\d;]*)m")
 
 
 class _Style(NamedTuple):
-    """Parameters of a style by what they are about; an empty one is the terminal's own."""
+    """The parameters of a style: foreground, background, attributes. Empty is the terminal's default."""
 
     front: str
     back: str
     others: frozenset[str]
 
 
-def thrifty(data: str) -> str:
-    """The same for a terminal, if ``data`` begins and ends in the terminal's own style: a style that goes on is not
-    ended and begun again, and one that changes tells no more than what is new."""
+def compress(data: str) -> str:
+    """The same output in fewer bytes, if ``data`` begins and ends in the default style: a style that continues is not
+    ended and begun again, and a change only has what differs."""
     now = ""
 
     def change(found: re.Match[str]) -> str:
@@ -36,7 +36,7 @@ def thrifty(data: str) -> str:
 
 @lru_cache(1024)
 def _difference(before: str, after: str) -> str:
-    """What leads from one style to another."""
+    """The sequence from one style to another."""
     old, new = _style(before), _style(after)
     if old.others != new.others or (old.front and not new.front) or (old.back and not new.back):
         return f"\x1b[0;{after}m"

@@ -1,4 +1,4 @@
-"""What a screen may use of the application: the application has it, and hands itself over as this."""
+"""What a screen may use of the application."""
 
 from __future__ import annotations
 
@@ -9,27 +9,26 @@ from typing import ClassVar, Protocol
 from ..data.action_log import ActionLog
 from ..data.actions import Plan
 from ..data.config import Config
+from ..data.detail_pane import AdminEvents
 from ..data.model import Model
-from ..data.notable import Notable
 from ..data.ring import Ring
 from ..data.updates import Source
 from .headline import Part
 from .keys import Key
 
 
-class Desk(Protocol):
-    """Everything that is known, and the ways to ask for more and to change something. ``clock`` gives monotonic
-    milliseconds."""
+class AppProtocol(Protocol):
+    """The known state, and the ways to ask for more and to act. ``clock`` returns monotonic milliseconds."""
 
     config: Config
     source: Source
     model: Model
     ring: Ring
-    notable: Notable
-    log_of_actions: ActionLog
+    admin_events: AdminEvents
+    action_log: ActionLog
     clock: Callable[[], int]
     read_only: bool
-    last_words: str
+    last_message: str
     save_root: Path
     skipped_bytes: int
     bad_lines: int
@@ -40,23 +39,23 @@ class Desk(Protocol):
 
     @property
     def current_mode(self) -> str:
-        """The name of the view that is shown."""
+        """The name of the current view."""
 
     @property
     def is_stale(self) -> bool:
-        """Whether what is known may no longer be true."""
+        """Whether the known state may be out of date."""
 
-    def headline(self, *shown: Part) -> list[Part]:
-        """How the daemon is, and what is wrong, with parts that the view adds."""
+    def headline(self, *parts: Part) -> list[Part]:
+        """The status of the daemon, the parts of the view, and what is wrong."""
 
-    def shown(self, key: Key) -> str:
-        """How a key is named, after the user's settings."""
+    def key_label(self, key: Key) -> str:
+        """How a key is written, after the user's settings."""
 
     def wall_ms(self) -> int:
-        """Unix time, milliseconds."""
+        """Unix time, milliseconds: the recording's in a replay."""
 
     def say(self, words: str) -> None:
         """Show words in the line at the bottom."""
 
     def propose(self, plan: Plan) -> None:
-        """Say what a plan will do, and do it if that is confirmed."""
+        """Say what a plan will do, and execute it if that is confirmed."""

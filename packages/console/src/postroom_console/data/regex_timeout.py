@@ -1,4 +1,4 @@
-"""A limit on what a search may take: some regular expressions would run for years."""
+"""A timeout for searches: some regular expressions would run for years."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Final
 
 #: Seconds that one call may take.
 CALL_S: Final = 0.05
-#: Seconds that all slow calls may take together.
+#: Seconds that all slow calls together may take.
 TOTAL_S: Final = 0.5
-#: A call that takes longer is a slow one.
+#: A slow call takes longer than this.
 _SLOW_S: Final = 0.002
 
 
@@ -22,7 +22,7 @@ class _Late(Exception):
 
 
 class _Alarm:
-    """The handler of the signal: installed once, and raises only while a call is under way."""
+    """The handler of SIGALRM: it is installed once, and raises only during a call."""
 
     def __init__(self) -> None:
         self.is_set = False
@@ -47,8 +47,8 @@ class _Alarm:
 _ALARM: Final = _Alarm()
 
 
-class Patience:
-    """Calls what may take long, ends it by a signal after ``CALL_S``, and calls nothing more after ``TOTAL_S``.
+class RegexTimeout:
+    """Runs calls that may take long, aborts a call after ``CALL_S``, and runs no more after ``TOTAL_S``.
 
     Only the main thread is protected; it is the one that draws.
     """
@@ -58,7 +58,7 @@ class Patience:
         self._left_s = TOTAL_S
 
     def call(self, work: Callable[[], bool]) -> bool:
-        """What ``work`` returns; False when it was ended, or not begun."""
+        """The result of ``work``; False if it was aborted or not run."""
         if self.is_spent:
             return False
         if threading.current_thread() is not threading.main_thread():
@@ -70,7 +70,7 @@ class Patience:
                 return work()
             finally:
                 _ALARM.stop()
-        except _Late:  # RACE: it may ring while it is being stopped
+        except _Late:  # RACE: the timer may fire while it is being stopped
             return False
         finally:
             took = time.monotonic() - begun

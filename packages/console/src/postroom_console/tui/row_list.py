@@ -1,4 +1,4 @@
-"""A list of rows: cursor, marks, and only the visible lines drawn."""
+"""A list of rows with cursor and marks, which draws only its visible lines."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from ...data.rows import WIDE, Cell, Column, Placed, Row, Tone, head, layout, line
-from ...data.text import cut
-from ..keys import LIST
+from ..data.rows import WIDE, Cell, Column, Placed, Row, Tone, head, layout, line
+from ..data.text import cut
+from .keys import LIST
 
-#: Cells in front of a row: cursor, and mark or flag.
+#: Cells in front of a row: the cursor, and a mark or flag.
 _FRONT = 2
-#: Cells that a key goes sideways.
+#: Cells that a key scrolls sideways.
 _STEP = 40
 
 
 class RowList(Widget, can_focus=True):
-    """Shows ``rows`` under ``columns``. The cursor stays on its row's key when rows move or go."""
+    """Shows ``rows`` under ``columns``. The cursor stays on its row when rows move."""
 
     BINDINGS: ClassVar[list[BindingType]] = [key.binding() for key in LIST]
     COMPONENT_CLASSES: ClassVar[set[str]] = {f"row--{tone.value}" for tone in Tone} | {"row--cursor"}
@@ -39,7 +39,7 @@ class RowList(Widget, can_focus=True):
             self.row = row
 
     class Moved(Message):
-        """The cursor stands on another row."""
+        """The cursor is on another row."""
 
         def __init__(self, row_list: RowList, row: Row | None) -> None:
             super().__init__()
@@ -56,7 +56,7 @@ class RowList(Widget, can_focus=True):
         self._top = 0
         self._places: list[Placed] = []
         self._width = -1
-        self._steps = 0  # sideways; at the first one the list becomes as wide as it can
+        self._steps = 0  # sideways; the first step shows all columns at full width
 
     # --- what is shown ----------------------------------------------------------------------------------------
 
@@ -76,14 +76,14 @@ class RowList(Widget, can_focus=True):
             self.post_message(self.Moved(self, self.current))
 
     def _drawn(self) -> list[tuple[Row | str, bool, bool]]:
-        """What the lines under the titles show: a row, whether the cursor is on it, and whether it is marked."""
+        """What the lines below the titles show: the row, whether the cursor is on it, and whether it is marked."""
         if not self.rows:
             return [("", False, False), (self._empty, False, False)]
         shown = self.rows[self._top : self._top + self._height]
         return [(row, self._top + y == self._cursor, row.key in self.marks) for y, row in enumerate(shown)]
 
     def _draw_changed(self, before: list[tuple[Row | str, bool, bool]]) -> None:
-        """Draw the lines again that are others than before: a line costs a slow terminal a tenth of a second."""
+        """Draw only the lines that changed: a line costs a slow terminal a tenth of a second."""
         pairs = enumerate(zip_longest(before, self._drawn()), 1)
         changed = [Region(0, y, self.size.width, 1) for y, (old, new) in pairs if old != new]
         if changed:
@@ -96,7 +96,7 @@ class RowList(Widget, can_focus=True):
 
     @property
     def chosen(self) -> list[Row]:
-        """The marked rows; without any, the one under the cursor."""
+        """The marked rows; without marks, the one under the cursor."""
         marked = [row for row in self.rows if row.key in self.marks]
         return marked or ([self.current] if self.current else [])
 
@@ -116,7 +116,7 @@ class RowList(Widget, can_focus=True):
 
     @property
     def _left(self) -> int:
-        """Cells in front of what is shown, behind those that always are."""
+        """Cells that are scrolled out on the left, behind the front cells."""
         return max(0, self._steps - 1) * _STEP
 
     def render_line(self, y: int) -> Strip:
