@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
-from postroom_client import _cli_options
-from postroom_client._cli_words import GROUPS, SUBCOMMANDS
+from postroom_client.cli import arguments
+from postroom_client.cli.names import GROUPS, SUBCOMMANDS
 
 from .model import Command, Option, Paragraph, in_paragraphs
 
@@ -45,7 +45,7 @@ def _client() -> Command:
     """``postroom``. Its parser defines the options of a command only if the command is among the arguments, so this
     passes the names of all."""
     words = [part for word, _, _ in SUBCOMMANDS for part in word.split()]
-    parser = _cli_options._make_parser([*words, *GROUPS, "work"], False)  # type: ignore[no-untyped-call]
+    parser = arguments.make_parser([*words, *GROUPS, "work"])  # type: ignore[no-untyped-call]
     summary = "commands of the Postroom message queue, through its mailbox directory"
     return replace(_read_argparse(parser, "postroom", summary), aliases=_CLIENT_ALIASES)
 

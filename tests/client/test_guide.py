@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from postroom_client import Client
-from postroom_client._command import ATTRIBUTES_BYTES, REJECTED_STATUS, VARIABLES
 from postroom_client._processing import REASON_LIMIT
 from postroom_client._worker import Options
+from postroom_client.cli.program import ATTRIBUTES_BYTES, REJECTED_STATUS, VARIABLES
 
 from .conftest import PACKAGE, PATIENCE_S, ROOT
 

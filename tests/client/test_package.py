@@ -17,13 +17,12 @@ from postroom_client import (
     ERRORS_BY_CODE,
     Client,
     ServerError,
-    _cli_options,
-    _cli_words,
     _codec,
     _lock,
     _protocol,
     errors,
 )
+from postroom_client.cli import arguments, names
 from postroom_common.codec import decode_request
 from postroom_common.protocol import FIELDS, JSON_DEPTH_LIMIT, TOOL_COMMANDS, Command, ErrorCode, Field
 
@@ -89,10 +88,10 @@ def test_every_field_is_an_option_of_its_method(command: Command, field: Field) 
 
 @pytest.mark.parametrize(("command", "field"), fields(without=TOOL_COMMANDS))
 def test_every_field_is_an_option_of_the_command_line(command: Command, field: Field) -> None:
-    names = _cli_words.option_names(field.name)
-    (word,) = (word for word, name, _ in _cli_words.SUBCOMMANDS if name == command)
-    for name in names:
-        assert name in help_of(word)
+    options = names.option_names(field.name)
+    (word,) = (word for word, name, _ in names.SUBCOMMANDS if name == command)
+    for option in options:
+        assert option in help_of(word)
 
 
 @cache
@@ -110,7 +109,7 @@ def test_no_method_has_an_option_that_its_command_does_not_know() -> None:
 
 
 def test_every_command_has_one_word_on_the_command_line() -> None:
-    assert sorted(command for _, command, _ in _cli_words.SUBCOMMANDS) == sorted(set(Command) - TOOL_COMMANDS)
+    assert sorted(command for _, command, _ in names.SUBCOMMANDS) == sorted(set(Command) - TOOL_COMMANDS)
 
 
 def test_every_error_code_has_a_class_of_its_own_and_is_documented() -> None:
@@ -128,7 +127,7 @@ def test_every_error_class_and_exit_status_is_documented() -> None:
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, Exception):
             assert f"`{name}`" in text, name
-    for name, status in vars(_cli_options).items():
+    for name, status in vars(arguments).items():
         if name.startswith("EXIT_"):
             assert f"\n| {status} | " in text, name
 
@@ -163,8 +162,12 @@ def test_an_import_is_light() -> None:
 
 
 def test_no_file_is_data_or_reads_any() -> None:
-    assert {path.suffix for path in PACKAGE.iterdir() if path.name != "__pycache__"} == {".py", ".pyi", ".typed"}
-    for path in PACKAGE.glob("*.py"):
+    assert {path.suffix for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"} == {
+        ".py",
+        ".pyi",
+        ".typed",
+    }
+    for path in PACKAGE.rglob("*.py"):
         assert "importlib" not in path.read_text(), path.name
         assert "__file__" not in path.read_text(), path.name
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from postroom_client._cli_options import parse
+from postroom_client.cli.arguments import parse
 from postroom_pipeline.errors import EnvironmentProblem, UsageError
 from postroom_pipeline.jobs.report import Scope, report
 from postroom_pipeline.pages.findings import worded

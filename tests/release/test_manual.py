@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom_client._cli_options import parse
+from postroom_client.cli.arguments import parse
 from release.manual.command import main, write_manual
 from release.manual.man import section_of
 from release.manual.model import Command

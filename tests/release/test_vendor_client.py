@@ -27,6 +27,12 @@ def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
+def files(directory: Path) -> dict[str, bytes]:
+    """The files of a folder and of those below it, but not what interpreters leave there."""
+    paths = [path for path in directory.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in paths}
+
+
 #: The oldest, where this machine has them, and the one that runs this.
 VERSIONS = [*(one for one in REQUIRED if one in interpreters()), "{}.{}".format(*sys.version_info)]
 
@@ -43,11 +49,10 @@ def test_a_copy_is_imported_by_the_interpreter_that_is_named(version: str, tmp_p
 def test_a_copy_is_the_source_with_licence_and_stamp_and_nothing_else(tmp_path: Path) -> None:
     copy = copied(tmp_path)
     assert names(tmp_path) == {"postroom_client"}
-    source = {path.name: path.read_bytes() for path in PACKAGE.iterdir() if path.is_file() and path.suffix != ".pyc"}
     licence = {"LICENSE": (ROOT / "LICENSE").read_bytes()}
-    found = {path.name: path.read_bytes() for path in copy.iterdir()}
+    found = files(copy)
     stamp = found.pop("VENDORED").decode()
-    assert found == source | licence
+    assert found == files(PACKAGE) | licence
     assert stamp.startswith(f"postroom-client {__version__}, ")
     assert "\ncommit " in stamp
 
@@ -84,8 +89,8 @@ def add(copy: Path) -> str:
 
 
 def remove(copy: Path) -> str:
-    (copy / "cli.pyi").unlink()
-    return "cli.pyi"
+    (copy / "cli" / "__init__.pyi").unlink()
+    return "cli/__init__.pyi"
 
 
 def unstamp(copy: Path) -> str:
@@ -96,16 +101,16 @@ def unstamp(copy: Path) -> str:
 @pytest.mark.parametrize("hand", [change, add, remove, unstamp])
 def test_a_copy_that_somebody_has_changed_is_replaced_by_force_alone(hand, tmp_path: Path) -> None:
     copy = copied(tmp_path)
-    fresh = names(copy)
+    fresh = set(files(copy))
     told = hand(copy)
-    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    before = files(copy)
     refused = vendor(tmp_path)
     assert refused.returncode == 1
     assert told in refused.stderr
     assert "--force" in refused.stderr
-    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+    assert files(copy) == before
     assert vendor(tmp_path, "--force").returncode == 0
-    assert names(copy) == fresh
+    assert set(files(copy)) == fresh
     assert "a local remedy" not in (copy / "client.py").read_text()
 
 

@@ -8,16 +8,15 @@ import tomllib
 import click
 import pytest
 
-from postroom_client._cli_options import (
+from postroom_client.cli.arguments import (
     EXIT_ERROR,
     EXIT_NO_ANSWER,
     EXIT_NOTHING,
     EXIT_OK,
     EXIT_USAGE,
-    SUBCOMMANDS,
     parse,
 )
-from postroom_client._cli_words import FILTER_KEYS
+from postroom_client.cli.names import FILTER_KEYS, SUBCOMMANDS
 from postroom_common.events import EventType
 from postroom_common.protocol import ALIASES, FIELDS, Command, ErrorCode, ReasonCode
 from postroom_daemon.cli import main as postroomd

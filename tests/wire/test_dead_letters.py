@@ -89,7 +89,7 @@ def test_a_command_that_is_interrupted_says_how_much_is_done_and_how_to_go_on(da
     daemon.ask("reprocess_dlq", messageKey=late[0], to="q")
     died = daemon.ask("consume_next", queue="q", max=1000)["messages"]
     daemon.ask("nack_batch", items=[receipt(one) | {"reason": "bad again"} for one in died])
-    rest = shlex.split(told.partition("go on with: ")[2].replace("--rate 20", ""))
+    rest = shlex.split(told.partition("continue with: ")[2].replace("--rate 20", ""))
     assert rest[0] == "postroom"
     data = postroom(daemon, *rest[1:])
     assert len(died) - 1 + data["reprocessed"] == 300
@@ -105,7 +105,7 @@ def test_a_command_that_gets_no_answer_says_how_much_is_done_and_how_to_go_on(da
     _, told = process.communicate()
     daemon.thaw()
     assert process.returncode == 3
-    rest = shlex.split(told.partition("go on with: ")[2].partition("\n")[0].replace("--rate 10", ""))
+    rest = shlex.split(told.partition("continue with: ")[2].partition("\n")[0].replace("--rate 10", ""))
     postroom(daemon, *rest[1:])
     assert daemon.counts("q") == {"ready": 30}
 

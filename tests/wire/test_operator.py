@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from postroom_client._cli_human import describe
+from postroom_client.cli.answers import describe
 from tests.wire.daemon import Daemon, receipt
 
 Fields = dict[str, Any]
@@ -126,7 +126,7 @@ def test_no_command_without_the_filter_is_offered_to_go_on_with(daemon: Daemon, 
         daemon.publish("q", str(number))
     data = daemon.ask(command, queue="q", limit=1, filter={"attemptAtLeast": 0}, **more)
     told = describe(command, data)
-    assert f"the same with --after {data['next']} --up-to-event {data['upToEvent']}" in told
+    assert f"the same command with --after {data['next']} --up-to-event {data['upToEvent']}" in told
     assert f"postroom {command}" not in told
 
 

@@ -10,20 +10,17 @@ import sys
 import unittest
 from shlex import split as split_words
 
-from postroom_client import (
-    __version__,
-    _cli_again,
-    _cli_human,
-    _cli_options,
-    _cli_output,
-    _cli_payload,
-    _cli_table,
-    _cli_words,
-    cli,
-)
+from postroom_client import __version__, cli
+from postroom_client.cli import answers as cli_answers
+from postroom_client.cli import arguments as cli_arguments
+from postroom_client.cli import names as cli_names
+from postroom_client.cli import output as cli_output
+from postroom_client.cli import paging as cli_paging
+from postroom_client.cli import payload as cli_payload
+from postroom_client.cli import table as cli_table
 from support import MailboxTest
 
-PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(_cli_options.__file__)))
+PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(cli.__file__))))
 MESSAGE = {"messageKey": "msg:q:1", "queue": "q", "payload": u"a\x1b[31m\u20ac", "attempt": 1, "attributes": "{}"}
 #: Commands that follow one another in one interpreter, whose start is most of the time of each.
 EACH = """
@@ -151,11 +148,11 @@ class AMessage(CommandTest):
             ((), "--message is missing and standard input is empty"),
             (("--message", "@nowhere"), "cannot read nowhere: No such file or directory"),
             (("--message", "{", "--json-body"), "--message is not JSON"),
-            (("--message", "hello", "--json-body"), """(text needs quotes: '"hello"', or leave out"""),
+            (("--message", "hello", "--json-body"), """(a string needs quotes: '"hello"'; or leave out"""),
             (("--message", "m", "--attributes", "a=b"), "--attributes is not JSON"),
-            (("--message", "m", "--attributes", "[1]"), "--attributes is no JSON object (headers are written so"),
+            (("--message", "m", "--attributes", "[1]"), "--attributes is not a JSON object (example:"),
             (("--message", "[NaN]", "--json-body"), "has no JSON form"),
-            (("--message", '{"a": 1, "a": 2}', "--json-body"), "stands twice"),
+            (("--message", '{"a": 1, "a": 2}', "--json-body"), "occurs twice"),
             (("--message", "m", "--priority", "high"), "--priority"),
             (("--message", "m", "--client-id", "../x"), "client id"),
             (("--message", "m", "--timeout", "0"), "--timeout must be at least 1 ms"),
@@ -216,20 +213,20 @@ class ExitStatus(CommandTest):
 
     def test_2_names_an_unknown_option_before_a_missing_one(self):
         self.assert_told(
-            (["publish", "--queue", "q", "--prio-x", "1"], "unrecognized arguments: --prio-x 1 (postroom publish --h"),
-            (["publish", "--topic", "q"], "unrecognized arguments: --topic q (postroom publish --help"),
-            (["status", "--limit", "1"], "unrecognized arguments: --limit 1 (postroom status --help"),
-            (["policy", "get", "--key", "k"], "unrecognized arguments: --key k (postroom policy get --help"),
+            (["publish", "--queue", "q", "--prio-x", "1"], "unrecognized arguments: --prio-x 1 (see postroom pub"),
+            (["publish", "--topic", "q"], "unrecognized arguments: --topic q (see postroom publish --help"),
+            (["status", "--limit", "1"], "unrecognized arguments: --limit 1 (see postroom status --help"),
+            (["policy", "get", "--key", "k"], "unrecognized arguments: --key k (see postroom policy get --help"),
             (["publish"], "--queue"),
         )
 
     def test_2_names_the_command_that_may_have_been_meant(self):
         self.assert_told(
-            (["publsh", "--queue", "q"], "there is no command 'publsh': did you mean publish? (postroom --help"),
-            (["wrok"], "there is no command 'wrok': did you mean work? (postroom --help"),
-            (["42"], "there is no command '42' (postroom --help"),
-            (["schedule"], "schedule needs list, set or delete (postroom --help"),
-            (["policy"], "policy needs get or set (postroom --help"),
+            (["publsh", "--queue", "q"], "there is no command 'publsh': did you mean publish? (see postroom --help"),
+            (["wrok"], "there is no command 'wrok': did you mean work? (see postroom --help"),
+            (["42"], "there is no command '42' (see postroom --help"),
+            (["schedule"], "schedule needs list, set or delete (see postroom --help"),
+            (["policy"], "policy needs get or set (see postroom --help"),
         )
 
     def assert_told(self, *wrong):
@@ -381,7 +378,7 @@ class ACommand(CommandTest):
         self.assertIn("4  nothing to consume", output)
 
     def test_explains_itself_on_a_terminal_of_80_columns(self):
-        words = [word.split() for word, _, _ in _cli_options.SUBCOMMANDS] + [[], ["work"]]
+        words = [word.split() for word, _, _ in cli_names.SUBCOMMANDS] + [[], ["work"]]
         results, _ = self.run_each([word + ["--help"] for word in words], environment={"COLUMNS": "80"})
         for status, output in results:
             self.assertEqual((status, output[:15]), (0, "usage: postroom"))
@@ -406,28 +403,28 @@ class TextForPeople(unittest.TestCase):
     def test_shows_control_characters_as_escapes(self):
         text = u"a\x00\x1b[31m\n\t\x7f\x9b\u202e\u2028\ufeff\u20ac"
         self.assertEqual(
-            _cli_output.escape(text), u"a\\x00\\x1b[31m\\n\\t\\x7f\\x9b\\u202e\\u2028\\ufeff\u20ac"
+            cli_output.escape(text), u"a\\x00\\x1b[31m\\n\\t\\x7f\\x9b\\u202e\\u2028\\ufeff\u20ac"
         )
 
     def test_aligns_columns(self):
         self.assertEqual(
-            _cli_output.table([u"queue", u"ready"], [[u"a", u"1"], [u"telemetry", u"1000"]]),
+            cli_output.table([u"queue", u"ready"], [[u"a", u"1"], [u"telemetry", u"1000"]]),
             u"queue      ready\na              1\ntelemetry   1000",
         )
 
     def test_gives_durations_a_fitting_unit(self):
-        lengths = [_cli_output.duration(ms) for ms in (0, 999, 1500, 119000, 600000, 7200000, None)]
+        lengths = [cli_output.duration(ms) for ms in (0, 999, 1500, 119000, 600000, 7200000, None)]
         self.assertEqual(lengths, [u"0 ms", u"999 ms", u"1.5 s", u"119 s", u"10 min", u"2 h", u"-"])
 
     def test_shows_a_message(self):
-        lines = _cli_human.describe("consume_next", LEASED).split(u"\n")
+        lines = cli_answers.describe("consume_next", LEASED).split(u"\n")
         self.assertEqual(lines[0], u"queue        q")
         self.assertTrue(lines[3].endswith(u"(in 5 s)"), lines[3])
         self.assertEqual(lines[-1], u"payload      a\x1b[31m\u20ac")
 
     def test_shows_a_dead_letter_as_a_block(self):
         letter = {"messageKey": "k", "reason": "bad", "reasonCode": "REJECTED", "attempt": 1, "preview": "p"}
-        text = _cli_human.describe("list_dlq", {"queue": "a b", "messages": [letter, letter], "next": "7|it's"})
+        text = cli_answers.describe("list_dlq", {"queue": "a b", "messages": [letter, letter], "next": "7|it's"})
         blocks = text.split(u"\n\n")
         self.assertEqual(blocks[0], blocks[1])
         self.assertEqual(
@@ -444,25 +441,25 @@ class TextForPeople(unittest.TestCase):
             (["--ipc-root", "/var/lib/my box", "--client-id", "me", "inflight"], u"abc"),
             (["browse", "--queue=-q", "--full-bodies", "--filter", '{"text": "it\'s \\u202e"}'], u"-_x"),
         ):
-            options = _cli_options.parse(arguments)
-            payload = _cli_payload.payload_of(options)
-            more = _cli_again.next_page(options, options.word, payload, {"next": following})
+            options = cli_arguments.parse(arguments)
+            payload = cli_payload.payload_of(options)
+            more = cli_paging.next_page(options, options.word, payload, {"next": following})
             self.assertTrue(more.startswith(u"\nmore: postroom "), more)
             words = split_words(str(more[7:]))
-            again = _cli_options.parse(words[1:])
-            self.assertEqual(_cli_payload.payload_of(again), dict(payload, after=str(following)))
+            again = cli_arguments.parse(words[1:])
+            self.assertEqual(cli_payload.payload_of(again), dict(payload, after=str(following)))
             for name in ("ipc_root", "client_id"):
                 self.assertEqual(getattr(again, name, None), getattr(options, name, None))
-        self.assertEqual(_cli_again.next_page(options, "browse", payload, {"next": ""}), u"")
+        self.assertEqual(cli_paging.next_page(options, "browse", payload, {"next": ""}), u"")
 
     def test_a_table_fits_a_terminal_and_what_is_to_be_copied_stays_whole(self):
         headers = [u"key", u"uid", u"bytes", u"body"]
         rows = [[u"k" * 30, u"-", u"7", u"b" * 90], [u"short", u"-", u"12", u"\uc218\uc9d1" * 20]]
-        whole = _cli_table.lay_out(headers, rows, None)
+        whole = cli_table.lay_out(headers, rows, None)
         self.assertIn(u"b" * 90, whole)
         for width in (60, 40):
-            lines = _cli_table.lay_out(headers, rows, width).split(u"\n")
-            self.assertEqual([line for line in lines if _cli_table.width_of(line) > width], [])
+            lines = cli_table.lay_out(headers, rows, width).split(u"\n")
+            self.assertEqual([line for line in lines if cli_table.width_of(line) > width], [])
             self.assertNotIn(u"uid", lines[0])
             self.assertTrue(any(line.startswith(u"k" * 30) for line in lines), lines)
             self.assertEqual(len([line for line in lines if line.endswith(u"...")]), 2)
@@ -471,16 +468,16 @@ class TextForPeople(unittest.TestCase):
         lease = {"consumerId": "c", "attempt": 1, "leasedAtEngineMs": 1000, "leaseUntilEngineMs": 9000, "uid": 0}
         dead = dict(lease, messageKey="msg:q:2", queue="r", state="dead")
         rows = [dict(lease, messageKey="msg:q:1", queue="q"), dead]
-        text = _cli_human.describe("list_inflight", {"messages": rows, "engineNowMs": 5000})
+        text = cli_answers.describe("list_inflight", {"messages": rows, "engineNowMs": 5000})
         self.assertEqual(
             text,
-            u"message key  queue  consumer  user  attempt  held  left  state\n"
-            u"msg:q:1      q      c         root        1    4s    4s  -\n"
-            u"msg:q:2      r      c         root        1    4s    4s  dead",
+            u"message key  queue  consumer  user  attempt  leased  left  state\n"
+            u"msg:q:1      q      c         root        1      4s    4s  -\n"
+            u"msg:q:2      r      c         root        1      4s    4s  dead",
         )
 
     def test_a_wide_character_takes_two_columns(self):
-        text = _cli_output.table([u"queue", u"ready"], [[u"\uc218\uc9d1", u"1"], [u"abcde", u"2"]])
+        text = cli_output.table([u"queue", u"ready"], [[u"\uc218\uc9d1", u"1"], [u"abcde", u"2"]])
         self.assertEqual(text, u"queue  ready\n\uc218\uc9d1       1\nabcde      2")
 
     def test_shows_a_status_with_what_is_not_zero_beside_each_count(self):
@@ -501,26 +498,29 @@ class TextForPeople(unittest.TestCase):
             "policy": {"retry": {"limit": 5, "jitter": 0}, "ttlSec": 0},
         }
         self.assertEqual(
-            _cli_human.describe("status", reply),
-            u"queue         q\npaused        publish, consume\ndraining      no new messages are taken\n"
+            cli_answers.describe("status", reply),
+            u"queue         q\npaused        publish, consume\ndraining      no new messages are accepted\n"
             u"ready         2  (oldest 1.5 s)\nin flight     1  (oldest lease 999 ms, 1 ending soon)\n"
-            u"delayed       1  (next in 2 s)\nheld          0\ndead letters  3  (oldest 2 h, REJECTED 3)\n"
-            u"ever          published 7\n\npolicy\n  retry   jitter 0, limit 5\n  ttlSec  0",
+            u"delayed       1  (next in 2 s)\non hold       0\ndead letters  3  (oldest 2 h, REJECTED 3)\n"
+            u"totals        published 7\n\npolicy\n  retry   jitter 0, limit 5\n  ttlSec  0",
         )
 
     def test_shows_what_a_consumed_dead_letter_died_of(self):
         failure = {"reasonCode": "REJECTED", "reasonMessage": "bad", "failedAtMs": 0}
         for more, shown in ((failure, True), (None, False)):
-            text = _cli_human.describe("consume_next", {"message": dict(MESSAGE, failure=more)})
-            self.assertEqual(u", of REJECTED: bad\n" in text, shown, text)
+            text = cli_answers.describe("consume_next", {"message": dict(MESSAGE, failure=more)})
+            self.assertEqual(u", REJECTED: bad\n" in text, shown, text)
 
     def test_shows_of_a_dead_letter_what_is_out_of_the_ordinary(self):
         letter = {"queue": "q", "messageKey": "k", "consumerId": "", "quarantined": True, "preview": "p"}
         letter["originalMessage"] = {"payload": "whole"}
-        text = _cli_human.describe("list_dlq", {"queue": "q.dlq", "messages": [letter]})
+        text = cli_answers.describe("list_dlq", {"queue": "q.dlq", "messages": [letter]})
         lines = [u" ".join(line.split()) for line in text.splitlines()]
         self.assertEqual(lines[:2] + lines[5:6], [u"queue q", u"message key k", u"consumer -"])
-        self.assertEqual(lines[7:], [u"quarantined only reprocess --message-key brings it back", u"payload whole"])
+        self.assertEqual(lines[7:], [
+            u"quarantined only reprocess --message-key makes it ready again",
+            u"payload whole",
+        ])
 
     def test_shows_what_is_paused(self):
         for command, consume, publish, text in (
@@ -530,15 +530,15 @@ class TextForPeople(unittest.TestCase):
             ("resume", False, True, u"q: resumed; still paused for publishing"),
         ):
             reply = {"queue": "q", "paused": {"consume": consume, "publish": publish}}
-            self.assertEqual(_cli_human.describe(command, reply), text)
+            self.assertEqual(cli_answers.describe(command, reply), text)
 
     def test_a_publish_that_is_not_just_stored_says_what_became_of_it(self):
         key = u"msg:q:1"
-        self.assertEqual(_cli_human.describe("publish", {"messageKey": key}), key)
-        text = _cli_human.describe("publish", {"messageKey": key, "duplicate": True})
+        self.assertEqual(cli_answers.describe("publish", {"messageKey": key}), key)
+        text = cli_answers.describe("publish", {"messageKey": key, "duplicate": True})
         self.assertEqual(text, key + u"\na duplicate of this message: nothing was stored")
         dead = {"messageKey": key, "state": "dead", "reasonCode": "QUEUE_FULL", "reason": u"it is full"}
-        self.assertEqual(_cli_human.describe("publish", dead), key + u"\ndead: QUEUE_FULL: it is full")
+        self.assertEqual(cli_answers.describe("publish", dead), key + u"\ndead: QUEUE_FULL: it is full")
 
     def test_shows_metrics_in_sections_with_units(self):
         reply = {
@@ -551,20 +551,20 @@ class TextForPeople(unittest.TestCase):
             "timing": {"avgProcessingMs": 0.5},
             "news": {"of": "later"},
         }
-        text = _cli_human.describe("metrics", reply)
-        since = _cli_output.moment(79200000)
-        self.assertTrue(text.startswith(u"since %s (2 h)\n  requests   3\n  done       2\n" % since), text)
+        text = cli_answers.describe("metrics", reply)
+        since = cli_output.moment(79200000)
+        self.assertTrue(text.startswith(u"since %s (2 h)\n  requests  3\n  done      2\n" % since), text)
         for section in (
             u"errors by code\n  ERR_PAUSED  1\n\n",
             u"rates, last 60 s\n  publish  2/s\n  ack      0.5/s\n\n",
-            u"time for a request\n  mean    0.5 ms\n",
+            u"time per request\n  mean   0.5 ms\n",
             u"  p50   1.5 s\n",
         ):
             self.assertIn(section, text)
         self.assertTrue(text.endswith(u"other\n  news.of  later"), text)
 
     def test_gives_sizes_a_fitting_unit(self):
-        sizes = [_cli_output.size(count) for count in (0, 999, 1500, 33554432, 78.9e9, 2e12, None)]
+        sizes = [cli_output.size(count) for count in (0, 999, 1500, 33554432, 78.9e9, 2e12, None)]
         self.assertEqual(sizes, [u"0 bytes", u"999 bytes", u"1.5 kB", u"33.6 MB", u"78.9 GB", u"2.0 TB", u"-"])
 
     def test_speaks_the_words_of_the_command_line(self):
@@ -576,21 +576,21 @@ class TextForPeople(unittest.TestCase):
             (u"there is a queue 'list_dlq'", u"there is a queue 'list_dlq'"),
             (u"msg:leaseId:1 is not leased", u"msg:leaseId:1 is not leased"),
         ):
-            self.assertEqual(_cli_words.in_our_words(wire), ours)
+            self.assertEqual(cli_names.with_option_names(wire), ours)
 
     def test_explains_every_option_in_those_words(self):
-        for text in list(_cli_words.HELP.values()) + list(_cli_words.HELP_OF.values()):
+        for text in list(cli_names.HELP.values()) + list(cli_names.HELP_OF.values()):
             text = text.partition("; its keys: ")[0]  # which have no options
-            self.assertEqual(_cli_words.in_our_words(text), text)
+            self.assertEqual(cli_names.with_option_names(text), text)
         text = "filter.colour is unknown; known are minAttempt, consumerId"
-        self.assertEqual(_cli_words.in_our_words(text), text)
+        self.assertEqual(cli_names.with_option_names(text), text)
         self.assertEqual(
-            _cli_words.HELP["requeue"], "try it again later by the queue's policy (without it: dead letter)"
+            cli_names.HELP["requeue"], "retry it later by the queue's policy (without it: dead letter)"
         )
 
     def test_exists_for_every_reply_even_an_empty_one(self):
-        for _, command, _ in _cli_options.SUBCOMMANDS:
-            self.assertTrue(_cli_human.describe(command, {}))
+        for _, command, _ in cli_names.SUBCOMMANDS:
+            self.assertTrue(cli_answers.describe(command, {}))
 
 
 if __name__ == "__main__":

@@ -569,7 +569,7 @@ class AProgramForEachMessage(WorkTest):
         self.publish("sleep")
         status, _, errors = self.work("--timeout", "0.3")
         self.assertEqual(status, 0)
-        self.assertIn(b"its time was over", errors)
+        self.assertIn(b"the time limit", errors)
         self.assertEqual(self.counts(), {"delayed": 1})
 
     def test_has_its_lease_extended(self):

@@ -1,10 +1,10 @@
-"""Health and metrics as people read them: what matters most first, with units, the rest at the end."""
+"""Answers about the daemon, health and metrics: what matters most comes first."""
 
-from ._cli_output import cell, duration, flatten, moment, pairs, size
+from .output import cell, duration, flatten, moment, pairs, size
 
 
-def describe_health(data):
-    """Status first, then why each check that is not ok is not, then the rest."""
+def _describe_health(data):
+    """Return the status, then the reason for each check that is not ok, then the rest."""
     checks = data.get("checks") or {}
     head = [(u"status", cell(data.get("status")))]
     for name in sorted(checks):
@@ -30,7 +30,7 @@ _HEALTH_SHOWN = (
 def _faults(name, check):
     missing = check.get("missingEvents")
     if missing:
-        yield u"events are missing from it: " + u", ".join(u"%s to %s" % (first, last) for first, last in missing)
+        yield u"events are missing: " + u", ".join(u"%s to %s" % (first, last) for first, last in missing)
     if check.get("ok"):
         return
     if check.get("error"):
@@ -44,8 +44,8 @@ def _faults(name, check):
         yield u"not ok"
 
 
-def describe_metrics(data):
-    """Traffic and errors first, then times, the mailbox and the counters; a text for Prometheus as it is."""
+def _describe_metrics(data):
+    """Return the metrics in sections; those in the format of Prometheus unchanged."""
     if "text" in data:
         return data["text"].rstrip(u"\n")
     requests, mailbox, timing = (data.get(name) or {} for name in ("requests", "mailbox", "timing"))
@@ -59,19 +59,19 @@ def describe_metrics(data):
             u"since %s (%s)" % (moment(started_ms), duration(data.get("uptimeMs"))),
             [(u"requests", cell(requests.get("total")))]
             + [(u"done", cell(requests.get("success"))), (u"errors", cell(requests.get("error")))]
-            + [(u"set aside", cell(mailbox.get("setAside")))],
+            + [(u"rejected", cell(mailbox.get("setAside")))],
         ),
         (u"errors by code", _counts(codes)),
         (u"rates, last 60 s", [(cell(name), u"%s/s" % cell(rates[name])) for name in _ordered(rates)]),
         (
             u"mailbox, now",
-            [(u"waiting requests", cell(mailbox.get("waiting"))), (u"long polls", cell(mailbox.get("parked")))]
+            [(u"pending requests", cell(mailbox.get("waiting"))), (u"long polls", cell(mailbox.get("parked")))]
             + [(u"files in dead/", cell(mailbox.get("dead")))],
         ),
         (
-            u"time for a request",
+            u"time per request",
             [(u"mean", duration(timing.get("avgProcessingMs"))), (u"last", duration(timing.get("lastRequestMs")))]
-            + [(u"in all", duration(timing.get("totalProcessingMs")))],
+            + [(u"total", duration(timing.get("totalProcessingMs")))],
         ),
         (
             u"time from lease to ack (%s)" % cell(lease.get("count")),
@@ -103,17 +103,20 @@ _ORDER = ("publish", "consume", "ack", "nack", "dlq", "status", "health")
 
 
 def _ordered(names):
-    """Known names in the order of a message's life, others behind them."""
+    """Return names in the order of a message's life; those that are not listed there follow."""
     return [name for name in _ORDER if name in names] + sorted(set(names) - set(_ORDER))
 
 
 def _counts(counts):
-    """What was counted at all, the most frequent first."""
+    """Return the counts that are not zero, the highest first."""
     rows = sorted((name for name in counts if counts[name]), key=lambda name: (-counts[name], name))
     return [(cell(name), cell(counts[name])) for name in rows]
 
 
 def _rest(data, shown):
-    """What a newer daemon tells beyond what has its place here."""
+    """Return the fields that have no place above, such as those of a newer daemon."""
     rest = {name: value for name, value in data.items() if name not in shown}
     return [(cell(name), cell(value)) for name, value in flatten(rest)]
+
+
+DESCRIBERS = {"health": _describe_health, "metrics": _describe_metrics}

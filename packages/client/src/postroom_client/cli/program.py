@@ -1,4 +1,4 @@
-"""A command that is run for a message: its standard input, its environment, its end."""
+"""A program that processes a message: its standard input, its environment, what its exit status means."""
 
 import errno
 import fcntl
@@ -8,21 +8,21 @@ import signal
 import subprocess
 import tempfile
 
-from ._codec import Binary
-from ._compat import PY2, close_fd, monotonic, poll, read_fd, set_close_on_exec, text_type, write_all
-from ._delivery import Reject, Retry
-from ._processing import CannotProcess, shorten_reason
+from .._codec import Binary
+from .._compat import PY2, close_fd, monotonic, poll, read_fd, set_close_on_exec, text_type, write_all
+from .._delivery import Reject, Retry
+from .._processing import CannotProcess, shorten_reason
 
-#: The exit status of a command to which its message is no good: EX_DATAERR of sysexits.h.
+#: The exit status that rejects a message: EX_DATAERR of sysexits.h.
 REJECTED_STATUS = 65
-#: Seconds between the request to end, when a command's time is over, and the kill.
+#: Seconds from SIGTERM to SIGKILL when the time limit of a program is over.
 GRACE_S = 10.0
-#: The longest attributes that stand in the environment, in bytes: the system takes no variable beyond 128 KiB.
+#: The longest attributes in the environment, in bytes: Linux refuses variables above 128 KiB.
 ATTRIBUTES_BYTES = 100000
-_LOOK_EVERY_S = 1.0
+_CHECK_EVERY_S = 1.0
 _TAIL_BYTES = 4096
 
-#: Variables of a command's environment, and the fields of the message that they hold.
+#: Environment variables without their prefix, and the fields of the message that they have.
 VARIABLES = (
     ("MESSAGE_KEY", "messageKey"),
     ("MESSAGE_ID", "messageId"),
@@ -46,10 +46,11 @@ VARIABLES = (
 )
 
 
-class Command(object):
-    """Called with a delivery it runs the command, and raises what ``settle`` makes of its end.
+class Program(object):
+    """A handler for a worker that runs a program for each delivery, and raises the exception that its failure means.
 
-    Between ``with`` and its end the signals wake it. ``is_stopping`` gives the signal that is to be passed on, if any.
+    It is a context manager: signals wake it inside of the ``with`` statement only. ``stop_signal`` is a function that
+    returns the signal to pass on to the program, or None.
     """
 
     def __init__(self, arguments, ipc_root, timeout_s=None, quiet=False):
@@ -58,13 +59,13 @@ class Command(object):
         self._timeout_s = timeout_s
         self._quiet = quiet
         self._woken_fd = self._wake_fd = -1
-        self.is_stopping = lambda: None
+        self.stop_signal = lambda: None
 
     def __enter__(self):
         self._woken_fd, self._wake_fd = os.pipe()
         for fd in (self._woken_fd, self._wake_fd):
             set_close_on_exec(fd)
-            _do_not_block(fd)
+            _set_nonblocking(fd)
         self._before = (signal.signal(signal.SIGCHLD, lambda number, frame: None), signal.set_wakeup_fd(self._wake_fd))
         return self
 
@@ -80,20 +81,20 @@ class Command(object):
             body.write(_bytes_of(delivery.payload))
             body.seek(0)
             process = self._start(body, self._environment(delivery))
-        said = _Said(process.stderr.fileno())
+        stderr = _StderrReader(process.stderr.fileno())
         try:
-            timed_out, stopped = self._attend(process, said)
+            timed_out, stopped = self._wait_for_end(process, stderr)
         except BaseException:
             _signal_group(process, signal.SIGKILL)
             process.wait()
             raise
         finally:
-            said.read()
+            stderr.read()
             process.stderr.close()
-        self._judge(process.returncode, said.last_line(), timed_out, stopped)
+        self._raise_failure(process.returncode, stderr.last_line(), timed_out, stopped)
 
     def _start(self, body, environment):
-        options = {"preexec_fn": _be_apart} if PY2 else {"start_new_session": True}
+        options = {"preexec_fn": _start_session} if PY2 else {"start_new_session": True}
         try:
             return subprocess.Popen(
                 self._arguments,
@@ -108,14 +109,14 @@ class Command(object):
             raise CannotProcess("cannot run %r: %s" % (self._arguments[0], os.strerror(error.errno)))
 
     def _environment(self, delivery):
-        """The daemon's mailbox and the facts of the message beside what this process has. All as bytes."""
+        """Return the environment of this process with the mailbox and the headers of the message, as bytes."""
         prefix = b"POSTROOM_"
         environment = dict(os.environ if PY2 else os.environb)
-        facts = dict(delivery.failure or {}, **delivery.message)  # of a dead letter what it died of, too
+        headers = dict(delivery.failure or {}, **delivery.message)  # a dead letter has the reason for its death, too
         for name, field in VARIABLES:
             variable = prefix + name.encode("ascii")
             environment.pop(variable, None)
-            value = facts.get(field)
+            value = headers.get(field)
             if value is None:
                 continue
             text = value if isinstance(value, text_type) else text_type(value)
@@ -126,13 +127,13 @@ class Command(object):
         environment[prefix + b"IPC_ROOT"] = root if isinstance(root, bytes) else os.fsencode(root)
         return environment
 
-    def _attend(self, process, said):
-        """Wait for the end of the process: whether its time was over, and the signal that was passed on to it."""
+    def _wait_for_end(self, process, stderr):
+        """Wait for the end of the process. Return whether its time was over, and the signal that was passed on."""
         end_at = None if self._timeout_s is None else monotonic() + self._timeout_s
         kill_at = passed_on = None
         while process.poll() is None:
             now = monotonic()
-            stop_signal = self.is_stopping()
+            stop_signal = self.stop_signal()
             if stop_signal is not None and passed_on is None:
                 passed_on = stop_signal
                 _signal_group(process, stop_signal)
@@ -142,46 +143,46 @@ class Command(object):
             if kill_at is not None and now >= kill_at:
                 _signal_group(process, signal.SIGKILL)
             next_at = end_at if kill_at is None else kill_at
-            self._wait(said, _LOOK_EVERY_S if next_at is None else max(0.001, min(_LOOK_EVERY_S, next_at - now)))
+            self._wait(stderr, _CHECK_EVERY_S if next_at is None else max(0.001, min(_CHECK_EVERY_S, next_at - now)))
         return kill_at is not None, passed_on
 
-    def _wait(self, said, wait_s):
+    def _wait(self, stderr, wait_s):
         poller = select.poll()
         poller.register(self._woken_fd, select.POLLIN)
-        if said.fd is not None:
-            poller.register(said.fd, select.POLLIN)
+        if stderr.fd is not None:
+            poller.register(stderr.fd, select.POLLIN)
         poll(poller, wait_s)
         _read(self._woken_fd)
-        said.read()
+        stderr.read()
 
-    def _judge(self, status, last_line, timed_out, stopped):
-        """Raise what the end of a command means for its message, unless it succeeded."""
+    def _raise_failure(self, status, last_line, timed_out, stopped):
+        """Raise the exception that the exit status means, unless it is 0."""
         if status == 0:
             return
         if timed_out:
-            how = "ended after %g s, as its time was over" % self._timeout_s
+            how = "stopped after %g s, the time limit" % self._timeout_s
         elif status < 0:
             how = "killed by signal %d" % -status
         else:
             how = "exit status %d" % status
         if stopped is not None and status in (-stopped, 128 + stopped):
-            raise CannotProcess(how)  # because of our own end: the message was not tried
+            raise CannotProcess(how)  # because postroom stops: this does not count as an attempt
         reason = shorten_reason(u"%s: %s" % (how, last_line) if last_line else text_type(how))
         if status == REJECTED_STATUS and not timed_out:
             raise Reject(reason)
         raise Retry(reason)
 
 
-class _Said(object):
-    """What a command writes to its standard error: passed through, and the end of it kept."""
+class _StderrReader(object):
+    """Passes on what a program writes to its standard error, and remembers the end of it."""
 
     def __init__(self, fd):
         self.fd = fd
         self._tail = b""
-        _do_not_block(fd)
+        _set_nonblocking(fd)
 
     def read(self):
-        """Take what there is."""
+        """Pass on what can be read now."""
         while self.fd is not None:
             data = _read(self.fd)
             if data is None:
@@ -193,10 +194,10 @@ class _Said(object):
             try:
                 write_all(2, data)
             except (IOError, OSError):
-                pass  # nobody reads it any more: that is not the command's fault
+                pass  # nobody reads it any more: that is not the program's fault
 
     def last_line(self):
-        """The last line that is not empty."""
+        """Return the last line that is not empty."""
         lines = [line.strip() for line in self._tail.decode("utf-8", "replace").splitlines()]
         return ([u""] + [line for line in lines if line])[-1]
 
@@ -207,9 +208,9 @@ def _bytes_of(body):
     return body if isinstance(body, bytes) else body.encode("utf-8")
 
 
-def _be_apart():
+def _start_session():
     os.setsid()
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it; programs expect that they do not
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, which a program would inherit
 
 
 def _signal_group(process, number):
@@ -220,12 +221,12 @@ def _signal_group(process, number):
             raise
 
 
-def _do_not_block(fd):
+def _set_nonblocking(fd):
     fcntl.fcntl(fd, fcntl.F_SETFL, fcntl.fcntl(fd, fcntl.F_GETFL) | os.O_NONBLOCK)
 
 
 def _read(fd):
-    """What can be read now: None for nothing yet, empty at the end."""
+    """Return what can be read now: None if there is nothing yet, empty at the end."""
     try:
         return read_fd(fd, 65536)
     except (IOError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Tables that fit a terminal. What is not written to a terminal has every column whole."""
+"""Tables that fit the terminal. In a file or a pipe they are complete."""
 
 import fcntl
 import os
@@ -7,28 +7,29 @@ import sys
 import termios
 import unicodedata
 
-#: Text columns are cut to so many characters before the first column has to give way, and to so many in the end.
+#: Widths of a text column: the first column is narrowed once the others have this one, and no column gets narrower than
+#: the second.
 _TEXT_WIDTH = 24
 _LEAST_WIDTH = 8
 _GAP = 2
 
 
 def terminal_width():
-    """Columns of the terminal that standard output is; None when it is none. ``COLUMNS`` says otherwise."""
+    """Return the width of the terminal in columns, or ``COLUMNS`` if set. None if standard output is not a terminal."""
     if not sys.stdout.isatty():
         return None
-    told = os.environ.get("COLUMNS", "")
-    if told.isdigit() and int(told):
-        return int(told)
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns):
+        return int(columns)
     try:
-        asked = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
+        winsize = fcntl.ioctl(sys.stdout.fileno(), termios.TIOCGWINSZ, struct.pack("HHHH", 0, 0, 0, 0))
     except (IOError, OSError):
         return None
-    return struct.unpack("HHHH", asked)[1] or None
+    return struct.unpack("HHHH", winsize)[1] or None
 
 
 def width_of(text):
-    """Columns of a terminal that a text takes."""
+    """Return the width of a text in columns."""
     return sum(_columns(char) for char in text)
 
 
@@ -39,13 +40,13 @@ def _columns(char):
 
 
 def fill(text, width, right=False):
-    """``text`` with blanks up to a width."""
+    """Return ``text`` padded with blanks to ``width``, aligned to the right if ``right``."""
     blanks = u" " * (width - width_of(text))
     return blanks + text if right else text + blanks
 
 
 def cut(text, width):
-    """As much of ``text`` as a width has room for."""
+    """Return ``text``, truncated to ``width``."""
     if width_of(text) <= width:
         return text
     shown, left = u"", width - 3
@@ -58,7 +59,7 @@ def cut(text, width):
 
 
 def wrap(parts, width):
-    """Lines of as many parts as a width has room for, with commas between them; one line where it is None."""
+    """Return ``parts``, separated by commas, as lines of at most ``width``. One line if ``width`` is None."""
     lines = [u""]
     for number, part in enumerate(parts):
         part += u"," if number < len(parts) - 1 else u""
@@ -69,15 +70,15 @@ def wrap(parts, width):
 
 
 def lay_out(headers, rows, width):
-    """The lines of a table, not wider than ``width``, if there is one.
+    """Return the lines of a table that is not wider than ``width``, if it is not None.
 
-    Where it would be, columns go in which no row says anything, texts are cut, and what stands in the first column
-    (a name, a key: it is there to be copied) has a line of its own where it is too long.
+    If it would be, empty columns are omitted and texts are truncated. Names and keys in the first column stay complete,
+    so that they can be copied: one that is too long gets a line of its own.
     """
     columns = [[header] + [row[number] for row in rows] for number, header in enumerate(headers)]
     widths = _widths(columns)
     if width is not None and _total(widths) > width:
-        columns = columns[:1] + [column for column in columns[1:] if any(_says_something(one) for one in column[1:])]
+        columns = columns[:1] + [column for column in columns[1:] if any(_has_content(one) for one in column[1:])]
         widths = _fit(columns, _widths(columns), width)
     right = [_is_number(column) for column in columns]
     lines = []
@@ -114,10 +115,10 @@ def _total(widths):
     return sum(widths) + _GAP * (len(widths) - 1)
 
 
-def _says_something(text):
+def _has_content(text):
     return text not in (u"0", u"-", u"")
 
 
 def _is_number(column):
-    """Whether its rows have numbers, lengths of time, or nothing."""
+    """Return whether all rows of a column are numbers, durations, or empty."""
     return len(column) > 1 and all(text == u"-" or text[:1].isdigit() and u" " not in text for text in column[1:])

@@ -1,15 +1,14 @@
-"""The command line: subcommands and their options."""
+"""The parser of the command line: commands, options, exit statuses."""
 
 import argparse
 import re
 
-from . import __version__
-from ._cli_payload import UsageError
-from ._cli_words import GROUPS, WORK, option_help, option_names
-from ._cli_words import SUBCOMMANDS as SUBCOMMANDS
-from ._paging import check_rate
-from ._protocol import FIELDS
-from .errors import InvalidArgument
+from .. import __version__
+from .._paging import check_rate
+from .._protocol import FIELDS
+from ..errors import InvalidArgument
+from .names import GROUPS, SUBCOMMANDS, WORK, option_help, option_names
+from .payload import UsageError
 
 EXIT_OK = 0
 EXIT_ERROR = 1
@@ -22,8 +21,8 @@ DEFAULT_TIMEOUT_MS = 30000
 _EPILOG = """\
 exit status:
   0  done
-  1  an error answer, also for one item of a batch, the mailbox cannot be used,
-     or health that is not ok
+  1  an error answer, an error for an item of a batch, an unusable mailbox, or
+     a health whose status is not ok
   2  wrong usage
   3  no answer in time, or no daemon
   4  nothing to consume
@@ -31,29 +30,22 @@ exit status:
 --json prints exactly one JSON object on one line:
   {"ok": true, "command": ..., "data": {...}}
   {"ok": false, "command": ..., "error": {"code": ..., "message": ...}}
-data is the reply of the protocol. code is the wire's (ERR_...), or
+data is the data of the answer. code is one of the protocol (ERR_...), or
 CLIENT_TIMEOUT, DAEMON_NOT_RUNNING, REQUEST_REJECTED, MAILBOX_ERROR, USAGE.
 
-A message is --message TEXT, --message @FILE (@@ for a leading @), or standard
-input (--message -, or no --message and standard input is not a terminal). It is
+The message is --message TEXT, --message @FILE (@@ for a leading @), or standard
+input (--message -, or no --message if standard input is not a terminal). It is
 sent as a string, byte for byte, unless --json-body or --binary is given.
 """
 
-_SEE_HELP = " (%s --help lists what there is)"
+_SEE_HELP = " (see %s --help)"
 _UNKNOWN_WORD = re.compile(r"argument command: invalid choice: u?'(.*)' \(choose")
-
-
-def _did_you_mean(word):
-    from difflib import get_close_matches
-
-    alike = get_close_matches(word, [one.split(" ")[0] for one, _, _ in SUBCOMMANDS] + ["work"], 1)
-    return ": did you mean %s?" % alike[0] if alike else ""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message):
         unknown = _UNKNOWN_WORD.match(message)
-        if unknown:  # argparse would list all there are, on one line
+        if unknown:  # argparse would list all commands on one line
             message = "there is no command '%s'%s" % (unknown.group(1), _did_you_mean(unknown.group(1)))
         elif message == "too few arguments" and self.prog.split()[-1] in GROUPS:  # on Python 2.7
             raise UsageError(_missing_word(self.prog.split()[-1]) + _SEE_HELP % "postroom")
@@ -61,15 +53,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments):
-    """The namespace of a command line: ``word`` and ``command`` say what is meant, fields stand by their wire names.
+    """Return the namespace of a command line: ``word`` and ``command`` name the command, fields have their wire names.
 
-    Raises ``UsageError``; exits with 0 after ``--help`` or ``--version``.
+    Raises ``UsageError``. Exits with 0 after ``--help`` or ``--version``.
     """
-    arguments = _in_full(arguments)
+    arguments = _expand(arguments)
     try:
         options = _parse_all(arguments)
     except UsageError:
-        # argparse names a missing option first; but an unknown one is what it was mistaken for.
+        # argparse reports a missing option first; an unknown one, which is probably that option, helps more.
         _parse_all(arguments, lenient=True)
         raise
     if not getattr(options, "command", None):
@@ -79,27 +71,8 @@ def parse(arguments):
     return options
 
 
-def _in_full(arguments):
-    """``policy QUEUE`` and ``policy --queue QUEUE`` are short for ``policy get --queue QUEUE``; a queue named get or
-    set needs the long form."""
-    position = _position_of_word(arguments)
-    word, rest = arguments[position : position + 1], arguments[position + 1 :]
-    if word != ["policy"] or not rest or {"get", "set", "-h", "--help"}.intersection(rest):
-        return arguments
-    named = [] if rest[0].startswith("-") else ["--queue"]
-    return arguments[: position + 1] + ["get"] + named + rest
-
-
-def _position_of_word(arguments):
-    """Where the command stands, behind the options before it."""
-    position = 0
-    while position < len(arguments) and arguments[position].startswith("-"):
-        position += 2 if arguments[position] in ("--ipc-root", "--timeout", "--client-id") else 1
-    return position
-
-
 def split(arguments):
-    """The arguments for ``parse``, and behind ``--`` the program that ``work`` is to run: None for other commands."""
+    """Return the arguments for ``parse``, and the program behind ``--`` for ``work`` to run (other commands: None)."""
     position = _position_of_word(arguments)
     if arguments[position : position + 1] != ["work"]:
         return arguments, None
@@ -107,30 +80,15 @@ def split(arguments):
     return arguments[:end], arguments[end + 1 :]
 
 
-def _parse_all(arguments, lenient=False):
-    options, unknown = _make_parser(arguments, lenient).parse_known_args(arguments)
-    if unknown:
-        known = "postroom " + command_words(options) if getattr(options, "command", None) else "postroom"
-        raise UsageError("unrecognized arguments: %s" % " ".join(unknown) + _SEE_HELP % known)
-    return options
-
-
 def command_words(options):
-    """The command as it was written: ``policy`` has a second word."""
+    """Return the words of the command, such as ``publish`` or ``policy get``."""
     second = getattr(options, options.word + "_word", None)
     return options.word + (" " + second if second else "")
 
 
-def _second_words(first):
-    return [word.split(" ")[1] for word, _, _ in SUBCOMMANDS if word.startswith(first + " ")]
-
-
-def _missing_word(first):
-    words = _second_words(first)
-    return "%s needs %s" % (first, " or ".join([", ".join(words[:-1]), words[-1]]))
-
-
-def _make_parser(arguments, lenient):
+def make_parser(arguments, lenient=False):
+    """Return the parser. Only the commands in ``arguments`` have their options, because creating all of them is slow.
+    ``lenient``: no option is required."""
     parser = _Parser(
         prog="postroom",
         description="Commands of the Postroom message queue, through its mailbox directory.",
@@ -154,14 +112,57 @@ def _make_parser(arguments, lenient):
             group = groups[first]
         own = group.add_parser(word, help=text, description=text, parents=[common])
         own.set_defaults(command=command)
-        if word in arguments:  # only one of them is used: the others need no options
+        if word in arguments:
             _add_fields(own, command, lenient)
     _add_work(words, "work" in arguments, lenient)
     return parser
 
 
+def _expand(arguments):
+    """Expand ``policy QUEUE`` and ``policy --queue QUEUE`` to ``policy get --queue QUEUE``. A queue named get or set
+    needs the long form."""
+    position = _position_of_word(arguments)
+    word, rest = arguments[position : position + 1], arguments[position + 1 :]
+    if word != ["policy"] or not rest or {"get", "set", "-h", "--help"}.intersection(rest):
+        return arguments
+    option = [] if rest[0].startswith("-") else ["--queue"]
+    return arguments[: position + 1] + ["get"] + option + rest
+
+
+def _position_of_word(arguments):
+    """Return the position of the command, after the options before it."""
+    position = 0
+    while position < len(arguments) and arguments[position].startswith("-"):
+        position += 2 if arguments[position] in ("--ipc-root", "--timeout", "--client-id") else 1
+    return position
+
+
+def _parse_all(arguments, lenient=False):
+    options, unknown = make_parser(arguments, lenient).parse_known_args(arguments)
+    if unknown:
+        program = "postroom " + command_words(options) if getattr(options, "command", None) else "postroom"
+        raise UsageError("unrecognized arguments: %s" % " ".join(unknown) + _SEE_HELP % program)
+    return options
+
+
+def _did_you_mean(word):
+    from difflib import get_close_matches
+
+    similar = get_close_matches(word, [one.split(" ")[0] for one, _, _ in SUBCOMMANDS] + ["work"], 1)
+    return ": did you mean %s?" % similar[0] if similar else ""
+
+
+def _second_words(first):
+    return [word.split(" ")[1] for word, _, _ in SUBCOMMANDS if word.startswith(first + " ")]
+
+
+def _missing_word(first):
+    words = _second_words(first)
+    return "%s needs %s" % (first, " or ".join([", ".join(words[:-1]), words[-1]]))
+
+
 def _add_work(words, wanted, lenient):
-    """``postroom work``, which is no command of the protocol: its --timeout is that of the program that it runs."""
+    """Add ``postroom work``, which is not a command of the protocol: its --timeout is for the program that it runs."""
     common = argparse.ArgumentParser(add_help=False, argument_default=argparse.SUPPRESS)
     _add_common(common, without="--timeout")
     own = words.add_parser(
@@ -169,7 +170,7 @@ def _add_work(words, wanted, lenient):
     )
     own.set_defaults(command="work")
     if wanted:
-        from ._cli_work import add_options
+        from .work import add_options
 
         add_options(own, lenient)
 
@@ -180,9 +181,9 @@ def _add_common(parser, without=None):
     add("--ipc-root", default=hidden, metavar="DIR", help="the mailbox (default: POSTROOM_IPC_ROOT, or ./ipc)")
     if without != "--timeout":
         add("--timeout", default=hidden, type=int, metavar="MS", help="milliseconds to wait for the answer (30000)")
-    add("--client-id", default=hidden, metavar="ID", help="who sends (default: cli-<uid>)")
+    add("--client-id", default=hidden, metavar="ID", help="client id of the requests (default: cli-<uid>)")
     add("--json", action="store_true", default=hidden, help="print one JSON object on one line")
-    add("--wait-daemon", action="store_true", default=hidden, help="wait for a daemon that does not run yet")
+    add("--wait-daemon", action="store_true", default=hidden, help="wait for the daemon if it does not run")
 
 
 def _add_fields(parser, command, lenient):
@@ -215,14 +216,17 @@ def _add_fields(parser, command, lenient):
         add("--json-body", action="store_true", help="message and attributes are JSON: send their values")
         add("--binary", action="store_true", help="the message is bytes: send them as base64")
     elif command == "consume_next":
-        add("--ack", action="store_true", help="acknowledge the message once it is printed")
-        add("--raw", action="store_true", help="print the body alone, as it is")
+        add("--ack", action="store_true", help="acknowledge the message after printing it")
+        add("--raw", action="store_true", help="print only the body, unchanged")
     elif command in ("purge", "drop_dlq"):
-        add("--yes", action="store_true", help="do not ask")
+        add("--yes", action="store_true", help="do not ask for confirmation")
     elif command == "reprocess_dlq":
-        add("--rate", type=_rate, metavar="N", help="at most so many messages a second")
+        add("--rate", type=_rate, metavar="N", help="reprocess at most N messages a second")
     elif command == "metrics":
-        add("--prometheus", dest="format", action="store_const", const="prometheus", help="short for that format")
+        add(
+            "--prometheus", dest="format", action="store_const", const="prometheus",
+            help="short for --format prometheus"
+        )
     elif command in ("pause", "resume"):
         add("--publish", dest="operation", action="store_const", const="publish", help="short for --operation publish")
 
@@ -239,7 +243,7 @@ def _rate(text):
 
 
 def _scalar(text):
-    """A number where the text is one, else the text."""
+    """Return a number if the text is one, else the text."""
     for convert in (int, float):
         try:
             number = convert(text)

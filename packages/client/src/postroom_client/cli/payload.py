@@ -1,21 +1,21 @@
-"""How the texts of a command line become the payload of a command."""
+"""Turns the arguments of a command line into the payload of a command."""
 
 import json
 import os
 import sys
 
-from ._cli_words import option_names
-from ._codec import encode_base64
-from ._compat import ordered_dict
-from ._protocol import FIELDS, REQUEST_BYTES_DEFAULT
+from .._codec import encode_base64
+from .._compat import ordered_dict
+from .._protocol import FIELDS, REQUEST_BYTES_DEFAULT
+from .names import option_names
 
 
 class UsageError(Exception):
-    """The command line cannot be carried out; the text says why."""
+    """The command line is wrong; the text says why."""
 
 
 def payload_of(options):
-    """The payload of a command by wire names. Raises ``UsageError``."""
+    """Return the payload of a command, with the wire's field names. Raises ``UsageError``."""
     fields = {}
     for name, _, kind, _, required, _ in FIELDS[options.command]:
         value = getattr(options, name, None)
@@ -52,23 +52,23 @@ def _complete_publish(options, fields):
         text = _text(_source(fields["attributes"], "--attributes"), "--attributes")
         value = _json_value(text, "--attributes", _OBJECT_HINT)
         if not isinstance(value, dict):
-            raise UsageError("--attributes is no JSON object" + _OBJECT_HINT)
+            raise UsageError("--attributes is not a JSON object" + _OBJECT_HINT)
         fields["attributes"] = value if options.json_body else text
 
 
-_QUOTES_HINT = """ (text needs quotes: '"hello"', or leave out --json-body)"""
-_OBJECT_HINT = """ (headers are written so: '{"name": "value"}')"""
+_QUOTES_HINT = """ (a string needs quotes: '"hello"'; or leave out --json-body)"""
+_OBJECT_HINT = """ (example: '{"name": "value"}')"""
 
 
 def _source(argument, option):
-    """The bytes that an argument means: its own, those of ``@file``, or standard input."""
+    """Return the bytes of an argument: the argument itself, the file ``@file``, or standard input."""
     if argument is None or argument == "-":
         stdin = getattr(sys.stdin, "buffer", sys.stdin)
         if argument is None and (stdin is None or stdin.isatty()):
             raise UsageError("%s is missing: give TEXT, @FILE or -" % option)
         data = _read(stdin, "standard input")
         if argument is None and not data:
-            hint = " (%s '' sends an empty one)" % option if option == "--message" else ""
+            hint = " (%s '' sends an empty message)" % option if option == "--message" else ""
             raise UsageError("%s is missing and standard input is empty%s" % (option, hint))
         return data
     if argument.startswith("@") and not argument.startswith("@@"):
@@ -84,7 +84,7 @@ def _source(argument, option):
 def _read(file, name):
     data = file.read(REQUEST_BYTES_DEFAULT + 1)
     if len(data) > REQUEST_BYTES_DEFAULT:
-        raise UsageError("%s holds more than %d bytes" % (name, REQUEST_BYTES_DEFAULT))
+        raise UsageError("%s has more than %d bytes" % (name, REQUEST_BYTES_DEFAULT))
     return data
 
 
@@ -97,13 +97,13 @@ def _text(data, option):
 
 def _json_value(text, option, hint=""):
     try:
-        return json.loads(text, object_pairs_hook=_without_doubles)
+        return json.loads(text, object_pairs_hook=_check_keys)
     except ValueError as error:
         raise UsageError("%s is not JSON: %s%s" % (option, error, hint))
 
 
-def _without_doubles(pairs):
+def _check_keys(pairs):
     result = ordered_dict(pairs)
     if len(result) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key occurs twice in one object")
     return result

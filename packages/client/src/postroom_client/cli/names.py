@@ -1,0 +1,167 @@
+"""Names and help texts of the command line: its commands, its options, and how they differ from the wire's names."""
+
+import re
+
+from .._protocol import FIELDS
+
+#: Words on the command line, the command that they mean, and its help.
+SUBCOMMANDS = (
+    ("publish", "publish", "publish a message"),
+    ("publish-batch", "publish_batch", "publish several messages at once"),
+    ("consume", "consume_next", "lease the next message"),
+    ("ack", "ack", "acknowledge a message: it is done"),
+    ("ack-batch", "ack_batch", "acknowledge several messages"),
+    ("ack-and-publish", "ack_and_publish", "acknowledge a message and publish others, all or nothing"),
+    ("nack", "nack", "settle a message as failed: retry it with --requeue, else make it a dead letter"),
+    ("nack-batch", "nack_batch", "settle several messages as failed"),
+    ("release", "release", "return a message unprocessed: the attempt does not count"),
+    ("extend", "extend_lease", "extend a lease"),
+    ("status", "status", "show the backlog, policy and pauses of a queue"),
+    ("queues", "list_queues", "list the queues"),
+    ("consumers", "list_consumers", "list the consumers"),
+    ("inflight", "list_inflight", "list the leased messages: by whom, until when"),
+    ("browse", "browse", "list the messages of a queue without leasing them"),
+    ("message", "get_message", "show one message and its events"),
+    ("list-dlq", "list_dlq", "list the dead letters of a queue"),
+    ("count-dlq", "count_dlq", "count the dead letters of a queue by reason"),
+    ("reprocess", "reprocess_dlq", "make dead letters ready again"),
+    ("drop-dlq", "drop_dlq", "remove dead letters"),
+    ("quarantine", "quarantine_dlq", "quarantine a dead letter, so that only its own key makes it ready again"),
+    ("hold", "hold", "put one message on hold: it is not delivered until unhold"),
+    ("unhold", "unhold", "undo hold"),
+    ("move", "move", "move messages to another queue"),
+    ("purge", "purge", "remove messages from a queue"),
+    ("delete-queue", "delete_queue", "delete an empty queue"),
+    ("pause", "pause", "stop consuming from a queue; with --publish, stop publishing to it"),
+    ("resume", "resume", "undo pause"),
+    ("policy get", "get_policy", "show a queue's policy"),
+    ("policy set", "set_policy", "set keys of a queue's policy"),
+    ("schedule list", "list_schedules", "list the schedules"),
+    ("schedule set", "set_schedule", "publish a message at given times"),
+    ("schedule delete", "delete_schedule", "delete a schedule"),
+    ("drain", "drain", "refuse new messages in all queues; --no-draining ends that"),
+    ("health", "health", "show whether the daemon's journal, store and disk work (exit status 1 if not)"),
+    ("metrics", "metrics", "show the daemon's counters and rates"),
+)
+
+#: First words of commands that have two, and their help.
+GROUPS = {"policy": "show or set a queue's policy", "schedule": "publish messages at given times"}
+
+#: Help of ``postroom work``, which is not a command of the protocol.
+WORK = "run a program for each message of a queue"
+
+#: Shorter names of options. The option named like the field (--delay-ms) exists as well.
+SHORT_OPTIONS = {
+    "delayMs": "--delay",
+    "targetConsumerId": "--target",
+    "visibilityTimeoutSec": "--visibility",
+    "waitMs": "--wait",
+    "deduplicationKey": "--dedup-key",
+    "version": "--msg-version",
+}
+#: Fields whose own name would mean something else as an option.
+_NOT_BY_OWN_NAME = ("version", "waitLock")
+#: Fields that are true by default: the option turns them off.
+_ON_BY_DEFAULT = ("waitLock", "quarantined", "draining")
+
+#: Keys of a filter; `docs/protocol.md` explains them.
+FILTER_KEYS = (
+    "reasonCode",
+    "reasonText",
+    "olderThanMs",
+    "youngerThanMs",
+    "from",
+    "to",
+    "consumerId",
+    "attemptAtLeast",
+    "priority",
+    "targetConsumerId",
+    "orderingKey",
+    "correlationId",
+    "attribute",
+    "text",
+    "jsonPath",
+)
+
+#: Help of an option whose field has another help in the protocol.
+HELP = {
+    "message": "TEXT, @FILE, or - for standard input, which is the default unless it is a terminal",
+    "attributes": "headers as a JSON object, or @FILE",
+    "delayMs": "milliseconds before the message can be consumed (0)",
+    "targetConsumerId": "the only consumer that may get the message (default: any)",
+    "encoding": "base64: the message is binary data as base64 text (--binary sets this itself)",
+    "contentType": "media type of the message, such as image/png",
+    "type": "the application's message type",
+    "version": "the application's version of that type",
+    "deduplicationKey": "the publisher's name for one fact: by the queue's policy, another message with it is not "
+    "stored",
+    "timestamp": "the application's time of the fact, passed on unchanged",
+    "consumerId": "name of the consumer (default: the client id)",
+    "visibilityTimeoutSec": "lease duration in seconds, from now on (default: by the queue's policy)",
+    "waitMs": "milliseconds to wait for a message (0: do not wait)",
+    "waitLock": "do not lock the request file while waiting",
+    "payloadAs": "text: message and attributes as text; value: as the JSON values that they are (text)",
+    "messageKey": "key of the message, as publish, consume and list-dlq print it",
+    "leaseId": "lease id, as consume prints it (without it, the consumer id must be that of the lease)",
+    "reason": "the reason, recorded with the message",
+    "requeue": "retry it later by the queue's policy (without it: dead letter)",
+    "limit": "maximum number of entries to print (100)",
+    "after": "continue after this entry, as the previous page printed it",
+    "previewBytes": "bytes of each body to print (256)",
+    "fullBodies": "print complete bodies, not previews",
+    "operation": "what to pause or resume (consume)",
+    "messages": "JSON array of objects with the fields of publish, or @FILE, or - for standard input (the default)",
+    "items": "JSON array of objects, each with a message key and a lease id, or @FILE, or - for standard input",
+    "filter": "JSON object or @FILE that selects messages (all), such as '{\"olderThanMs\": 86400000}'; its keys: %s"
+    % ", ".join(FILTER_KEYS),
+    "dryRun": "change nothing: only count the messages",
+    "quarantined": "lift the quarantine",
+    "draining": "end the drain: accept new messages again",
+    "ttlMs": "milliseconds after which the message expires (default: by the queue's policy)",
+    "targetFallbackMs": "milliseconds after which any consumer may get the message, if its target has not (default: by "
+    "the queue's policy)",
+    "policy": "JSON object of keys to set, such as '{\"retry\": {\"limit\": 3}}', or @FILE, or - for standard input "
+    "(the default); keys that were set before stay, {} removes them all",
+}
+
+_PAGE_LIMIT = "do one page of at most so many messages (without it: all pages)"
+
+#: Help of an option of one command, where other commands with that option have another.
+HELP_OF = {
+    ("nack", "delayMs"): "milliseconds until it is retried, with --requeue (default: by the queue's policy)",
+    ("move", "limit"): _PAGE_LIMIT,
+    ("purge", "limit"): _PAGE_LIMIT,
+    ("reprocess_dlq", "limit"): _PAGE_LIMIT,
+    ("drop_dlq", "limit"): _PAGE_LIMIT,
+}
+
+
+def option_help(command, field_name, text, default):
+    """Return the help of the option of a field, with its default unless the help has it. ``text`` is the help of the
+    protocol."""
+    text = HELP_OF.get((command, field_name)) or HELP.get(field_name, text)
+    if default not in (None, "", True, False) and "(" not in text:
+        text += " (%s)" % default
+    return text
+
+
+def option_names(field_name):
+    """Return the options of a field: a short one if there is one, and the field's own name."""
+    words = "".join("-" + char.lower() if char.isupper() else char for char in field_name)
+    own = [] if field_name in _NOT_BY_OWN_NAME else ["--" + words]
+    if field_name in _ON_BY_DEFAULT:
+        return ["--no-" + words]
+    short = SHORT_OPTIONS.get(field_name)
+    return ([short] if short else []) + own
+
+
+def with_option_names(text):
+    """Return a text of the protocol with the names of commands and fields replaced by those of the command line."""
+    words = {command: word for word, command, _ in SUBCOMMANDS if "_" in command}
+    words["clientId"] = "--client-id"
+    for fields in FIELDS.values():
+        words.update((field[0], option_names(field[0])[0]) for field in fields if field[0].lower() != field[0])
+    # Not inside of names of queues, keys and paths. What follows about a filter lists its keys, which are no options.
+    names = re.compile(r"(?<![\w'\":/.-])(?:payload\.)?(%s)(?![\w'\":/-])" % "|".join(sorted(words)))
+    replaceable, semicolon, rest = text.partition(";") if "filter." in text else (text, "", "")
+    return names.sub(lambda match: words[match.group(1)], replaceable) + semicolon + rest
