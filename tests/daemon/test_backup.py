@@ -17,8 +17,8 @@ from click.testing import CliRunner
 
 from postroom_common.events import decode_event, decode_line, encode_line
 from postroom_daemon.cli import main
-from postroom_daemon.maintenance.backup import BackupError, make, make_backup, open_backup, sink
-from postroom_daemon.maintenance.backup.form import Manifest
+from postroom_daemon.maintenance.backup import BackupError, make, make_backup, open_backup
+from postroom_daemon.maintenance.backup.format import Manifest
 from postroom_daemon.observe.state import State
 from postroom_daemon.platform.atomic_create import PlaceTaken
 from postroom_daemon.root.swap import ChangeoverInterrupted
@@ -143,7 +143,7 @@ def test_what_a_killed_backup_has_left_is_replaced_unless_that_is_still_at_work(
     past.back_up(tmp_path / name)
     assert not left.exists()
     with (
-        sink.open_sink(str(tmp_path / f"other-{name}"), tmp_path),
+        make.open_sink(str(tmp_path / f"other-{name}"), tmp_path),
         pytest.raises(PlaceTaken, match="somebody else is writing"),
     ):
         past.back_up(tmp_path / f"other-{name}")
@@ -188,17 +188,17 @@ def test_files_of_the_journal_that_go_meanwhile_make_its_copy_begin_later(
     past = Past.begin(make_bench(segment_bytes=2000))
     past.work(60)
     oldest = past.bench.segments()[:2]
-    files = sink.FolderSink.file
+    files = make.FolderSink.file
 
     @contextmanager
-    def losing(self: sink.Sink, name: str) -> Iterator[Any]:
+    def losing(self: make.Sink, name: str) -> Iterator[Any]:
         with files(self, name) as file:
             yield file
         if name.startswith("journal/"):
             for path in oldest:
                 path.unlink(missing_ok=True)
 
-    monkeypatch.setattr(sink.FolderSink, "file", losing)
+    monkeypatch.setattr(make.FolderSink, "file", losing)
     manifest = past.back_up(tmp_path / "backup")
     kept = sorted(name for name in manifest.files if name.startswith("journal/"))
     assert kept[0] == f"journal/{past.bench.segments()[0].name}"

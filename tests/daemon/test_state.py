@@ -44,7 +44,7 @@ BACKENDS = ("sqlite", "memory", "filesystem", "hybrid")
 def test_what_is_read_while_the_daemon_works_is_the_state_at_one_event(
     make_bench: Callable[..., Bench], tmp_path: Path, backend: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroom_daemon.observe.state.pages.PAGE_LIMIT", 3)
+    monkeypatch.setattr("postroom_daemon.observe.state.model.PAGE_LIMIT", 3)
     bench, random = make_bench(backend).open(), Random(seed)
     for _ in range(60):
         work(bench, random)

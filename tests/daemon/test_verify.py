@@ -181,7 +181,7 @@ def test_the_store_of_another_root_is_told_as_such(make_bench: Callable[..., Ben
 def test_findings_beyond_a_thousand_of_a_kind_are_counted_only(
     make_bench: Callable[..., Bench], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("postroom_daemon.maintenance.verify.report.HELD_LIMIT", 1)
+    monkeypatch.setattr("postroom_daemon.maintenance.verify.findings.HELD_LIMIT", 1)
     bench = make_bench().open()
     message_removed(bench, use(bench))
     report = verified(bench, tmp_path)

@@ -31,7 +31,7 @@ def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
     as of one event; of all queues also whether the daemon drains. The daemon may run, and goes on working meanwhile.
     FILE is there in the end, whole, or it is not.
     """
-    from ..maintenance.backup.sink import check_apart
+    from ..maintenance.backup.make import check_apart
     from ..maintenance.transfer import export_state
     from ..platform.atomic_create import new_file
 

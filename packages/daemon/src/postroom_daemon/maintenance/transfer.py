@@ -1,7 +1,7 @@
 """Export the messages of a root as lines of JSON, and import them into another; with queues, schedules and what may
 not be published twice.
 
-The file is that of ``state/lines.py``. An import goes through the engine like every other change, in the order of
+The file is that of ``state/file.py``. An import goes through the engine like every other change, in the order of
 publishing, message by message: what is there already stays as it is.
 """
 

@@ -1,6 +1,6 @@
 """A backup: all that a root holds at one event, in a folder or a tar that is complete or not there."""
 
-from .form import BackupError, FileFacts, Manifest
+from .format import BackupError, FileFacts, Manifest
 from .make import make_backup
 from .source import Backup, open_backup
 

@@ -16,7 +16,7 @@ from typing import IO, Final
 
 from ...journal.segments import read_lines
 from ...observe.state import STATE_BEGINS, State, read_state
-from .form import JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, TAR_FOLDER, BackupError, FileFacts, Manifest
+from .format import JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, TAR_FOLDER, BackupError, FileFacts, Manifest
 
 _CHUNK_BYTES: Final = 2**20
 #: No manifest is longer: 100,000 journal files are named in half of it.

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 from postroom_common.errors import PostroomError
 from postroom_common.events import Event
 
+from ...journal.ranges import event_at, segments_until
 from ...journal.segments import list_segments, read_lines, read_requests
 from ...journal.tail import examine_tail
 from ..backup import Manifest
-from ..backup.history import event_at, segments_until
 
 
 class RestoreError(PostroomError):

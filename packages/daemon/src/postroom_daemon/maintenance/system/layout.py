@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
+import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +14,7 @@ from postroom_common.errors import PostroomError
 
 from ...config.config import Config
 from ...platform.accounts import Accounts, group_name, user_name
+from ...platform.logs.records import escaped
 
 #: The user that the daemon runs as, and its group.
 DAEMON: Final = "postroom"
@@ -95,3 +98,51 @@ def shown_group(gid: int) -> str:
 def above(paths: list[Path]) -> Iterator[Path]:
     """The directories above some, each once, from / downwards."""
     yield from sorted({parent for path in paths for parent in Path(os.path.abspath(path)).parents}, key=str)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be. ``path`` is what it is about (of an account: its name), ``mend`` what to
+    do, as root: a command of a shell, where one line is enough."""
+
+    kind: str
+    path: str
+    problem: str
+    mend: str
+
+    def to_json(self) -> dict[str, str]:
+        """The finding as ``--json`` prints it."""
+        return asdict(self)
+
+    @property
+    def text(self) -> str:
+        """For people, in two lines: names in it may be anybody's."""
+        return f"{escaped(self.path)}: {escaped(self.problem)}\n    {escaped(self.mend)}"
+
+
+#: Where systemd looks for units of packages.
+PACKAGED_UNITS: Final = ("/usr/lib/systemd/system", "/lib/systemd/system")
+_RELOAD: Final = " && systemctl daemon-reload"
+#: Files of ours, the places of those of packages, and what follows the removal.
+_HIDING: Final = (
+    ("/etc/systemd/system/postroomd.service", PACKAGED_UNITS, _RELOAD),
+    ("/etc/tmpfiles.d/postroom.conf", ("/usr/lib/tmpfiles.d",), ""),
+    ("/etc/sysusers.d/postroom.conf", ("/usr/lib/sysusers.d",), ""),
+)
+
+
+def unit_findings() -> Iterator[Finding]:
+    """Files in /etc that systemd reads in place of those of a package. A link there is an administrator's, such as of a
+    unit that is masked."""
+    for own, places, then in _HIDING:
+        packaged = [path for place in places if os.path.exists(path := f"{place}/{os.path.basename(own)}")]
+        if packaged and _is_file(own):
+            problem = f"hides {packaged[0]}, which a package has brought: upgrades of that have no effect"
+            yield Finding("unit", own, problem, f"rm {shlex.quote(own)}{then}")
+
+
+def _is_file(path: str) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False

@@ -19,10 +19,20 @@ from ...config.config import Config
 from ...doors.mailbox.liveness_lock import LOCK_NAME as SIGN_NAME
 from ...root.locks import LOCK_NAME as ROOT_LOCK
 from ...root.swap import MARKER_NAME
-from .finding import Finding
-from .layout import CLIENTS, DAEMON, TECHNICIANS, NoAccount, above, group_id, places, shown_group, shown_user
+from .layout import (
+    CLIENTS,
+    DAEMON,
+    TECHNICIANS,
+    Finding,
+    NoAccount,
+    above,
+    group_id,
+    places,
+    shown_group,
+    shown_user,
+    unit_findings,
+)
 from .response_dirs import box_findings
-from .units import unit_findings
 
 __all__ = ["Finding", "Permissions", "permission_warnings"]
 

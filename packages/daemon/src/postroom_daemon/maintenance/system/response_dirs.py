@@ -14,8 +14,7 @@ from postroom_common.protocol import is_id
 from ...config.config import Config
 from ...platform.accounts import Accounts
 from ...platform.files import DIRECTORY_FLAGS
-from .finding import Finding
-from .layout import BOX_MODE, shown_group, shown_user
+from .layout import BOX_MODE, Finding, shown_group, shown_user
 
 
 class BoxRefused(PostroomError):

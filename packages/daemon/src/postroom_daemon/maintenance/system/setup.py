@@ -16,9 +16,8 @@ from postroom_common.errors import PostroomError
 from ...config.config import Config, load
 from ...config.file import CONFIG_NAME
 from ...platform.files import DIRECTORY_FLAGS
-from .layout import CLIENTS, DAEMON, TECHNICIANS, NoAccount, group_id, places, user_id
+from .layout import CLIENTS, DAEMON, PACKAGED_UNITS, TECHNICIANS, NoAccount, group_id, places, user_id
 from .permissions import HIDDEN, Permissions
-from .units import PACKAGED_UNITS
 
 Say = Callable[[str], None]
 

@@ -26,23 +26,22 @@ from ...root.swap import MARKER_NAME, check_whole
 from ...stores.backends import layout_of
 from ...stores.base import Store, StoreDamaged, StoreError
 from ..connect import NotReached, reach
-from .compare_store import MALFORMED, Facing
-from .comparing import Comparison
-from .directory_check import file_findings, rows_beside
-from .dry_run import FOLDED_NAME, rehearsed
-from .findings import Finding, Kind
+from .compare import MALFORMED, Comparison, Facing
+from .findings import Finding, Kind, OnFinding, Report
 from .journal import JournalCheck
+from .leftovers import file_findings, rows_beside
 from .readonly_store import (
     COPY_NAME,
+    FOLDED_NAME,
     PAYLOADS_NAME,
     Look,
     copied,
     is_of_cpp,
     look,
+    rehearsed,
     with_payloads,
 )
 from .rebuilt import Expected, lies_in
-from .report import OnFinding, Report
 
 
 class NotVerified(PostroomError):

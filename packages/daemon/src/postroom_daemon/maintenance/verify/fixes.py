@@ -26,7 +26,7 @@ from ...observe.state.model import Message
 from ...platform.files import LOST_ERRNOS, READ_FLAGS
 from ...platform.quarantine import Quarantine
 from ...stores.base import BodyLost, Store
-from .comparing import FIXED, QUEUE_FACTS, Difference
+from .compare import FIXED, QUEUE_FACTS, Difference
 from .findings import Finding, Kind
 from .rebuilt import Expected, Said
 

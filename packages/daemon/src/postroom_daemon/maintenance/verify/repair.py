@@ -30,14 +30,13 @@ from ...root.open_root import OpenRoot, Sources, StartError, open_root
 from ...stores.backends import layout_of
 from ...stores.base import StoreError
 from .check import Verification, default_workspace
-from .compare_store import Facing
-from .directory_check import orphan_rows
-from .findings import Finding, Kind
+from .compare import Facing
+from .findings import Finding, Kind, OnFinding, Report, Say
 from .fixes import Mender
-from .journal_repair import repair_journal
+from .journal import repair_journal
+from .leftovers import orphan_rows
 from .readonly_store import look
 from .rebuilt import Expected
-from .report import OnFinding, Report, Say
 
 #: A root with one of these is left alone.
 _HOPELESS: Final = frozenset({Kind.JOURNAL_FORMAT, Kind.STORE_REFUSED, Kind.STORE_FOREIGN})

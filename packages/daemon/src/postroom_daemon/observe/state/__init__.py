@@ -1,12 +1,10 @@
 """The state of a root at one event: read by pages from a stopped root, or from a daemon that works on; put into a
 store; written to a file and read back. Backup, restore, migration, export and verification stand on it."""
 
-from .changes import bodies_in
-from .lines import STATE_BEGINS, Totals, read_state, write_state
+from .capture import bodies_in, capture
+from .file import STATE_BEGINS, Totals, read_state, write_state
 from .loading import can_go_on, load
-from .model import Fact, Head, State, StateError, message_json
-from .moment import capture
-from .pages import Ask, of_store, steady
+from .model import Ask, Fact, Head, State, StateError, message_json, of_store, steady
 
 __all__ = [
     "STATE_BEGINS",

@@ -18,10 +18,8 @@ from ...platform.clock import Clock, Now
 from ...platform.files import Files
 from ...stores.base import Store
 from ..state import Head
-from ..state.pages import read_head
-from ..state.steps import Steps
-from .shelf import HOUR_MS, Shelf, name_of
-from .writing import Origin, StoreFailed, write_file
+from ..state.model import Steps, read_head
+from .writing import HOUR_MS, Origin, Shelf, StoreFailed, name_of, write_file
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from postroom_common.events import Event
 
-from ...journal.segments import list_segments, read_lines
+from .segments import list_segments, read_lines
 
 _CHUNK_BYTES: Final = 2**20
 

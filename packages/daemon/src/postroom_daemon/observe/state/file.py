@@ -14,8 +14,7 @@ from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
 
 from ...model.records import QueueRecord
-from .model import Fact, Head, Message, State, StateError
-from .steps import Steps, finish
+from .model import Fact, Head, Message, State, StateError, Steps, finish
 
 STATE_FORMAT: Final = 2
 #: What the file of every state begins with.

@@ -1,0 +1,365 @@
+"""What happened to messages and queues while their pages were read: the journal's events, folded into those pages."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryFile, mkdtemp
+from typing import IO, Final, TypeVar
+
+import orjson
+
+from postroom_common.events import Event, EventType
+from postroom_common.protocol import State
+
+from ...engine.fold import apply
+from ...engine.verbs.state import read_page
+from ...journal.segments import Start, read_requests
+from ...model.records import (
+    FACT_CLOCK,
+    FACT_EPOCH,
+    FACT_LOSSES,
+    BodyReference,
+    Entry,
+    QueueRecord,
+    entry_from_json,
+    history_fact,
+)
+from ...platform.files import LOST_ERRNOS, READ_FLAGS
+from ...stores.base import Bodies
+from ...stores.hybrid.payload_names import payload_path
+from ...stores.sqlite.store import SqliteStore
+from . import model
+from .model import (
+    PAGE_LIMIT,
+    Ask,
+    Fact,
+    Head,
+    Message,
+    Page,
+    StateError,
+    Steps,
+    body_of,
+    finish,
+    message_json,
+    read_head,
+    read_pages,
+)
+
+T = TypeVar("T")
+
+#: Keys, messages or queues of one look, and what is done in one transaction.
+_PAGE: Final = 100
+_BATCH: Final = 1000
+#: The ``value_type`` of a row that refers to a body, and of one whose body is lost.
+_REFERENCE: Final = "reference"
+_LOST: Final = "lost"
+
+Body = Callable[[Entry, BodyReference], bytes | None]
+"""The body of a message that is kept in a file; None when it is lost."""
+
+
+def bodies_in(root: Path) -> Body:
+    """Reads the bodies that the hybrid store keeps in files below ``root``. Raises ``OSError`` where the fault is not
+    the file's: such a body is not lost."""
+
+    def read(entry: Entry, reference: BodyReference) -> bytes | None:
+        path = root / payload_path(entry.seq, reference.queue or entry.queue, entry.key)
+        try:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, READ_FLAGS)) as file:
+                body = file.read(reference.length + 1) or b""
+        except OSError as error:
+            if error.errno not in LOST_ERRNOS:
+                raise
+            return None
+        return body if reference.fits(body) else None
+
+    return read
+
+
+class _References(Bodies):
+    """References to bodies in files are stored as they are."""
+
+    def __init__(self, changes: Changes) -> None:
+        self.insert = changes.insert_reference  # type: ignore[method-assign]
+
+
+class Changes(SqliteStore):
+    """Holds the messages that an event names, each from the moment its page shows on: in a database of its own, so that
+    memory does not grow with what happens meanwhile.
+
+    ``named`` tells the keys that events name, and as of which event the page of each was read; 0: it is in none. What
+    queues' pages show is in memory. The database is a file without a name: nothing of it is left, whatever happens.
+    """
+
+    def __init__(self, workspace: Path, start: int, body: Body) -> None:
+        super().__init__(Path(mkdtemp(prefix="state-", dir=workspace)) / "changes.db", synchronous="OFF")
+        self._body = body
+        self.bodies = _References(self)
+        self._queue_pages: dict[str, int] = {}
+        try:
+            self.open()
+            self.begin()
+            self._execute("CREATE TABLE named (key TEXT PRIMARY KEY, as_of INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID")
+            self.commit()
+        finally:
+            shutil.rmtree(self._path.parent)
+        self.applied = start
+        self.replaying = True  # always: what a page shows is not folded
+
+    def each(self, items: Iterable[T | None], do: Callable[[T], None]) -> Iterator[None]:
+        """Do something with each item, a step for each, many in one transaction. None is a step without an item."""
+        self.begin()
+        for number, item in enumerate(items, 1):
+            if item is not None:
+                do(item)
+            if number % _BATCH == 0:
+                self.commit()
+                self.begin()
+            yield
+        self.commit()
+
+    def put_queue(self, record: QueueRecord, as_of: int) -> None:
+        """A queue's record as its page shows it."""
+        self.add_queue(record)
+        self._queue_pages[record.name] = as_of
+
+    def name_key(self, key: str) -> None:
+        """An event names this message."""
+        self._execute("INSERT OR IGNORE INTO named (key) VALUES (?)", (key,))
+
+    def named(self) -> Iterator[str]:
+        """The keys that events name, in order."""
+        after = ""
+        while rows := self._rows("SELECT key FROM named WHERE key > ? ORDER BY key LIMIT ?", (after, _PAGE)):
+            yield from (key for (key,) in rows)
+            after = rows[-1][0]
+
+    def put_message(self, message: Message, as_of: int) -> None:
+        """A message as its page shows it."""
+        entry = entry_from_json(message)
+        self._execute("UPDATE named SET as_of = ? WHERE key = ?", (as_of, entry.key))
+        record = self.queue_for_update(entry.queue)
+        counted = record.copy()
+        if "message" in message:
+            self.insert(entry, body_of(message))
+        else:
+            self._add(entry, "", _LOST)
+        record.take_numbers(counted)  # its queue's page has counted it
+        if "history" in message:
+            self.put_kv(history_fact(entry.key), message["history"])
+
+    def fold(self, event: Event) -> None:
+        """Fold one event behind the oldest page."""
+        record = self.queue(event.get("queue", ""))
+        if record is None or event["id"] > self._queue_pages.get(record.name, 0):
+            apply(event, self)
+        else:
+            counted = record.copy()
+            apply(event, self)
+            record = self.queue_for_update(record.name)
+            record.take_numbers(counted)  # the page has counted it
+
+    def already_applied(self, event: Event) -> bool:
+        key = event.get("key")
+        if key is None:
+            return bool(event["id"] <= self._queue_pages.get(event.get("queue", ""), 0))
+        (page,) = self._row("SELECT as_of FROM named WHERE key = ?", (key,))
+        if page:
+            return bool(event["id"] <= page)
+        # In no page: it began after that was read, or had ended before.
+        return event["type"] != EventType.PUBLISHED and self.get(key) is None
+
+    def insert_reference(self, entry: Entry, reference: BodyReference) -> None:
+        """A message with what refers to its body."""
+        self._add(entry, orjson.dumps(reference.to_json()).decode(), _REFERENCE)
+
+    def move(self, entry: Entry, source: str, before: State) -> None:
+        super().move(entry, source, before)
+        self._note_birth(entry, source, _REFERENCE)
+
+    def messages(self) -> Iterator[Message]:
+        """Every message that is left, in the order of the keys."""
+        after = ""
+        while True:
+            self.begin()  # what it has looked at is forgotten at its end
+            page = self.entries(after, _PAGE)
+            self.rollback()
+            for entry in page:
+                yield message_json(entry, self.get_kv(history_fact(entry.key)) or [], self._body_now(entry))
+            if not page:
+                return
+            after = page[-1].key
+
+    def _body_now(self, entry: Entry) -> bytes | None:
+        value, kind, _ = self._row(self._sql.get_value, (entry.key,))
+        if kind == _LOST:
+            return None
+        if kind == _REFERENCE:
+            return self._body(entry, BodyReference.from_json(orjson.loads(value)))
+        return self.envelope(entry.key)
+
+    def queues(self) -> Iterator[QueueRecord]:
+        """Every queue's record, in the order of their names."""
+        after = ""
+        while names := self.queue_names(after, _PAGE):
+            yield from (record for name in names if (record := self.queue(name)))
+            after = names[-1]
+
+
+@contextmanager
+def capture(ask: Ask, journal: Path, body: Body, workspace: Path) -> Iterator[model.State]:
+    """The state at the event that had happened when the last page was read.
+
+    The counts of its queues are what the daemon believes; where the queues fill more than one page, a message that
+    became due meanwhile may be counted as delayed still. ``journal`` is the directory of the daemon's segments,
+    ``workspace`` one with room for all messages: memory does not grow with them, nor with what happens meanwhile.
+    Raises ``StateError``, ``StoreError``, ``OSError``, and what ``ask`` raises.
+    """
+    with ExitStack() as held:
+        found = finish(capture_in_steps(ask, journal, body, workspace, held))
+        messages = (message for message in found.messages if message is not None)
+        yield model.State(found.head, list(found.queues), messages, list(found.facts))
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """A state whose parts can be gone through once each, in this order. None among the messages is a step that has
+    found none."""
+
+    head: Head
+    queues: Iterator[QueueRecord]
+    facts: Iterator[Fact]
+    messages: Iterator[Message | None]
+
+
+def capture_in_steps(
+    ask: Ask, journal: Path, body: Body, workspace: Path, held: ExitStack, end: Start | None = None
+) -> Steps[Captured]:
+    """As ``capture``. What the result is read from is held open by ``held``. ``end`` is where the journal ends now, if
+    that is known."""
+    head = read_head(ask)
+    file = held.enter_context(TemporaryFile(dir=workspace, prefix="state-"))  # noqa: SIM115 - held closes it
+    for page in read_pages(ask, "messages"):
+        file.writelines(b"%d %b\n" % (page.as_of, orjson.dumps(message)) for message in page.items)
+        yield
+    changes = held.enter_context(closing(Changes(workspace, head.event, body)))
+    yield from changes.each([head], lambda head: _facts_before(changes, head))
+    # As of whatever event they were read: to fold what came before once more comes to the same.
+    facts = (fact for page in read_pages(ask, "facts") for fact in page.items)
+    yield from changes.each(facts, lambda fact: changes.put_kv(fact["name"], fact["value"]))
+    page = yield from _take_queues(ask, changes)  # last: so that there is a record for each message
+    events = _Events(journal, head.event + 1, page.as_of, end)
+    yield from changes.each((event.get("key") for event in events), changes.name_key)
+    yield from changes.each(_split(file, changes.named(), named=True), lambda told: changes.put_message(*told))
+    yield from changes.each(events, changes.fold)
+    head = _head_after(changes, head, page)
+    return Captured(head, changes.queues(), _facts_after(changes), _merged(file, changes, head.engine_ms))
+
+
+def _take_queues(ask: Ask, changes: Changes) -> Steps[Page]:
+    """Take what the pages show of queues. The last of the pages."""
+    for page in read_pages(ask, "queues"):  # there is always one
+        records = (QueueRecord.from_json(item) for item in page.items)
+        yield from changes.each(records, partial(changes.put_queue, as_of=page.as_of))
+    return page
+
+
+class _Events:
+    """The events of a range, as often as they are gone through: they are not held."""
+
+    def __init__(self, journal: Path, first: int, last: int, begins: Start | None) -> None:
+        self._journal = journal
+        self._first = first
+        self._last = last
+        self._begins = begins
+
+    def __iter__(self) -> Iterator[Event]:
+        """Raises ``StateError`` when the journal does not have them all."""
+        expected = self._first
+        if expected > self._last:
+            return
+        for request in read_requests(self._journal, expected, lambda damage: None, self._begins):
+            for event in request.events:
+                if self._first <= event["id"] <= self._last:
+                    if event["id"] != expected:
+                        break
+                    expected += 1
+                    yield event
+            if request.events[-1]["id"] >= self._last:
+                break
+        if expected <= self._last:
+            raise StateError(
+                f"{self._journal}: events {self._first} to {self._last} are not all there, the first that is missing is"
+                f" {expected}; verify the root, then try again"
+            )
+
+
+def _facts_before(changes: Changes, head: Head) -> None:
+    changes.put_kv(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
+    changes.put_kv(FACT_CLOCK, head.clock)
+    changes.put_kv(FACT_LOSSES, head.losses or None)
+
+
+def _facts_after(changes: Changes) -> Iterator[Fact]:
+    after = ""
+    while True:
+        page = read_page(changes, "facts", after, PAGE_LIMIT)
+        yield from page["facts"]
+        after = page["next"]
+        if not after:
+            return
+
+
+def _head_after(changes: Changes, head: Head, page: Page) -> Head:
+    """The head as of the last event, at the time of the last page."""
+    return replace(
+        head,
+        epoch=changes.get_kv(FACT_EPOCH)["epoch"],
+        event=page.as_of,
+        engine_ms=page.engine_ms,
+        wall_ms=page.wall_ms,
+        clock=changes.get_kv(FACT_CLOCK),
+        losses=changes.get_kv(FACT_LOSSES) or [],
+    )
+
+
+def _split(file: IO[bytes], keys: Iterator[str], named: bool) -> Iterator[tuple[Message, int] | None]:
+    """The messages of the file whose key is among ``keys``, or is not, and as of when each was read; None for each
+    other one.
+
+    Both are in the order of keys.
+    """
+    key = next(keys, None)
+    file.seek(0)
+    for line in file:
+        as_of, _, data = line.partition(b" ")
+        message: Message = orjson.loads(data)
+        while key is not None and key < message["key"]:
+            key = next(keys, None)
+        yield (message, int(as_of)) if (key == message["key"]) == named else None
+
+
+def _merged(file: IO[bytes], changes: Changes, now: int) -> Iterator[Message | None]:
+    """The messages of the file, those that an event names as they are at the end."""
+    changed = changes.messages()
+    following = next(changed, None)
+    for told in _split(file, changes.named(), named=False):
+        while following and told and following["key"] < told[0]["key"]:
+            yield _at(following, now)
+            following = next(changed, None)
+        yield told and _at(told[0], now)
+    while following:
+        yield _at(following, now)
+        following = next(changed, None)
+
+
+def _at(message: Message, now: int) -> Message:
+    if message["state"] == State.DELAYED and message["dueEngineMs"] <= now:
+        message["state"] = State.READY.value  # time makes it so, and no event tells
+    return message
