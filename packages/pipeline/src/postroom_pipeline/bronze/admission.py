@@ -70,11 +70,11 @@ def _verdict() -> tuple[Column, Column]:
     """Reason and detail of a row; reasons are tried in the order of ``Reason``."""
     copies = F.col("copies")
     numbers = F.map_from_entries("said_counts")
-    said = {name: F.coalesce(F.try_element_at(numbers, F.lit(name)), F.lit(0)) for name in COUNTED}
+    counts_of_trailer = {name: F.coalesce(F.try_element_at(numbers, F.lit(name)), F.lit(0)) for name in COUNTED}
     total = F.aggregate(
         F.map_values(numbers), F.lit(0).cast("bigint"), lambda sum_, one: sum_ + F.coalesce(one, F.lit(0))
     )
-    same = [F.col(f"n_{name}") == copies * number for name, number in said.items()]
+    same = [F.col(f"n_{name}") == copies * number for name, number in counts_of_trailer.items()]
     counts_same = (F.col("lines") == copies * F.col("said_lines")) & (F.col("lines") == copies * total)
     for one in same:
         counts_same = counts_same & one
@@ -237,8 +237,8 @@ def _ends(sums: DataFrame, files: DataFrame) -> DataFrame:
     )
     tails = sums.withColumn("behind", F.sum("bytes").over(behind))
     sizes = F.collect_set("behind")
-    known = tails.join(files.select("file", "name", "length", "is_gzip", "size_mark"), "file")
-    per_file = known.groupBy("file").agg(
+    of_files = tails.join(files.select("file", "name", "length", "is_gzip", "size_mark"), "file")
+    per_file = of_files.groupBy("file").agg(
         F.transform(sizes, lambda size: size % _SIZE_MODULUS).alias("sizes"),
         F.max(F.struct("last", "snapshot")).getField("snapshot").alias("last_snapshot"),
         F.max("behind").alias("read_bytes"),

@@ -77,7 +77,7 @@ def check_java() -> Iterator[Finding]:
     if java.is_supported:
         yield good("java", seen)
     else:
-        mend = "Spark is tested with Java 17, 21 and 25: let JAVA_HOME name one of these if anything goes wrong"
+        mend = "Spark is tested with Java 17, 21 and 25: set JAVA_HOME to one of these if anything goes wrong"
         yield doubtful("java", seen, mend)
 
 

@@ -14,7 +14,7 @@ from ..errors import EnvironmentProblem, UsageError
 from ..pages.export import export
 from ..pages.lines import FINDINGS, Lines, Part
 from ..pages.sections import DEVICES, SECTIONS
-from ..pages.series import courses, span_of
+from ..pages.series import span_of, time_series
 from ..pages.site import Site, page_name
 from ..reports import ALL
 from ..schema.table import Frames
@@ -104,7 +104,7 @@ def report(
             progress.say(f"report: {path}")
         return storage.location
     span = span_of(frames, scope.since, scope.until)
-    series = courses(span) if span else ()
+    series = time_series(span) if span else ()
     if span and "depth_hourly" in frames:  # hours of a clock that was ahead are not "now"
         frames = {**frames, "depth_hourly": frames["depth_hourly"].where(F.col("hour") <= F.lit(span.end))}
     lines = Lines(frames, (DEVICES, *SECTIONS), series, top, with_fleet=not scope.device)

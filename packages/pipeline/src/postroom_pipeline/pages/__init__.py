@@ -1,5 +1,5 @@
-"""What people read of the reports: pages for a browser, and the tables as CSV and JSON.
+"""The reports for people: pages for a browser, and the tables as CSV and JSON.
 
-Nothing here computes a report: tables of ``reports`` are read, cut to what a page holds while they are still in Spark,
-and told in words. ``findings`` has what is wrong, ``sections`` what stands below it; ``charts`` are drawn by Vega-Lite.
+Nothing here computes a report. The tables of ``reports`` are read, reduced in Spark to what a page shows, and put into
+words. ``findings`` lists the problems, ``sections`` are what comes below them, ``charts`` are drawn by Vega-Lite.
 """

@@ -1,7 +1,7 @@
 """Charts as static SVG, drawn by Vega-Lite from specifications that are plain data.
 
-The same points give the same bytes. Colours are names of the page's own style (``var(--s1)``), so that one picture fits
-light, dark and print; a chart has no ids, and refers to nothing outside itself.
+Equal points give equal bytes. Colours are variables of the page's style (``var(--s1)``), so that one picture fits
+light, dark and print. A chart has no ids and refers to nothing outside itself.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from ..errors import EnvironmentProblem
 from .series import HOUR_MS, Span
 from .text import count, duration, shown
 
-#: How to get what draws.
+#: How to install the packages that draw.
 MISSING: Final = "pages need Jinja2 and vl-convert-python: pip install 'postroom-pipeline[report]'"
-#: Lines differ by their dashes too, for who sees no colours and for paper.
+#: Lines also differ by their dashes, for readers who see no colours, and for paper.
 _DASHES: Final = ([1, 0], [6, 2], [2, 2], [8, 2, 2, 2], [4, 4], [1, 3])
-#: The same for a line of a legend.
+#: The same as attributes of the legend's lines.
 DASHES_OF_LEGEND: Final = tuple(" ".join(map(str, dash)) for dash in _DASHES)
 _COLOURS: Final = tuple(f"var(--s{number})" for number in range(1, len(_DASHES) + 1))
 _NAME_LENGTH: Final = 60
@@ -46,19 +46,20 @@ _SCHEMA: Final = "https://vega.github.io/schema/vega-lite/v5.json"
 
 @dataclass(frozen=True)
 class Chart:
-    """One picture with what stands beside it."""
+    """One picture with its description and legend."""
 
     svg: str
-    #: What it shows, for who does not see it.
+    #: What it shows, for readers who cannot see it.
     alt: str
     #: Name of each line, in the order of the colours.
     legend: tuple[str, ...]
 
 
 def lines(what: str, rows: Sequence[Mapping[str, Any]], span: Span, *, holds: bool) -> Chart | None:
-    """Courses over time.
+    """A line chart over time; None if all values are 0.
 
-    :param holds: a step without a point has the value of the one before; else it is 0.
+    :param what: what the chart shows; ``rows``: ``name`` and ``points`` of each line.
+    :param holds: a step without a point has the value of the step before; else it is 0.
     """
     names = _names(row["name"] for row in rows)
     begin = _floored(span.begin, span)
@@ -86,12 +87,12 @@ def lines(what: str, rows: Sequence[Mapping[str, Any]], span: Span, *, holds: bo
         },
     }
     most = max(points, key=lambda point: (point["n"], -point["at"]))
-    told = f"{what}, {_day(begin)} to {_day(_ms(span.end))}; most: {count(most['n'])} ({most['name']})"
-    return Chart(_svg(spec), told, tuple(names))
+    alt = f"{what}, {_day(begin)} to {_day(_ms(span.end))}; most: {count(most['n'])} ({most['name']})"
+    return Chart(_svg(spec), alt, tuple(names))
 
 
 def bars(what: str, rows: Sequence[Mapping[str, Any]], span: Span) -> Chart | None:
-    """Numbers by day, one above the other."""
+    """A stacked bar chart of numbers by day; None if there are none."""
     names = _names(row["name"] for row in rows)
     points = [
         {"day": _day(int(point["at_ms"])), "n": point["value"], "name": name}
@@ -124,11 +125,11 @@ def bars(what: str, rows: Sequence[Mapping[str, Any]], span: Span) -> Chart | No
 
 
 def ranges(what: str, rows: Sequence[tuple[str, float, float, float]]) -> Chart | None:
-    """For each name a bar from the middle to the 99th percentile, with a mark at the 90th; lengths in ms."""
+    """A bar for each name from the median to the 99th percentile, with a mark at the 90th; in ms. None without rows."""
     if not rows:
         return None
     names = _names(row[0] for row in rows)
-    values = [  # a length of 0 has no place on such an axis
+    values = [  # a logarithmic axis has no 0
         {"name": name, "p50": max(p50, 1), "p90": max(p90, 1), "p99": max(p99, 1)}
         for name, (_, p50, p90, p99) in zip(names, rows, strict=True)
     ]
@@ -162,19 +163,19 @@ def _svg(spec: Mapping[str, Any]) -> str:
     except ImportError as error:
         raise EnvironmentProblem(f"{MISSING} ({error})") from None
     drawn: str = vl_convert.vegalite_to_svg({"$schema": _SCHEMA, "width": _WIDTH, "config": _CONFIG} | dict(spec))
-    # Inline in a page names of namespaces say nothing, and the page says itself what the picture is.
+    # Inline SVG needs no namespaces, and the page itself describes the picture.
     drawn = re.sub(r' (?:xmlns(?::xlink)?|version|class|role|aria-[a-z]+|pointer-events)="[^"]*"', "", drawn)
     return drawn.replace("<svg ", '<svg aria-hidden="true" focusable="false" ', 1)
 
 
 def _names(names: Any) -> list[str]:
-    """Names as they are shown; those that look alike then are told apart by a number."""
-    told: list[str] = []
+    """Names as they are shown; equal ones get a number."""
+    distinct: list[str] = []
     for name in names:
         plain = shown(str(name), _NAME_LENGTH)
-        same = sum(one == plain or one.startswith(f"{plain} (") for one in told)
-        told.append(f"{plain} ({same + 1})" if same else plain)
-    return told
+        same = sum(one == plain or one.startswith(f"{plain} (") for one in distinct)
+        distinct.append(f"{plain} ({same + 1})" if same else plain)
+    return distinct
 
 
 def _scale(names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The same tables as files of CSV or JSON, one for each, whole and in the order of their keys."""
+"""The reports as CSV or JSON files, one for each, complete and sorted by key."""
 
 from __future__ import annotations
 
@@ -16,23 +16,25 @@ from pyspark.sql import functions as F
 from ..reports import ALL
 from ..schema.table import Frames
 from ..spark.storage import Storage
-from .findings import ORDER, found, worded
+from .findings import ORDER, findings, worded
 from .lines import FINDINGS
 
 FORMATS: Final = ("csv", "json")
-#: A spreadsheet takes a text that begins so for a formula.
+#: A spreadsheet takes a text that begins with one of these for a formula.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _FINDING: Final = ("severity", "grade", "device", "queue", "kind", "title", "since", "said", "do", "run", "facts")
 
 
 def export(frames: Frames, storage: Storage, form: str) -> Iterator[str]:
-    """Write each report and the findings; the name of each file as it is done.
+    """Write each report and the findings; yields the path of each file when it is complete.
 
-    Rows pass through one by one: tables may be larger than memory.
+    Rows are written one by one: tables may be larger than memory.
+
+    :param form: ``csv`` or ``json``.
     """
-    findings = found(frames)
-    if findings is not None:
-        rows = findings.orderBy(*(F.expr(one) for one in ORDER)).toLocalIterator()
+    all_findings = findings(frames)
+    if all_findings is not None:
+        rows = all_findings.orderBy(*(F.expr(one) for one in ORDER)).toLocalIterator()
         yield _write(storage, FINDINGS, form, _FINDING, map(_finding, rows))
     for name, frame in frames.items():
         key = ALL[name].TABLE.key
@@ -44,8 +46,8 @@ def _ordered(frame: DataFrame, key: Iterable[str]) -> Iterator[Row]:
 
 
 def _finding(row: Row) -> dict[str, Any]:
-    told = worded(row)
-    return {name: getattr(told, name) for name in _FINDING}
+    finding = worded(row)
+    return {name: getattr(finding, name) for name in _FINDING}
 
 
 def _write(storage: Storage, name: str, form: str, columns: Iterable[str], rows: Iterable[Mapping[str, Any]]) -> str:
@@ -58,9 +60,9 @@ def _write(storage: Storage, name: str, form: str, columns: Iterable[str], rows:
 def _csv(columns: list[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     line = io.StringIO()
     writer = csv.writer(line, lineterminator="\r\n")
-    told: Iterator[list[Any]] = ([_cell(row[name]) for name in columns] for row in rows)
+    cells: Iterator[list[Any]] = ([_cell(row[name]) for name in columns] for row in rows)
     head: list[Any] = [*columns]
-    for values in chain([head], told):
+    for values in chain([head], cells):
         writer.writerow(values)
         yield line.getvalue()
         line.seek(0)
@@ -68,7 +70,7 @@ def _csv(columns: list[str], rows: Iterable[Mapping[str, Any]]) -> Iterator[str]
 
 
 def _cell(value: Any) -> str | int | float:
-    """A value for CSV: times in ISO 8601, what has parts as JSON, null as nothing."""
+    """A value for CSV: times in ISO 8601, nested values as JSON, null as an empty text."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -90,4 +92,4 @@ def _plain(value: Any) -> Any:
         return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
     if isinstance(value, dt.date):
         return value.isoformat()
-    raise TypeError(f"{type(value).__name__} is no value of a table")
+    raise TypeError(f"{type(value).__name__} is not a value of a table")

@@ -1,4 +1,4 @@
-"""What is wrong, the worst first: rows of all reports as one table, ranked in Spark and put into words here."""
+"""The findings: what is wrong according to the rules, the worst first. Computed in Spark, put into words here."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pyspark.sql import functions as F
 
 from ..schema.table import Frames
 from .rules import BY_KIND, RULES, SEVERITIES, Rule
-from .text import facts_told, quoted
+from .text import formatted_facts, quoted
 
-#: In which order findings are told; the last ones only make it one order.
+#: The order of findings; the last columns only make it unambiguous.
 ORDER: Final = ("severity", "-n", "device", "queue", "kind", "facts")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, for people."""
+    """One problem, in words."""
 
     device: str
     queue: str
@@ -41,22 +41,22 @@ class Finding:
         return SEVERITIES[self.severity]
 
 
-def found(frames: Frames) -> DataFrame | None:
-    """All findings: ``device``, ``queue`` (empty: of the device), ``kind``, ``severity``, ``n``, ``since`` and
-    ``facts``, a JSON object. None where no table is there that tells of any.
+def findings(frames: Frames) -> DataFrame | None:
+    """All findings: ``device``, ``queue`` (empty for the whole device), ``kind``, ``severity``, ``n``, ``since`` and
+    ``facts``, a JSON object. None if no report with rules exists.
 
-    :param frames: the reports that are there, by name.
+    :param frames: the existing reports, by name.
     """
     parts = [_of(rule, frames[rule.report]) for rule in RULES if rule.report in frames]
     return reduce(DataFrame.unionByName, parts) if parts else None
 
 
 def worded(row: Row | Mapping[str, Any]) -> Finding:
-    """A row of ``found`` in words."""
+    """A row of ``findings`` in words."""
     rule = BY_KIND[row["kind"]]
     facts = json.loads(row["facts"]) | {"n": row["n"], "queue": row["queue"]}
     facts = {name: facts.get(name) for name in _names(rule)} | {"n": row["n"], "queue": row["queue"]}
-    words = facts_told({name: _moment(value) for name, value in facts.items()})
+    words = formatted_facts({name: _moment(value) for name, value in facts.items()})
     texts = {f"q_{name}": quoted(value) for name, value in facts.items() if isinstance(value, str)}
     return Finding(
         device=row["device"],
@@ -79,9 +79,9 @@ def _names(rule: Rule) -> tuple[str, ...]:
 def _of(rule: Rule, report: DataFrame) -> DataFrame:
     facts = [F.expr(of).alias(name) for name, of in rule.facts.items() if name != "n"]
     grouped = report.where(rule.where).groupBy("device", *rule.by)
-    told = grouped.agg(F.expr(rule.n).cast("double").alias("n"), F.expr(rule.since).alias("since"), *facts)
+    facts_of = grouped.agg(F.expr(rule.n).cast("double").alias("n"), F.expr(rule.since).alias("since"), *facts)
     names = _names(rule)
-    return told.select(
+    return facts_of.select(
         "device",
         (F.coalesce("queue", F.lit("")) if "queue" in rule.by else F.lit("")).alias("queue"),
         F.lit(rule.kind).alias("kind"),
@@ -93,7 +93,7 @@ def _of(rule: Rule, report: DataFrame) -> DataFrame:
 
 
 def _moment(value: Any) -> Any:
-    """A time that went through JSON."""
+    """The value, as a time again if it is one that JSON turned into text."""
     if isinstance(value, str) and len(value) >= 20 and value[10:11] == "T" and value[:4].isdigit():
         try:
             return dt.datetime.fromisoformat(value)

@@ -1,9 +1,9 @@
-"""What pages hold, as one frame of lines: each part of a page is cut to its first rows while it is still in Spark.
+"""The content of all pages as one frame of lines: each part of a page is reduced to its first rows in Spark.
 
-A line has ``device`` (null: of the fleet together), ``part``, ``number`` (from 1 in the part), ``total`` (rows that the
-part would have), ``place``, by which rows of a part are ordered, and ``cells``; the last two are JSON. So all pages are
-one query, which is read device by device however many there are. What the page of the fleet shows of its devices needs
-no query of its own: the first rows of all are among the first ones of each.
+A line has ``device`` (null for the fleet as a whole), ``part``, ``number`` (from 1 in the part), ``total`` (rows of the
+part before the cut), ``place``, by which the rows of a part are ordered, and ``cells``; the last two are JSON. So all
+pages are one query, which is read device by device. What the fleet's page shows of its devices needs no query of its
+own: the first rows of all devices are among the first rows of each.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DateType, StringType, StructType, TimestampType
 
 from ..schema.table import Frames
-from .findings import ORDER, found
+from .findings import ORDER, findings
 from .series import Series
 
 
 class Shown(NamedTuple):
-    """A column of a page: its head, the expression (SQL) it shows, and how (see ``text.told``)."""
+    """A column of a page: its head, the SQL expression it shows, and how (``kind`` of ``text.formatted``)."""
 
     head: str
     of: str
@@ -36,25 +36,25 @@ class Shown(NamedTuple):
 
 @dataclass(frozen=True)
 class Section:
-    """Rows of one report, in the order in which they matter."""
+    """A part of a page: rows of one report, the most important first."""
 
     name: str
     title: str
-    #: What the numbers mean, for who reads them the first time.
+    #: What the numbers mean, for first-time readers.
     lead: str
     report: str
     columns: tuple[Shown, ...]
     order: tuple[str, ...]
     where: str = "true"
-    #: What is said where there is no row.
+    #: The text if there is no row.
     well: str = "None."
-    #: Puts rows together by the columns that it is given, before any are chosen.
+    #: Aggregates the rows by the given columns, before the first ones are chosen.
     together: Callable[[DataFrame, tuple[str, ...]], DataFrame] | None = None
-    #: Columns beside the device that rows are put together by.
+    #: Columns beside the device by which rows are aggregated.
     by: tuple[str, ...] = ()
-    #: On the page of the fleet its rows are of all devices together.
+    #: On the fleet's page its rows are of all devices together.
     whole: bool = False
-    #: Only the page of the fleet has it.
+    #: Only the fleet's page has it.
     of_fleet: bool = False
 
 
@@ -71,20 +71,20 @@ Cells = dict[str, Any]
 
 @dataclass
 class Part:
-    """The rows of one part of a page that are shown, and how many there are."""
+    """The rows of one part of a page that are shown, and how many there are in all."""
 
     rows: list[Cells] = field(default_factory=list)
     total: int = 0
-    #: By which they are ordered, one for each.
+    #: The sort key of each row.
     places: list[tuple[Any, ...]] = field(default_factory=list)
 
     @property
     def left_out(self) -> int:
-        """How many are not shown."""
+        """How many rows are not shown."""
         return self.total - len(self.rows)
 
     def take(self, other: Part, top: int) -> None:
-        """Add the rows of another device, and keep the first ones."""
+        """Merge the rows of another device, and keep the first ``top``."""
         self.total += other.total
         both = heapq.merge(
             zip(self.places, self.rows, strict=True), zip(other.places, other.rows, strict=True), key=lambda one: one[0]
@@ -106,17 +106,17 @@ class Lines:
         with_fleet: bool,
     ) -> None:
         """
-        :param frames: the reports that are there, by name; a part whose report is not has no lines.
-        :param top: rows that a part shows at most.
+        :param frames: the existing reports, by name; a part without its report has no lines.
+        :param top: maximum rows in a part.
         :param with_fleet: whether there is a page of the fleet.
         """
         self.top = top
         self._kinds: dict[tuple[bool, str], StructType] = {}
         parts = []
-        findings = found(frames)
-        if findings is not None:
-            cells = {name: F.col(name) for name in findings.columns}
-            parts.append(self._lines(FINDINGS, findings, map(F.expr, ORDER), cells, F.col("device")))
+        rows_of_findings = findings(frames)
+        if rows_of_findings is not None:
+            cells = {name: F.col(name) for name in rows_of_findings.columns}
+            parts.append(self._lines(FINDINGS, rows_of_findings, map(F.expr, ORDER), cells, F.col("device")))
         for of_fleet in (False, True) if with_fleet else (False,):
             device = F.lit(None).cast("string") if of_fleet else F.col("device")
             for section in sections:
@@ -129,21 +129,21 @@ class Lines:
                     rows = one.rows(frames[one.report], by_device=not of_fleet)
                     cells = {"name": F.col("name"), "points": F.col("points")}
                     parts.append(self._lines(one.name, rows, [F.col("place"), F.col("name")], cells, device))
-        #: Names of the parts that the reports tell of.
+        #: Names of the parts whose reports exist.
         self.names = frozenset(name for _, name in self._kinds)
         self._frame = reduce(DataFrame.unionByName, parts)
 
     def __iter__(self) -> Iterator[tuple[str | None, dict[str, Part]]]:
-        """The parts of each device's page, and of the fleet's (None) those that are of all devices together.
+        """The parts of each device's page, and those parts of the fleet's page (None) that are of all devices together.
 
-        They come in no order; a few devices are held at a time.
+        In no particular order; only a few devices are in memory at a time.
         """
         whose = Window.partitionBy("device", "part")
-        # All lines of a device come to one task, and stay there.
-        told = self._frame.repartition("device").withColumns(
+        # All lines of a device go to one task, and stay there.
+        numbered = self._frame.repartition("device").withColumns(
             {"number": F.row_number().over(whose.orderBy("place")), "total": F.count(F.lit(1)).over(whose)}
         )
-        shown = told.where(F.col("number") <= self.top).withColumn("place", F.to_json("place"))
+        shown = numbered.where(F.col("number") <= self.top).withColumn("place", F.to_json("place"))
         for device, lines in groupby(shown.toLocalIterator(), key=lambda line: line["device"]):
             yield device, self._parts(device, lines)
 
@@ -168,7 +168,7 @@ class Lines:
         places, kind = rows.schema["_order"].dataType, rows.schema["_cells"].dataType
         assert isinstance(kind, StructType) and isinstance(places, StructType)
         self._kinds["device" in cells, part] = kind
-        # One type for the order of all parts: numbers, or texts.
+        # The sort keys of all parts have one type: numbers or texts.
         place = F.array(*(_place(F.col("_order")[one.name], one.dataType) for one in places.fields))
         return rows.select(
             "device", F.lit(part).alias("part"), place.alias("place"), F.to_json("_cells").alias("cells")
@@ -195,12 +195,12 @@ def _place(value: Column, kind: DataType) -> Column:
 
 
 def _comparable(place: Mapping[str, Any]) -> tuple[Any, ...]:
-    """As Spark compares it: nulls, which JSON leaves out, come first."""
+    """A sort key that compares as in Spark: nulls, which JSON leaves out, come first."""
     return ("number" in place, place.get("number", 0), place.get("text", ""))
 
 
 def _value(value: Any, kind: DataType) -> Any:
-    """A value as it was before it was told in JSON."""
+    """A value of the type that it had before it became JSON."""
     if value is None:
         return None
     if isinstance(kind, TimestampType):

@@ -1,4 +1,4 @@
-"""What is told as wrong, as data: of which rows of which report, how they are put together, and in which words."""
+"""The rules for findings, as data: which rows of which report are a problem, how they are grouped, and the words."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..reports import (
 )
 from .text import AGAINST, FINDINGS, METRICS, TROUBLES, figure, in_words
 
-#: How bad it is, by number: what is at stake decides, not how much of it there is.
+#: The severities: what is at stake decides, not how much of it there is.
 SEVERITIES: Final = {1: "lost", 2: "stopped", 3: "failing", 4: "odd"}
 
 
@@ -30,7 +30,7 @@ SEVERITIES: Final = {1: "lost", 2: "stopped", 3: "failing", 4: "odd"}
 class Rule:
     """One kind of finding. All expressions are SQL over the report's columns.
 
-    ``said`` and ``run`` are filled with the facts, told for people; ``run`` with words of a command line in ``q_NAME``.
+    ``said`` is formatted with the facts as text; ``run`` with the facts as quoted words of a shell command, ``q_NAME``.
     """
 
     kind: str
@@ -41,11 +41,12 @@ class Rule:
     said: str
     do: str
     run: str = ""
-    #: Rows of one device (and queue) that these have alike are one finding; no columns: all of the device.
+    #: Rows of one device with equal values in these columns are one finding; without columns, all rows of the device.
     by: tuple[str, ...] = ("queue",)
-    #: Name and aggregate of each fact; ``n`` orders findings of one severity, the largest first.
+    #: Name and aggregate of each fact.
     facts: Mapping[str, str] = field(default_factory=dict)
     since: str = "cast(null as timestamp)"
+    #: Orders findings of one severity, the largest first.
     n: str = "count(1)"
 
 

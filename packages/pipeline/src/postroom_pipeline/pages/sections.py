@@ -1,4 +1,4 @@
-"""What stands below the findings, as data: a section shows rows of one report, of a fleet or of one device."""
+"""The sections below the findings, as data: each shows rows of one report, of the fleet or of one device."""
 
 from __future__ import annotations
 

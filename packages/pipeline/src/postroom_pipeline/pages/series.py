@@ -1,4 +1,4 @@
-"""Courses over time that pages draw: computed in Spark, each one row with all of its points."""
+"""Time series that pages draw: computed in Spark, each as one row with all of its points."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from ..schema.table import Frames
 
 HOUR_MS: Final = 3_600_000
 DAY_MS: Final = 24 * HOUR_MS
-#: A chart goes back so far, by the hour if all of it is that short.
+#: The longest time of a chart, and the longest that has hourly steps.
 _LONGEST_DAYS: Final = 62
 _HOURLY_DAYS: Final = 4
-#: Lines of one chart that can be told apart.
+#: How many lines of one chart readers can distinguish.
 MOST: Final = 6
 
 
 @dataclass(frozen=True)
 class Span:
-    """The time that charts show, UTC, and the length of one step in it."""
+    """The time that charts show, in UTC, and the length of one step."""
 
     begin: dt.datetime
     end: dt.datetime
@@ -31,15 +31,13 @@ class Span:
 
     @property
     def unit(self) -> str:
-        """The step as Spark names it."""
+        """The name of the step in Spark."""
         return "hour" if self.step_ms == HOUR_MS else "day"
 
 
 def span_of(frames: Frames, since: dt.date | None, until: dt.date | None) -> Span | None:
-    """The time up to the last snapshot of which the clock is right: what lies behind it are wrong clocks.
-
-    None where nothing can be drawn.
-    """
+    """The time up to the last snapshot with a sane clock; later times come from wrong clocks. None if nothing can be
+    drawn."""
     if "device_health" not in frames or "throughput" not in frames:
         return None
     last = frames["device_health"].agg(F.max("last_at").alias("at")).collect()[0]["at"]
@@ -50,8 +48,8 @@ def span_of(frames: Frames, since: dt.date | None, until: dt.date | None) -> Spa
     floor = last - dt.timedelta(days=_LONGEST_DAYS)
     if since:
         floor = max(floor, dt.datetime.combine(since, dt.time.min))
-    known = frames["throughput"].where(F.col("hour").between(F.lit(floor), F.lit(last)))
-    first = known.agg(F.min("hour").alias("at")).collect()[0]["at"]
+    within = frames["throughput"].where(F.col("hour").between(F.lit(floor), F.lit(last)))
+    first = within.agg(F.min("hour").alias("at")).collect()[0]["at"]
     if first is None:
         return None
     step = HOUR_MS if last - first <= dt.timedelta(days=_HOURLY_DAYS) else DAY_MS
@@ -60,17 +58,17 @@ def span_of(frames: Frames, since: dt.date | None, until: dt.date | None) -> Spa
 
 @dataclass(frozen=True)
 class Series:
-    """One chart's lines: the largest ones by ``value``, one row each with ``place``, ``name`` and ``points``."""
+    """The lines of one chart: the largest by ``value``, one row each with ``place``, ``name`` and ``points``."""
 
     name: str
     report: str
     span: Span
     at: str
-    #: SQL of what a line is called; lines of several devices have their name before it where ``per_device``.
+    #: SQL for the name of a line; with ``per_device``, lines of several devices have the device's name before it.
     called: str
     value: str
     per_device: bool = False
-    #: Columns that are a line each, called by their names, instead of ``called``.
+    #: Columns that are one line each, with their own names, instead of ``called``.
     columns: tuple[str, ...] = ()
 
     def rows(self, report: DataFrame, *, by_device: bool) -> DataFrame:
@@ -83,8 +81,8 @@ class Series:
             name = F.concat_ws(" / ", "device", name)
         at = F.unix_millis(F.date_trunc(self.span.unit, F.expr(self.at).cast("timestamp")))
         begin = F.date_trunc(self.span.unit, F.lit(self.span.begin))
-        kept = report.where(F.expr(self.at).cast("timestamp").between(begin, F.lit(self.span.end)))
-        stepped = kept.groupBy(*whose, name.alias("name"), at.alias("at_ms")).agg(F.expr(self.value).alias("value"))
+        within = report.where(F.expr(self.at).cast("timestamp").between(begin, F.lit(self.span.end)))
+        stepped = within.groupBy(*whose, name.alias("name"), at.alias("at_ms")).agg(F.expr(self.value).alias("value"))
         lines = stepped.groupBy(*whose, "name").agg(
             F.sort_array(F.collect_list(F.struct("at_ms", "value"))).alias("points"), F.max("value").alias("_most")
         )
@@ -92,8 +90,8 @@ class Series:
         return lines.withColumn("place", F.row_number().over(order)).where(F.col("place") <= MOST).drop("_most")
 
 
-def courses(span: Span) -> tuple[Series, ...]:
-    """The courses that pages draw."""
+def time_series(span: Span) -> tuple[Series, ...]:
+    """The time series that pages draw."""
     return (
         Series("depth-course", depth_hourly.TABLE.name, span, "hour", "queue", "max(live_max)", per_device=True),
         Series("dead-course", dead_reasons_daily.TABLE.name, span, "day", _REASON, "sum(deaths)"),

@@ -1,4 +1,4 @@
-"""The pages themselves: what stands on them is put into the templates here."""
+"""Renders the pages from their parts, with the templates."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .lines import FINDINGS, Part, Section
 from .rules import SEVERITIES
 from .sections import DEVICES, SECTIONS
 from .series import Span
-from .text import count, moment, shown, told
+from .text import count, formatted, moment, shown
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 #: Parts by name.
 Parts = Mapping[str, Part]
 _SLUG: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
-#: What Windows takes for devices of its own, whatever follows behind a dot.
+#: Names that Windows reserves, with any suffix.
 _RESERVED: Final = frozenset(
     {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))}
 )
-#: Queues whose latency is drawn.
+#: How many queues the latency chart shows.
 _RANGES: Final = 8
 
 
 class Site:
-    """Draws pages. Equal parts make equal pages."""
+    """Renders pages. Equal parts give equal pages."""
 
     def __init__(self, span: Span | None, has: Sequence[str] | frozenset[str], days: str) -> None:
         """
-        :param span: the time that charts show; None: no charts.
+        :param span: the time that charts show; None for no charts.
         :param has: names of the parts that have tables.
-        :param days: the days that are asked for, in words; empty: all.
-        :raises EnvironmentProblem: what draws pages is not installed.
+        :param days: the days of the report in words; empty for all.
+        :raises EnvironmentProblem: the packages that draw pages are not installed.
         """
         self._span, self._has, self._days = span, has, days
         self._page = _template()
@@ -48,7 +48,7 @@ class Site:
     def fleet(self, parts: Parts, pages: Mapping[str, str]) -> str:
         """The page of the fleet.
 
-        :param pages: where the page of each device is, from there.
+        :param pages: relative path of each device's page.
         """
         devices = count(parts[DEVICES.name].total) if DEVICES.name in parts else count(len(pages))
         about = self._about(f"{devices} devices")
@@ -57,7 +57,7 @@ class Site:
     def device(self, name: str, parts: Parts, back: str) -> str:
         """The page of one device.
 
-        :param back: where the page of the fleet is, from there; empty: nowhere.
+        :param back: relative path of the fleet's page; empty if there is none.
         """
         return self._render(f"Device {shown(name)}", self._about(""), SECTIONS, parts, back=back)
 
@@ -111,19 +111,19 @@ class Site:
 
 
 def page_name(device: str) -> str:
-    """A name of a file for a device, whatever its own name holds: two devices never share one, on no file system."""
+    """A file name for a device, whatever its name contains. Two devices never share one, on any file system."""
     if _SLUG.fullmatch(device) and device.partition(".")[0] not in _RESERVED:
         return f"{device}.html"
     plain = re.sub(r"[^a-z0-9_-]+", "-", device.lower()).strip("-")[:40]
-    # No plain name has a tilde, so no other device can be called like this.
+    # No plain name has a tilde, so no other device gets this name.
     return f"{plain or 'device'}~{hashlib.sha256(device.encode()).hexdigest()[:16]}.html"
 
 
 def _verdict(grades: Counter[str], part: Part) -> str:
     if not part.rows:
         return "Nothing is wrong: the audit balances, nothing is lost or stuck, and no figure stands out."
-    told = ", ".join(f"{grades[grade]} {grade}" for grade in SEVERITIES.values() if grades[grade])
-    return f"{count(part.total)} findings, the worst first ({told})."
+    counts = ", ".join(f"{grades[grade]} {grade}" for grade in SEVERITIES.values() if grades[grade])
+    return f"{count(part.total)} findings, the worst first ({counts})."
 
 
 def _template() -> Template:
@@ -138,13 +138,13 @@ def _template() -> Template:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"shown": shown, "told": told, "is_number": _is_number}
+    environment.filters |= {"shown": shown, "formatted": formatted, "is_number": _is_number}
     environment.globals["dashes"] = charts.DASHES_OF_LEGEND
     return environment.get_template("page.html")
 
 
 def _is_number(part: Part, column: int) -> bool:
-    """Whether a column of a part has numbers alone."""
+    """Whether a column of a part has only numbers."""
     values: list[Any] = [value for row in part.rows if (value := row[f"c{column}"]) is not None]
     is_number: Callable[[Any], bool] = lambda value: isinstance(value, int | float) and not isinstance(value, bool)  # noqa: E731
     return bool(values) and all(map(is_number, values))

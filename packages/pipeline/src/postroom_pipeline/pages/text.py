@@ -1,4 +1,4 @@
-"""Values as people read them: numbers with their unit, times, and names that may hold anything."""
+"""Values as people read them: numbers with units, times, names that may contain anything, and words for codes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any, Final
 
 from ..reports.audit_messages import FINDINGS as _FINDINGS
 
-#: A text longer than this is cut on a page; the tables have all of it.
+#: Longer texts are cut on a page; the tables have all of it.
 LONGEST: Final = 200
 NOTHING: Final = "–"
-#: Categories of characters that are not seen, or change how others are: control, format (bidi among them), surrogates,
-#: private and unassigned ones, separators of lines.
+#: Categories of characters that are invisible or change how others look: control, format (with bidi), surrogates,
+#: private, unassigned, and line separators.
 _UNSEEN: Final = ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 _UNITS: Final = ((86_400_000, "d", 3_600_000, "h"), (3_600_000, "h", 60_000, "min"), (60_000, "min", 1000, "s"))
 
 
 def shown(text: str, longest: int = LONGEST) -> str:
-    """A text on one line, with each character that cannot be seen written as ``⟨U+202E⟩``; a long one is cut."""
+    """A text on one line, with each invisible character written as ``⟨U+202E⟩``; a long text is cut."""
     cut = text if len(text) <= longest else f"{text[:longest]}…"
     return "".join(f"⟨U+{ord(one):04X}⟩" if _is_unseen(one) else one for one in cut)
 
 
 def quoted(text: str) -> str:
-    """A text as one word of a shell's command line; bash's ``$'…'`` where it has characters that cannot be seen."""
+    """A text as one word of a shell command; with bash's ``$'…'`` if it has invisible characters."""
     if not any(map(_is_unseen, text)):
         return shlex.quote(text)
     escaped = (f"\\U{ord(one):08x}" if _is_unseen(one) else {"\\": "\\\\", "'": "\\'"}.get(one, one) for one in text)
@@ -35,17 +35,17 @@ def quoted(text: str) -> str:
 
 
 def count(number: float) -> str:
-    """A whole number with commas, another with one digit behind the point."""
+    """A number with commas; a fraction with one decimal."""
     return f"{number:,.0f}" if float(number).is_integer() else f"{number:,.1f}"
 
 
 def signed(number: float) -> str:
-    """A number of which the sign matters."""
+    """A number with its sign, for differences."""
     return f"+{count(number)}" if number > 0 else count(number).replace("-", "−")
 
 
 def duration(ms: float) -> str:
-    """A length of time by its two largest units: ``850 ms``, ``2.5 s``, ``3 h 12 min``."""
+    """A duration in its two largest units: ``850 ms``, ``2.5 s``, ``3 h 12 min``."""
     sign, ms = ("−" if ms < 0 else ""), abs(ms)
     if ms < 1000:
         return f"{sign}{ms:,.0f} ms"
@@ -55,7 +55,7 @@ def duration(ms: float) -> str:
         if ms >= large:
             rest = int(ms % large // small)
             return f"{sign}{int(ms // large):,} {large_name}" + (f" {rest} {small_name}" if rest else "")
-    raise AssertionError("every length is told above")
+    raise AssertionError("every duration is returned above")
 
 
 def moment(at: dt.datetime) -> str:
@@ -63,10 +63,10 @@ def moment(at: dt.datetime) -> str:
     return f"{at:%Y-%m-%d %H:%M}"
 
 
-def told(value: Any, kind: str = "") -> str:
-    """Any value for a page.
+def formatted(value: Any, kind: str = "") -> str:
+    """Any value as text for a page.
 
-    :param kind: ``ms`` of a length of time, ``signed`` of a difference, ``bytes``; else the value's own type decides.
+    :param kind: ``ms`` for a duration, ``signed`` for a difference; by default the value's type decides.
     """
     if value is None or value == "":
         return NOTHING
@@ -83,10 +83,10 @@ def told(value: Any, kind: str = "") -> str:
     return shown(json.dumps(value, ensure_ascii=False, default=str))
 
 
-def facts_told(facts: Mapping[str, Any]) -> dict[str, str]:
-    """Facts by name as words: the end of a name tells its unit (``_ms``, ``_signed``)."""
+def formatted_facts(facts: Mapping[str, Any]) -> dict[str, str]:
+    """Facts by name as text; the end of a name gives the kind (``_ms``, ``_signed``)."""
     return {
-        name: told(value, "ms" if name.endswith("_ms") else "signed" if name.endswith("_signed") else "")
+        name: formatted(value, "ms" if name.endswith("_ms") else "signed" if name.endswith("_signed") else "")
         for name, value in facts.items()
     }
 
@@ -95,7 +95,7 @@ def _is_unseen(one: str) -> bool:
     return unicodedata.category(one) in _UNSEEN
 
 
-#: Of ``clock_trouble``.
+#: Words for ``trouble`` of ``clock_trouble``.
 TROUBLES: Final = {
     "step": "the clock was set",
     "boot_step": "the clock was another after a start of the machine",
@@ -103,9 +103,9 @@ TROUBLES: Final = {
     "engine_back": "the running time of the device went back",
     "power_cut": "the machine started without having been stopped in order",
 }
-#: Of ``audit_messages``.
+#: Words for ``finding`` of ``audit_messages``.
 FINDINGS: Final = {name: text for name, (_, text) in _FINDINGS.items()}
-#: Of ``anomalies``.
+#: Words for ``metric`` and ``against`` of ``anomalies``.
 METRICS: Final = {
     "published": "messages published",
     "acked": "messages done",
@@ -119,12 +119,12 @@ AGAINST: Final = {"own": "of its own past", "fleet": "of the same queue on the d
 
 
 def in_words(column: str, words: Mapping[str, str]) -> str:
-    """SQL for the words of a column's value; one that has none stands as it is. Words have no quotes."""
+    """SQL for the words of a column's value; a value without words stays as it is. Never put quotes into the words."""
     cases = " ".join(f"when '{name}' then '{text}'" for name, text in words.items())
     return f"case {column} {cases} else {column} end"
 
 
 def figure(value: str) -> str:
-    """SQL for a figure of ``anomalies`` as a text with its unit."""
-    told = "format_number({}, '#,##0.#')"
-    return f"if(metric like '%ms', concat({told.format(f'{value} / 1000')}, ' s'), {told.format(value)})"
+    """SQL for a figure of ``anomalies`` as text with its unit."""
+    number = "format_number({}, '#,##0.#')"
+    return f"if(metric like '%ms', concat({number.format(f'{value} / 1000')}, ' s'), {number.format(value)})"

@@ -16,12 +16,12 @@ from .thresholds import Given, Threshold, chosen
 
 
 class Metric(NamedTuple):
-    """A figure that is judged. Differences below ``floor`` are noise, whatever the spread says."""
+    """A figure that is checked. Differences below ``floor`` are noise, whatever the spread is."""
 
     name: str
     period: str
     floor: float
-    #: Whether too little of it is a trouble as well; then only days that are known from end to end are judged.
+    #: Whether too small a value is a trouble as well; then only days that are covered from end to end are checked.
     both_ways: bool = False
 
 
@@ -73,7 +73,7 @@ THRESHOLDS: Final = (
 )
 TROUBLE: Final = "true"
 
-#: Makes a median distance comparable with a standard deviation.
+#: Factor that makes a median distance comparable with a standard deviation.
 _SCALE: Final = 1.4826
 _SERIES: Final = ("device", "queue", "period", "metric")
 
@@ -82,19 +82,19 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """z = (value - median) / max(1.4826 MAD, ``relative_floor`` of the median, the figure's own floor)."""
     limits = chosen(THRESHOLDS, given)
     figures = _figures(frames)
-    judged = _against_own(figures, limits).unionByName(_against_fleet(figures, limits))
+    compared = _against_own(figures, limits).unionByName(_against_fleet(figures, limits))
     spread = F.greatest(
         F.col("mad") * _SCALE,
         F.abs("median") * limits["relative_floor"],
         _of_metric(lambda metric: F.lit(metric.floor)),
     )
-    scored = judged.withColumn("z", (F.col("value") - F.col("median")) / spread)
+    scored = compared.withColumn("z", (F.col("value") - F.col("median")) / spread)
     too_little = (F.col("z") <= -limits["z_min"]) & _of_metric(lambda metric: F.lit(metric.both_ways))
     return scored.where((F.col("z") >= limits["z_min"]) | too_little).select(*SCHEMA.names)
 
 
 def _figures(frames: Frames) -> DataFrame:
-    """All figures, in long form, with ``is_whole``: whether the device is known before and after the period."""
+    """All figures in long form, with ``is_whole``: whether the device has events before and after the period."""
     latency = frames["latency_daily"].select(
         "device",
         "queue",
@@ -111,14 +111,14 @@ def _figures(frames: Frames) -> DataFrame:
 
 
 def _counts(frames: Frames, period: str, at: Column) -> DataFrame:
-    """Counts of events by queue. Where a device is known and a queue that it has shows nothing, that is 0."""
+    """Counts of events by queue. A period with events of the device, but none of one of its queues, counts as 0."""
     names = [metric.name for metric in METRICS if metric.period == period and not metric.name.endswith("_ms")]
-    whole = Window.partitionBy("device")
-    known = frames["events"].select("device", at.alias("begins_at"), "day").distinct()
-    inner = (F.col("begins_at") > F.min("begins_at").over(whole)) & (
-        F.col("begins_at") < F.max("begins_at").over(whole)
+    of_device = Window.partitionBy("device")
+    covered = frames["events"].select("device", at.alias("begins_at"), "day").distinct()
+    inner = (F.col("begins_at") > F.min("begins_at").over(of_device)) & (
+        F.col("begins_at") < F.max("begins_at").over(of_device)
     )
-    known = known.withColumn("is_whole", inner)
+    covered = covered.withColumn("is_whole", inner)
     begin = F.col("hour") if period == "hour" else F.col("day").cast("timestamp")
     counted = (
         frames["throughput"]
@@ -127,7 +127,7 @@ def _counts(frames: Frames, period: str, at: Column) -> DataFrame:
     )
     begun = counted.groupBy("device", "queue").agg(F.min("begins_at").alias("_begun"))
     filled = (
-        known.join(begun, ["device"])
+        covered.join(begun, ["device"])
         .where("begins_at >= _begun")
         .join(counted, ["device", "queue", "begins_at", "day"], "left")
     )
@@ -141,7 +141,7 @@ def _counts(frames: Frames, period: str, at: Column) -> DataFrame:
 
 
 def _against_own(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
-    found = []
+    parts = []
     for period in ("hour", "day"):
         order = Window.partitionBy(*_SERIES).orderBy("begins_at", "day")
         past = F.sort_array(F.collect_list("value").over(order.rowsBetween(-int(limits[f"own_{period}s"]), -1)))
@@ -149,28 +149,28 @@ def _against_own(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
         own = own.withColumns({"n": F.size("_past").cast("bigint"), "median": _middle(F.col("_past"))})
         own = own.where(F.col("n") >= limits[f"own_{period}s_min"])
         apart = F.sort_array(F.transform("_past", lambda one: F.abs(one - F.col("median"))))
-        found.append(own.withColumns({"mad": _middle(apart), "against": F.lit("own")}).drop("_past"))
-    return found[0].unionByName(found[1])
+        parts.append(own.withColumns({"mad": _middle(apart), "against": F.lit("own")}).drop("_past"))
+    return parts[0].unionByName(parts[1])
 
 
 def _against_fleet(figures: DataFrame, limits: dict[str, float]) -> DataFrame:
     peers = Window.partitionBy("queue", "period", "metric", "begins_at", "day")
-    told = figures.withColumns({"n": F.count(F.lit(1)).over(peers), "median": F.median("value").over(peers)})
-    told = told.where(F.col("n") >= limits["peers_min"])
-    return told.withColumns(
+    compared = figures.withColumns({"n": F.count(F.lit(1)).over(peers), "median": F.median("value").over(peers)})
+    compared = compared.where(F.col("n") >= limits["peers_min"])
+    return compared.withColumns(
         {"mad": F.median(F.abs(F.col("value") - F.col("median"))).over(peers), "against": F.lit("fleet")}
     )
 
 
 def _middle(ordered: Column) -> Column:
-    """The median of an ordered array that is not empty; null of an empty one."""
+    """The median of a sorted array; null if it is empty."""
     size = F.size(ordered)
     low, high = ((size + 1) / 2).cast("int"), (size / 2).cast("int") + 1
     return (F.try_element_at(ordered, low) + F.try_element_at(ordered, high)) / 2
 
 
-def _of_metric(said: Callable[[Metric], Column]) -> Column:
-    """What is said of a row's own figure."""
+def _of_metric(value: Callable[[Metric], Column]) -> Column:
+    """``value`` of the metric that a row is about."""
     return F.coalesce(
-        *(F.when((F.col("metric") == one.name) & (F.col("period") == one.period), said(one)) for one in METRICS)
+        *(F.when((F.col("metric") == one.name) & (F.col("period") == one.period), value(one)) for one in METRICS)
     )

@@ -18,7 +18,7 @@ from .depth_hourly import STATES
 from .lineage import ROOT, with_undone
 from .thresholds import Given, Threshold, chosen
 
-#: Counters of a queue that are held against its events, by the type that they count.
+#: Counters of a queue that are compared with its events, by the type of event that they count.
 COUNTERS: Final = ("published", "acked", "died", "dropped")
 
 SCHEMA: Final = StructType(
@@ -78,7 +78,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     rows = _states(frames, ends).unionByName(_flowed(flows(frames, ends)), allowMissingColumns=True)
     limits = ends.where("is_balanced").groupBy(*ROOT).agg(F.min("number").alias("first"), F.max("last").alias("last"))
     rows = rows.join(limits, [*ROOT]).where("number >= first")
-    # Each row counts in its own span and in the whole one, in its queue and in the root.
+    # Each row counts in its own span and in the whole span, in its queue and in the root.
     spans = F.array(
         F.struct(
             F.lit("between").alias("span"),
@@ -105,7 +105,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
 
 
 def _named(ends: DataFrame) -> DataFrame:
-    """What each span is called, where it begins and ends."""
+    """The snapshots and events at which each span begins and ends."""
     balanced = ends.where("is_balanced")
     end = ("number", "snapshot", "as_of_event", "epoch", "wall_at", "from_snapshot", "from_event")
     between = balanced.select(*ROOT, F.lit("between").alias("span"), *end)
@@ -115,7 +115,7 @@ def _named(ends: DataFrame) -> DataFrame:
 
 
 def _states(frames: Frames, ends: DataFrame) -> DataFrame:
-    """What each queue held at the end of a span, and, as its opening, at the end of the one before."""
+    """The counts of each queue at the end of a span, and at the end of the one before as its opening."""
     held = frames["queue_depth"].join(ends.select(*_SPAN, "snapshot", "last"), [*ROOT, "snapshot"])
     states = held.select(*_SPAN, "queue", *STATES, *(_total(name).alias(f"{name}_to") for name in COUNTERS))
     opened = held.where("number = 1").select(*_SPAN, "queue", "opening")
@@ -142,12 +142,12 @@ def _flowed(moved: DataFrame) -> DataFrame:
 
 
 def _total(name: str) -> Column:
-    """A counter of a queue; one that is not named is 0."""
+    """A counter of a queue; one that is not listed is 0."""
     return F.when(F.col("totals").isNotNull(), F.coalesce(F.col("totals")[name], F.lit(0)))
 
 
 def _differs(name: str, at_first: Column, at_last: Column) -> Column:
-    """Whether a counter grew by another number than the events say; null where an end is not known."""
+    """Whether a counter grew by another number than its events; null if an end of the span is not known."""
     grew = F.max(F.when(at_last, F.col(f"{name}_to"))) - F.max(F.when(at_first, F.col(f"{name}_from")))
     told = F.coalesce(F.sum(f"{name}_told"), F.lit(0))
     known = ~F.coalesce(F.max("was_deleted"), F.lit(False)) & (F.max("queue") != "")
@@ -171,21 +171,20 @@ def _judged(rows: DataFrame) -> DataFrame:
     return told.withColumn("status", status.otherwise("unbalanced")).withColumnsRenamed(names).select(*SCHEMA.names)
 
 
-#: Why a message is dropped without its queue having given it up: by the code of its end.
+#: Reasons for which a message is dropped, by flow; any other reason is ``dropped_failed``.
 DROPS: Final = {"dropped_expired": "MESSAGE_EXPIRED", "dropped_purged": "PURGED", "dropped_limits": "QUEUE_FULL"}
-#: What is added to a queue, and what is taken away.
+#: Flows into a queue, and out of it.
 INFLOWS: Final = ("published", "moved_in")
 OUTFLOWS: Final = ("acked", *DROPS, "dropped_failed", "moved_out")
 FLOWS: Final = (*INFLOWS, *OUTFLOWS)
 
 
 def anchors(frames: Frames) -> DataFrame:
-    """The consistent snapshots of each root in order, one for each event that they are as of. What tells of a past that
-    was overwritten, because the device was put back to an earlier state, is left out.
+    """The consistent snapshots of each root in order, one for each ``as_of_event``. Snapshots of a past that was
+    overwritten, because the device was set back to an earlier state, are left out.
 
-    :returns: ``number`` from 1; ``from_snapshot`` (empty of the first); ``from_event``, behind which its events are;
-        ``is_balanced``: false of the first where nobody knows what was there before its slice; ``last``: number of the
-        last one of the root.
+    :returns: ``number`` from 1; ``from_snapshot`` (empty for the first); ``from_event``, after which its events come;
+        ``is_balanced``: false for a first snapshot without opening counts; ``last``: the root's last ``number``.
     """
     of_queues = (
         frames["queue_depth"].groupBy("device", "snapshot").agg(F.max(F.col("opening").isNotNull()).alias("told"))
@@ -216,7 +215,7 @@ def anchors(frames: Frames) -> DataFrame:
 
 
 def _standing(frames: Frames) -> DataFrame:
-    """Consistent snapshots, but those that were taken before one of their events happened as it is known now."""
+    """Consistent snapshots, without those taken before one of their events happened, by the content that counts now."""
     kept = (
         frames["conflicts"].where("kept").select(*ROOT, "epoch", "event", time_of(F.col("wall_ms")).alias("happened"))
     )
@@ -227,8 +226,8 @@ def _standing(frames: Frames) -> DataFrame:
 
 
 def flows(frames: Frames, anchors: DataFrame) -> DataFrame:
-    """Every event between two snapshots, at the ``number`` of the later one, with the ``queue`` that it changes,
-    ``flow`` (null: none) and ``by``: 1, or -1 where a restore takes back what had been counted before."""
+    """Every event between two snapshots, at the ``number`` of the later one, with the ``queue`` that it changes, its
+    ``flow`` (null for none) and ``by``: 1, or -1 if a restore undid an event that was counted before."""
     events = with_undone(frames["events"], frames["epochs"])
     columns = (*ROOT, "epoch", "event", "type", "queue", "to", "reason_code", "by")
     counted = events.withColumn("by", F.lit(1)).select(*columns)
@@ -242,11 +241,11 @@ def flows(frames: Frames, anchors: DataFrame) -> DataFrame:
 
 
 def _placed(rows: DataFrame, anchors: DataFrame) -> DataFrame:
-    """Each row at the first snapshot that is as of its event or a later one. What stands before the first balance of a
-    root, or behind the last one, is left out."""
+    """Each row at the first snapshot as of its event or a later one. Rows before the first balance of a root, or after
+    the last, are left out."""
     end = F.struct("number", "from_event", "is_balanced")
     ends = anchors.select(*ROOT, "epoch", F.col("as_of_event").alias("event"), end.alias("_end"))
-    # Backwards, for a frame that begins with the row itself is computed anew for each row.
+    # Backwards: Spark recomputes a window frame that begins with the row itself for each row.
     back = Window.partitionBy(*ROOT).orderBy(
         F.col("epoch").desc(), F.col("event").desc(), F.col("_end").isNotNull().desc()
     )

@@ -65,7 +65,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """
     chosen(THRESHOLDS, given)
     last = materialized(_last(frames))
-    vague = untold(frames, last).withColumn("is_vague", F.lit(True))
+    vague = partly_listed(frames, last).withColumn("is_vague", F.lit(True))
     told = (
         fates(frames, last)
         .join(shown(frames, last), [*_MESSAGE], "full")
@@ -74,7 +74,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         .join(vague, [*ROOT, "queue"], "left")
         .withColumn("finding", _finding())
     )
-    # Most messages are done and fit; the others are looked at several times.
+    # Most messages are gone and fit; the others are used several times.
     told = materialized(told.where("finding is not null or publications = 0 or coalesce(fate, '') <> 'gone'"))
     found = told.where("finding is not null")
     more = _waiting(told, frames).unionByName(_unpublished(told), allowMissingColumns=True)
@@ -89,9 +89,12 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
 
 
 def _last(frames: Frames) -> DataFrame:
-    """The last snapshot of each root, with what the audit knows up to there. ``harmless``: events that are missing
-    because they were not exported, or let go before; ``contested``: events that are told in two ways, null for none."""
-    whole = (
+    """The last snapshot of each root, with the result of its audit.
+
+    ``harmless``: missing events that were not exported or had been retired before; ``contested``: events with a
+    conflict, null if there are none.
+    """
+    audited = (
         frames["audit"]
         .where("span = 'all' and queue = ''")
         .select(
@@ -109,8 +112,8 @@ def _last(frames: Frames) -> DataFrame:
     )
     harmless = F.greatest(F.col("missing_events") - F.coalesce("grave", F.lit(0)), F.lit(0))
     contested = frames["conflicts"].groupBy(*ROOT).agg(F.count_if("kept").alias("contested"))
-    known = whole.join(grave, [*ROOT], "left").withColumn("harmless", harmless).drop("grave")
-    return known.join(contested, [*ROOT], "left")
+    last = audited.join(grave, [*ROOT], "left").withColumn("harmless", harmless).drop("grave")
+    return last.join(contested, [*ROOT], "left")
 
 
 def _finding() -> Column:
@@ -128,7 +131,7 @@ def _finding() -> Column:
 
 
 def _waiting(told: DataFrame, frames: Frames) -> DataFrame:
-    """Of the messages that a queue should hold and nobody has, as many as it lacks, from the oldest on."""
+    """Of the messages that should wait in a queue, as many of the oldest as the queue has too few."""
     queue = [*ROOT, "queue"]
     short = frames["audit"].where("span = 'all' and queue <> '' and difference < 0").select(*queue, "difference")
     gone = (
@@ -150,7 +153,7 @@ def _waiting(told: DataFrame, frames: Frames) -> DataFrame:
 
 
 def _unpublished(told: DataFrame) -> DataFrame:
-    """Messages without a beginning, where they are more than were there at the beginning."""
+    """Messages that no event published, if there are more of them than there were at the beginning."""
     later = F.col("first_event") > F.col("from_event")
     unknown = told.where((F.col("publications") == 0) & later & F.col("finding").isNull())
     counted = unknown.withColumn("among", F.count(F.lit(1)).over(Window.partitionBy(*ROOT)))
@@ -160,17 +163,17 @@ def _unpublished(told: DataFrame) -> DataFrame:
 
 
 def _evidence() -> Column:
-    held = "the snapshot as of event %d"
+    last = "the snapshot as of event %d"
     texts = {
         "published_twice": ("published by event %d and again by event %d", "first_published_event", "published_event"),
         "ended_twice": ("ended by event %d and again by event %d", "ended_event", "last_ended_event"),
         "back_after_end": ("ended by event %d, then %s by event %d", "ended_event", "last_type", "last_event"),
-        "state_after_end": (f"ended by event %d; {held} has it as %s", "ended_event", "as_of_event", "shown"),
-        "state_differs": (f"%s by event %d; {held} has it as %s", "last_type", "last_event", "as_of_event", "shown"),
-        "leased_but_gone": (f"%s by event %d; {held} has no such lease", "last_type", "last_event", "as_of_event"),
-        "dead_but_gone": (f"%s by event %d; {held} has no such dead letter", "last_type", "last_event", "as_of_event"),
+        "state_after_end": (f"ended by event %d; {last} has it as %s", "ended_event", "as_of_event", "shown"),
+        "state_differs": (f"%s by event %d; {last} has it as %s", "last_type", "last_event", "as_of_event", "shown"),
+        "leased_but_gone": (f"%s by event %d; {last} has no such lease", "last_type", "last_event", "as_of_event"),
+        "dead_but_gone": (f"%s by event %d; {last} has no such dead letter", "last_type", "last_event", "as_of_event"),
         "waiting_but_gone": (
-            f"{held} counts %d fewer in the queue than events say; number %d by age of %d that may be meant",
+            f"{last} counts %d fewer in the queue than events say; number %d by age of %d that may be meant",
             "as_of_event",
             "lacking",
             "rank",
@@ -184,8 +187,8 @@ def _evidence() -> Column:
             "from_event",
         ),
     }
-    said = (F.when(F.col("finding") == name, F.format_string(text, *of)) for name, (text, *of) in texts.items())
-    return F.coalesce(*said)
+    evidence = (F.when(F.col("finding") == name, F.format_string(text, *of)) for name, (text, *of) in texts.items())
+    return F.coalesce(*evidence)
 
 
 _PLACE: Final = ("epoch", "event")
@@ -194,8 +197,8 @@ _WAITS: Final = ("published", "retried", "reprocessed", "held", "unheld", "moved
 
 
 def fates(frames: Frames, last: DataFrame) -> DataFrame:
-    """A row for each message that events name: ``fate`` (``waiting``, ``inflight``, ``dead``, ``gone``), where it was
-    last, and which events say so. Events that a restore undid, and those behind the last snapshot, are left out.
+    """A row for each message in the events: ``fate`` (``waiting``, ``inflight``, ``dead``, ``gone``), its last queue,
+    and the events that say so. Events that a restore undid, and those after the last snapshot, are left out.
 
     :param last: ``device``, ``root``, ``last_epoch`` and ``as_of_event`` of the snapshot.
     """
@@ -227,7 +230,7 @@ def fates(frames: Frames, last: DataFrame) -> DataFrame:
 
 
 def shown(frames: Frames, last: DataFrame) -> DataFrame:
-    """A row for each message that the last snapshot of its root names: ``shown`` (``inflight``, ``dead``)."""
+    """A row for each message in the last snapshot of its root: ``shown`` (``inflight``, ``dead``)."""
     leases = frames["leases"].where(~F.coalesce("of_dead", F.lit(False))).withColumn("shown", F.lit("inflight"))
     letters = frames["dead_letters"].withColumn("shown", F.lit("dead"))
     columns = (*ROOT, "snapshot", "queue", "message", "shown")
@@ -238,9 +241,8 @@ def shown(frames: Frames, last: DataFrame) -> DataFrame:
     )
 
 
-def untold(frames: Frames, last: DataFrame) -> DataFrame:
-    """Queues of which the last snapshot counts more leases or dead letters than it names: what it does not name may be
-    there all the same."""
+def partly_listed(frames: Frames, last: DataFrame) -> DataFrame:
+    """Queues of which the last snapshot counts more leases or dead letters than it lists: others may still be there."""
     place = (*ROOT, "snapshot", "queue")
     counted = frames["queue_depth"].select(*place, "inflight", "dead")
     leases = frames["leases"].where(~F.coalesce("of_dead", F.lit(False)))
@@ -252,7 +254,7 @@ def untold(frames: Frames, last: DataFrame) -> DataFrame:
 
 
 def _fate() -> Column:
-    """What an event makes of its message; null where it leaves it as it is."""
+    """The fate of a message after an event; null if the event does not change it."""
     kind = F.col("type")
     given_back = F.when(F.col("state") == "dead", "dead").otherwise("waiting")
     return (

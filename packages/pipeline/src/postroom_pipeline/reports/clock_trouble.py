@@ -48,7 +48,7 @@ THRESHOLDS: Final = (Threshold("step_ms", 5_000, "wall clock and engine time par
 TROUBLE: Final = "trouble <> 'boot'"
 
 _ROOT: Final = ("device", "root", "epoch")
-#: Events that a start writes before its mark.
+#: Types of events that a start writes before its ``clock_marked``.
 _BEFORE_MARK: Final = ("gap", "epoch_started")
 
 
@@ -69,9 +69,9 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
             F.when(back, "engine_back"),
         )
     )
-    found = seen.withColumn("trouble", F.explode(troubles))
+    rows = seen.withColumn("trouble", F.explode(troubles))
     wrong, engine_back = F.col("trouble") == "wrong_year", F.col("trouble") == "engine_back"
-    return found.select(
+    return rows.select(
         *_ROOT,
         "event",
         "trouble",
@@ -89,20 +89,20 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
 
 
 def boots(frames: Frames) -> DataFrame:
-    """The first event of each start of a machine behind the first that is known: ``device``, ``root``, ``epoch``,
-    ``event``, ``engine_ms``."""
+    """The first event of each start of the machine, except the first start: ``device``, ``root``, ``epoch``, ``event``,
+    ``engine_ms``."""
     return _sequence(frames).where("is_boot").select(*_ROOT, "event", "engine_ms")
 
 
 def _sequence(frames: Frames) -> DataFrame:
-    """Events of a root in order, each with the clocks of the one before."""
+    """The events of each root in order, with the clocks of the event before."""
     own = native(frames["events"], frames["imports"]).where(~F.col("type").isin(*_BEFORE_MARK))
     order = Window.partitionBy(*_ROOT).orderBy("event")
     marked = (F.col("type") == "clock_marked") & F.col("boot_id").isNotNull()
     boot_before = F.last(F.when(marked, F.col("boot_id")), ignorenulls=True).over(
         order.rowsBetween(Window.unboundedPreceding, -1)
     )
-    told = own.withColumns(
+    clocks = own.withColumns(
         {
             "is_boot": F.coalesce(marked & (F.col("boot_id") != boot_before), F.lit(False)),
             "was_clean": F.coalesce(F.lag("clean").over(order), F.lit(False)),
@@ -113,5 +113,5 @@ def _sequence(frames: Frames) -> DataFrame:
     )
     stepped = F.col("wall_ms") - F.col("wall_before_ms") - (F.col("engine_ms") - F.col("engine_before_ms"))
     run = F.count_if(F.col("clock_suspect") != F.coalesce("suspect_before", F.lit(False))).over(order)
-    numbered = told.withColumns({"step_ms": F.coalesce(stepped, F.lit(0)), "_run": run})
+    numbered = clocks.withColumns({"step_ms": F.coalesce(stepped, F.lit(0)), "_run": run})
     return numbered.withColumn("suspect_run", F.count(F.lit(1)).over(Window.partitionBy(*_ROOT, "_run"))).drop("_run")

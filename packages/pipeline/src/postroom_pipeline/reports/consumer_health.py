@@ -70,16 +70,16 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     rows = _rows(frames)
     lives = materialized(_lives(_pauses(_course(rows)), limits))
     candidates = materialized(_candidates(lives, limits))
-    of_them = rows.join(F.broadcast(candidates.select(*_QUEUE).distinct()), [*_QUEUE], "left_semi")
-    silences = _judged(candidates, _course(of_them), frames, limits)
+    of_candidates = rows.join(F.broadcast(candidates.select(*_QUEUE).distinct()), [*_QUEUE], "left_semi")
+    silences = _silences(candidates, _course(of_candidates), frames, limits)
     columns = ("from_engine_ms", "to_engine_ms", "backlog_from", "backlog_to", "grown_since_engine_ms", "others_took")
     length = F.struct(F.col("to_engine_ms") - F.col("from_engine_ms"), "from_engine_ms")
     longest = silences.groupBy(*KEY).agg(
         F.max_by(F.struct(*columns), length).alias("silence"), F.max("is_end").alias("is_dead")
     )
-    told = lives.join(longest, [*KEY], "left").withColumn("_from", F.col("silence")["from_engine_ms"])
+    rows = lives.join(longest, [*KEY], "left").withColumn("_from", F.col("silence")["from_engine_ms"])
     status = F.when(F.col("silence").isNull(), "ok").when(F.col("is_dead"), "dead").otherwise("recovered")
-    return told.select(
+    return rows.select(
         *KEY,
         status.alias("status"),
         "last_active_engine_ms",
@@ -93,7 +93,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
 
 
 def _ends(frames: Frames) -> DataFrame:
-    """The newest epoch of each root, where what is known of it ends, and how its wall clock stood then."""
+    """The newest epoch of each root, and engine time and wall clock of its last snapshot."""
     place = F.struct("epoch", "as_of_event", "engine_ms", "snapshot")
     return (
         frames["snapshots"]
@@ -128,7 +128,7 @@ def _rows(frames: Frames) -> DataFrame:
 
 
 def _course(rows: DataFrame) -> DataFrame:
-    """The rows of each queue by engine time: ``backlog`` is what the queue held then, ``next_engine_ms`` until when."""
+    """The rows of each queue by engine time, with ``backlog``, and ``next_engine_ms`` until which it stayed so."""
     order = Window.partitionBy(*_QUEUE).orderBy("engine_ms", F.col("event").asc_nulls_first(), "consumer")
     level = F.last("level", ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, 0))
     return rows.withColumns({"backlog": F.coalesce(level, F.lit(0)), "next_engine_ms": F.lead("engine_ms").over(order)})
@@ -154,7 +154,7 @@ def _pauses(course: DataFrame) -> DataFrame:
 
 
 def _lives(pauses: DataFrame, limits: dict[str, float]) -> DataFrame:
-    """A row for each consumer, with ``long``: its pauses that may be silences, over which the backlog grew."""
+    """A row for each consumer, with ``long``: its long pauses in which the backlog grew."""
     silent = F.col("to_engine_ms") - F.col("from_engine_ms")
     grew = F.col("backlog_to") - F.col("backlog_from") >= limits["backlog_min"]
     length = F.when(~F.col("is_end"), silent)
@@ -168,7 +168,7 @@ def _lives(pauses: DataFrame, limits: dict[str, float]) -> DataFrame:
 
 
 def _candidates(lives: DataFrame, limits: dict[str, float]) -> DataFrame:
-    """Pauses that are long for their consumer, and over which the backlog grew."""
+    """The pauses that are long for their consumer, and in which the backlog grew."""
     silent = F.col("to_engine_ms") - F.col("from_engine_ms")
     own = F.greatest(F.lit(limits["silent_ms"]), F.col("usual_ms") * limits["silent_factor"])
     enough = F.when(F.col("pauses") >= limits["pauses_min"], own).otherwise(
@@ -177,8 +177,8 @@ def _candidates(lives: DataFrame, limits: dict[str, float]) -> DataFrame:
     return lives.select(*KEY, "pauses", "usual_ms", F.inline("long")).where(silent >= enough).select(*_OF)
 
 
-def _judged(candidates: DataFrame, course: DataFrame, frames: Frames, limits: dict[str, float]) -> DataFrame:
-    """Those of the pauses that are silences of a consumer that is dead."""
+def _silences(candidates: DataFrame, course: DataFrame, frames: Frames, limits: dict[str, float]) -> DataFrame:
+    """The candidates in which the consumer was dead."""
     other = F.col("other").isNotNull() & (F.col("other") != F.col("consumer"))
     low = F.col("backlog") < F.col("backlog_from") + limits["backlog_min"]
     first = F.min("engine_ms").over(Window.partitionBy(*KEY))
@@ -187,7 +187,7 @@ def _judged(candidates: DataFrame, course: DataFrame, frames: Frames, limits: di
         .withColumnRenamed("consumer", "other")
         .select(*_QUEUE, "engine_ms", "next_engine_ms", "first_engine_ms", "backlog", "other", "took", "is_pause")
     )
-    found = (
+    summed = (
         seen.join(candidates, [*_QUEUE])
         .where("engine_ms > from_engine_ms and engine_ms <= to_engine_ms")
         .groupBy(*_OF)
@@ -205,8 +205,8 @@ def _judged(candidates: DataFrame, course: DataFrame, frames: Frames, limits: di
     served = (F.col("others_took") == 0) | (
         F.col("grown_since_engine_ms") - F.col("from_engine_ms") <= limits["onset_ms"]
     )
-    judged = found.join(started, ["device", "root", "epoch"], "left").withColumn("grown_since_engine_ms", grown)
-    return judged.where((F.col("to_engine_ms") - F.col("grown_since_engine_ms") >= limits["silent_ms"]) & served)
+    dated = summed.join(started, ["device", "root", "epoch"], "left").withColumn("grown_since_engine_ms", grown)
+    return dated.where((F.col("to_engine_ms") - F.col("grown_since_engine_ms") >= limits["silent_ms"]) & served)
 
 
 def _wall(engine: str) -> Column:

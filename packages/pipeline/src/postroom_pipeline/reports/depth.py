@@ -13,7 +13,7 @@ from ..schema.table import Frames, Table
 from .lineage import standing
 from .thresholds import Given, Threshold, chosen
 
-#: States of a message that waits or is worked on.
+#: States of a message that waits or is in flight.
 LIVE: Final = ("ready", "inflight", "delayed", "held")
 
 SCHEMA: Final = StructType(
@@ -45,8 +45,8 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """Between snapshots it is what the last one counted, or the next where there is none before, and what events
     changed since. Where no snapshot tells of a queue, it held nothing before its first event."""
     chosen(THRESHOLDS, given)
-    told = steps(frames["events"], frames["epochs"], frames["dead_letters"])
-    moved = changes(told).select(*KEY[:-1], F.lit("").alias("snapshot"), *_TIMES, "live", "dead")
+    of_messages = steps(frames["events"], frames["epochs"], frames["dead_letters"])
+    moved = changes(of_messages).select(*KEY[:-1], F.lit("").alias("snapshot"), *_TIMES, "live", "dead")
     rows = moved.unionByName(_counted(frames), allowMissingColumns=True)
     queue = Window.partitionBy("device", "root", "queue").orderBy("epoch", "event", "snapshot")
     past, whole = queue.rowsBetween(Window.unboundedPreceding, 0), Window.partitionBy("device", "root", "queue")
@@ -61,7 +61,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
 
 
 def _counted(frames: Frames) -> DataFrame:
-    """What consistent snapshots counted; two as of one event say the same."""
+    """The counts of consistent snapshots; two as of one event are equal."""
     consistent = standing(frames["queue_depth"], frames["epochs"], "as_of_event").join(
         frames["snapshots"].where("consistent").select("device", "snapshot"), ["device", "snapshot"], "left_semi"
     )
@@ -79,17 +79,19 @@ def _counted(frames: Frames) -> DataFrame:
     )
 
 
-#: Events that say of a message whether it is dead from then on, or was: what later ones that end it do not say.
+#: Events that say whether a message is dead from then on. Those that end it do not say what it was before.
 _DEAD: Final = ("died", "quarantined")
 _ALIVE: Final = ("published", "reprocessed", "retried", "held", "unheld", "moved", "retargeted", "rescheduled")
 _ENDS: Final = ("acked", "dropped")
 
 
 def steps(events: DataFrame, epochs: DataFrame, dead_letters: DataFrame) -> DataFrame:
-    """Events about messages, without those that a restore undid, with ``was_dead``: whether the message was a dead
-    letter before."""
-    told = standing(events, epochs).where(F.col("message").isNotNull())
-    told = told.withColumn("_says_dead", _says_dead()).withColumn("_is_event", F.lit(True))
+    """The events about messages with ``was_dead``: whether the message was a dead letter before.
+
+    Events that a restore undid are left out.
+    """
+    of_messages = standing(events, epochs).where(F.col("message").isNotNull())
+    of_messages = of_messages.withColumn("_says_dead", _says_dead()).withColumn("_is_event", F.lit(True))
     dead = dead_letters.select(
         "device",
         "root",
@@ -104,14 +106,14 @@ def steps(events: DataFrame, epochs: DataFrame, dead_letters: DataFrame) -> Data
         .orderBy("epoch", "event", F.col("_is_event").desc())
         .rowsBetween(Window.unboundedPreceding, -1)
     )
-    found = told.unionByName(dead, allowMissingColumns=True).withColumn(
+    placed = of_messages.unionByName(dead, allowMissingColumns=True).withColumn(
         "was_dead", F.coalesce(F.last("_says_dead", ignorenulls=True).over(before), F.lit(False))
     )
-    return found.where("_is_event").drop("_is_event", "_says_dead")
+    return placed.where("_is_event").drop("_is_event", "_says_dead")
 
 
 def changes(steps: DataFrame) -> DataFrame:
-    """A row for each queue that an event changes: ``queue``, ``live`` and ``dead``, by how many more it holds."""
+    """A row for each queue that an event changes: ``queue``, and ``live`` and ``dead``, the changes of its counts."""
     kind, queue, to = F.col("type"), F.col("queue"), F.coalesce("to", "queue")
     stays = to == queue
     of_dead = F.when(F.col("was_dead"), F.lit(1)).otherwise(F.lit(0))

@@ -48,7 +48,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     chosen(THRESHOLDS, given)
     return (
         _counted(frames)
-        .join(_told(frames), [*KEY], "full")
+        .join(_by_events_and_snapshots(frames), [*KEY], "full")
         .withColumns({name: F.coalesce(name, F.lit(0).cast("bigint")) for name in ("snapshots", "events")})
     )
 
@@ -68,15 +68,15 @@ def _counted(frames: Frames) -> DataFrame:
     )
 
 
-def _told(frames: Frames) -> DataFrame:
-    told = F.col("snapshot") != ""
-    place = order() * 2 + told.cast("int")
+def _by_events_and_snapshots(frames: Frames) -> DataFrame:
+    is_counted = F.col("snapshot") != ""
+    place = order() * 2 + is_counted.cast("int")
     return (
         frames["depth"]
         .withColumn("hour", hour_of_row())
         .groupBy(*KEY)
         .agg(
-            F.count_if(~told).alias("events"),
+            F.count_if(~is_counted).alias("events"),
             F.max_by("live_depth", place).alias("live_end"),
             F.max("live_depth").alias("live_max"),
             F.max_by("dead_depth", place).alias("dead_end"),

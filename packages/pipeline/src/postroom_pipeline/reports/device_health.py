@@ -27,7 +27,7 @@ from . import (
 )
 from .thresholds import Given, Threshold, chosen
 
-#: What is counted of a device: the report whose troubles they are, and how much each weighs.
+#: What is counted of a device: the report, its rows, the weight of one, and what they are.
 _COUNTED: Final = {
     "messages_lost": (audit_messages, "kind = 'lost'", 100, "messages that are lost"),
     "messages_doubtful": (audit_messages, "kind <> 'lost'", 20, "messages that are there twice or unexplained"),
@@ -111,7 +111,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row for each device of which there is a snapshot."""
     limits = chosen(THRESHOLDS, given)
     place = F.struct("wall_ms", "epoch", "as_of_event", "snapshot")
-    told = (
+    devices = (
         frames["snapshots"]
         .groupBy("device")
         .agg(F.max_by("wall_at", place).alias("last_at"), F.count(F.lit(1)).alias("snapshots"))
@@ -123,29 +123,29 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     conflicts = frames["conflicts"].groupBy("device").agg(F.count_distinct("root", "epoch", "event").alias("conflicts"))
     deaths = frames["dead_reasons_daily"].groupBy("device").agg(F.sum("deaths").alias("deaths"))
     for count in (*counts, conflicts, deaths, _dead_letters(frames), _silence(frames, limits)):
-        told = told.join(count, ["device"], "left")
+        devices = devices.join(count, ["device"], "left")
     weighed = (*_COUNTED, "conflicts", "silent", "dead_letters")
-    told = told.withColumns({name: F.coalesce(name, F.lit(0)) for name in (*weighed, "deaths")})
+    devices = devices.withColumns({name: F.coalesce(name, F.lit(0)) for name in (*weighed, "deaths")})
     adds = {name: F.least(F.col(name), F.lit(limits["most_counted"])) * limits[f"{name}_weight"] for name in weighed}
     score = reduce(add, adds.values()).cast("bigint")
     worst = F.array_max(
         F.array(*(F.struct(part.alias("adds"), F.lit(name).alias("name")) for name, part in adds.items()))
     )
-    scored = told.withColumns({"score": score, "worst": F.when(worst["adds"] > 0, worst["name"])})
+    scored = devices.withColumns({"score": score, "worst": F.when(worst["adds"] > 0, worst["name"])})
     rank = F.rank().over(Window.orderBy(F.col("score").desc()))
     return scored.withColumn("rank", rank.cast("bigint"))
 
 
 def _dead_letters(frames: Frames) -> DataFrame:
-    """Of the last snapshot of each root."""
+    """The dead letters of each device, from the last snapshot of each root."""
     place = F.struct("epoch", "as_of_event", "engine_ms", "snapshot")
     last = frames["snapshots"].groupBy("device", "root").agg(F.max_by("snapshot", place).alias("snapshot"))
-    held = frames["queue_depth"].join(last, ["device", "root", "snapshot"], "left_semi")
-    return held.groupBy("device").agg(F.sum("dead").alias("dead_letters"))
+    of_last = frames["queue_depth"].join(last, ["device", "root", "snapshot"], "left_semi")
+    return of_last.groupBy("device").agg(F.sum("dead").alias("dead_letters"))
 
 
 def _silence(frames: Frames, limits: dict[str, float]) -> DataFrame:
-    """``behind_ms``, ``usual_ms`` and ``silent`` of each device that has a snapshot of which the clock is right."""
+    """``behind_ms``, ``usual_ms`` and ``silent`` of each device with a snapshot whose clock is sane."""
     sane = frames["snapshots"].where(~F.col("clock_suspect")).select("device", "wall_ms").distinct()
     order = Window.partitionBy("device").orderBy("wall_ms")
     pauses = sane.withColumn("pause_ms", F.col("wall_ms") - F.lag("wall_ms").over(order))
@@ -157,10 +157,10 @@ def _silence(frames: Frames, limits: dict[str, float]) -> DataFrame:
     newest = own.agg(
         F.expr(f"percentile_disc({limits['newest_part']}) within group (order by last_ms)").alias("newest_ms")
     )
-    told = own.crossJoin(of_all).crossJoin(newest)
+    compared = own.crossJoin(of_all).crossJoin(newest)
     behind = F.greatest(F.col("newest_ms") - F.col("last_ms"), F.lit(0)).cast("bigint")
     usual = F.coalesce("usual_own", "usual_of_all").cast("bigint")
     too_long = F.greatest(F.coalesce(usual * limits["silent_factor"], F.lit(0)), F.lit(limits["silent_ms"]))
-    return told.select(
+    return compared.select(
         "device", behind.alias("behind_ms"), usual.alias("usual_ms"), (behind > too_long).cast("bigint").alias("silent")
     )

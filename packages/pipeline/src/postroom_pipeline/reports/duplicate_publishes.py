@@ -75,19 +75,19 @@ def _published(events: DataFrame, limits: dict[str, float]) -> DataFrame:
             "_runs": F.max("_run").over(Window.partitionBy(*_BODY)),
         }
     ).withColumn("_repeats", (F.col("_runs") > 1) | (F.col("_copies") > limits["copies_max"]))
-    whole = Window.partitionBy(*_QUEUE)
-    judged = counted.withColumns(
-        {"_all": F.count(F.lit(1)).over(whole), "_repeating": F.count_if("_repeats").over(whole)}
+    of_queue = Window.partitionBy(*_QUEUE)
+    marked = counted.withColumns(
+        {"_all": F.count(F.lit(1)).over(of_queue), "_repeating": F.count_if("_repeats").over(of_queue)}
     )
-    telling = (F.col("_all") >= limits["published_min"]) & (
+    is_distinctive = (F.col("_all") >= limits["published_min"]) & (
         F.col("_repeating") <= F.col("_all") * limits["repeating_max"]
     )
     other_request = ~F.col("request_end").eqNullSafe(F.col("_before")["request_end"]) | F.col("request_end").isNull()
     same = [
         ~F.coalesce(F.col(name) != F.col("_before")[name], F.lit(False)) for name in ("trace_id", "deduplication_key")
     ]
-    found = judged.where(telling & ~F.col("_repeats") & F.col("_close") & other_request & same[0] & same[1])
-    return found.select(
+    twice = marked.where(is_distinctive & ~F.col("_repeats") & F.col("_close") & other_request & same[0] & same[1])
+    return twice.select(
         "device",
         "root",
         "epoch",
@@ -114,8 +114,8 @@ def _recognised(events: DataFrame) -> DataFrame:
     first = first.groupBy("device", "root", "first_message").agg(F.min("_first").alias("_first"))
     reply = F.get_json_object("ext", "$.reply.of")
     answered = events.where("type = 'answered'").withColumn("first_message", reply).where("first_message is not null")
-    known = answered.join(first, ["device", "root", "first_message"], "left")
-    return known.select(
+    matched = answered.join(first, ["device", "root", "first_message"], "left")
+    return matched.select(
         "device",
         "root",
         "epoch",

@@ -1,7 +1,7 @@
-"""Lengths of time as counts by size: exact percentiles of a group, and buckets from which any groups are put together.
+"""Histograms of durations: exact percentiles of a group, and buckets that can be merged over groups.
 
-A bucket is told by its upper end. Below 128 ms each length has its own; above, each doubling has 64 of them, so that
-its end is at most 1/64 above what it holds. Buckets are the same whatever the order in which rows come.
+A bucket is named by its upper end. Below 128 ms each duration has its own bucket; above, each doubling has 64 buckets,
+so that the end of a bucket is at most 1/64 above what is in it. Buckets do not depend on the order of rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.sql.types import ArrayType, StructType
 
 from ..schema.columns import INTEGER, column
 
-#: The percentiles that are told, by column.
+#: The percentiles, by column.
 PERCENTILES: Final = {"p50_ms": 50, "p90_ms": 90, "p99_ms": 99}
 _PRECISION_BITS: Final = 7
 
@@ -34,7 +34,7 @@ COLUMNS: Final = (
 
 
 def bucket_of(length: Column) -> Column:
-    """The upper end of the bucket that a length of time (ms, not negative) falls into."""
+    """The upper end of the bucket of a duration (ms, not negative)."""
     shift = F.greatest(F.length(F.bin(length)) - _PRECISION_BITS, F.lit(0))
     width = F.call_function("shiftleft", F.lit(1).cast("bigint"), shift)
     return length - length % width + width - 1
@@ -43,17 +43,17 @@ def bucket_of(length: Column) -> Column:
 def summarised(lengths: DataFrame, by: Sequence[str]) -> DataFrame:
     """A row for each group with ``COLUMNS``, percentiles exact (nearest rank).
 
-    :param lengths: has the columns of ``by`` and ``ms``: a length of time that is not negative.
+    :param lengths: the columns of ``by``, and ``ms``: a duration that is not negative.
     """
     counted = lengths.groupBy(*by, "ms").agg(F.count(F.lit(1)).alias("n"))
     return _summary(counted.withColumn("most", F.col("ms")), by)
 
 
 def merged(summaries: DataFrame, by: Sequence[str]) -> DataFrame:
-    """Rows of ``summarised``, or of ``latency_daily``, put together by fewer columns: percentiles of a week, of a
-    device or of the fleet. They are at most 1/64 above the exact ones, the longest is exact.
+    """Rows of ``summarised``, or of ``latency_daily``, merged by fewer columns: percentiles of a week, a device or the
+    fleet. They are at most 1/64 above the exact ones; the maximum is exact.
 
-    :param by: columns of the rows, or none for all together.
+    :param by: columns of the rows; none merges all rows.
     """
     buckets = summaries.select(*by, "max_ms", F.inline("buckets"))
     counted = buckets.groupBy(*by, F.col("upto_ms").alias("ms")).agg(

@@ -41,9 +41,9 @@ THRESHOLDS: Final = (Threshold("not_exported_min", 1, "events that no snapshot i
 TROUBLE: Final = "gap in ('lost', 'reported')"
 
 _EPOCH: Final = ("device", "root", "epoch")
-#: Ids that are counted together: as many as a number has bits.
+#: How many ids are represented by the bits of one number.
 _BLOCK: Final = 64
-#: What a stretch of ids may be covered by.
+#: What can cover a range of ids.
 _COVERS: Final = ("present", "sliced", "reported", "retired")
 
 
@@ -58,22 +58,22 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         .when(F.col("retired") > 0, "retired")
         .otherwise("not_exported")
     )
-    missing = _joined(stretches.where("present = 0").withColumn("gap", gap)).withColumn(
+    missing = _merged(stretches.where("present = 0").withColumn("gap", gap)).withColumn(
         "events", F.col("last_event") - F.col("first_event") + 1
     )
-    told = missing.where((F.col("gap") != "not_exported") | (F.col("events") >= limits["not_exported_min"]))
-    found = materialized(told)
-    ends = found.select(*_EPOCH, F.explode(F.array(F.col("first_event") - 1, F.col("last_event") + 1)).alias("event"))
+    gaps = missing.where((F.col("gap") != "not_exported") | (F.col("events") >= limits["not_exported_min"]))
+    gaps = materialized(gaps)
+    ends = gaps.select(*_EPOCH, F.explode(F.array(F.col("first_event") - 1, F.col("last_event") + 1)).alias("event"))
     near = events.join(F.broadcast(ends.distinct()), [*_EPOCH, "event"], "left_semi").select(
         *_EPOCH, "event", "wall_at"
     )
     before = near.select(*_EPOCH, (F.col("event") + 1).alias("first_event"), F.col("wall_at").alias("before_at"))
     after = near.select(*_EPOCH, (F.col("event") - 1).alias("last_event"), F.col("wall_at").alias("after_at"))
-    return found.join(before, [*_EPOCH, "first_event"], "left").join(after, [*_EPOCH, "last_event"], "left")
+    return gaps.join(before, [*_EPOCH, "first_event"], "left").join(after, [*_EPOCH, "last_event"], "left")
 
 
 def _ranges(snapshots: DataFrame, epochs: DataFrame) -> DataFrame:
-    """What headers say: slices, holes, and what was gone before it could be exported."""
+    """The ranges in headers: slices, holes, and what was retired before it was exported."""
     header = [F.col(name) for name in _EPOCH]
     sliced = snapshots.where("first_event is not null and last_event is not null").select(
         *header, F.col("first_event").alias("first"), F.col("last_event").alias("last"), F.lit("sliced").alias("cover")
@@ -93,7 +93,7 @@ def _ranges(snapshots: DataFrame, epochs: DataFrame) -> DataFrame:
 
 
 def _stretches(ranges: DataFrame, events: DataFrame) -> DataFrame:
-    """Stretches of ids between two ends of ranges, with how many ranges of each kind cover them."""
+    """Ranges of ids between two ends of ranges, with the number of ranges of each kind that cover them."""
     covers = ranges.unionByName(_present(events)).distinct()
     ends = covers.select(
         *_EPOCH,
@@ -120,7 +120,7 @@ def _stretches(ranges: DataFrame, events: DataFrame) -> DataFrame:
 
 
 def _present(events: DataFrame) -> DataFrame:
-    """The events that are there as ranges: of 64 ids the whole, or each alone where not all of them are there."""
+    """The existing events as ranges: blocks of 64 ids, or single ids if not all of a block exist."""
     bit = F.call_function("shiftleft", F.lit(1).cast("bigint"), (F.col("event") % _BLOCK).cast("int"))
     blocks = events.groupBy(*_EPOCH, F.expr(f"event div {_BLOCK}").alias("block")).agg(F.bit_or(bit).alias("bits"))
     first, block = F.col("block") * _BLOCK, F.sequence(F.lit(0), F.lit(_BLOCK - 1))
@@ -128,13 +128,13 @@ def _present(events: DataFrame) -> DataFrame:
         F.filter(block, lambda place: F.getbit("bits", place) == 1),
         lambda place: F.struct((first + place).alias("first"), (first + place).alias("last")),
     )
-    whole = F.array(F.struct(first.alias("first"), (first + (_BLOCK - 1)).alias("last")))
-    ranges = F.when(F.col("bits") == -1, whole).otherwise(each)
+    block_of_all = F.array(F.struct(first.alias("first"), (first + (_BLOCK - 1)).alias("last")))
+    ranges = F.when(F.col("bits") == -1, block_of_all).otherwise(each)
     return blocks.select(*_EPOCH, F.inline(ranges), F.lit("present").alias("cover"))
 
 
-def _joined(missing: DataFrame) -> DataFrame:
-    """Stretches that touch and are missing in the same way, as one."""
+def _merged(missing: DataFrame) -> DataFrame:
+    """Adjacent ranges with the same gap, merged."""
     order = Window.partitionBy(*_EPOCH).orderBy("first_event")
     touches = (F.col("first_event") == F.lag("last_event").over(order) + 1) & (F.col("gap") == F.lag("gap").over(order))
     begins = (~F.coalesce(touches, F.lit(False))).cast("int")
@@ -147,16 +147,16 @@ def _joined(missing: DataFrame) -> DataFrame:
 
 
 def in_epochs(ranges: DataFrame, epochs: DataFrame) -> DataFrame:
-    """Each range cut at the beginnings of epochs: a journal goes on behind a restore from the event that was restored,
-    so a slice holds the older epochs only up to there.
+    """Each range, split where epochs begin: after a restore a journal goes on from the restored event, so a slice has
+    the older epochs only up to there.
 
     :param ranges: ``device``, ``root``, ``epoch`` (of the header), ``first``, ``last`` and any other columns.
     :param epochs: the table of that name.
-    :returns: the same with ``epoch`` of the events themselves; parts that are empty are left out.
+    :returns: the same columns, with the ``epoch`` of the events themselves. Empty parts are left out.
     """
     listed = epochs.groupBy(*ROOT).agg(F.collect_list(F.struct("epoch", "begins")).alias("_epochs"))
     own = ranges.withColumnRenamed("epoch", "_header").join(listed, [*ROOT], "left")
-    # A header of an epoch of which no event is known tells of that epoch alone.
+    # If no event of the header's epoch is known, the range belongs to that epoch only.
     known = F.filter("_epochs", lambda one: one["epoch"] <= F.col("_header"))
     alone = F.array(F.struct(F.col("_header").alias("epoch"), F.col("first").alias("begins")))
     parts = own.withColumn("_past", F.when(F.size(F.coalesce(known, F.array())) > 0, known).otherwise(alone))
@@ -164,7 +164,7 @@ def in_epochs(ranges: DataFrame, epochs: DataFrame) -> DataFrame:
     following = F.filter("_past", lambda one: one["epoch"] > F.col("_part")["epoch"])
     ends = F.array_min(F.transform(following, lambda one: one["begins"])) - 1
     oldest = F.array_min(F.transform("_past", lambda one: one["epoch"])) == F.col("_part")["epoch"]
-    # What stands before the first known event of the oldest epoch is of that epoch as well.
+    # What comes before the first known event of the oldest epoch belongs to that epoch as well.
     begins = F.when(oldest, F.col("first")).otherwise(F.greatest("first", F.col("_part")["begins"]))
     cut = parts.withColumns({"epoch": F.col("_part")["epoch"], "first": begins, "last": F.least("last", ends)})
     return cut.where("first <= last").drop("_epochs", "_past", "_part", "_header")

@@ -45,7 +45,7 @@ THRESHOLDS: Final = (
 TROUBLE: Final = "true"
 
 _QUEUE: Final = ("device", "root", "epoch", "queue")
-#: Reasons of an end that say nothing of the message: its time, or somebody's decision, or the room that there was.
+#: Reasons that say nothing about the message: its time ran out, somebody decided, or space was short.
 _NO_FAILURE: Final = ("MESSAGE_EXPIRED", "QUEUE_FULL", "PURGED", "BODY_LOST")
 
 
@@ -72,16 +72,18 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     )
     enough = (F.col("failures") >= limits["failures_min"]) | F.coalesce("is_poison", F.lit(False))
     bearable = F.greatest(F.col("others_done"), F.col("failures") * limits["alike_max"])
-    found = failing.where(enough & (F.col("others_failed") <= bearable)).join(
+    poison = failing.where(enough & (F.col("others_failed") <= bearable)).join(
         messages.select(*ROOT, "message", "state", "payload_digest"), [*ROOT, "message"]
     )
     same = F.count(F.lit(1)).over(Window.partitionBy("payload_digest"))
-    return found.withColumn("same_body", F.when(F.col("payload_digest").isNotNull(), same)).drop("is_poison")
+    return poison.withColumn("same_body", F.when(F.col("payload_digest").isNotNull(), same)).drop("is_poison")
 
 
 def _counted(frames: Frames) -> DataFrame:
-    """Ends of deliveries, with how many were done (``done``) and failed (``failed``) in the queue up to each. Where
-    attempts are spent, the last failure and the death are one event."""
+    """Ends of deliveries, with the number of acked (``done``) and failed (``failed``) ones of the queue up to each.
+
+    If all attempts are spent, the last failure and the death are one event.
+    """
     kind, reason = F.col("type"), F.coalesce("reason_code", F.lit(""))
     failure = kind.isin("retried", "died", "dropped") & ~reason.isin(*_NO_FAILURE)
     ended = standing(native(frames["events"], frames["imports"]), frames["epochs"]).withColumn("is_failure", failure)

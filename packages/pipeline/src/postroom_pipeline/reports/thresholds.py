@@ -1,4 +1,4 @@
-"""Numbers from which on something is told as a trouble: data of each report, that the user may set otherwise."""
+"""Thresholds: the numbers from which a report lists something as a trouble. The user may change them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from ..errors import UsageError
 
-#: What the user sets otherwise, of one report: values by name of the threshold.
+#: The values that the user sets for one report, by name of the threshold.
 Given = Mapping[str, float]
 
 
 class Threshold(NamedTuple):
-    """One number, its unit at the end of its name."""
+    """One number; its name ends with its unit."""
 
     name: str
     value: float
@@ -20,11 +20,11 @@ class Threshold(NamedTuple):
 
 
 def chosen(thresholds: Sequence[Threshold], given: Given | None) -> dict[str, float]:
-    """The value of each threshold: the user's where there is one.
+    """The value of each threshold: the user's, or the default.
 
-    :raises UsageError: the user names one that is not known.
+    :raises UsageError: the user names a threshold that does not exist.
     """
-    values = {known.name: known.value for known in thresholds}
+    values = {threshold.name: threshold.value for threshold in thresholds}
     unknown = sorted(set(given or {}) - set(values))
     if unknown:
         raise UsageError(f"no threshold {', '.join(unknown)}; there are {', '.join(values) or 'none'}")

@@ -65,8 +65,8 @@ def _release(path: str) -> int:
         run = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise EnvironmentProblem(f"{path} does not run ({error}); {HOW_TO_GET_IT}") from None
-    found = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
-    if run.returncode or not found:
+    match = re.search(r'version "(?:1\.)?(\d+)', run.stderr + run.stdout)
+    if run.returncode or not match:
         printed = (run.stderr + run.stdout).strip().partition("\n")[0]
         raise EnvironmentProblem(f"{path} -version printed no version ({printed or 'nothing'}); {HOW_TO_GET_IT}")
-    return int(found[1])
+    return int(match[1])

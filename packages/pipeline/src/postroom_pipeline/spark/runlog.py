@@ -78,8 +78,8 @@ class Progress:
     def _tasks(self) -> tuple[int, int]:
         """How many tasks the active Spark stages have, and how many of these are done."""
         stages = [self._tracker.getStageInfo(number) for number in self._tracker.getActiveStageIds()]
-        known = [stage for stage in stages if stage is not None]
-        return sum(stage.numTasks for stage in known), sum(stage.numCompletedTasks for stage in known)
+        active = [stage for stage in stages if stage is not None]
+        return sum(stage.numTasks for stage in active), sum(stage.numCompletedTasks for stage in active)
 
     def _write(self, text: str) -> None:
         try:

@@ -89,8 +89,8 @@ def start_session(application: str, given: Mapping[str, str] | None = None, *, s
             conf.setAppName(application)
         if _GATEWAY not in os.environ and conf.get("spark.master", "local").startswith("local"):
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else workers run whatever python3 is on the PATH
-        for known in (*START_SETTINGS, *(SMALL_SETTINGS if small else ())):
-            conf.setIfMissing(known.name, known.value)
+        for setting in (*START_SETTINGS, *(SMALL_SETTINGS if small else ())):
+            conf.setIfMissing(setting.name, setting.value)
         with _own_interrupt():
             started = SparkSession.builder.config(conf=conf).getOrCreate()
     except (PySparkException, Py4JError) as error:
@@ -114,9 +114,9 @@ def apply_settings(started: SparkSession) -> None:
     """Apply the settings of ``settings`` that the user did not set."""
     given = started.conf.getAll
     cores = cores_of(started)
-    for known in SPARK_SETTINGS:
-        if known.name not in given:
-            started.conf.set(known.name, known.value_for(cores))
+    for setting in SPARK_SETTINGS:
+        if setting.name not in given:
+            started.conf.set(setting.name, setting.value_for(cores))
 
 
 @contextmanager
@@ -124,10 +124,10 @@ def lightly(started: SparkSession) -> Iterator[None]:
     """Prepare plans like those of a small run during the block: for the steps of a large run that have few rows. The
     user's settings stay."""
     given = started.sparkContext.getConf()
-    ours = [known for known in SMALL_SETTINGS if not given.contains(known.name)]
-    before = {known.name: str(started.conf.get(known.name)) for known in ours}
-    for known in ours:
-        started.conf.set(known.name, known.value)
+    ours = [setting for setting in SMALL_SETTINGS if not given.contains(setting.name)]
+    before = {setting.name: str(started.conf.get(setting.name)) for setting in ours}
+    for setting in ours:
+        started.conf.set(setting.name, setting.value)
     try:
         yield
     finally:

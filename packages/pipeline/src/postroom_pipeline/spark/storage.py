@@ -73,7 +73,7 @@ class Storage:
         with _translated(path):
             if not self._fs.exists(self._path(path)):
                 return []
-            found = self._fs.listStatus(self._path(path))
+            statuses = self._fs.listStatus(self._path(path))
         entries = [
             Entry(
                 str(one.getPath().getName()),
@@ -82,15 +82,15 @@ class Storage:
                 int(one.getLen()),
                 int(one.getModificationTime()),
             )
-            for one in found
+            for one in statuses
         ]
         return sorted(entries, key=lambda entry: entry.name)
 
     def matching(self, pattern: str) -> list[str]:
         """The paths below the location that match a Hadoop pattern: ``{*,*/*}.part``."""
         with _translated(pattern):
-            found = self._fs.globStatus(self._path(self.join(pattern)))
-        return sorted(str(one.getPath().toString()) for one in found or ())
+            statuses = self._fs.globStatus(self._path(self.join(pattern)))
+        return sorted(str(one.getPath().toString()) for one in statuses or ())
 
     def make_directory(self, path: str) -> None:
         """Make a directory and its parents; one that exists is no error."""

@@ -102,13 +102,13 @@ class Warehouse:
         fresh = self._stage(table, frame, name, as_it_comes=as_it_comes)
         named = () if replacing is None or replacing == "all" else replacing
         whole = replacing == "all" or not table.partition
-        found = [""] if whole else list(self._partitions_below(fresh, len(table.partition)))
-        gone = set() if whole else {self._named(table, values) for values in named} - {*found}
+        written = [""] if whole else list(self._partitions_below(fresh, len(table.partition)))
+        gone = set() if whole else {self._named(table, values) for values in named} - {*written}
         if not whole:
             gone.add(_EMPTY)
         elif table.partition and not any(self._partitions_below(fresh, 1)):
             self._put_columns(table, fresh)
-        self._plan_and_move(name, table, replace=found, remove=gone)
+        self._plan_and_move(name, table, replace=written, remove=gone)
 
     def append(self, table: Table, frame: DataFrame) -> None:
         """Add a few rows as one more file. For logs; never for rows that may come twice."""
@@ -287,7 +287,7 @@ def _locked_by_file(storage: Storage, path: str, note: str) -> Iterator[None]:
 
 def _described(note: str) -> str:
     try:
-        known = json.loads(note)
-        return f"{known['who']} (process {known['pid']} on {known['host']}, since {known['since']})"
+        holder = json.loads(note)
+        return f"{holder['who']} (process {holder['pid']} on {holder['host']}, since {holder['since']})"
     except (ValueError, KeyError, TypeError):  # it is just being written
         return "another process"
