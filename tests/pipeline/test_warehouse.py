@@ -100,7 +100,7 @@ def test_a_log_is_appended_to(warehouse, frame_of):
     assert rows_of(warehouse.read(DEVICES)) == [("a", 1, "x"), ("b", 2, "x")]
     assert len(before) == 1
     assert before.items() <= {path: path.stat().st_mtime_ns for path in files_of(warehouse, DEVICES)}.items()
-    with pytest.raises(PipelineError, match="silver/events: only a table without partitions"):
+    with pytest.raises(PipelineError, match="silver/events: cannot append to a table with partitions"):
         warehouse.append(EVENTS, frame_of(("a", 1, "x")))
 
 
