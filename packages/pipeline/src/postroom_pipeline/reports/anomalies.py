@@ -41,18 +41,18 @@ METRICS: Final = (
 SCHEMA: Final = StructType(
     [
         c.DEVICE,
-        c.column("queue", c.TEXT, "the queue"),
-        c.column("period", c.TEXT, "`hour` or `day`: what the figure is of"),
-        c.column("begins_at", c.MOMENT, "beginning of that hour or day"),
+        c.column("queue", c.TEXT, "name of the queue"),
+        c.column("period", c.TEXT, "`hour` or `day`: the period of the figure"),
+        c.column("begins_at", c.MOMENT, "start of the hour or day"),
         c.column("metric", c.TEXT, "the figure: a column of `throughput`, or a measure of `latency_daily`"),
         c.column(
             "against", c.TEXT, "`own`: the device's own past; `fleet`: the same queue on other devices at that time"
         ),
         c.column("value", c.NUMBER, "the figure"),
-        c.column("median", c.NUMBER, "median of what it is held against"),
-        c.column("mad", c.NUMBER, "median of their distances from it"),
-        c.column("n", c.INTEGER, "how many figures these are"),
-        c.column("z", c.NUMBER, "how many times the usual spread the figure is away; below 0: less than usual"),
+        c.column("median", c.NUMBER, "median of the compared values"),
+        c.column("mad", c.NUMBER, "median of the distances from that median"),
+        c.column("n", c.INTEGER, "number of compared figures"),
+        c.column("z", c.NUMBER, "distance in multiples of the usual spread; below 0: less than usual"),
         c.DAY,
     ]
 )
@@ -61,15 +61,13 @@ PARTITION: Final = ("day",)
 TABLE: Final = Table("anomalies", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "throughput", "latency_daily")
 THRESHOLDS: Final = (
-    Threshold("z_min", 6, "the figure is so many times the usual spread away"),
-    Threshold(
-        "relative_floor", 0.25, "the usual spread is at least this part of the median, so that a MAD of 0 alarms nobody"
-    ),
-    Threshold("own_hours_min", 24, "hours of the device's past that are known"),
-    Threshold("own_hours", 168, "hours of its past that are looked at"),
-    Threshold("own_days_min", 7, "days of the device's past that are known"),
-    Threshold("own_days", 28, "days of its past that are looked at"),
-    Threshold("peers_min", 5, "devices that have the queue, the device itself among them"),
+    Threshold("z_min", 6, "minimum distance, in multiples of the usual spread"),
+    Threshold("relative_floor", 0.25, "minimum spread as a part of the median, so that a MAD of 0 causes no alarms"),
+    Threshold("own_hours_min", 24, "minimum number of known hours of the device's past"),
+    Threshold("own_hours", 168, "hours of the past that are compared"),
+    Threshold("own_days_min", 7, "minimum number of known days of the device's past"),
+    Threshold("own_days", 28, "days of the past that are compared"),
+    Threshold("peers_min", 5, "minimum number of devices that have the queue, including this one"),
 )
 TROUBLE: Final = "true"
 

@@ -22,29 +22,29 @@ SCHEMA: Final = StructType(
         c.column(
             "trouble",
             c.TEXT,
-            "`step`: the wall clock was set; `boot_step`: it was another after a start of the machine; `power_cut`: the"
-            " machine started, and the daemon had not been stopped in order; `boot`: it started in order, which is no"
-            " trouble; `wrong_year`: the clock is outside 2015 to 2100; `engine_back`: engine time went back",
+            "kind of the problem: `step`, `boot_step`, `power_cut`, `boot`, `wrong_year` or `engine_back`",
         ),
         c.column(
             "step_ms",
             c.INTEGER,
-            "by how much the wall clock went on more than engine time; of `engine_back` engine time itself",
+            "advance of the wall clock minus that of engine time; for `engine_back` that of engine time",
         ),
-        c.column("events", c.INTEGER, "of `wrong_year`: how many events in a row have such a time; else 1"),
+        c.column("events", c.INTEGER, "for `wrong_year`: number of consecutive events with such a time; otherwise 1"),
         c.column("wall_ms", c.INTEGER, "wall clock of the event, Unix ms"),
-        c.column("wall_before_ms", c.INTEGER, "wall clock of the event before"),
+        c.column("wall_before_ms", c.INTEGER, "wall clock of the previous event"),
         c.column("engine_ms", c.INTEGER, "engine time of the event"),
-        c.column("engine_before_ms", c.INTEGER, "engine time of the event before"),
-        c.column("boot_id", c.TEXT, "of a start: id of the boot"),
-        c.column("wall_at", c.MOMENT, "`wall_ms` as a time; null where the clock is suspect"),
+        c.column("engine_before_ms", c.INTEGER, "engine time of the previous event"),
+        c.column("boot_id", c.TEXT, "for a start: id of the boot"),
+        c.column("wall_at", c.MOMENT, "`wall_ms` as a time; null if the clock is suspect"),
     ]
 )
 KEY: Final = ("device", "root", "epoch", "event", "trouble")
 PARTITION: Final = ()
 TABLE: Final = Table("clock_trouble", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports")
-THRESHOLDS: Final = (Threshold("step_ms", 5_000, "wall clock and engine time part by so much between two events"),)
+THRESHOLDS: Final = (
+    Threshold("step_ms", 5_000, "minimum difference between wall clock and engine time from one event to the next"),
+)
 TROUBLE: Final = "trouble <> 'boot'"
 
 _ROOT: Final = ("device", "root", "epoch")

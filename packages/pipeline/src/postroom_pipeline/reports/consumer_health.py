@@ -19,26 +19,24 @@ SCHEMA: Final = StructType(
     [
         c.DEVICE,
         c.ROOT,
-        c.column("queue", c.TEXT, "queue that it consumes"),
-        c.column("consumer", c.TEXT, "its id"),
+        c.column("queue", c.TEXT, "queue that the consumer uses"),
+        c.column("consumer", c.TEXT, "id of the consumer"),
         c.column(
             "status",
             c.TEXT,
-            "`ok`; `dead`: silent to the end while a backlog grew; `recovered`: it was so, and came back",
+            "`ok`; `dead`: silent to the end while a backlog grew; `recovered`: was dead, and came back",
         ),
-        c.column("last_active_engine_ms", c.INTEGER, "engine time at which it last asked or was given a message"),
-        c.column(
-            "last_active_at", c.MOMENT, "the same by the wall clock of the last snapshot; null where that is suspect"
-        ),
-        c.column("silent_ms", c.INTEGER, "from then to the end of what is known of the root"),
-        c.column("active", c.INTEGER, "how often it is known to have asked or been given a message"),
-        c.column("usual_ms", c.INTEGER, "nine of ten of its pauses were no longer"),
-        c.column("from_engine_ms", c.INTEGER, "of `dead` and `recovered`: beginning of the longest such silence"),
-        c.column("to_engine_ms", c.INTEGER, "end of it, or of what is known"),
-        c.column("from_at", c.MOMENT, "`from_engine_ms` by the wall clock of the last snapshot"),
-        c.column("backlog_from", c.INTEGER, "messages in the queue at its beginning, dead ones left out"),
-        c.column("backlog_to", c.INTEGER, "messages at its end"),
-        c.column("grown_since_engine_ms", c.INTEGER, "since when the backlog stayed so much larger"),
+        c.column("last_active_engine_ms", c.INTEGER, "engine time at which it last asked for or got a message"),
+        c.column("last_active_at", c.MOMENT, "the same as wall clock of the last snapshot; null if that is suspect"),
+        c.column("silent_ms", c.INTEGER, "time from then to the last known event of the root"),
+        c.column("active", c.INTEGER, "number of times it asked for or got a message"),
+        c.column("usual_ms", c.INTEGER, "90th percentile of its pauses"),
+        c.column("from_engine_ms", c.INTEGER, "for `dead` and `recovered`: start of the longest such silence"),
+        c.column("to_engine_ms", c.INTEGER, "end of it, or of the known events"),
+        c.column("from_at", c.MOMENT, "`from_engine_ms` as wall clock of the last snapshot"),
+        c.column("backlog_from", c.INTEGER, "messages in the queue at the start of the silence, without dead letters"),
+        c.column("backlog_to", c.INTEGER, "messages in the queue at the end of the silence"),
+        c.column("grown_since_engine_ms", c.INTEGER, "time since when the backlog has been larger by `backlog_min`"),
         c.column("others_took", c.INTEGER, "deliveries to other consumers meanwhile"),
     ]
 )
@@ -47,14 +45,12 @@ PARTITION: Final = ()
 TABLE: Final = Table("consumer_health", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports", "depth", "queue_depth", "consumers", "snapshots")
 THRESHOLDS: Final = (
-    Threshold("silent_ms", 600_000, "it is silent for so long"),
-    Threshold("silent_factor", 10, "and so many times as long as nine of ten of its pauses"),
-    Threshold("pauses_min", 20, "of which there are at least so many"),
-    Threshold("silent_alone_ms", 3_600_000, "where there are fewer, it is silent for so long"),
-    Threshold(
-        "backlog_min", 10, "so many messages more are in the queue than when it fell silent, for `silent_ms` at least"
-    ),
-    Threshold("onset_ms", 3_600_000, "where others go on consuming: since so soon after it fell silent"),
+    Threshold("silent_ms", 600_000, "minimum silence of a dead consumer"),
+    Threshold("silent_factor", 10, "and this multiple of the 90th percentile of its pauses"),
+    Threshold("pauses_min", 20, "minimum number of its pauses"),
+    Threshold("silent_alone_ms", 3_600_000, "minimum silence if there are fewer"),
+    Threshold("backlog_min", 10, "minimum growth of the queue since it fell silent, for at least `silent_ms`"),
+    Threshold("onset_ms", 3_600_000, "if others consume: they started at most this long after it fell silent"),
 )
 TROUBLE: Final = "status <> 'ok'"
 

@@ -16,16 +16,18 @@ SCHEMA: Final = StructType(
     [
         c.DEVICE,
         c.column("queue", c.TEXT, "queue in which they died"),
-        c.column("reason_code", c.TEXT, "why; empty where it is not known"),
-        c.column("cause", c.TEXT, "reason of the last failed attempt, where attempts were spent; else empty"),
-        c.column("deaths", c.INTEGER, "how often a message died so on that day"),
-        c.column("messages", c.INTEGER, "how many messages these were"),
-        c.column("day_before", c.INTEGER, "deaths on the day before; null where nothing is known of the device then"),
-        c.column("growth", c.INTEGER, "`deaths` less `day_before`"),
-        c.column("week_median", c.NUMBER, "median of the seven days before, of those of which something is known"),
-        c.column("week_days", c.INTEGER, "how many days that are"),
-        c.column("example", c.TEXT, "key of one message: the least"),
-        c.column("last_at", c.MOMENT, "when the last one died; null where the clock is suspect"),
+        c.column("reason_code", c.TEXT, "reason; empty if unknown"),
+        c.column("cause", c.TEXT, "reason code of the last failure, if no attempt was left; otherwise empty"),
+        c.column("deaths", c.INTEGER, "number of these deaths on that day"),
+        c.column("messages", c.INTEGER, "number of messages"),
+        c.column(
+            "day_before", c.INTEGER, "deaths on the day before; null if nothing is known of the device for that day"
+        ),
+        c.column("growth", c.INTEGER, "`deaths` minus `day_before`"),
+        c.column("week_median", c.NUMBER, "median of the known days among the seven days before"),
+        c.column("week_days", c.INTEGER, "number of these days"),
+        c.column("example", c.TEXT, "key of one of the messages: the smallest"),
+        c.column("last_at", c.MOMENT, "time of the last death; null if the clock is suspect"),
         c.DAY,
     ]
 )

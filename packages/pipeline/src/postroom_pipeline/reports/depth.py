@@ -20,14 +20,14 @@ SCHEMA: Final = StructType(
     [
         c.DEVICE,
         c.ROOT,
-        c.column("queue", c.TEXT, "the queue"),
+        c.column("queue", c.TEXT, "name of the queue"),
         c.column("epoch", c.INTEGER, "epoch of the event"),
-        c.column("event", c.INTEGER, "the event, or the last one that a snapshot knows of"),
-        c.column("snapshot", c.TEXT, "the snapshot that counted; empty: the event changed the queue"),
-        c.column("engine_ms", c.INTEGER, "engine time of it"),
-        c.column("wall_at", c.MOMENT, "wall clock of it; null where that is suspect"),
-        c.column("live_depth", c.INTEGER, "messages that are not dead, then"),
-        c.column("dead_depth", c.INTEGER, "dead letters, then"),
+        c.column("event", c.INTEGER, "the event, or the last event of the snapshot"),
+        c.column("snapshot", c.TEXT, "snapshot with the count; empty if the event changed the queue"),
+        c.column("engine_ms", c.INTEGER, "engine time of that event"),
+        c.column("wall_at", c.MOMENT, "wall clock of it; null if that is suspect"),
+        c.column("live_depth", c.INTEGER, "messages that are not dead, after it"),
+        c.column("dead_depth", c.INTEGER, "dead letters after it"),
         c.DAY,
     ]
 )

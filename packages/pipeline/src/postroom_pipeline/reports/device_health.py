@@ -29,50 +29,48 @@ from .thresholds import Given, Threshold, chosen
 
 #: What is counted of a device: the report, its rows, the weight of one, and what they are.
 _COUNTED: Final = {
-    "messages_lost": (audit_messages, "kind = 'lost'", 100, "messages that are lost"),
-    "messages_doubtful": (audit_messages, "kind <> 'lost'", 20, "messages that are there twice or unexplained"),
+    "messages_lost": (audit_messages, "kind = 'lost'", 100, "lost messages"),
+    "messages_doubtful": (audit_messages, "kind <> 'lost'", 20, "duplicated or unexplained messages"),
     "queues_unbalanced": (
         audit,
         f"span = 'between' and queue <> '' and ({audit.TROUBLE})",
         50,
-        "times that the audit of a queue does not come out between two snapshots",
+        "unbalanced audits of a queue between two snapshots",
     ),
-    "journal_gaps": (journal_gaps, journal_gaps.TROUBLE, 50, "stretches of the journal that are missing"),
-    "dead_consumers": (consumer_health, "status = 'dead'", 40, "consumers that are dead"),
-    "recovered_consumers": (consumer_health, "status = 'recovered'", 10, "consumers that were dead for a time"),
-    "stuck_leases": (stuck_leases, stuck_leases.TROUBLE, 20, "leases that are stuck"),
+    "journal_gaps": (journal_gaps, journal_gaps.TROUBLE, 50, "gaps of the journal"),
+    "dead_consumers": (consumer_health, "status = 'dead'", 40, "dead consumers"),
+    "recovered_consumers": (consumer_health, "status = 'recovered'", 10, "consumers that were dead temporarily"),
+    "stuck_leases": (stuck_leases, stuck_leases.TROUBLE, 20, "stuck leases"),
     "retry_storms": (retry_storms, retry_storms.TROUBLE, 20, "retry storms"),
     "poison_messages": (poison_messages, poison_messages.TROUBLE, 10, "poison messages"),
-    "clock_troubles": (clock_trouble, clock_trouble.TROUBLE, 10, "troubles of the clock, power cuts among them"),
-    "duplicate_publishes": (duplicate_publishes, duplicate_publishes.TROUBLE, 5, "messages that were published twice"),
-    "anomalies": (anomalies, anomalies.TROUBLE, 2, "figures that stand out"),
+    "clock_troubles": (clock_trouble, clock_trouble.TROUBLE, 10, "clock problems, including power failures"),
+    "duplicate_publishes": (duplicate_publishes, duplicate_publishes.TROUBLE, 5, "messages published twice"),
+    "anomalies": (anomalies, anomalies.TROUBLE, 2, "anomalies"),
 }
 
 SCHEMA: Final = StructType(
     [
         c.DEVICE,
-        c.column("rank", c.INTEGER, "1 is the device that needs somebody first; equal scores have equal ranks"),
-        c.column("score", c.INTEGER, "sum of all troubles, each with its weight"),
-        c.column("worst", c.TEXT, "the trouble that adds most to the score; null where there is none"),
-        c.column("last_at", c.MOMENT, "wall clock of its last snapshot; null where that is suspect"),
-        c.column("snapshots", c.INTEGER, "snapshots of it"),
+        c.column("rank", c.INTEGER, "1 is the device that needs attention first; equal scores have equal ranks"),
+        c.column("score", c.INTEGER, "weighted sum of all problems"),
+        c.column("worst", c.TEXT, "problem that adds most to the score; null if there is none"),
+        c.column("last_at", c.MOMENT, "wall clock of its last snapshot; null if that is suspect"),
+        c.column("snapshots", c.INTEGER, "number of its snapshots"),
         c.column(
             "behind_ms",
             c.INTEGER,
-            "how long before the fleet's newest snapshots its last one was taken, 0 if it was not; null where its"
-            " clock is suspect",
+            "time by which its last snapshot precedes the fleet's newest ones, or 0; null if its clock is suspect",
         ),
         c.column(
             "usual_ms",
             c.INTEGER,
-            "nine of ten of its pauses between snapshots were no longer; of all devices where it has few; null where"
-            " there is none",
+            "90th percentile of its pauses between snapshots; of all devices if it has few; null if there are none",
         ),
-        c.column("silent", c.INTEGER, "1 where there should long have been another snapshot, else 0"),
-        c.column("dead_letters", c.INTEGER, "dead letters that its last snapshots show, of all its roots"),
-        c.column("deaths", c.INTEGER, "messages that ever died, as far as events tell"),
+        c.column("silent", c.INTEGER, "1 if another snapshot is long overdue, otherwise 0"),
+        c.column("dead_letters", c.INTEGER, "dead letters in its last snapshots, over all its roots"),
+        c.column("deaths", c.INTEGER, "messages that ever died, as far as events are known"),
         *(c.column(name, c.INTEGER, meaning) for name, (_, _, _, meaning) in _COUNTED.items()),
-        c.column("conflicts", c.INTEGER, "events that two snapshots tell differently"),
+        c.column("conflicts", c.INTEGER, "events that differ between two snapshots"),
     ]
 )
 KEY: Final = ("device",)
@@ -87,22 +85,21 @@ NEEDS: Final = (
 )
 THRESHOLDS: Final = (
     *(
-        Threshold(f"{name}_weight", weight, f"what one adds to the score: {meaning}")
+        Threshold(f"{name}_weight", weight, f"weight in the score: {meaning}")
         for name, (_, _, weight, meaning) in _COUNTED.items()
     ),
-    Threshold("conflicts_weight", 50, "what one adds to the score: events that two snapshots tell differently"),
-    Threshold("silent_weight", 40, "what it adds to the score that a device is silent"),
-    Threshold("silent_factor", 3, "a device is silent that is behind the others by so many of its usual pauses"),
-    Threshold("silent_ms", 3_600_000, "and by so long"),
-    Threshold("pauses_min", 3, "pauses between snapshots from which a device's own are known"),
+    Threshold("conflicts_weight", 50, "weight in the score: events that differ between two snapshots"),
+    Threshold("silent_weight", 40, "weight in the score: a silent device"),
+    Threshold("silent_factor", 3, "a device is silent if it is behind the others by this multiple of its usual pause"),
+    Threshold("silent_ms", 3_600_000, "and by at least this time"),
+    Threshold("pauses_min", 3, "number of pauses between snapshots from which a device's own count"),
     Threshold(
         "newest_part",
         0.75,
-        "the last snapshots of so large a part of the devices are no newer than the fleet's newest: a clock that is"
-        " ahead makes no device silent",
+        "share of devices whose last snapshots define the fleet's newest time, so that a clock ahead has no effect",
     ),
-    Threshold("dead_letters_weight", 1, "what one adds to the score: dead letters"),
-    Threshold("most_counted", 20, "more troubles of one kind add no more"),
+    Threshold("dead_letters_weight", 1, "weight in the score: dead letters"),
+    Threshold("most_counted", 20, "maximum number of problems of one kind that count"),
 )
 TROUBLE: Final = "score > 0"
 

@@ -18,20 +18,20 @@ SCHEMA: Final = StructType(
         c.DEVICE,
         c.ROOT,
         c.column("epoch", c.INTEGER, "epoch of the event"),
-        c.column("event", c.INTEGER, "the later publication, or the event that answered it"),
+        c.column("event", c.INTEGER, "the later publish, or the event that answered it"),
         c.column(
             "outcome",
             c.TEXT,
-            "`published`: it is in the queue a second time; `recognised`: deduplication knew it, which is no trouble",
+            "`published`: it is in the queue twice; `recognised`: deduplication recognised it, which is no problem",
         ),
-        c.column("queue", c.TEXT, "the queue; null of `recognised` where the first publication is not known"),
+        c.column("queue", c.TEXT, "name of the queue; null for `recognised` if the first publish is unknown"),
         c.column("message", c.TEXT, "key of the second message; of `recognised`, of the first"),
         c.column("first_message", c.TEXT, "key of the first message"),
-        c.column("first_event", c.INTEGER, "the publication before it; null where it is not known"),
-        c.column("apart_ms", c.INTEGER, "engine time between the two; null where it is not known"),
-        c.column("payload_digest", c.TEXT, "of the body that both have"),
+        c.column("first_event", c.INTEGER, "the previous publish; null if unknown"),
+        c.column("apart_ms", c.INTEGER, "engine time between the two; null if unknown"),
+        c.column("payload_digest", c.TEXT, "digest of the body of both"),
         c.column("client", c.TEXT, "client of the second request"),
-        c.column("wall_at", c.MOMENT, "wall clock of the second; null where it is suspect"),
+        c.column("wall_at", c.MOMENT, "wall clock of the second publish; null if it is suspect"),
     ]
 )
 KEY: Final = ("device", "root", "epoch", "event")
@@ -39,12 +39,10 @@ PARTITION: Final = ()
 TABLE: Final = Table("duplicate_publishes", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "epochs", "imports")
 THRESHOLDS: Final = (
-    Threshold("apart_ms", 60_000, "the second publication comes within this time of the one before"),
-    Threshold("copies_max", 5, "a body that comes more often so close together is one that is meant to repeat"),
-    Threshold("published_min", 20, "publications of a queue from which it is known whether its bodies repeat"),
-    Threshold(
-        "repeating_max", 0.1, "a larger part of them has bodies that come again at other times: its bodies mean nothing"
-    ),
+    Threshold("apart_ms", 60_000, "maximum time between the two publishes"),
+    Threshold("copies_max", 5, "a body that occurs more often than this within the time is meant to repeat"),
+    Threshold("published_min", 20, "minimum number of publishes from which repetition of bodies is known"),
+    Threshold("repeating_max", 0.1, "if a larger part of them has repeating bodies, bodies identify nothing"),
 )
 TROUBLE: Final = "outcome = 'published'"
 

@@ -17,7 +17,7 @@ SCHEMA: Final = StructType(
         c.DEVICE,
         c.ROOT,
         c.column("epoch", c.INTEGER, "number of the epoch"),
-        c.column("begins", c.INTEGER, "its first event, as far as it is known"),
+        c.column("begins", c.INTEGER, "its first known event"),
     ]
 )
 KEY: Final = ("device", "root", "epoch")

@@ -24,12 +24,12 @@ BUCKETS: Final = ArrayType(
 )
 #: The columns that ``summarised`` and ``merged`` add to those of their groups.
 COLUMNS: Final = (
-    column("count", INTEGER, "how many messages were measured"),
-    column("p50_ms", INTEGER, "half of them took no longer"),
-    column("p90_ms", INTEGER, "nine of ten took no longer"),
-    column("p99_ms", INTEGER, "99 of 100 took no longer"),
-    column("max_ms", INTEGER, "the longest"),
-    column("buckets", BUCKETS, "how many took how long: what percentiles of longer times are put together from"),
+    column("count", INTEGER, "number of measured messages"),
+    column("p50_ms", INTEGER, "median"),
+    column("p90_ms", INTEGER, "90th percentile"),
+    column("p99_ms", INTEGER, "99th percentile"),
+    column("max_ms", INTEGER, "maximum"),
+    column("buckets", BUCKETS, "counts by duration, from which percentiles of longer times can be computed"),
 )
 
 

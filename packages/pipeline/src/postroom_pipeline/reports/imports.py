@@ -16,7 +16,7 @@ SCHEMA: Final = StructType(
         c.DEVICE,
         c.ROOT,
         c.column("epoch", c.INTEGER, "epoch of the import"),
-        c.column("request_end", c.INTEGER, "last event of its request, which all of them name"),
+        c.column("request_end", c.INTEGER, "last event of its request, which all of its events name"),
     ]
 )
 KEY: Final = ("device", "root", "epoch", "request_end")

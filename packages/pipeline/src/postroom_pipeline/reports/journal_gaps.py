@@ -19,25 +19,23 @@ SCHEMA: Final = StructType(
         c.DEVICE,
         c.ROOT,
         c.column("epoch", c.INTEGER, "epoch of the events"),
-        c.column("first_event", c.INTEGER, "the first that is missing"),
-        c.column("last_event", c.INTEGER, "the last"),
-        c.column("events", c.INTEGER, "how many that are"),
+        c.column("first_event", c.INTEGER, "first missing event"),
+        c.column("last_event", c.INTEGER, "last missing event"),
+        c.column("events", c.INTEGER, "their number"),
         c.column(
             "gap",
             c.TEXT,
-            "`lost`: a slice should have them, and nobody says why not; `reported`: the device says that its journal"
-            " lacks them; `retired`: the journal had let them go before they were exported; `not_exported`: no snapshot"
-            " is about them",
+            "kind of the gap: `lost`, `reported`, `retired` or `not_exported`",
         ),
-        c.column("before_at", c.MOMENT, "wall clock of the event before; null where it is not known"),
-        c.column("after_at", c.MOMENT, "wall clock of the event after; null where it is not known"),
+        c.column("before_at", c.MOMENT, "wall clock of the previous event; null if unknown"),
+        c.column("after_at", c.MOMENT, "wall clock of the next event; null if unknown"),
     ]
 )
 KEY: Final = ("device", "root", "epoch", "first_event")
 PARTITION: Final = ()
 TABLE: Final = Table("journal_gaps", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "epochs", "snapshots")
-THRESHOLDS: Final = (Threshold("not_exported_min", 1, "events that no snapshot is about are told from so many on"),)
+THRESHOLDS: Final = (Threshold("not_exported_min", 1, "minimum number of events that no snapshot covers to report"),)
 TROUBLE: Final = "gap in ('lost', 'reported')"
 
 _EPOCH: Final = ("device", "root", "epoch")

@@ -17,7 +17,7 @@ from .thresholds import Given, Threshold, chosen
 SCHEMA: Final = StructType(
     [
         c.DEVICE,
-        c.column("queue", c.TEXT, "queue in which the messages were published"),
+        c.column("queue", c.TEXT, "queue to which the messages were published"),
         c.column("measure", c.TEXT, "`publish_to_lease`, `lease_to_ack` (of the last lease) or `publish_to_ack`"),
         *COLUMNS,
         c.column("day", c.DATE, "day on which the messages were published"),

@@ -18,20 +18,20 @@ SCHEMA: Final = StructType(
         c.DEVICE,
         c.ROOT,
         c.column("message", c.TEXT, "key of the message"),
-        c.column("queue", c.TEXT, "queue in which it failed last"),
+        c.column("queue", c.TEXT, "queue of its last failure"),
         c.column("failures", c.INTEGER, "failed deliveries"),
-        c.column("consumers", c.INTEGER, "at how many consumers"),
+        c.column("consumers", c.INTEGER, "number of consumers at which it failed"),
         c.column("from_event", c.INTEGER, "first failed delivery"),
-        c.column("to_event", c.INTEGER, "last one"),
-        c.column("from_at", c.MOMENT, "wall clock of the first; null where it is suspect"),
-        c.column("to_at", c.MOMENT, "wall clock of the last; null where it is suspect"),
-        c.column("others_done", c.INTEGER, "messages of the queue that were acked between the two"),
-        c.column("others_failed", c.INTEGER, "failed deliveries of other messages of the queue between the two"),
-        c.column("reason_code", c.TEXT, "of the last failure"),
-        c.column("cause", c.TEXT, "reason of the last attempt, where attempts were spent"),
-        c.column("state", c.TEXT, "what became of it: `open`, `dead` or `dropped`"),
-        c.column("payload_digest", c.TEXT, "of its body"),
-        c.column("same_body", c.INTEGER, "messages of all devices in this table that have the same body"),
+        c.column("to_event", c.INTEGER, "last event"),
+        c.column("from_at", c.MOMENT, "wall clock of the first event; null if it is suspect"),
+        c.column("to_at", c.MOMENT, "wall clock of the last event; null if it is suspect"),
+        c.column("others_done", c.INTEGER, "messages of the queue acknowledged between these two"),
+        c.column("others_failed", c.INTEGER, "failed deliveries of other messages of the queue between these two"),
+        c.column("reason_code", c.TEXT, "reason code of the last failure"),
+        c.column("cause", c.TEXT, "reason code of the last failure, if no attempt was left"),
+        c.column("state", c.TEXT, "what happened to it: `open`, `dead` or `dropped`"),
+        c.column("payload_digest", c.TEXT, "digest of the body"),
+        c.column("same_body", c.INTEGER, "messages with the same body in this table, on all devices"),
     ]
 )
 KEY: Final = ("device", "root", "message")
@@ -39,8 +39,8 @@ PARTITION: Final = ()
 TABLE: Final = Table("poison_messages", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "epochs", "imports", "messages")
 THRESHOLDS: Final = (
-    Threshold("failures_min", 3, "a message fails so often, or dies with `POISON`"),
-    Threshold("alike_max", 2, "others may fail so many times as often as it did, where fewer of them are done"),
+    Threshold("failures_min", 3, "minimum number of failures, unless it died with `POISON`"),
+    Threshold("alike_max", 2, "others may fail this many times as often, if fewer of them succeed"),
 )
 TROUBLE: Final = "true"
 

@@ -19,18 +19,18 @@ SCHEMA: Final = StructType(
         c.ROOT,
         c.column("epoch", c.INTEGER, "epoch of the events"),
         c.column("queue", c.TEXT, "queue of the messages"),
-        c.column("from_event", c.INTEGER, "first failed delivery of it"),
-        c.column("to_event", c.INTEGER, "last one"),
-        c.column("from_engine_ms", c.INTEGER, "engine time of the first"),
-        c.column("to_engine_ms", c.INTEGER, "engine time of the last"),
-        c.column("from_at", c.MOMENT, "wall clock of the first; null where it is suspect"),
-        c.column("to_at", c.MOMENT, "wall clock of the last; null where it is suspect"),
+        c.column("from_event", c.INTEGER, "first failed delivery of the storm"),
+        c.column("to_event", c.INTEGER, "last event"),
+        c.column("from_engine_ms", c.INTEGER, "engine time of the first event"),
+        c.column("to_engine_ms", c.INTEGER, "engine time of the last event"),
+        c.column("from_at", c.MOMENT, "wall clock of the first event; null if it is suspect"),
+        c.column("to_at", c.MOMENT, "wall clock of the last event; null if it is suspect"),
         c.column("retries", c.INTEGER, "failed deliveries"),
-        c.column("deliveries", c.INTEGER, "deliveries in the same time"),
-        c.column("messages", c.INTEGER, "how many messages failed"),
-        c.column("consumers", c.INTEGER, "at how many consumers"),
-        c.column("died", c.INTEGER, "messages that became dead letters in the same time"),
-        c.column("reason_code", c.TEXT, "what the deliveries failed of most often; the least of several"),
+        c.column("deliveries", c.INTEGER, "deliveries in the same period"),
+        c.column("messages", c.INTEGER, "number of failed messages"),
+        c.column("consumers", c.INTEGER, "number of consumers"),
+        c.column("died", c.INTEGER, "messages that died in the same period"),
+        c.column("reason_code", c.TEXT, "most frequent reason code of the failures; the smallest of several"),
     ]
 )
 KEY: Final = ("device", "root", "epoch", "queue", "from_event")
@@ -38,12 +38,10 @@ PARTITION: Final = ()
 TABLE: Final = Table("retry_storms", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports")
 THRESHOLDS: Final = (
-    Threshold(
-        "window_ms", 300_000, "so long a time is looked at behind each failed delivery; storms that are closer are one"
-    ),
-    Threshold("retries_min", 20, "so many deliveries fail within it"),
-    Threshold("messages_min", 3, "of so many messages: one that fails alone is poison"),
-    Threshold("share_min", 0.5, "that is so large a part of all deliveries in it"),
+    Threshold("window_ms", 300_000, "time that is examined after each failed delivery; closer storms are merged"),
+    Threshold("retries_min", 20, "minimum number of failed deliveries in that time"),
+    Threshold("messages_min", 3, "minimum number of failing messages; one alone is poison"),
+    Threshold("share_min", 0.5, "minimum share of all deliveries in that time"),
 )
 TROUBLE: Final = "true"
 

@@ -20,20 +20,20 @@ SCHEMA: Final = StructType(
         c.ROOT,
         c.column("queue", c.TEXT, "queue of the message"),
         c.column("message", c.TEXT, "key of the message"),
-        c.column("leased_engine_ms", c.INTEGER, "engine time at which it was given; 0 where that is not known"),
-        c.column("lease", c.TEXT, "id of the lease"),
-        c.column("consumer", c.TEXT, "who holds it"),
-        c.column("attempt", c.INTEGER, "which delivery it is"),
-        c.column("of_dead", c.FLAG, "whether it is of a dead letter"),
-        c.column("why", c.TEXT, "`overdue`: its time was over; `held`: longer than is usual in its queue"),
-        c.column("held_ms", c.INTEGER, "how long it had been held when it was last seen"),
-        c.column("overdue_ms", c.INTEGER, "how long its time had been over then; 0 if it was not"),
-        c.column("usual_ms", c.INTEGER, "nine of ten deliveries that were acked were held no longer"),
-        c.column("measured", c.INTEGER, "how many deliveries that was taken from"),
-        c.column("seen", c.INTEGER, "how many snapshots show the lease"),
-        c.column("snapshot", c.TEXT, "the last of them"),
-        c.column("seen_at", c.MOMENT, "when that was taken; null where the clock is suspect"),
-        c.column("still_held", c.FLAG, "whether it is the last snapshot of the root"),
+        c.column("leased_engine_ms", c.INTEGER, "engine time at which the lease started; 0 if unknown"),
+        c.column("lease", c.TEXT, "lease id"),
+        c.column("consumer", c.TEXT, "consumer that has the lease"),
+        c.column("attempt", c.INTEGER, "number of the delivery"),
+        c.column("of_dead", c.FLAG, "true for a dead letter"),
+        c.column("why", c.TEXT, "`overdue`: its time has passed; `held`: longer than usual in its queue"),
+        c.column("held_ms", c.INTEGER, "age of the lease in the last snapshot that has it"),
+        c.column("overdue_ms", c.INTEGER, "time since the lease should have ended; 0 if it should not have"),
+        c.column("usual_ms", c.INTEGER, "90th percentile of the durations of acknowledged leases"),
+        c.column("measured", c.INTEGER, "number of deliveries behind it"),
+        c.column("seen", c.INTEGER, "number of snapshots with the lease"),
+        c.column("snapshot", c.TEXT, "last snapshot with the lease"),
+        c.column("seen_at", c.MOMENT, "wall clock of that snapshot; null if it is suspect"),
+        c.column("still_held", c.FLAG, "whether this is the last snapshot of the root"),
     ]
 )
 KEY: Final = ("device", "root", "queue", "message", "leased_engine_ms")
@@ -41,11 +41,11 @@ PARTITION: Final = ()
 TABLE: Final = Table("stuck_leases", SCHEMA, KEY, PARTITION)
 NEEDS: Final = ("events", "imports", "leases", "snapshots")
 THRESHOLDS: Final = (
-    Threshold("overdue_ms", 60_000, "a lease whose time has been over so long should have been ended by the daemon"),
-    Threshold("held_ms", 900_000, "a lease is held at least so long"),
-    Threshold("held_factor", 10, "and so many times as long as nine of ten deliveries of its queue on its device"),
-    Threshold("measured_min", 20, "of which there are at least so many"),
-    Threshold("held_alone_ms", 21_600_000, "where there are fewer, it is held at least so long"),
+    Threshold("overdue_ms", 60_000, "a lease is stuck if the daemon has not ended it this long after its time"),
+    Threshold("held_ms", 900_000, "minimum duration of a stuck lease"),
+    Threshold("held_factor", 10, "and this multiple of the 90th percentile of its queue on its device"),
+    Threshold("measured_min", 20, "minimum number of measured deliveries"),
+    Threshold("held_alone_ms", 21_600_000, "minimum duration if there are fewer deliveries"),
 )
 TROUBLE: Final = "true"
 

@@ -15,15 +15,15 @@ from .thresholds import Given, Threshold, chosen
 
 #: What is counted, by the type of its event.
 COUNTED: Final = {
-    "published": "messages that were added",
-    "leased": "deliveries, those of dead letters left out",
-    "acked": "messages that were done",
-    "released": "deliveries that were given back uncounted",
-    "retried": "deliveries that failed and are tried again",
-    "died": "messages that became dead letters",
-    "dropped": "messages that were removed without having been worked on",
-    "reprocessed": "dead letters that were made ready again",
-    "moved": "messages that went to another queue",
+    "published": "messages published",
+    "leased": "deliveries, without those of dead letters",
+    "acked": "messages acknowledged",
+    "released": "deliveries released without counting",
+    "retried": "failed deliveries that are retried",
+    "died": "messages that died",
+    "dropped": "messages removed without being processed",
+    "reprocessed": "dead letters reprocessed",
+    "moved": "messages moved to another queue",
 }
 
 SCHEMA: Final = StructType(
@@ -31,10 +31,10 @@ SCHEMA: Final = StructType(
         c.DEVICE,
         c.ROOT,
         c.column("queue", c.TEXT, "queue of the messages"),
-        c.column("hour", c.MOMENT, "hour of the wall clock; the beginning of the day where the clock is suspect"),
+        c.column("hour", c.MOMENT, "hour of the wall clock; the start of the day if the clock is suspect"),
         *(c.column(name, c.INTEGER, meaning) for name, meaning in COUNTED.items()),
-        c.column("published_bytes", c.INTEGER, "length of the bodies that were added"),
-        c.column("busiest_minute", c.INTEGER, "messages that were added in the busiest minute of engine time"),
+        c.column("published_bytes", c.INTEGER, "size of the published bodies in bytes"),
+        c.column("busiest_minute", c.INTEGER, "messages published in the busiest minute of engine time"),
         c.DAY,
     ]
 )

@@ -35,22 +35,22 @@ def column(name: str, kind: DataType, meaning: str) -> StructField:
     return StructField(name, kind, metadata={"comment": meaning})
 
 
-DEVICE: Final = column("device", TEXT, "the device's name")
+DEVICE: Final = column("device", TEXT, "name of the device")
 SNAPSHOT: Final = column("snapshot", TEXT, "id of the snapshot")
-ROOT: Final = column("root", TEXT, "id of the data directory")
-WALL_AT: Final = column("wall_at", MOMENT, "`wall_ms` as a time; null where the clock is suspect")
+ROOT: Final = column("root", TEXT, "id of the root")
+WALL_AT: Final = column("wall_at", MOMENT, "`wall_ms` as a time; null if the clock is suspect")
 CLOCK_SUSPECT: Final = column("clock_suspect", FLAG, "whether the wall clock is outside 2015 to 2100")
-DAY: Final = column("day", DATE, "day of the wall clock, UTC; of the file's arrival where the clock is suspect")
+DAY: Final = column("day", DATE, "day of the wall clock, UTC; that of the file's arrival if the clock is suspect")
 
 #: The columns of a snapshot in every table with rows of one: which device, when, as of which event.
 OF_SNAPSHOT: Final = (
     DEVICE,
     SNAPSHOT,
     ROOT,
-    column("epoch", INTEGER, "its epoch when the snapshot was taken"),
-    column("as_of_event", INTEGER, "event as of which the row is"),
-    column("wall_ms", INTEGER, "the device's wall clock when the snapshot was taken, Unix ms"),
-    column("engine_ms", INTEGER, "the root's engine time then"),
+    column("epoch", INTEGER, "epoch of the root when the snapshot was taken"),
+    column("as_of_event", INTEGER, "event that the row reflects"),
+    column("wall_ms", INTEGER, "wall clock of the device when the snapshot was taken, in Unix ms"),
+    column("engine_ms", INTEGER, "engine time of the root then"),
     WALL_AT,
     CLOCK_SUSPECT,
 )

@@ -31,7 +31,7 @@ DEAD_LETTERS: Final = _state(
     Kind.DEAD,
     ("queue", "message"),
     "The dead letters that a device had when a snapshot was taken.",
-    c.column("died_at", c.MOMENT, "`died_ms` as a time; null where no clock says that"),
+    c.column("died_at", c.MOMENT, "`died_ms` as a time; null if it is not a valid clock"),
 )
 CONSUMERS: Final = _state("consumers", Kind.CONSUMER, ("queue", "consumer"), "Who consumed when a snapshot was taken.")
 METRICS: Final = _state("metrics", Kind.METRIC, ("name", "labels"), "The daemon's figures when a snapshot was taken.")

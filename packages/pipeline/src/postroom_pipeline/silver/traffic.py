@@ -22,7 +22,7 @@ TRAFFIC: Final = Table(
         [
             c.DEVICE,
             *columns_of(Kind.TRAFFIC),
-            c.column("content_digest", c.TEXT, "of the line: a request has no number"),
+            c.column("content_digest", c.TEXT, "digest of the line, because a request has no id"),
             c.WALL_AT,
             c.CLOCK_SUSPECT,
             c.DAY,
