@@ -43,7 +43,7 @@ INVENTORY: Final = Table(
         ]
     ),
     key=("sha256",),
-    about="Every file that was looked at, once by its content, and what became of it.",
+    about="Every examined file, once per content, and its result.",
 )
 
 #: How many runs read a file that may be complete at another try.

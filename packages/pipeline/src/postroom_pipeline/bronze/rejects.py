@@ -31,7 +31,7 @@ REJECTS: Final = Table(
         ]
     ),
     key=("path", "sha256", "device", "snapshot", "reason"),
-    about="What was not taken in, and why: a snapshot of a file, or the file.",
+    about="What was refused, and why: a snapshot of a file, or the file.",
 )
 
 #: Reasons that may go away: another try, or another copy, may be complete.

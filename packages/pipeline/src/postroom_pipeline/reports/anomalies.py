@@ -1,4 +1,4 @@
-"""Figures that stand out: against the device's own past, and against the same queue on the other devices."""
+"""Anomalies: figures that differ from the device's own past, or from the same queue on other devices."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ _SPAN: Final = (*ROOT, "number")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """What a restore undid is taken away from the flows again, in the span that ends behind it."""
+    """What a restore undid is subtracted from the flows, in the span that ends after it."""
     chosen(THRESHOLDS, given)
     ends = materialized(anchors(frames))
     rows = _states(frames, ends).unionByName(_flowed(flows(frames, ends)), allowMissingColumns=True)

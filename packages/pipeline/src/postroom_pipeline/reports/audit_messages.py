@@ -1,4 +1,4 @@
-"""Each message that the audit cannot account for: lost, there twice, or unexplained, with what says so."""
+"""Each message that the audit cannot account for: lost, duplicated, or unexplained, with the evidence."""
 
 from __future__ import annotations
 
@@ -58,10 +58,9 @@ _MESSAGE: Final = (*ROOT, "message")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """Events are held against the last consistent snapshot of each root, those that a restore undid left out.
-
-    Where events are missing only because nobody exported them, what they may explain is not told. Where some are told
-    in two ways, nothing is called lost: one of the two may be of another past.
+    """Events, without those that a restore undid, are compared with the last consistent snapshot of each root. If
+    events are missing only because nobody exported them, what they may explain is not reported. If snapshots contradict
+    each other about events, nothing is called lost, because one version may belong to another past.
     """
     chosen(THRESHOLDS, given)
     last = materialized(_last(frames))

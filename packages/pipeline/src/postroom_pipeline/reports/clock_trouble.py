@@ -1,4 +1,4 @@
-"""When a device's clock was set or wrong: wall clock against engine time; and starts of its machine."""
+"""When a device's clock was set or wrong (wall clock compared with engine time), and starts of its machine."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _BEFORE_MARK: Final = ("gap", "epoch_started")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """One row for each trouble of an event."""
+    """One row per event and problem."""
     limits = chosen(THRESHOLDS, given)
     seen = _sequence(frames)
     parted = F.abs(F.col("step_ms")) >= limits["step_ms"]

@@ -1,4 +1,4 @@
-"""Who consumes, and who stopped while messages went on piling up."""
+"""Who consumes, and who stopped while the backlog continued to grow."""
 
 from __future__ import annotations
 
@@ -60,8 +60,9 @@ _OF: Final = (*KEY, *_SILENCE)
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """Of the newest epoch of each root. A queue whose consuming is paused has no dead consumers, and one that another
-    consumer took over, which came only then, has not either; the time before a start of the machine does not count."""
+    """Covers the newest epoch of each root. A queue whose consuming is paused has no dead consumers, and neither has
+    one that a new consumer took over. The time before a start of the machine does not count.
+    """
     limits = chosen(THRESHOLDS, given)
     rows = _rows(frames)
     lives = materialized(_lives(_pauses(_course(rows)), limits))

@@ -42,7 +42,9 @@ _SERIES: Final = ("device", "queue", "reason_code", "cause")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """A day on which a device told of events, and of none of these, counts as 0; one that nothing is known of, not."""
+    """A day on which a device has events, but none of these, counts as 0. A day about which nothing is known does not
+    count.
+    """
     chosen(THRESHOLDS, given)
     events = frames["events"]
     died = events.where(F.col("type") == "died").withColumns(

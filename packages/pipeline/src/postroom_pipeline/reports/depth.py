@@ -42,8 +42,9 @@ _TIMES: Final = ("engine_ms", "wall_at", "day")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """Between snapshots it is what the last one counted, or the next where there is none before, and what events
-    changed since. Where no snapshot tells of a queue, it held nothing before its first event."""
+    """Between snapshots it is the count of the last one, or of the next one if there is none before, plus the changes
+    by events. A queue that is in no snapshot was empty before its first event.
+    """
     chosen(THRESHOLDS, given)
     of_messages = steps(frames["events"], frames["epochs"], frames["dead_letters"])
     moved = changes(of_messages).select(*KEY[:-1], F.lit("").alias("snapshot"), *_TIMES, "live", "dead")

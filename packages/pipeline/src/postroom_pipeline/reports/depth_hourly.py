@@ -1,4 +1,4 @@
-"""How full each queue was, by hour: as snapshots counted it, and as events tell it in between."""
+"""How full each queue was, by hour: from the counts of snapshots, and from the events in between."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ TROUBLE: Final = "false"
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """Hours in which nothing was seen and nothing changed have no row: the depth is that of the hour before."""
+    """Hours without a snapshot and without a change have no row: the depth is that of the previous hour."""
     chosen(THRESHOLDS, given)
     return (
         _counted(frames)

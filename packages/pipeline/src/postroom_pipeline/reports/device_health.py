@@ -1,4 +1,4 @@
-"""Which devices need somebody first."""
+"""Which devices need attention first."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ TROUBLE: Final = "score > 0"
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """One row for each device of which there is a snapshot."""
+    """One row per device with a snapshot."""
     limits = chosen(THRESHOLDS, given)
     place = F.struct("wall_ms", "epoch", "as_of_event", "snapshot")
     devices = (

@@ -1,4 +1,4 @@
-"""Messages that were published twice: a client that did not get its reply, and asked again by another request."""
+"""Messages that were published twice: a client got no answer, and sent another request."""
 
 from __future__ import annotations
 
@@ -51,8 +51,9 @@ _QUEUE: Final = ("device", "root", "queue")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """Two requests that publish the same body to the same queue, close in time, where bodies of that queue do not
-    repeat otherwise. Messages with other trace ids or deduplication keys are not the same."""
+    """Two requests that publish the same body to the same queue within a short time, if bodies of that queue do not
+    repeat otherwise. Messages with different trace ids or deduplication keys are different.
+    """
     limits = chosen(THRESHOLDS, given)
     events = standing(native(frames["events"], frames["imports"]), frames["epochs"])
     return _published(events, limits).unionByName(_recognised(events))

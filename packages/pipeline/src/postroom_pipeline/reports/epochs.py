@@ -1,4 +1,4 @@
-"""Which epochs a root has had, and where each begins: a restore begins one, and undoes what came from there on."""
+"""The epochs of a root, and where each begins: a restore begins one, and undoes the events from there on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TROUBLE: Final = "false"
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """One row for each epoch of which an event is known."""
+    """One row per epoch with a known event."""
     chosen(THRESHOLDS, given)
     started = F.min(F.when(F.col("type") == "epoch_started", F.col("event")))
     return frames["events"].groupBy(*KEY).agg(F.coalesce(started, F.min("event")).alias("begins"))

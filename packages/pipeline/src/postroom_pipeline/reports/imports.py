@@ -1,4 +1,4 @@
-"""Which requests brought messages in from elsewhere: the events of these have the times of another root."""
+"""The requests that imported messages: their events have the times of another root."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ TROUBLE: Final = "false"
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """One row for each import."""
+    """One row per import."""
     chosen(THRESHOLDS, given)
     return frames["events"].where("type = 'imported' and request_end is not null").select(*KEY).distinct()

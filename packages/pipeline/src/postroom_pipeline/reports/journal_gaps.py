@@ -46,7 +46,7 @@ _COVERS: Final = ("present", "sliced", "reported", "retired")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """A sweep over the ids of each epoch: between two ends of ranges all events are covered alike."""
+    """One row per range of missing ids with the same explanation."""
     limits = chosen(THRESHOLDS, given)
     events = frames["events"]
     stretches = _stretches(_ranges(frames["snapshots"], frames["epochs"]), events)

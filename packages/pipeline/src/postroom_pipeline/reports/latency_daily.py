@@ -1,4 +1,4 @@
-"""How long messages wait and are worked on, by queue and day, in engine time of one root."""
+"""How long messages wait and are processed, by queue and day, in engine time of one root."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ TROUBLE: Final = "false"
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """Messages that were imported or reprocessed are not measured: they waited elsewhere, or for a person."""
+    """Imported and reprocessed messages are not measured, because they waited elsewhere, or for a person."""
     chosen(THRESHOLDS, given)
     own = frames["messages"].where(F.coalesce("reprocessed", F.lit(0)) == 0)
     own = own.join(imported_messages(frames["events"], frames["imports"]), [*ROOT, "message"], "left_anti")

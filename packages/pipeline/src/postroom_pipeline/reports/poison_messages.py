@@ -1,4 +1,4 @@
-"""Messages that fail at each delivery while others of their queue are done."""
+"""Messages that fail at each delivery while other messages of their queue succeed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _NO_FAILURE: Final = ("MESSAGE_EXPIRED", "QUEUE_FULL", "PURGED", "BODY_LOST")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """A message that was acked after all is left out, and so is one that failed when everything did."""
+    """Messages that were finally acknowledged are omitted, and so are those that failed when everything failed."""
     limits = chosen(THRESHOLDS, given)
     messages = frames["messages"].where(F.col("state") != "acked")
     failing = (

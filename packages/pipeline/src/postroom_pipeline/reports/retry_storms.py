@@ -1,4 +1,4 @@
-"""Times in which most deliveries of a queue fail and are tried again."""
+"""Times in which most deliveries of a queue fail and are retried."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _QUEUE: Final = ("device", "root", "epoch", "queue")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """A storm is told with all failed deliveries of the times looked at, also those before it was one."""
+    """A storm includes all failed deliveries of the examined times, also those before the thresholds were reached."""
     limits = chosen(THRESHOLDS, given)
     kind = F.col("type")
     leased = (kind == "leased") & ~F.coalesce("of_dead", F.lit(False))

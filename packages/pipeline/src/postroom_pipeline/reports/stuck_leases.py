@@ -1,4 +1,4 @@
-"""Leases that are held far longer than is usual, or whose time is over and that nobody has ended."""
+"""Leases that last far longer than usual, or whose time has passed and that nobody has ended."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _QUEUE: Final = ("device", "root", "queue")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """Each lease once, as the last snapshot shows it that has it."""
+    """One row per lease, from the last snapshot that has it."""
     limits = chosen(THRESHOLDS, given)
     held = F.greatest(F.col("engine_ms") - F.col("leased_engine_ms"), F.lit(0))
     overdue = F.coalesce(F.greatest(F.col("engine_ms") - F.col("until_engine_ms"), F.lit(0)), F.lit(0))

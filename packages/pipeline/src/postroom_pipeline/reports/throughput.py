@@ -47,7 +47,7 @@ TROUBLE: Final = "false"
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
-    """Events that a restore undid are counted too: the work was done."""
+    """Events that a restore undid count, too, because the work was done."""
     chosen(THRESHOLDS, given)
     kind = F.col("type")
     counted = frames["events"].where(kind.isin(*COUNTED) & ~((kind == "leased") & F.coalesce("of_dead", F.lit(False))))

@@ -56,8 +56,7 @@ CONFLICTS: Final = Table(
         ]
     ),
     key=("device", "root", "epoch", "event", "content_digest"),
-    about="Events of one key that snapshots tell differently: a data directory was copied or set back without a new"
-    " epoch.",
+    about="Events with one key and different contents: a root was copied or restored by hand, without a new epoch.",
 )
 
 #: What happened, apart from who asked for it and from what redaction leaves out: the same in every export.

@@ -57,7 +57,7 @@ MESSAGES: Final = Table(
     ),
     key=("device", "root", "message"),
     partition=("day",),
-    about="Every message, as its events tell it.",
+    about="Every message, derived from its events.",
 )
 
 #: The state of a message after an event of this type; other types leave the state as it was.

@@ -36,7 +36,7 @@ SNAPSHOTS: Final = Table(
         ]
     ),
     key=("device", "snapshot"),
-    about="Every snapshot that was taken in, once: what its header says, and how much it told.",
+    about="Every admitted snapshot, once: its header, and the extent of its content.",
 )
 
 #: Apart from ``SNAPSHOTS``, whose rows do not depend on how the snapshots were transported.
@@ -53,7 +53,7 @@ ORIGINS: Final = Table(
         ]
     ),
     key=("device", "snapshot"),
-    about="Which file each snapshot was taken from; `snapshots` does not depend on how they were carried.",
+    about="The file from which each snapshot was admitted. `snapshots` does not depend on files.",
 )
 
 

@@ -22,19 +22,19 @@ def _state(name: str, kind: Kind, key: tuple[str, ...], about: str, *own: Struct
     return Table(name, schema, ("device", "snapshot", *key), ("day",), about)
 
 
-QUEUE_DEPTH: Final = _state("queue_depth", Kind.QUEUE, ("queue",), "What each queue held when a snapshot was taken.")
-LEASES: Final = _state(
-    "leases", Kind.LEASE, ("queue", "message"), "Messages that somebody had when a snapshot was taken."
+QUEUE_DEPTH: Final = _state(
+    "queue_depth", Kind.QUEUE, ("queue",), "The counts of each queue when a snapshot was taken."
 )
+LEASES: Final = _state("leases", Kind.LEASE, ("queue", "message"), "Leased messages when a snapshot was taken.")
 DEAD_LETTERS: Final = _state(
     "dead_letters",
     Kind.DEAD,
     ("queue", "message"),
-    "The dead letters that a device had when a snapshot was taken.",
+    "The dead letters of a device when a snapshot was taken.",
     c.column("died_at", c.MOMENT, "`died_ms` as a time; null if it is not a valid clock"),
 )
 CONSUMERS: Final = _state("consumers", Kind.CONSUMER, ("queue", "consumer"), "Who consumed when a snapshot was taken.")
-METRICS: Final = _state("metrics", Kind.METRIC, ("name", "labels"), "The daemon's figures when a snapshot was taken.")
+METRICS: Final = _state("metrics", Kind.METRIC, ("name", "labels"), "The daemon's metrics when a snapshot was taken.")
 
 #: The tables of this module by the kind of line that they are made of.
 STATE: Final = {

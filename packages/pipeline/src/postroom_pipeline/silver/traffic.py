@@ -30,7 +30,7 @@ TRAFFIC: Final = Table(
     ),
     key=("device", "root", "engine_ms", "content_digest"),
     partition=("day",),
-    about="Requests, of those that the traffic log has: it may be sampled.",
+    about="Requests in the traffic log, which may be sampled.",
 )
 _OF_LINE: Final = ["device", *(column.name for column in columns_of(Kind.TRAFFIC))]
 
