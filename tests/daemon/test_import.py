@@ -331,7 +331,7 @@ FAILURE = {"reasonCode": "REJECTED", "reasonMessage": "", "attempt": 1, "consume
         ({"message": None}, "message must be"),
         ({"message": {"parts": []}}, "parts"),
         ({"message": {"parts": [{"text": 7}]}}, "strings"),
-        ({"message": {"parts": [{"text": "a", "json": 1}]}}, "just one"),
+        ({"message": {"parts": [{"text": "a", "json": 1}]}}, "exactly one"),
         ({"message": {"parts": [{"base64": "?"}]}}, "base64"),
         ({"message": {"parts": [{"text": ""}], "other": 1}}, "unknown"),
         ({"message": {"parts": [{"text": ""}], "type": []}}, "message.type"),
