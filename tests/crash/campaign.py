@@ -1,4 +1,4 @@
-"""``scripts/campaign crash``: every series of cases, on all cores, and what did not hold."""
+"""``scripts/campaign crash``: runs every series of cases on all cores, and reports the violations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.crash.sweep import BACKENDS, KINDS, MOST_CALLS, Case, Sweep, in_proce
 
 @dataclass
 class Outcome:
-    """What a series came to: its runs, and the cases that did not hold, each with the reason."""
+    """The result of a series: the number of runs, and the violations with their reasons."""
 
     series: Case
     runs: int = 0
@@ -31,13 +31,13 @@ class Outcome:
     violations: list[tuple[Case, str]] = field(default_factory=list)
 
 
-#: Numbers that a life has not as many calls for, as this process has seen: another fault need not be tried there.
+#: The first number beyond the calls of a scenario, as far as this process knows: no fault needs to be tried there.
 _beyond: dict[tuple[str, str, str], int] = {}
 
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
-    """In memory where there is such a place: it is the order of calls that counts, not the medium."""
+    """A temporary folder, in memory if possible: only the order of calls matters, not the medium."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="postroom-crash-", dir=memory if os.access(memory, os.W_OK) else None))
     try:
@@ -47,11 +47,11 @@ def working_folder() -> Iterator[Path]:
 
 
 def run_series(series: Case, first: int, every: int, ends: float) -> Outcome:
-    """The cases ``first``, ``first + every``, … of a series, until a life has no such call, or time is over
-    (``ends``, on the monotonic clock)."""
+    """Run the cases ``first``, ``first + every``, ... of a series, until the scenario makes fewer calls or the time
+    ``ends`` (on the monotonic clock)."""
     logging.disable(logging.CRITICAL)
     outcome = Outcome(series)
-    calls = series.backend, series.life, series.call or series.kind
+    calls = series.backend, series.scenario, series.call or series.kind
     with working_folder() as folder:
         sweep = Sweep(folder)
         for number in range(first, MOST_CALLS, every):
@@ -68,20 +68,20 @@ def run_series(series: Case, first: int, every: int, ends: float) -> Outcome:
                 where = traceback.extract_tb(error.__traceback__)[-1]
                 outcome.violations.append((case, f"{error!r:.600} ({Path(where.filename).name}:{where.lineno})"))
                 if not isinstance(error, AssertionError):
-                    return outcome  # the others of the series would end so as well
+                    return outcome  # the rest of the series would fail in the same way
             if not fired:
                 _beyond[calls] = number
                 return outcome
             outcome.runs += 1
-    raise AssertionError("a life has no end")
+    raise AssertionError("a scenario that makes no end of calls")
 
 
 def run_campaign(every: int, processes_every: int, minutes: float, backend: str = "") -> str:
-    """Every ``every``-th call of the lives in this process, every ``processes_every``-th of those in their own, in a
-    fixed mixed order, until all are done or the minutes are over; on one store, or all. The summary; progress goes to
-    standard error.
+    """Run every ``every``-th case in this process and every ``processes_every``-th in processes of their own, in a
+    fixed random order, until all are done or the minutes are over; on one store, or on all. Returns the summary; the
+    progress goes to standard error.
 
-    Raises ``AssertionError`` after all, if something did not hold.
+    Raises ``AssertionError`` at the end if there were violations.
     """
     began = time.monotonic()
     ends = began + 60 * minutes

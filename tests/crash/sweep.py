@@ -1,4 +1,4 @@
-"""Every life, on every store, with a fault at its first, second, third … file call, until a life has none left.
+"""Runs every scenario on every store with a fault at its first, second, third, ... file call.
 
 One run is a case: ``python -m tests.crash.sweep CASE`` repeats it alone.
 """
@@ -19,26 +19,29 @@ from pathlib import Path
 from typing import Final
 
 from tests.crash.faults import FaultyFiles, Killed
-from tests.crash.lives import LIVES, ROLL_BYTES, live, prepare
-from tests.crash.office import Office, Sent, Server
-from tests.crash.promises import judge
-from tests.crash.traced import NOT_FOR_EVER, SYSTEM_CALLS, Fault, RemoteServer
+from tests.crash.invariants import check_invariants
+from tests.crash.scenarios import ROLL_BYTES, SCENARIOS, prepare, run_scenario
+from tests.crash.server import Client, Sent, Server
+from tests.crash.strace import NOT_FOR_EVER, SYSTEM_CALLS, Fault, RemoteServer
 
 BACKENDS: Final = ("filesystem", "hybrid", "memory", "sqlite")
 KINDS: Final = ("KILL", "ENOSPC", "EDQUOT", "EIO", "EROFS", "EMFILE", "SHORT")
-#: A life has fewer calls.
+#: No scenario makes more calls.
 MOST_CALLS: Final = 2000
-#: Recovery from the n-th kill is killed itself, at a call that goes through these.
+#: Recovery from a kill is killed as well, at one of its first so many calls.
 RECOVERY_CALLS: Final = 23
 
 
 @dataclass(frozen=True)
 class Case:
-    """One run. Its text names it: ``backend/life/KIND/number``; with ``:call`` behind the kind the life is that of a
-    process, and the n-th such system call fails; with ``/for-ever`` the fault stays."""
+    """One run, named by its text ``backend/scenario/KIND/number``.
+
+    With ``KIND:call`` the scenario runs in a process of its own, in which the n-th such system call fails. With
+    ``/for-ever`` at the end, all later calls fail too.
+    """
 
     backend: str
-    life: str
+    scenario: str
     kind: str
     number: int
     persistent: bool = False
@@ -46,30 +49,30 @@ class Case:
 
     def __str__(self) -> str:
         kind = f"{self.kind}:{self.call}" if self.call else self.kind
-        return f"{self.backend}/{self.life}/{kind}/{self.number}" + "/for-ever" * self.persistent
+        return f"{self.backend}/{self.scenario}/{kind}/{self.number}" + "/for-ever" * self.persistent
 
     @staticmethod
     def parse(text: str) -> Case:
-        """The case of a text. Raises ``ValueError``."""
-        backend, life, kind, number, *rest = text.split("/")
+        """Parse the text of a case. Raises ``ValueError``."""
+        backend, scenario, kind, number, *rest = text.split("/")
         kind, _, call = kind.partition(":")
-        return Case(backend, life, kind, int(number), bool(rest), call)
+        return Case(backend, scenario, kind, int(number), bool(rest), call)
 
 
 @dataclass
 class Template:
-    """A root with the messages that every life finds, and the requests that made them."""
+    """A root with the messages that every scenario starts with, and the requests that made them."""
 
     root: Path
     sent: list[Sent]
 
 
 class Sweep:
-    """Runs, each on a copy of a template in ``folder``."""
+    """Runs cases, each on a copy of a template in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        #: How many calls the last life had that could have failed.
+        #: How many calls of the last run could have failed.
         self.calls = 0
         self._templates: dict[str, Template] = {}
 
@@ -77,139 +80,139 @@ class Sweep:
         """The template of a backend, made once."""
         if backend not in self._templates:
             root = self.folder / f"template-{backend}"
-            office = Office(Server(root, backend, 2**24, FaultyFiles()))
-            office.server.open()
-            prepare(office)
-            office.server.close()
-            self._templates[backend] = Template(root, office.sent)
+            client = Client(Server(root, backend, 2**24, FaultyFiles()))
+            client.server.open()
+            prepare(client)
+            client.server.close()
+            self._templates[backend] = Template(root, client.sent)
         return self._templates[backend]
 
-    def office(self, backend: str, life: str, files: FaultyFiles) -> Office:
-        """An office on a copy of the template, for one life; it is not open yet."""
+    def client(self, backend: str, scenario: str, files: FaultyFiles) -> Client:
+        """A client of a server on a copy of the template. The server is not open yet."""
         template = self.template(backend)
         root = self.folder / "run"
         shutil.copytree(template.root, root)
-        server = Server(root, backend, ROLL_BYTES if life == "roll" else 2**24, files, 1000)
-        office = Office(server)
-        office.sent = copy.deepcopy(template.sent)
-        office.numbers = itertools.count(len(office.sent) + 1)
-        if life == "recover":
+        server = Server(root, backend, ROLL_BYTES if scenario == "roll" else 2**24, files, 1000)
+        client = Client(server)
+        client.sent = copy.deepcopy(template.sent)
+        client.numbers = itertools.count(len(client.sent) + 1)
+        if scenario == "recover":
             server.bench.lose_store()
             with server.bench.segments()[-1].open("ab") as file:
                 file.write(b'{"id":99,"torn')
-        return office
+        return client
 
     def run(self, case: Case) -> bool:
-        """One run. Whether it came to the fault; if not, the life has no such call. Raises ``AssertionError``."""
+        """Run a case. Returns whether the fault occurred: False if the scenario makes fewer calls. Raises
+        ``AssertionError`` if an invariant does not hold."""
         files = FaultyFiles()
-        office = self.office(case.backend, case.life, files)
+        client = self.client(case.backend, case.scenario, files)
         before = _descriptors(self.folder)
         try:
-            fired, self.calls = _trace(office, case) if case.call else _fail(office, case, files)
+            fired, self.calls = _trace(client, case) if case.call else _fail(client, case, files)
             if fired:
-                judge(office, case.kind)
-                office.server.close()
+                check_invariants(client, case.kind)
+                client.server.close()
                 leaked = _descriptors(self.folder) - before
                 assert not leaked, f"descriptors are left open: {sorted(leaked)}"
             return fired
         finally:
             files.heal()
-            office.server.close()
-            shutil.rmtree(office.server.bench.path)
+            client.server.close()
+            shutil.rmtree(client.server.bench.path)
 
 
 def _descriptors(folder: Path) -> set[tuple[str, str]]:
-    """The open descriptors of this process that a server can have: of files and directories below ``folder``, and
-    watches, each with its number.
+    """Number and target of the open descriptors that may belong to a server: files and directories below ``folder``,
+    and inotify watches.
 
-    Watches have no path. A client of an earlier test may close its own at any moment, in a thread: so it is looked for
-    those that are new, not whether all are the same.
+    Watches have no path. A thread of an earlier test may close one at any moment: so look for new descriptors only.
     """
     found = set()
     for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):  # the descriptor of the listing itself, or closed by a thread
+        with contextlib.suppress(FileNotFoundError):  # the listing's own, or one that a thread has closed
             target = os.readlink(f"/proc/self/fd/{number}")
             if target.startswith(f"{folder}/") or target == "anon_inode:inotify":
                 found.add((number, target))
     return found
 
 
-def _fail(office: Office, case: Case, files: FaultyFiles) -> tuple[bool, int]:
-    """A life in this process: whether it came to the fault, and how many calls there were until then."""
-    if case.life != "recover":
-        assert office.server.open()
+def _fail(client: Client, case: Case, files: FaultyFiles) -> tuple[bool, int]:
+    """Run a scenario in this process. Returns whether the fault occurred, and the number of calls up to then."""
+    if case.scenario != "recover":
+        assert client.server.open()
     files.arm(case.kind, case.number, case.persistent)
-    _until_killed(office, case.life)
+    _until_killed(client, case.scenario)
     calls = files.count
     if not files.fired:
         return False, calls
     if case.kind == "KILL":
         files.arm("KILL", 1 + case.number % RECOVERY_CALLS)
-        _until_killed(office, "")
+        _until_killed(client, "")
     files.heal()
-    if office.server.serves():
-        _go_on(office)
-    office.server.close()
+    if client.server.serves():
+        _go_on(client)
+    client.server.close()
     return True, calls
 
 
-def _trace(office: Office, case: Case) -> tuple[bool, int]:
-    """A life in a process of its own; as ``_fail``."""
-    server = office.server
+def _trace(client: Client, case: Case) -> tuple[bool, int]:
+    """Like ``_fail``, in a process of its own."""
+    server = client.server
     assert isinstance(server, Server)
     remote = RemoteServer(server)
-    server.bench.ids = itertools.count(100_000)  # not those that the other gives out
+    server.bench.ids = itertools.count(100_000)  # the process assigns ids from its own copy
     try:
-        if case.life != "recover":
+        if case.scenario != "recover":
             remote.open()
         fault = remote.fault = Fault(remote.pid, case.call, case.kind, case.number, case.persistent)
-        office.server = remote
-        live(office, case.life)
+        client.server = remote
+        run_scenario(client, case.scenario)
         fault.let_go()
         serves = remote.serves()
-        assert case.kind == "KILL" or not remote.dead, "the process died of it"
+        assert case.kind == "KILL" or not remote.dead, "the fault killed the process"
         fired, calls = remote.dead or fault.fired, fault.count
         if fired and serves:
-            _go_on(office)
+            _go_on(client)
     finally:
-        office.server = server
+        client.server = server
         remote.end()
     return fired, calls
 
 
-def _until_killed(office: Office, life: str) -> None:
+def _until_killed(client: Client, scenario: str) -> None:
     try:
-        if life:
-            live(office, life)
+        if scenario:
+            run_scenario(client, scenario)
         else:
-            office.server.turn()
+            client.server.turn()
     except Killed:
-        office.server.close()
+        client.server.close()
 
 
-def _go_on(office: Office) -> None:
-    """What was alive serves again as soon as the disk works, without being started again."""
-    office.server.pass_ms(2000)
-    office.turn()
-    sent = office.ask("publish", queue="healed", message="healed")
+def _go_on(client: Client) -> None:
+    """A server that still runs serves again as soon as the disk works, without a restart."""
+    client.server.pass_ms(2000)
+    client.turn()
+    sent = client.ask("publish", queue="healed", message="healed")
     assert sent.code == "OK", f"the disk works again, and a publish is answered {sent.answer}"
 
 
 def in_process() -> Iterator[Case]:
-    """The first case of each series; its number goes up until a run has no such call."""
-    for backend, life, kind in itertools.product(BACKENDS, LIVES, KINDS):
+    """The first case of each series. A series ends with the number of calls that its scenario makes."""
+    for backend, scenario, kind in itertools.product(BACKENDS, SCENARIOS, KINDS):
         for persistent in (False, True) if kind != "KILL" else (False,):
-            yield Case(backend, life, kind, 1, persistent)
+            yield Case(backend, scenario, kind, 1, persistent)
 
 
 def in_processes() -> Iterator[Case]:
-    """As ``in_process``, for the stores with calls that no seam sees."""
-    for backend, life in itertools.product(("hybrid", "sqlite"), LIVES):
+    """Like ``in_process``, for the stores that make system calls past ``Files``."""
+    for backend, scenario in itertools.product(("hybrid", "sqlite"), SCENARIOS):
         for kind, calls in SYSTEM_CALLS.items():
             for call in calls:
-                yield Case(backend, life, kind, 1, False, call)
+                yield Case(backend, scenario, kind, 1, False, call)
                 if kind != "KILL" and (kind, call) not in NOT_FOR_EVER:
-                    yield Case(backend, life, kind, 1, True, call)
+                    yield Case(backend, scenario, kind, 1, True, call)
 
 
 def main() -> int:
@@ -217,7 +220,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="postroom-crash-"))
     try:
         fired = Sweep(folder).run(Case.parse(sys.argv[1]))
-        print("held" if fired else "the life has no such call")
+        print("all invariants hold" if fired else "the scenario makes fewer such calls")
         return 0
     except AssertionError:
         traceback.print_exc()

@@ -10,7 +10,7 @@ import pytest
 from postroom_daemon.engine.decide import QUESTIONS, VERBS
 from postroom_daemon.journal.journal import Journal
 from tests.crash.campaign import working_folder
-from tests.crash.lives import LIVES
+from tests.crash.scenarios import SCENARIOS
 from tests.crash.sweep import BACKENDS, Case, Sweep, in_process, in_processes
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ def run_some(sweep: Sweep, chosen: list[tuple[int, Case]]) -> int:
     for index, series in chosen:
         number = 1 + index * 11 % SPREAD
         while number and not sweep.run(replace(series, number=number)):
-            number = min(number // 2, sweep.calls)  # the life has fewer
+            number = min(number // 2, sweep.calls)  # the scenario has fewer
         runs += number > 0
     return runs
 
@@ -67,7 +67,7 @@ def test_no_fault_of_a_system_call_breaks_a_promise(sweep: Sweep) -> None:
 
 def test_every_verb_has_a_life() -> None:
     asking = {str(command) for command in QUESTIONS}
-    assert {str(command) for command in VERBS} - asking <= set(LIVES) | asking
+    assert {str(command) for command in VERBS} - asking <= set(SCENARIOS) | asking
 
 
 def test_a_case_is_named_by_its_text() -> None:

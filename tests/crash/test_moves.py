@@ -68,7 +68,7 @@ CHECKPOINTS: Final = (3, 8, 13, len(LIFE) - 1)
 
 
 def events() -> list[list[Event]]:
-    """The events of the life as a journal has them."""
+    """The events of the scenario as a journal has them."""
     number = 0
     groups: list[list[Event]] = []
     for group in LIFE:
@@ -95,7 +95,7 @@ def make(backend: str, directory: Path, files: Files) -> Store:
             return MemoryStore()
 
 
-class Past:
+class Scenario:
     """A journal and the store that it is folded into. Bodies are kept apart once, as the daemon does when it decides:
     their references stand in the events from then on."""
 
@@ -105,7 +105,7 @@ class Past:
         self.groups = events()
         self.files = FaultyFiles()
 
-    def live(self) -> Store:
+    def run(self) -> Store:
         """Fold all groups into the store, with checkpoints."""
         store = make(self.backend, self.directory, self.files)
         store.open()
@@ -166,16 +166,16 @@ def page(store: Store, queue: str, state: State) -> list[str]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return seen(Past("memory", tmp_path_factory.mktemp("memory")).live())
+    return seen(Scenario("memory", tmp_path_factory.mktemp("memory")).run())
 
 
 @pytest.mark.parametrize("backend", ["filesystem", "hybrid", "sqlite"])
 def test_a_store_lives_through_it_as_the_plainest_does(backend: str, tmp_path: Path, expected: dict[str, Any]) -> None:
-    past = Past(backend, tmp_path)
-    store = past.live()
+    scenario = Scenario(backend, tmp_path)
+    store = scenario.run()
     assert seen(store) == expected
     store.close()
-    store = past.live()
+    store = scenario.run()
     assert seen(store) == expected
     store.close()
 
@@ -191,18 +191,18 @@ def test_killed_before_any_file_operation_it_comes_to_the_same(backend: str, exp
 
 
 def is_killed_and_comes_to(expected: dict[str, Any], backend: str, directory: Path, number: int) -> bool:
-    """Whether the life has so many operations: it ends at that one, and goes on after a restart; and another."""
+    """Whether the scenario has so many operations: it ends at that one, and goes on after a restart; and another."""
     directory.mkdir()
-    past = Past(backend, directory)
-    past.files.arm("KILL", number)
+    scenario = Scenario(backend, directory)
+    scenario.files.arm("KILL", number)
     try:
-        with_no_faults(past.files, past.live())
+        with_no_faults(scenario.files, scenario.run())
     except Killed:
-        past.files.heal()
-    if not past.files.fired:
+        scenario.files.heal()
+    if not scenario.files.fired:
         return False
     for _ in range(2):
-        store = past.live()
+        store = scenario.run()
         assert seen(store) == expected, number
         store.close()
     if backend == "filesystem":

@@ -13,7 +13,7 @@ from postroom_daemon.maintenance.verify import Kind, Report, Verification
 from postroom_daemon.maintenance.verify.repair import Repair, Repaired
 from postroom_daemon.root.open_root import Sources
 from tests.conformance.bench import Bench, CountedIds
-from tests.daemon.used import files_below
+from tests.daemon.populated_root import files_below
 
 #: Findings that repair reports as losses.
 LOSSES = {Kind.BODY_LOST, Kind.BODY_WRONG, Kind.EVENTS_LOST, Kind.MESSAGE_LOST, Kind.MESSAGE_MISSING}

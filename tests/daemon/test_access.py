@@ -20,7 +20,7 @@ from postroom_daemon.platform.accounts import Accounts
 from postroom_daemon.policy.access import Access
 from postroom_daemon.policy.access_rules import Verb
 from tests.conformance.bench import Bench, Sent
-from tests.daemon.rights import ALICE, BOB, FORBIDDEN, Fields, allow, as_user, for_user, use
+from tests.daemon.access_rules import ALICE, BOB, FORBIDDEN, Fields, allow, as_user, for_user, use
 
 DOCUMENT: Final = Path(__file__).resolve().parents[2] / "docs" / "permissions.md"
 MINE: Final = "mine"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.bench import Bench
-from tests.daemon.rights import ALICE, BOB, FORBIDDEN, Fields, allow, as_user, for_user, use
+from tests.daemon.access_rules import ALICE, BOB, FORBIDDEN, Fields, allow, as_user, for_user, use
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from postroom_daemon.observe.state import State
 from postroom_daemon.platform.atomic_create import PlaceTaken
 from postroom_daemon.root.swap import ChangeoverInterrupted
 from tests.daemon.cpp_database import CppDatabase
-from tests.daemon.pasts import MakeBench, Past
+from tests.daemon.origin import MakeBench, Origin
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -31,11 +31,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_its_files_are_as_the_manifest_says_and_only_for_their_owner(make_bench: MakeBench, tmp_path: Path) -> None:
-    past = Past.begin(make_bench(segment_bytes=2000))
-    (past.bench.path / "config.json").write_text('{"nodeId": "here"}')
-    past.bench.config = replace(past.bench.config, file=past.bench.path / "config.json")
-    past.work(40)
-    manifest = past.back_up(tmp_path / "backup")
+    origin = Origin.begin(make_bench(segment_bytes=2000))
+    (origin.bench.path / "config.json").write_text('{"nodeId": "here"}')
+    origin.bench.config = replace(origin.bench.config, file=origin.bench.path / "config.json")
+    origin.work(40)
+    manifest = origin.back_up(tmp_path / "backup")
     found = contents(tmp_path / "backup")
     assert Manifest.decode(found.pop("manifest.json"), "").files == {
         name: (len(data), hashlib.sha256(data).hexdigest()) for name, data in found.items()
@@ -52,10 +52,10 @@ def test_its_files_are_as_the_manifest_says_and_only_for_their_owner(make_bench:
 
 @pytest.mark.parametrize("ending", [".tar", ".tar.gz", ".tgz"])
 def test_a_tar_holds_the_same_files(make_bench: MakeBench, tmp_path: Path, ending: str) -> None:
-    past = Past.begin(make_bench())
-    past.work(30)
+    origin = Origin.begin(make_bench())
+    origin.work(30)
     path = tmp_path / f"backup{ending}"
-    manifest = past.back_up(path)
+    manifest = origin.back_up(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert (path.read_bytes()[:2] == b"\x1f\x8b") == (ending != ".tar")
     with tarfile.open(path) as tar:
@@ -68,15 +68,15 @@ def test_a_tar_holds_the_same_files(make_bench: MakeBench, tmp_path: Path, endin
 
 
 def test_a_tar_goes_to_standard_output(make_bench: MakeBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    past = Past.begin(make_bench())
-    past.publish()
-    past.bench.close()
+    origin = Origin.begin(make_bench())
+    origin.publish()
+    origin.bench.close()
 
     class Output:
         buffer = io.BytesIO()
 
     monkeypatch.setattr("sys.stdout", Output)
-    make_backup(past.bench.config, "-", True, {})
+    make_backup(origin.bench.config, "-", True, {})
     (tmp_path / "piped").write_bytes(Output.buffer.getvalue())
     with open_backup(tmp_path / "piped", tmp_path / "unpacked") as backup:
         backup.check()
@@ -84,21 +84,21 @@ def test_a_tar_goes_to_standard_output(make_bench: MakeBench, tmp_path: Path, mo
 
 
 def test_the_journal_can_be_left_out(make_bench: MakeBench, tmp_path: Path) -> None:
-    past = Past.begin(make_bench())
-    past.publish()
-    past.back_up(tmp_path / "backup", with_journal=False)
+    origin = Origin.begin(make_bench())
+    origin.publish()
+    origin.back_up(tmp_path / "backup", with_journal=False)
     assert set(contents(tmp_path / "backup")) == {"state.jsonl", "manifest.json"}
 
 
 def test_a_place_that_is_taken_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
-    past = Past.begin(make_bench())
+    origin = Origin.begin(make_bench())
     for name in ("folder", "file.tar"):
         (tmp_path / name).mkdir()
         with pytest.raises(PlaceTaken, match="exists already"):
-            past.back_up(tmp_path / name)
+            origin.back_up(tmp_path / name)
     (tmp_path / "link").symlink_to("nowhere")
     with pytest.raises(PlaceTaken, match="exists already"):
-        past.back_up(tmp_path / "link")
+        origin.back_up(tmp_path / "link")
 
 
 @pytest.mark.parametrize("name", ["backup.zip", "backup.tar.xz", "state.json.gz"])
@@ -114,8 +114,8 @@ def test_a_name_that_promises_another_kind_of_file_makes_no_folder(tmp_path: Pat
 def test_a_backup_that_fails_leaves_nothing(
     make_bench: MakeBench, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    past = Past.begin(make_bench())
-    past.work(20)
+    origin = Origin.begin(make_bench())
+    origin.work(20)
     (tmp_path / "to").mkdir()
 
     def failing(state: State, file: Any) -> Any:
@@ -124,7 +124,7 @@ def test_a_backup_that_fails_leaves_nothing(
 
     monkeypatch.setattr(make, "write_state", failing)
     with pytest.raises(OSError, match="No space left"):
-        past.back_up(tmp_path / "to" / name)
+        origin.back_up(tmp_path / "to" / name)
     assert list((tmp_path / "to").iterdir()) == []
 
 
@@ -132,32 +132,32 @@ def test_a_backup_that_fails_leaves_nothing(
 def test_what_a_killed_backup_has_left_is_replaced_unless_that_is_still_at_work(
     make_bench: MakeBench, tmp_path: Path, name: str
 ) -> None:
-    past = Past.begin(make_bench())
-    past.publish()
+    origin = Origin.begin(make_bench())
+    origin.publish()
     left = tmp_path / (name + ".unfinished")
     if name == "backup":
         left.mkdir()
         (left / "state.jsonl").write_text("half")
     else:
         left.write_text("half")
-    past.back_up(tmp_path / name)
+    origin.back_up(tmp_path / name)
     assert not left.exists()
     with (
         make.open_sink(str(tmp_path / f"other-{name}"), tmp_path),
         pytest.raises(PlaceTaken, match="somebody else is writing"),
     ):
-        past.back_up(tmp_path / f"other-{name}")
+        origin.back_up(tmp_path / f"other-{name}")
 
 
 @pytest.mark.parametrize("place", ["data/payloads", "data/fs", "data/fs/q/inbox", "journal", "ipc/requests"])
 def test_a_place_among_the_daemons_own_files_is_refused(make_bench: MakeBench, place: str) -> None:
-    past = Past.begin(make_bench("hybrid"))
-    past.work(5)
-    inside = past.bench.path / place
+    origin = Origin.begin(make_bench("hybrid"))
+    origin.work(5)
+    inside = origin.bench.path / place
     inside.mkdir(parents=True, exist_ok=True)
     for name in ("backup", "backup.tar"):
         with pytest.raises(PlaceTaken, match="among the daemon's own files: name a place elsewhere"):
-            past.back_up(inside / name)
+            origin.back_up(inside / name)
         assert not (inside / name).exists()
 
 
@@ -185,9 +185,9 @@ def test_a_directory_without_a_journal_is_no_root(make_bench: MakeBench, tmp_pat
 def test_files_of_the_journal_that_go_meanwhile_make_its_copy_begin_later(
     make_bench: MakeBench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    past = Past.begin(make_bench(segment_bytes=2000))
-    past.work(60)
-    oldest = past.bench.segments()[:2]
+    origin = Origin.begin(make_bench(segment_bytes=2000))
+    origin.work(60)
+    oldest = origin.bench.segments()[:2]
     files = make.FolderSink.file
 
     @contextmanager
@@ -199,34 +199,34 @@ def test_files_of_the_journal_that_go_meanwhile_make_its_copy_begin_later(
                 path.unlink(missing_ok=True)
 
     monkeypatch.setattr(make.FolderSink, "file", losing)
-    manifest = past.back_up(tmp_path / "backup")
+    manifest = origin.back_up(tmp_path / "backup")
     kept = sorted(name for name in manifest.files if name.startswith("journal/"))
-    assert kept[0] == f"journal/{past.bench.segments()[0].name}"
-    assert len(kept) == len([path for path in past.bench.segments() if path.name <= kept[-1].partition("/")[2]])
+    assert kept[0] == f"journal/{origin.bench.segments()[0].name}"
+    assert len(kept) == len([path for path in origin.bench.segments() if path.name <= kept[-1].partition("/")[2]])
 
 
 def test_bodies_that_are_lost_are_counted(make_bench: MakeBench, tmp_path: Path) -> None:
-    past = Past.begin(make_bench("hybrid"))
-    past.publish(message="kept")
-    past.publish(message="lost")
-    for path in past.settings.hybrid_payload_root.rglob("*.json"):
+    origin = Origin.begin(make_bench("hybrid"))
+    origin.publish(message="kept")
+    origin.publish(message="lost")
+    for path in origin.settings.hybrid_payload_root.rglob("*.json"):
         if b"lost" in path.read_bytes():
             path.unlink()
-    assert past.back_up(tmp_path / "backup").bodies_lost == 1
+    assert origin.back_up(tmp_path / "backup").bodies_lost == 1
 
 
 def test_a_root_whose_restore_was_interrupted_is_not_backed_up(make_bench: MakeBench, tmp_path: Path) -> None:
-    past = Past.begin(make_bench())
-    (past.bench.path / "restore.json").write_text("{}")
+    origin = Origin.begin(make_bench())
+    (origin.bench.path / "restore.json").write_text("{}")
     with pytest.raises(ChangeoverInterrupted, match="give the same postroomd restore again"):
-        past.back_up(tmp_path / "backup")
+        origin.back_up(tmp_path / "backup")
     assert not (tmp_path / "backup").exists()
 
 
 def test_what_else_is_in_a_tar_is_left_out(make_bench: MakeBench, tmp_path: Path) -> None:
-    past = Past.begin(make_bench())
-    past.publish()
-    past.back_up(tmp_path / "backup")
+    origin = Origin.begin(make_bench())
+    origin.publish()
+    origin.back_up(tmp_path / "backup")
     with tarfile.open(tmp_path / "packed.tar", "w") as tar:
         tar.add(tmp_path / "backup", ".")
         for name, kind in (
@@ -255,8 +255,8 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
 
 
 def test_a_newer_format_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
-    past = Past.begin(make_bench())
-    past.back_up(tmp_path / "backup")
+    origin = Origin.begin(make_bench())
+    origin.back_up(tmp_path / "backup")
     path = tmp_path / "backup" / "manifest.json"
     fields = decode_line(path.read_bytes())
     del fields["crc"]

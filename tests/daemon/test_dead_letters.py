@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from postroom_daemon.model.death_stats import NO_DEATHS, Deaths
 from tests.conformance.bench import Bench, exported
-from tests.daemon.letters import bench, bury, dead, fail, policy, settle
+from tests.daemon.dead_letters import bench, bury, dead, fail, policy, settle
 
 __all__ = ["bench"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conformance.bench import Bench
-from tests.daemon.letters import DAY_MS, bench, bury, chores, dead, fail, policy
+from tests.daemon.dead_letters import DAY_MS, bench, bury, chores, dead, fail, policy
 
 __all__ = ["bench"]
 

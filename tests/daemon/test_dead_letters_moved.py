@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.conformance.bench import Bench
-from tests.daemon.letters import bench, bury, dead, fail, policy
+from tests.daemon.dead_letters import bench, bury, dead, fail, policy
 
 __all__ = ["bench"]
 

@@ -14,7 +14,7 @@ from postroom_daemon.platform.clock import Clock
 from postroom_daemon.platform.files import Files
 from postroom_daemon.platform.ids import Ids
 from postroom_daemon.root.open_root import Sources, StartError, open_root
-from tests.daemon.used import files_below
+from tests.daemon.populated_root import files_below
 
 WRITING = (
     ["run"],

@@ -20,7 +20,7 @@ from tests.conformance.bench import Bench, seen_in
 from tests.daemon.database import connection
 from tests.daemon.filesystem_store import expected_of, make
 from tests.daemon.maintenance_runs import repair_of, repaired
-from tests.daemon.used import stop
+from tests.daemon.populated_root import stop
 
 MakeBench = Callable[..., Bench]
 FAR = "far " + "away " * 50  # its directory does not tell its name

@@ -1,4 +1,4 @@
-"""``postroomd repair``: each wound heals, what was intact is kept, and a stop at any moment leaves less to do."""
+"""``postroomd repair``: each fault heals, what was intact is kept, and a stop at any moment leaves less to do."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from postroom_daemon.maintenance.verify.repair import NotRepaired, Repair
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import Sources
 from tests.conformance.bench import Bench, CountedIds
-from tests.daemon import hurt_files, hurt_journal, hurt_store
-from tests.daemon.hurt import CASES, NAMES, STORES, WOUNDS, Wound, hurt
+from tests.daemon import faults_in_files, faults_in_journal, faults_in_store
+from tests.daemon.faults import CASES, FAULTS, NAMES, STORES, Fault, faulty_root
 from tests.daemon.maintenance_runs import command, repair_of, repaired
-from tests.daemon.used import Used, files_below, stop, take, use
+from tests.daemon.populated_root import Keys, files_below, populate, stop, take
 
 
-def lost_bodies(wound: Wound, store: str, used: Used) -> set[str]:
+def lost_bodies(fault: Fault, store: str, keys: Keys) -> set[str]:
     """Messages whose body is in no event, and was taken away with its file: no repair brings it back."""
-    if wound.make in (hurt_files.payload_gone, hurt_files.payload_changed):
-        return {used.ready[0]}
-    if store == "hybrid" and wound.make is hurt_store.body_changed:
-        return {used.ready[1]}
-    if store == "hybrid" and wound.make is hurt_store.message_removed:
-        return {used.ready[2]}
+    if fault.make in (faults_in_files.payload_gone, faults_in_files.payload_changed):
+        return {keys.ready[0]}
+    if store == "hybrid" and fault.make is faults_in_store.body_changed:
+        return {keys.ready[1]}
+    if store == "hybrid" and fault.make is faults_in_store.message_removed:
+        return {keys.ready[2]}
     return set()
 
 
@@ -47,21 +47,21 @@ def deliver_all(bench: Bench) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(("wound", "store"), CASES, ids=NAMES)
-def test_each_wound_heals_and_everything_is_delivered(
-    make_bench: Callable[..., Bench], tmp_path: Path, wound: Wound, store: str
+@pytest.mark.parametrize(("fault", "store"), CASES, ids=NAMES)
+def test_each_fault_is_repaired_and_everything_is_delivered(
+    make_bench: Callable[..., Bench], tmp_path: Path, fault: Fault, store: str
 ) -> None:
-    bench, used = hurt(make_bench, wound, store)
-    assert repaired(bench, tmp_path).before.counts[wound.kind]
+    bench, keys = faulty_root(make_bench, fault, store)
+    assert repaired(bench, tmp_path).before.counts[fault.kind]
     again = repair_of(bench, tmp_path).apply()
     assert (again.done, again.after) == ([], None), "a sound root is not touched"
     bench.open()
     letters = {letter["messageKey"] for letter in bench.do("list_dlq", queue="work")["messages"]}
-    lost = lost_bodies(wound, store, used)
-    assert letters == {used.dead} | lost
+    lost = lost_bodies(fault, store, keys)
+    assert letters == {keys.dead} | lost
     delivered = deliver_all(bench)
-    assert delivered.keys() == {*used.ready, used.delayed, used.leased} - lost
-    assert not {*used.ended} & delivered.keys()
+    assert delivered.keys() == {*keys.ready, keys.delayed, keys.leased} - lost
+    assert not {*keys.ended} & delivered.keys()
     assert all(str(body).startswith(("body", "later", "kept")) for body in delivered.values())
     bench.close()
     assert not Verification(bench.config, tmp_path, clock=bench.hands.clock).run().faults
@@ -69,14 +69,14 @@ def test_each_wound_heals_and_everything_is_delivered(
 
 @pytest.mark.parametrize("store", STORES)
 def test_what_is_taken_out_is_in_quarantine(make_bench: Callable[..., Bench], tmp_path: Path, store: str) -> None:
-    bench, used = hurt(make_bench, Wound(hurt_store.message_back, Kind.MESSAGE_LEFT), store)
+    bench, keys = faulty_root(make_bench, Fault(faults_in_store.message_back, Kind.MESSAGE_LEFT), store)
     repaired(bench, tmp_path)
     kept = b"".join(bench.quarantined().values())
-    assert b"ghost" in kept and used.ended[1].encode() in kept
+    assert b"ghost" in kept and keys.ended[1].encode() in kept
 
 
 def test_a_damaged_file_of_the_journal_is_kept_whole(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
-    bench, _ = hurt(make_bench, Wound(hurt_journal.journal_flip, Kind.JOURNAL_DAMAGED), "sqlite")
+    bench, _ = faulty_root(make_bench, Fault(faults_in_journal.journal_flip, Kind.JOURNAL_DAMAGED), "sqlite")
     damaged = bench.segments()[1].read_bytes()
     result = repaired(bench, tmp_path)
     assert damaged in bench.quarantined().values()
@@ -86,7 +86,7 @@ def test_a_damaged_file_of_the_journal_is_kept_whole(make_bench: Callable[..., B
 
 
 def test_lost_events_are_taken_note_of(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
-    bench, _ = hurt(make_bench, Wound(hurt_store.losses_known, Kind.EVENTS_LOST), "sqlite")
+    bench, _ = faulty_root(make_bench, Fault(faults_in_store.losses_known, Kind.EVENTS_LOST), "sqlite")
     repaired(bench, tmp_path)
     assert [event["ranges"] for event in bench.events() if event["type"] == "loss_accepted"] == [[[2, 3]]]
     assert bench.open().do("health")["status"] == "ok"
@@ -154,10 +154,10 @@ KILLED = [
 def test_a_repair_that_was_killed_anywhere_goes_on(
     make_bench: Callable[..., Bench], tmp_path: Path, way: str, store: str
 ) -> None:
-    wound = next(wound for wound in WOUNDS if wound.make.__name__ == way)
+    fault = next(fault for fault in FAULTS if fault.make.__name__ == way)
     step = 1
     while True:
-        bench, used = hurt(make_bench, wound, store)
+        bench, keys = faulty_root(make_bench, fault, store)
         sources = Sources(StoppingFiles(step), bench.hands.clock, CountedIds(bench.ids))
         try:
             Repair(bench.config, tmp_path, sources=sources).apply()
@@ -168,7 +168,7 @@ def test_a_repair_that_was_killed_anywhere_goes_on(
         assert not (result.after or result.before).faults, (step, result)
         bench.open()
         delivered = deliver_all(bench)
-        assert delivered.keys() == {*used.ready, used.delayed, used.leased} - lost_bodies(wound, store, used), step
+        assert delivered.keys() == {*keys.ready, keys.delayed, keys.leased} - lost_bodies(fault, store, keys), step
         bench.close()
         step += 4
     assert step > 8
@@ -184,7 +184,7 @@ def test_a_newer_format_is_left_alone(make_bench: Callable[..., Bench], tmp_path
     from postroom_common.events import encode_event
 
     bench = make_bench().open()
-    use(bench)
+    populate(bench)
     event = bench.events()[-1] | {"format": 99}
     following = dict.fromkeys(("id", "req", "grp"), event["id"] + 1)
     event.pop("crc")
@@ -198,15 +198,15 @@ def test_a_newer_format_is_left_alone(make_bench: Callable[..., Bench], tmp_path
 
 def test_the_command_says_first_what_it_would_do_and_then_what_it_did(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench().open()
-    used = use(bench)
-    hurt_store.message_removed(bench, used)
+    keys = populate(bench)
+    faults_in_store.message_removed(bench, keys)
     before = files_below(bench.path)
     planned = command(bench, "repair")
     assert files_below(bench.path) == before
     assert planned.exit_code == 3 and "nothing was changed" in planned.stdout
-    assert f"FAULT message-missing {used.dead}" in planned.stdout and "puts it back" in planned.stdout
+    assert f"FAULT message-missing {keys.dead}" in planned.stdout and "puts it back" in planned.stdout
     done = command(bench, "repair", "--apply")
-    assert done.exit_code == 0 and f"done: {used.dead}: put back from its event" in done.stdout
+    assert done.exit_code == 0 and f"done: {keys.dead}: put back from its event" in done.stdout
     assert done.stdout.splitlines()[-1] == "sound: nothing was found"
     shown = json.loads(command(bench, "repair", "--apply", "--json").stdout)
     assert shown["ok"] and shown["done"] == [] and shown["after"] is None
@@ -226,8 +226,8 @@ def test_what_stands_in_the_place_of_a_body_is_kept_and_never_waited_for(
     make_bench: Callable[..., Bench], make
 ) -> None:
     bench = make_bench(backend="hybrid").open()
-    used = use(bench)
-    path = hurt_files.payload_of(bench, used.ready[0])
+    keys = populate(bench)
+    path = faults_in_files.payload_of(bench, keys.ready[0])
     path.unlink()
     make(path)
     kind = path.lstat().st_mode

@@ -15,29 +15,29 @@ from postroom_daemon.root.open_root import StartError
 from postroom_daemon.root.swap import MARKER_NAME, ChangeoverError
 from tests.conformance.bench import Bench
 from tests.crash.faults import FewerCalls, Killed
-from tests.daemon.pasts import MakeBench, Past, held, messages, on_every_store, picture_of, restored
+from tests.daemon.origin import MakeBench, Origin, messages, on_every_store, picture_of, restored, stored_state
 
 
 @on_every_store
 def test_killed_before_any_file_operation_the_root_is_the_old_one_or_waits_for_the_same_restore(
     make_bench: MakeBench, tmp_path: Path, backend: str
 ) -> None:
-    past = Past.begin(make_bench(backend, segment_bytes=1500))
-    past.work(12)
-    manifest = past.back_up(tmp_path / "backup.tar")
-    past.bench.open()
-    past.work(8)
-    events = past.end()
-    new, old = past.told(events, manifest.event), past.told(events, events[-1]["id"])
+    origin = Origin.begin(make_bench(backend, segment_bytes=1500))
+    origin.work(12)
+    manifest = origin.back_up(tmp_path / "backup.tar")
+    origin.bench.open()
+    origin.work(8)
+    events = origin.end()
+    new, old = origin.state_at(events, manifest.event), origin.state_at(events, events[-1]["id"])
     assert new != old
     counting = FewerCalls(10_000)
-    rehearsal = copy_of(past, make_bench)
+    rehearsal = copy_of(origin, make_bench)
     restored(rehearsal, tmp_path / "backup.tar", files=counting, replace=True)
     calls = 10_000 - counting.left
     refused = served = 0
     # While it prepares, every few calls; every one of those that put it into place.
     for number in [*range(0, calls - 40, 4), *range(calls - 40, calls)]:
-        bench = copy_of(past, make_bench)
+        bench = copy_of(origin, make_bench)
         with pytest.raises(Killed):
             restored(bench, tmp_path / "backup.tar", files=FewerCalls(number), replace=True)
         try:
@@ -45,12 +45,12 @@ def test_killed_before_any_file_operation_the_root_is_the_old_one_or_waits_for_t
             bench.store.disk.checkpoint()
             served += 1
             bench.close()
-            assert held(bench.config.settings) in (old, new), number
+            assert stored_state(bench.config.settings) in (old, new), number
         except StartError as error:
             assert "restore was interrupted: give the same" in str(error)
             refused += 1
         restored(bench, tmp_path / "backup.tar", replace=True)
-        assert held(bench.config.settings) == new, number
+        assert stored_state(bench.config.settings) == new, number
         assert not list(bench.path.rglob("*.restoring*")), number
         assert not (bench.path / MARKER_NAME).exists()
         ids = [event["id"] for event in bench.events()]
@@ -60,22 +60,22 @@ def test_killed_before_any_file_operation_the_root_is_the_old_one_or_waits_for_t
     assert served > 3
 
 
-def copy_of(past: Past, make_bench: MakeBench) -> Bench:
+def copy_of(origin: Origin, make_bench: MakeBench) -> Bench:
     """A bench on a copy of a root that nobody has open."""
-    bench = make_bench(past.settings.backend, segment_bytes=1500)
-    shutil.copytree(past.bench.path, bench.path)
-    bench.hands = past.bench.hands
+    bench = make_bench(origin.settings.backend, segment_bytes=1500)
+    shutil.copytree(origin.bench.path, bench.path)
+    bench.hands = origin.bench.hands
     return bench
 
 
 def test_another_restore_finishes_the_one_that_was_interrupted_and_does_no_more(
     make_bench: MakeBench, tmp_path: Path
 ) -> None:
-    past = Past.begin(make_bench())
-    manifest = past.back_up(tmp_path / "first")
-    past.bench.open()
-    past.publish()
-    past.back_up(tmp_path / "second")
+    origin = Origin.begin(make_bench())
+    manifest = origin.back_up(tmp_path / "first")
+    origin.bench.open()
+    origin.publish()
+    origin.back_up(tmp_path / "second")
     marked = False
 
     class Marked(Files):
@@ -93,31 +93,31 @@ def test_another_restore_finishes_the_one_that_was_interrupted_and_does_no_more(
             self.rename = dying
 
     with pytest.raises(Killed):
-        restored(past.bench, tmp_path / "first", replace=True, files=Marked())
+        restored(origin.bench, tmp_path / "first", replace=True, files=Marked())
     with pytest.raises(StartError, match="interrupted"):
-        past.bench.open()
+        origin.bench.open()
     with pytest.raises(RestoreError, match=f"{tmp_path / 'first'} .* finished now, up to event {manifest.event}"):
-        restored(past.bench, tmp_path / "second", replace=True)
-    assert messages(past) == 0
-    restored(past.bench, tmp_path / "second", replace=True)
-    assert messages(past) == 1
+        restored(origin.bench, tmp_path / "second", replace=True)
+    assert messages(origin) == 0
+    restored(origin.bench, tmp_path / "second", replace=True)
+    assert messages(origin) == 1
 
 
 def test_a_list_of_renames_that_is_damaged_is_told_and_left(make_bench: MakeBench, tmp_path: Path) -> None:
-    past = Past.begin(make_bench())
-    past.back_up(tmp_path / "backup")
+    origin = Origin.begin(make_bench())
+    origin.back_up(tmp_path / "backup")
     for data in (b"{}", b"\0\0"):
-        (past.bench.path / MARKER_NAME).write_bytes(data)
+        (origin.bench.path / MARKER_NAME).write_bytes(data)
         with pytest.raises(ChangeoverError, match="is damaged"):
-            restored(past.bench, tmp_path / "backup", replace=True)
-        assert (past.bench.path / MARKER_NAME).read_bytes() == data
+            restored(origin.bench, tmp_path / "backup", replace=True)
+        assert (origin.bench.path / MARKER_NAME).read_bytes() == data
 
 
 def test_a_disk_that_fills_up_leaves_the_root_as_it_was(make_bench: MakeBench, tmp_path: Path) -> None:
-    past = Past.begin(make_bench("filesystem"))
-    past.work(40)
-    past.back_up(tmp_path / "backup")
-    before = picture_of(past.bench.path)
+    origin = Origin.begin(make_bench("filesystem"))
+    origin.work(40)
+    origin.back_up(tmp_path / "backup")
+    before = picture_of(origin.bench.path)
     full = Files()
 
     def write(fd: int, data: bytes) -> int:
@@ -125,16 +125,16 @@ def test_a_disk_that_fills_up_leaves_the_root_as_it_was(make_bench: MakeBench, t
 
     full.write = write
     with pytest.raises(Exception, match="No space left"):
-        restored(past.bench, tmp_path / "backup", replace=True, files=full)
-    assert picture_of(past.bench.path) == before
+        restored(origin.bench, tmp_path / "backup", replace=True, files=full)
+    assert picture_of(origin.bench.path) == before
 
 
 def test_the_configuration_file_names_the_backend_that_was_chosen(make_bench: MakeBench, tmp_path: Path) -> None:
-    past = Past.begin(make_bench("filesystem"))
-    past.publish()
-    past.back_up(tmp_path / "backup")
-    (past.bench.path / "config.json").write_text('{"backend": "sqlite", "nodeId": "here"}')
-    done = restored(past.bench, tmp_path / "backup", replace=True, write_backend=True)
-    assert '"backend": "filesystem"' in (past.bench.path / "config.json").read_text()
-    assert '"nodeId": "here"' in (past.bench.path / "config.json").read_text()
+    origin = Origin.begin(make_bench("filesystem"))
+    origin.publish()
+    origin.back_up(tmp_path / "backup")
+    (origin.bench.path / "config.json").write_text('{"backend": "sqlite", "nodeId": "here"}')
+    done = restored(origin.bench, tmp_path / "backup", replace=True, write_backend=True)
+    assert '"backend": "filesystem"' in (origin.bench.path / "config.json").read_text()
+    assert '"nodeId": "here"' in (origin.bench.path / "config.json").read_text()
     assert '"backend": "sqlite"' in (Path(done.replaced[0]) / "config.json").read_text()

@@ -1,4 +1,4 @@
-"""``postroomd verify``: every wound of a root is named, a sound root has none, and nothing is changed by looking."""
+"""``postroomd verify``: every fault of a root is named, a sound root has none, and nothing is changed by looking."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from postroom_daemon.cli import main
 from postroom_daemon.maintenance.verify import RULES, Finding, Kind, NotVerified, Verification, table
 from tests.conformance.bench import Bench
 from tests.daemon.cpp_database import CppDatabase
-from tests.daemon.hurt import CASES, NAMES, STORES, Wound, hurt
-from tests.daemon.hurt_files import payload_gone, payload_of, store_gone
-from tests.daemon.hurt_store import message_removed
+from tests.daemon.faults import CASES, NAMES, STORES, Fault, faulty_root
+from tests.daemon.faults_in_files import payload_gone, payload_of, store_gone
+from tests.daemon.faults_in_store import message_removed
 from tests.daemon.maintenance_runs import command, verified
+from tests.daemon.populated_root import populate, stop, take
 from tests.daemon.random_work import more_work, work
-from tests.daemon.used import stop, take, use
 
 
-@pytest.mark.parametrize(("wound", "store"), CASES, ids=NAMES)
-def test_each_wound_is_named_and_looking_changes_nothing(
-    make_bench: Callable[..., Bench], tmp_path: Path, wound: Wound, store: str
+@pytest.mark.parametrize(("fault", "store"), CASES, ids=NAMES)
+def test_each_fault_is_reported_and_verify_changes_nothing(
+    make_bench: Callable[..., Bench], tmp_path: Path, fault: Fault, store: str
 ) -> None:
-    bench, _ = hurt(make_bench, wound, store)
+    bench, _ = faulty_root(make_bench, fault, store)
     report = verified(bench, tmp_path)
-    assert report.counts[wound.kind] and report.faults
+    assert report.counts[fault.kind] and report.faults
     assert all(finding.text and finding.where for finding in report.findings)
 
 
@@ -63,7 +63,7 @@ def test_events_that_the_store_has_not_folded_are_a_note(
     make_bench: Callable[..., Bench], tmp_path: Path, store: str
 ) -> None:
     bench = make_bench(store).open()
-    use(bench)
+    populate(bench)
     settings = bench.config.settings
     kept = {path: path.read_bytes() for path in settings.sqlite_db_path.parent.rglob("*") if path.is_file()}
     bench.open()
@@ -82,7 +82,7 @@ def test_events_that_the_store_has_not_folded_are_a_note(
 
 def test_what_only_the_store_tells_of_is_counted(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench = make_bench(segment_bytes=1500).open()
-    use(bench)
+    populate(bench)
     bench.open()
     bench.publish("work", "y" * 1500)
     assert bench.live.journal.drop_segments(bench.store.disk.checkpoint(), 2**62, 10**9, 2**62)
@@ -95,21 +95,21 @@ def test_a_message_that_the_journal_cannot_put_back_is_told_as_lost(
     make_bench: Callable[..., Bench], tmp_path: Path
 ) -> None:
     bench = make_bench(segment_bytes=1500).open()
-    used = use(bench)
+    keys = populate(bench)
     bench.open()
     assert bench.live.journal.drop_segments(bench.store.disk.checkpoint(), 2**62, 10**9, 2**62)
-    held = next(entry for entry in bench.store.pages.entries("", 100) if entry.key == used.leased)
+    held = next(entry for entry in bench.store.pages.entries("", 100) if entry.key == keys.leased)
     bench.do("extend_lease", messageKey=held.key, leaseId=held.lease_id)
     stop(bench)
-    message_removed(bench, used._replace(dead=used.leased))
+    message_removed(bench, keys._replace(dead=keys.leased))
     report = verified(bench, tmp_path)
-    assert [finding.where for finding in report.findings if finding.kind is Kind.MESSAGE_LOST] == [used.leased]
+    assert [finding.where for finding in report.findings if finding.kind is Kind.MESSAGE_LOST] == [keys.leased]
 
 
 def test_a_dead_letter_without_its_body_is_a_note(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench = make_bench("hybrid").open()
-    used = use(bench)
-    payload_gone(bench, used._replace(ready=[used.dead]))
+    keys = populate(bench)
+    payload_gone(bench, keys._replace(ready=[keys.dead]))
     report = verified(bench, tmp_path)
     assert [finding.kind for finding in report.findings] == [Kind.BODY_BURIED] and not report.faults
 
@@ -119,13 +119,13 @@ def test_a_dead_letter_that_was_moved_by_hand_is_a_note(
     make_bench: Callable[..., Bench], tmp_path: Path, store: str
 ) -> None:
     bench = make_bench(store).open()
-    used = use(bench)
+    keys = populate(bench)
     letter = next((bench.config.settings.filesystem_root / "work" / "dlq").iterdir())
     letter.rename(letter.parent.with_name("inbox") / letter.name)
     report = verified(bench, tmp_path)
     assert [finding.kind for finding in report.findings] == [Kind.MOVED_BY_HAND]
     bench.open()
-    assert str(bench.store.get(used.dead).state) == "ready"  # type: ignore[union-attr]
+    assert str(bench.store.get(keys.dead).state) == "ready"  # type: ignore[union-attr]
 
 
 def test_a_root_that_is_not_there_cannot_be_verified(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_an_index_that_does_not_fit_its_table_is_told_by_a_deep_look(
     make_bench: Callable[..., Bench], tmp_path: Path
 ) -> None:
     bench = make_bench().open()
-    use(bench)
+    populate(bench)
     with closing(sqlite3.connect(bench.config.settings.sqlite_db_path)) as db, db:
         db.execute("PRAGMA writable_schema = ON")
         db.execute("UPDATE sqlite_master SET sql = replace(sql, 'dead', 'ready') WHERE name = 'msg_index_dead'")
@@ -167,7 +167,7 @@ def test_an_index_that_does_not_fit_its_table_is_told_by_a_deep_look(
 
 def test_the_store_of_another_root_is_told_as_such(make_bench: Callable[..., Bench], tmp_path: Path) -> None:
     bench = make_bench().open()
-    use(bench)
+    populate(bench)
     database = bench.config.settings.sqlite_db_path
     bench.open()
     bench.store.begin()
@@ -183,7 +183,7 @@ def test_findings_beyond_a_thousand_of_a_kind_are_counted_only(
 ) -> None:
     monkeypatch.setattr("postroom_daemon.maintenance.verify.findings.HELD_LIMIT", 1)
     bench = make_bench().open()
-    message_removed(bench, use(bench))
+    message_removed(bench, populate(bench))
     report = verified(bench, tmp_path)
     assert report.counts[Kind.MESSAGE_MISSING] == 2
     assert len([finding for finding in report.findings if finding.kind is Kind.MESSAGE_MISSING]) == 1
@@ -194,7 +194,7 @@ def test_findings_beyond_a_thousand_of_a_kind_are_counted_only(
 
 def test_the_command_says_that_a_root_is_sound(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench().open()
-    use(bench)
+    populate(bench)
     done = command(bench, "verify")
     assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "sound: nothing was found"), done.output
     assert "12 messages in 3 queues" in done.stdout
@@ -204,11 +204,11 @@ def test_the_command_says_that_a_root_is_sound(make_bench: Callable[..., Bench])
 
 def test_the_command_has_a_line_for_each_finding_and_exits_with_3(make_bench: Callable[..., Bench]) -> None:
     bench = make_bench().open()
-    used = use(bench)
-    message_removed(bench, used)
+    keys = populate(bench)
+    message_removed(bench, keys)
     done = command(bench, "verify")
     assert done.exit_code == 3
-    assert f"FAULT message-missing {used.dead}: not in the store; event" in done.stdout
+    assert f"FAULT message-missing {keys.dead}: not in the store; event" in done.stdout
     assert "    a message that the store lacks; repair: puts it back from its event" in done.stdout
     shown = json.loads(command(bench, "verify", "--json").stdout)
     assert not shown["ok"] and shown["counts"]["message-missing"] == 2
@@ -225,7 +225,7 @@ def test_a_directory_in_which_there_is_no_root_is_not_called_sound(tmp_path: Pat
 @pytest.mark.parametrize("words", [["verify"], ["local", "health"]], ids=" ".join)
 def test_a_journal_under_a_link_is_refused_with_what_to_do(make_bench: Callable[..., Bench], words: list[str]) -> None:
     bench = make_bench().open()
-    use(bench)
+    populate(bench)
     elsewhere = bench.path / "elsewhere"
     bench.journal_root.rename(elsewhere)
     bench.journal_root.symlink_to(elsewhere)
@@ -237,7 +237,7 @@ def test_the_bodies_that_are_not_mounted_are_told_by_their_own_place(
     make_bench: Callable[..., Bench], tmp_path: Path
 ) -> None:
     bench = make_bench("hybrid").open()
-    use(bench)
+    populate(bench)
     bodies = bench.config.settings.hybrid_payload_root
     bodies.rename(bench.path / "elsewhere")
     for finding in (*verified(bench, tmp_path).findings, *without_database(bench, tmp_path)):
@@ -257,11 +257,11 @@ def test_what_a_store_that_is_gone_had_alone_is_told_before_it_is_folded_anew(
     make_bench: Callable[..., Bench], tmp_path: Path, store: str
 ) -> None:
     bench = make_bench(store, segment_bytes=1500).open()
-    used = use(bench)
+    keys = populate(bench)
     bench.segments()[1].unlink()
     if store == "hybrid":
-        payload_of(bench, used.ready[-1]).unlink()
-    store_gone(bench, used)
+        payload_of(bench, keys.ready[-1]).unlink()
+    store_gone(bench, keys)
     report = verified(bench, tmp_path)
     assert report.counts[Kind.STORE_MISSING] == report.counts[Kind.EVENTS_LOST] == 1
     assert report.counts[Kind.BODY_LOST] == (store == "hybrid")

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.service.installation import machine_with_product
 from tests.service.machine import Machine, lacking
-from tests.service.product import machine_with_product
-from tests.service.served import Served
+from tests.service.running_service import Served
 
 
 @pytest.fixture(scope="module")

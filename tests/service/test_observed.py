@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.service.served import CONFIGURATION, UNIT, Served
+from tests.service.running_service import CONFIGURATION, UNIT, Served
 
 FIGURES: Final = "/run/postroom/postroom.prom"
 #: As docs/observability.md has it.

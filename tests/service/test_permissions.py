@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.service.machine import Machine
-from tests.service.served import CONFIGURATION, IPC, ROOT, Served
+from tests.service.running_service import CONFIGURATION, IPC, ROOT, Served
 
 #: Owner, group and mode of each directory, by design.
 DESIGN: Final = {

@@ -14,7 +14,7 @@ import pytest
 
 from postroom_daemon.maintenance.system.setup import SHARE
 from tests.service.machine import MachineError
-from tests.service.served import CONFIGURATION, IPC, ROOT, UNIT, Served
+from tests.service.running_service import CONFIGURATION, IPC, ROOT, UNIT, Served
 
 #: The highest exposure that `systemd-analyze security` may tell.
 EXPOSURE: Final = 0.6

@@ -1,4 +1,4 @@
-"""A root with its mailbox, served step by step by the test: here, or in a process that may be killed."""
+"""A server that the test drives step by step, in its own process or in one that may be killed; and its client."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from tests.conformance.bench import Bench
 
 Fields = dict[str, Any]
 
-#: Groups after which a test has waited long enough for what a daemon does without being asked.
+#: Groups to wait for what the daemon does without a request.
 PATIENCE = 20
-#: How often a daemon is started again under a fault that stays.
+#: How often a server is started again under a persistent fault.
 STARTS = 2
 
 
 @dataclass
 class Sent:
-    """A request in the mailbox, and all responses that were seen to it. ``overtaken_by`` are the requests that were
-    made about the same lease while this one had no answer."""
+    """A request and all answers to it. ``overtaken_by`` lists the requests about the same lease that were sent before
+    this one had an answer."""
 
     request_id: str
     command: str
@@ -43,7 +43,7 @@ class Sent:
 
     @property
     def data(self) -> Fields:
-        """The reply's data; empty unless it was done."""
+        """The data of the answer; empty without a successful one."""
         return (self.answer or {}).get("data") or {}
 
     @property
@@ -54,7 +54,7 @@ class Sent:
 
 
 class Server:
-    """What the daemon's loop does, step by step. A failure that leaves the disk in doubt opens the root anew."""
+    """Does the steps of the daemon's loop. After an error with unknown outcome on the disk it reopens the root."""
 
     def __init__(self, root: Path, backend: str, segment_bytes: int, files: Files, first_id: int = 1) -> None:
         flags = {"storage.reserveBytes": str(2**18), "storage.minFreeBytes": "0", "sqlite.synchronous": "NORMAL"}
@@ -66,7 +66,7 @@ class Server:
         self._rewrite = False
 
     def open(self) -> bool:
-        """Whether it serves now."""
+        """Open the root. Returns whether that succeeded; ``problem`` is the reason if not."""
         try:
             self.bench.open(self._rewrite)
             self._rewrite = False
@@ -83,7 +83,7 @@ class Server:
         return self.mailbox is not None
 
     def close(self) -> None:
-        """Let go of everything, as a killed process does."""
+        """Release everything without writing, as a killed process does."""
         if self.mailbox:
             self.mailbox.close()
         self.mailbox = None
@@ -104,7 +104,7 @@ class Server:
         self.bench.live.broker.run_group()
 
     def checkpoint(self) -> None:
-        """What the loop does from time to time."""
+        """Do the periodic work of the loop, and a checkpoint."""
         self._guarded(self._checkpoint)
 
     def _checkpoint(self) -> None:
@@ -122,7 +122,7 @@ class Server:
             pass
 
     def stop(self) -> None:
-        """Stop in order."""
+        """Stop cleanly."""
         self._guarded(self._stop)
         self.close()
 
@@ -147,7 +147,7 @@ class Server:
 
 
 class Steps(Protocol):
-    """What an office needs of a server."""
+    """What a client needs of a server."""
 
     bench: Bench
     problem: str
@@ -161,8 +161,8 @@ class Steps(Protocol):
     def pass_ms(self, milliseconds: int) -> None: ...
 
 
-class Office:
-    """Requests to a server, and what was answered."""
+class Client:
+    """Sends requests to a server through the mailbox and keeps the answers."""
 
     server: Steps
 
@@ -173,7 +173,7 @@ class Office:
         self.numbers = itertools.count(1)
 
     def put(self, command: str, **payload: Any) -> Sent:
-        """Put a request into the mailbox, as a client does."""
+        """Put a request into the mailbox."""
         number = next(self.numbers)
         sent = Sent(f"r{number}", command, payload)
         whole = {"requestId": sent.request_id, "clientId": "c", "command": command, "payload": payload}
@@ -189,13 +189,13 @@ class Office:
         return sent
 
     def ask(self, command: str, **payload: Any) -> Sent:
-        """One request, and one turn."""
+        """Send a request and let the server do one turn."""
         sent = self.put(command, **payload)
         self.turn()
         return sent
 
     def turn(self) -> None:
-        """One turn of the server; take the responses."""
+        """Let the server do one turn, and take the responses."""
         self.server.turn()
         self.take()
 

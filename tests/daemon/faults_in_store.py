@@ -1,4 +1,4 @@
-"""Ways to make a store tell what the journal does not, by hand."""
+"""Faults in a store: it differs from the journal."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from postroom_daemon.model.records import (
     schedule_fact,
 )
 from tests.conformance.bench import Bench
-from tests.daemon.used import Used, opened
+from tests.daemon.populated_root import Keys, opened
 
 
 def execute(bench: Bench, statement: str, *values: str) -> None:
@@ -27,42 +27,42 @@ def execute(bench: Bench, statement: str, *values: str) -> None:
         db.execute(statement, values)
 
 
-def row_changed(bench: Bench, used: Used) -> None:
-    execute(bench, "UPDATE msg_index SET attempt = 7 WHERE message_key = ?", used.leased)
+def row_changed(bench: Bench, keys: Keys) -> None:
+    execute(bench, "UPDATE msg_index SET attempt = 7 WHERE message_key = ?", keys.leased)
 
 
-def message_removed(bench: Bench, used: Used) -> None:
+def message_removed(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        for key in (used.ready[2], used.dead):
+        for key in (keys.ready[2], keys.dead):
             store.delete(entry := store.get(key), entry.state)
 
 
-def message_back(bench: Bench, used: Used) -> None:
+def message_back(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        entry = replace(store.get(used.ready[0]), key=used.ended[1], seq=3)
+        entry = replace(store.get(keys.ready[0]), key=keys.ended[1], seq=3)
         store.insert(entry, b'{"parts":[{"text":"ghost"}]}')
 
 
 def update(bench: Bench, key: str, **changes: Any) -> None:
-    """Change what the store has of a message."""
+    """Change a message in the store."""
     with opened(bench) as store:
         entry = store.get(key)
         store.update(replace(entry, **changes), entry.state)
 
 
-def message_ready_again(bench: Bench, used: Used) -> None:
-    update(bench, used.dead, state=State.READY, dead_at=0)
+def message_ready_again(bench: Bench, keys: Keys) -> None:
+    update(bench, keys.dead, state=State.READY, dead_at=0)
 
 
-def lease_changed(bench: Bench, used: Used) -> None:
+def lease_changed(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        entry = store.get(used.leased)
+        entry = store.get(keys.leased)
         entry.lease_until += 1
         store.update(entry, State.INFLIGHT)
 
 
-def due_too_early(bench: Bench, used: Used) -> None:
-    update(bench, used.delayed, state=State.READY)
+def due_too_early(bench: Bench, keys: Keys) -> None:
+    update(bench, keys.delayed, state=State.READY)
 
 
 def insert_again(bench: Bench, key: str, body: bytes = b"", **changes: Any) -> None:
@@ -74,41 +74,41 @@ def insert_again(bench: Bench, key: str, body: bytes = b"", **changes: Any) -> N
         store.insert(replace(entry, **changes), body)
 
 
-def priority_changed(bench: Bench, used: Used) -> None:
-    insert_again(bench, used.ready[1], priority=5)
+def priority_changed(bench: Bench, keys: Keys) -> None:
+    insert_again(bench, keys.ready[1], priority=5)
 
 
-def history_gone(bench: Bench, used: Used) -> None:
+def history_gone(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(f"history:{used.dead}", None)
-        store.update(entry := store.get(used.dead), entry.state)
+        store.put_kv(f"history:{keys.dead}", None)
+        store.update(entry := store.get(keys.dead), entry.state)
 
 
-def body_changed(bench: Bench, used: Used) -> None:
-    insert_again(bench, used.ready[1], b'{"parts":[{"text":"another"}]}')
+def body_changed(bench: Bench, keys: Keys) -> None:
+    insert_again(bench, keys.ready[1], b'{"parts":[{"text":"another"}]}')
 
 
-def counts_wrong(bench: Bench, used: Used) -> None:
+def counts_wrong(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.queue_for_update("work").counts["ready"] += 3
 
 
-def pause_forgotten(bench: Bench, used: Used) -> None:
+def pause_forgotten(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.queue_for_update("other").publish_paused = False
 
 
-def policy_forgotten(bench: Bench, used: Used) -> None:
+def policy_forgotten(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.queue_for_update("work").override = {}
 
 
-def totals_wrong(bench: Bench, used: Used) -> None:
+def totals_wrong(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.queue_for_update("work").totals["acked"] = 77
 
 
-def dlq_name_forgotten(bench: Bench, used: Used) -> None:
+def dlq_name_forgotten(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.put_kv(dlq_fact("graveyard"), None)
 
@@ -117,78 +117,78 @@ def facts_of(store: Any, prefix: str) -> list[str]:
     return [name for name in store.pages.kv_names(prefix, "", 10) if store.get_kv(name)]
 
 
-def claims_forgotten(bench: Bench, used: Used) -> None:
+def claims_forgotten(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         for name in facts_of(store, CLAIM):
             store.put_kv(name, None)
 
 
-def claim_of_another(bench: Bench, used: Used) -> None:
+def claim_of_another(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
-        store.put_kv(claim_fact("work", "0" * 32), {"key": used.ready[0], "untilEngineMs": 0})
+        store.put_kv(claim_fact("work", "0" * 32), {"key": keys.ready[0], "untilEngineMs": 0})
 
 
-def claim_never_ends(bench: Bench, used: Used) -> None:
+def claim_never_ends(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.put_kv(facts_of(store, CLAIM_END)[0], None)
 
 
-def schedule_forgotten(bench: Bench, used: Used) -> None:
+def schedule_forgotten(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.put_kv(schedule_fact("yearly"), None)
 
 
-def schedule_changed(bench: Bench, used: Used) -> None:
+def schedule_changed(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.put_kv(schedule_fact("yearly"), store.get_kv(schedule_fact("yearly")) | {"queue": "work"})
 
 
-def schedule_back(bench: Bench, used: Used) -> None:
+def schedule_back(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.put_kv(schedule_fact("never"), store.get_kv(schedule_fact("yearly")))
 
 
-def drains(bench: Bench, used: Used) -> None:
+def drains(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.put_kv(FACT_DRAINING, True)
 
 
-def end_forgotten(bench: Bench, used: Used) -> None:
-    update(bench, used.ready[1], expires=10**9)
+def end_forgotten(bench: Bench, keys: Keys) -> None:
+    update(bench, keys.ready[1], expires=10**9)
 
 
-def bytes_wrong(bench: Bench, used: Used) -> None:
+def bytes_wrong(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.queue_for_update("work").bytes += 3
 
 
-def reasons_wrong(bench: Bench, used: Used) -> None:
+def reasons_wrong(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.queue_for_update("work").reasons["POISON"] = 3
 
 
-def clock_changed(bench: Bench, used: Used) -> None:
+def clock_changed(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.put_kv(FACT_CLOCK, store.get_kv(FACT_CLOCK) | {"engineMs": 1})
 
 
-def losses_known(bench: Bench, used: Used) -> None:
+def losses_known(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.put_kv("losses", [[2, 3]])
 
 
-def index_row_gone(bench: Bench, used: Used) -> None:
-    execute(bench, "DELETE FROM msg_index WHERE message_key = ?", used.ready[0])
+def index_row_gone(bench: Bench, keys: Keys) -> None:
+    execute(bench, "DELETE FROM msg_index WHERE message_key = ?", keys.ready[0])
 
 
-def body_row_gone(bench: Bench, used: Used) -> None:
-    execute(bench, "DELETE FROM kv WHERE key = ?", used.ready[0])
+def body_row_gone(bench: Bench, keys: Keys) -> None:
+    execute(bench, "DELETE FROM kv WHERE key = ?", keys.ready[0])
 
 
-def queue_row_gone(bench: Bench, used: Used) -> None:
+def queue_row_gone(bench: Bench, keys: Keys) -> None:
     execute(bench, "DELETE FROM kv WHERE key = 'queue:work'")
 
 
-def history_orphan(bench: Bench, used: Used) -> None:
+def history_orphan(bench: Bench, keys: Keys) -> None:
     with opened(bench) as store:
         store.put_kv("history:msg:work:nobody", [{"reasonCode": "NACK"}])

@@ -1,4 +1,4 @@
-"""What must hold after any life, told by what was answered, by the journal, and by what is delivered in the end."""
+"""What must hold after every scenario, checked by the answers, the journal and the deliveries that follow."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 from postroom_common.events import Event
 from postroom_daemon.engine.decide import QUESTIONS
 from tests.conformance.bench import seen_in
-from tests.crash.office import PATIENCE, Office, Sent
+from tests.crash.server import PATIENCE, Client, Sent
 from tests.wire.audit import Ledger, audit
 
-#: Kinds of faults, and what may be answered because of them.
+#: The error codes that each kind of fault may cause.
 CODES = {
     "KILL": (),
     "ENOSPC": ("ERR_STORAGE_FULL",),
@@ -23,7 +23,7 @@ CODES = {
     "EMFILE": ("ERR_STORAGE_FAILED",),
 }
 _QUESTIONS = {str(command) for command in QUESTIONS}
-#: The event that each command leaves, as the last of its request.
+#: The last event of each command.
 _EVENTS = {
     "publish": "published", "consume_next": "leased", "ack": "acked", "release": "released",
     "extend_lease": "lease_extended", "reprocess_dlq": "reprocessed", "pause": "paused", "resume": "resumed",
@@ -32,47 +32,48 @@ _EVENTS = {
     "drop_dlq": "dropped", "publish_batch": "published", "ack_batch": "acked", "nack_batch": "retried",
     "ack_and_publish": "published", "set_schedule": "schedule_set", "delete_schedule": "schedule_deleted",
 }  # fmt: skip
-#: What is said of a lease after the event that ended it.
+#: The error for a receipt, by the event that ended its lease.
 _LEASE_ENDS = {
     "acked": "ERR_MESSAGE_NOT_FOUND", "released": "ERR_LEASE_EXPIRED", "retried": "ERR_LEASE_EXPIRED",
     "died": "ERR_LEASE_EXPIRED",
 }  # fmt: skip
 
 
-def judge(office: Office, kind: str) -> None:
-    """Open the root, where nothing fails any more, and compare. Raises ``AssertionError``."""
-    server = office.server
+def check_invariants(client: Client, kind: str) -> None:
+    """Open the root without faults and check all invariants. ``kind`` is the fault that occurred. Raises
+    ``AssertionError``."""
+    server = client.server
     assert server.open(), f"it does not start: {server.problem}"
-    _answer_all(office)
+    _answer_all(client)
     bench = server.bench
     events = bench.events()
-    for sent in office.sent:
-        _check_answers(sent, {*CODES[kind], *_what_a_late_one_is_told(sent, events)}, events)
+    for sent in client.sent:
+        _check_answers(sent, {*CODES[kind], *_codes_of_overtaken(sent, events)}, events)
     ledger = audit(events)
-    _check_requests(office.sent, events)
-    assert not any((office.ipc / "dead").iterdir()), "a request was set aside"
-    _check_recovery_repeats(office)
-    _check_deliveries(office, ledger)
+    _check_requests(client.sent, events)
+    assert not any((client.ipc / "dead").iterdir()), "a request was set aside"
+    _check_recovery_repeats(client)
+    _check_deliveries(client, ledger)
 
 
-def _answer_all(office: Office) -> None:
-    office.take()
+def _answer_all(client: Client) -> None:
+    client.take()
     for _ in range(PATIENCE):
-        if not office.waiting():
+        if not client.waiting():
             break
-        office.turn()
-    left = [name for name in office.waiting() if not _waits(office, name)]
+        client.turn()
+    left = [name for name in client.waiting() if not _waits(client, name)]
     assert not left, f"never answered: {left}"
-    for sent in office.sent:
+    for sent in client.sent:
         assert sent.answers or sent.payload.get("waitMs"), f"the request {sent.request_id} is gone, without an answer"
 
 
-def _waits(office: Office, name: str) -> bool:
-    return any(sent.payload.get("waitMs") and f"r{int(name[:6])}" == sent.request_id for sent in office.sent)
+def _waits(client: Client, name: str) -> bool:
+    return any(sent.payload.get("waitMs") and f"r{int(name[:6])}" == sent.request_id for sent in client.sent)
 
 
-def _what_a_late_one_is_told(sent: Sent, events: list[Event]) -> Iterator[str]:
-    """What is right where a request about the same lease, made while this one had no answer, has ended the lease."""
+def _codes_of_overtaken(sent: Sent, events: list[Event]) -> Iterator[str]:
+    """The error codes that are right if a later request about the same lease was executed first."""
     for event in events:
         if event["type"] in _LEASE_ENDS and event.get("by", {}).get("request") in sent.overtaken_by:
             assert event["lease"] == sent.payload["leaseId"]
@@ -80,7 +81,7 @@ def _what_a_late_one_is_told(sent: Sent, events: list[Event]) -> Iterator[str]:
 
 
 def _check_answers(sent: Sent, codes: set[str], events: list[Event]) -> None:
-    """Repeats get the first answer, or are told that the delivery is over; an error is one of ``codes``."""
+    """A repeat gets the first answer, or an error that the delivery has ended. Other errors are among ``codes``."""
     refused = [answer["error"]["code"] for answer in sent.answers if not answer["ok"]]
     if _delivery_is_over(sent, events):
         refused = [code for code in refused if code != "ERR_LEASE_EXPIRED"]
@@ -92,7 +93,7 @@ def _check_answers(sent: Sent, codes: set[str], events: list[Event]) -> None:
 
 
 def _delivery_is_over(sent: Sent, events: list[Event]) -> bool:
-    """Whether it was answered with a delivery that has ended since."""
+    """Whether the answer was a delivery that has ended since."""
     if sent.command != "consume_next" or not sent.data.get("message"):
         return False
     lease_id = sent.data["lease"]["leaseId"]
@@ -105,7 +106,7 @@ def _essence(answer: dict[str, Any]) -> Any:
 
 
 def _check_requests(sents: list[Sent], events: list[Event]) -> None:
-    """OK means that it is in the journal, once; an error that it is not."""
+    """A request that succeeded is in the journal once; one that failed is not."""
     by_request: dict[str, list[Event]] = {}
     for event in events:
         if "by" in event:
@@ -121,52 +122,52 @@ def _check_requests(sents: list[Sent], events: list[Event]) -> None:
             assert sent.command == "nack" or event["type"] == _EVENTS[sent.command], event
 
 
-def _check_recovery_repeats(office: Office) -> None:
-    """Opened again it shows the same, and the journal alone tells the same."""
-    bench = office.server.bench
+def _check_recovery_repeats(client: Client) -> None:
+    """A second recovery, and one without the store, lead to the same state."""
+    bench = client.server.bench
     first = seen_in(bench)
-    office.server.close()
-    assert office.server.open()
-    assert seen_in(bench) == first, "a second recovery shows something else"
-    office.server.close()
+    client.server.close()
+    assert client.server.open()
+    assert seen_in(bench) == first, "a second recovery leads to another state"
+    client.server.close()
     bench.lose_store()
-    assert office.server.open()
-    assert seen_in(bench) == first, "the journal tells something else than the store"
+    assert client.server.open()
+    assert seen_in(bench) == first, "the journal leads to another state than the store"
 
 
-def _check_deliveries(office: Office, ledger: Ledger) -> None:
-    """What is delivered in the end is what was published and not ended, byte for byte."""
-    published = dict(_published(office))
-    for sent in office.sent:
+def _check_deliveries(client: Client, ledger: Ledger) -> None:
+    """Exactly the messages that were published and not settled are delivered, byte for byte."""
+    published = dict(_published(client))
+    for sent in client.sent:
         if sent.command == "import_state" and sent.data:
             published |= {one["key"]: one["message"]["parts"][0]["text"] for one in sent.payload["messages"]}
     states = {key: message.state for key, message in ledger.messages.items()}
     assert set(states) == set(published), "the journal has other messages than were answered"
     queues = {message.queue for message in ledger.messages.values()}
-    dead = {key for queue in queues for key in _dead(office, queue)}
+    dead = {key for queue in queues for key in _dead(client, queue)}
     assert dead == {key for key, state in states.items() if state == "dead"}
     for key in [key for key, state in states.items() if state == "held"]:
-        assert office.ask("unhold", messageKey=key).code == "OK"
-    office.server.pass_ms(4 * 3_600_000)
-    office.turn()
-    office.server.pass_ms(4 * 3_600_000)
+        assert client.ask("unhold", messageKey=key).code == "OK"
+    client.server.pass_ms(4 * 3_600_000)
+    client.turn()
+    client.server.pass_ms(4 * 3_600_000)
     delivered: Counter[str] = Counter()
     for queue in sorted(queues):
-        office.ask("resume", queue=queue)
-        while message := office.ask("consume_next", queue=queue, consumerId="me", payloadAs="value").data["message"]:
+        client.ask("resume", queue=queue)
+        while message := client.ask("consume_next", queue=queue, consumerId="me", payloadAs="value").data["message"]:
             delivered[message["messageKey"]] += 1
             assert message["payload"] == published[message["messageKey"]], f"not what was published: {message}"
-            lease = office.sent[-1].data["lease"]
-            assert office.settle(lease, "ack").code == "OK"
-    # Whose last attempt was under way dies of it, when its lease is over.
-    ended = Counter(key for queue in queues for key in _dead(office, queue) if states[key] == "inflight")
+            lease = client.sent[-1].data["lease"]
+            assert client.settle(lease, "ack").code == "OK"
+    # A message dies at the end of its last lease.
+    ended = Counter(key for queue in queues for key in _dead(client, queue) if states[key] == "inflight")
     alive = Counter(key for key, state in states.items() if state not in ("dead", "gone"))
     assert delivered + ended == alive, f"lost {alive - delivered - ended}, too many {delivered + ended - alive}"
 
 
-def _published(office: Office) -> Iterator[tuple[str, Any]]:
+def _published(client: Client) -> Iterator[tuple[str, Any]]:
     """The key and the body of each message whose publication was answered."""
-    for sent in office.sent:
+    for sent in client.sent:
         if sent.command == "publish" and sent.data:
             yield sent.data["messageKey"], sent.payload["message"]
         elif sent.command in ("publish_batch", "ack_and_publish") and sent.data:
@@ -174,5 +175,5 @@ def _published(office: Office) -> Iterator[tuple[str, Any]]:
                 yield result["messageKey"], message["message"]
 
 
-def _dead(office: Office, queue: str) -> list[str]:
-    return [letter["messageKey"] for letter in office.ask("list_dlq", queue=queue).data["messages"]]
+def _dead(client: Client, queue: str) -> list[str]:
+    return [letter["messageKey"] for letter in client.ask("list_dlq", queue=queue).data["messages"]]

@@ -1,4 +1,4 @@
-"""A root with messages in every state, stopped in order; its store, as hands may change it; its files."""
+"""A root with messages in every state, stopped cleanly; access to its store and its files."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from postroom_daemon.stores.backends import make_store
 from tests.conformance.bench import Bench
 
 
-class Used(NamedTuple):
-    """Keys of messages by the state they are in, and of some that have ended."""
+class Keys(NamedTuple):
+    """Keys of messages, by state; ``ended`` are keys of messages that were acknowledged."""
 
     ready: list[str]
     delayed: str
@@ -24,8 +24,8 @@ class Used(NamedTuple):
     once: str = ""
 
 
-def use(bench: Bench) -> Used:
-    """Work on an open root until there is something of everything, over several segments; then stop in order."""
+def populate(bench: Bench) -> Keys:
+    """Make messages in every state on an open bench, over several segments, then stop it cleanly."""
     dead, acked, leased, *ready = [bench.publish("work", f"body {number} " + "x" * 150) for number in range(10)]
     bench.do("set_policy", queue="work", policy={"retry": {"limit": 2}, "dlq": {"queue": "graveyard"}})
     delayed = bench.publish("work", "later", delayMs=10_000_000)
@@ -45,7 +45,7 @@ def use(bench: Bench) -> Used:
     for draining in (True, False):
         bench.do("drain", draining=draining)
     stop(bench)
-    return Used([*ready, other], delayed, leased, dead, [acked, ended], once)
+    return Keys([*ready, other], delayed, leased, dead, [acked, ended], once)
 
 
 def take(bench: Bench, queue: str = "work") -> dict[str, str]:
@@ -61,7 +61,7 @@ def stop(bench: Bench) -> None:
 
 @contextmanager
 def opened(bench: Bench) -> Any:
-    """The store of a stopped root in one transaction, as if every row were right."""
+    """The store of a stopped root in one transaction, which may change anything in it."""
     store = make_store(bench.config.settings, bench.files, Quarantine(bench.path / "quarantine", bench.files))
     store.open()
     store.recovery.finish_replay(True)
@@ -79,7 +79,7 @@ def opened(bench: Bench) -> Any:
 
 
 def _name_checkpoint_back(bench: Bench) -> None:
-    """The checkpoint as of the event before."""
+    """Rename the newest checkpoint, so that it is as of the event before."""
     meta = bench.config.settings.filesystem_root / "meta"
     newest = sorted(meta.iterdir())[-1]
     data = decode_line(newest.read_bytes())
@@ -90,7 +90,7 @@ def _name_checkpoint_back(bench: Bench) -> None:
 
 
 def files_below(root: Path) -> dict[str, bytes]:
-    """Every file, and every directory and link, but for the locks."""
+    """All files with their content, and all directories and links with their modes; without the locks."""
     found = {}
     for path in sorted(root.rglob("*")):
         if path.name == "postroomd.lock":

@@ -1,6 +1,6 @@
-"""The same lives in a process of its own, whose system calls strace makes fail: SQLite's calls go past any seam.
+"""Scenarios in a process of their own whose system calls strace makes fail: SQLite does not call ``Files``.
 
-The process is a fork that waits until strace holds it, so that calls are counted from the life's first on. strace
+The process is a fork that waits until strace holds it, so that calls are counted from the scenario's first on. strace
 cannot make a write short: it would only be told so.
 """
 
@@ -19,9 +19,9 @@ import traceback
 from pathlib import Path
 from typing import Any, Final
 
-from tests.crash.office import Server
+from tests.crash.server import Server
 
-#: System calls by what can go wrong at them.
+#: The system calls at which each kind of fault can occur.
 SYSTEM_CALLS: Final[dict[str, tuple[str, ...]]] = {
     "KILL": ("pwrite64", "write", "fdatasync", "fsync", "ftruncate", "openat", "rename", "renameat", "unlink",
              "unlinkat", "mkdirat", "fallocate"),
@@ -32,11 +32,11 @@ SYSTEM_CALLS: Final[dict[str, tuple[str, ...]]] = {
     "EROFS": ("pwrite64", "write", "ftruncate", "openat", "renameat", "unlink", "unlinkat", "mkdirat"),
     "EMFILE": ("openat",),
 }  # fmt: skip
-#: For ever, this is a disk that cannot be read: its journal is set aside, and what was answered is not to be seen.
+#: As persistent faults these make the disk unreadable: the journal is quarantined, acknowledged messages are missing.
 NOT_FOR_EVER: Final = {("EIO", "openat")}
-#: Longest step of a process that is not stuck (s).
+#: After this a step counts as stuck (s).
 PATIENCE_S: Final = 60
-#: After this without an answer it is looked whether the process is dying (s).
+#: Time without an answer after which to check whether the process is dying (s).
 _LOOK_S: Final = 0.2
 HOW_TO_GET_STRACE: Final = "strace is missing: install it (Debian: apt-get install strace)"
 _PR_SET_PTRACER: Final = 0x59616D61
@@ -70,7 +70,7 @@ class RemoteServer:
         os.close(child_answers)
 
     def order(self, step: str) -> bool:
-        """Let it do a step. Whether that went well; False from one that is dead."""
+        """Do a step in the process. Returns whether it succeeded; False if the process is dead."""
         try:
             os.write(self._orders, step.encode() + b"\n")
         except BrokenPipeError:
@@ -101,15 +101,15 @@ class RemoteServer:
         self.order("close")
 
     def serves(self) -> bool:
-        """Whether it lives, and its root is open."""
+        """Whether the process lives and its root is open."""
         return self.order("serves")
 
     def pass_ms(self, milliseconds: int) -> None:
-        self.bench.hands.pass_ms(milliseconds)  # here, for what comes after the process
+        self.bench.hands.pass_ms(milliseconds)  # for what follows in this process
         self.order(f"pass_ms {milliseconds}")
 
     def end(self) -> None:
-        """End the process, if it is still there, and what holds it."""
+        """End the process and strace."""
         os.kill(self.pid, signal.SIGKILL)
         if self.fault:
             self.fault.end()
@@ -119,7 +119,7 @@ class RemoteServer:
 
 
 def _serve(server: Server, orders: int, answers: int) -> None:
-    """The life of the forked process. Its own words go by calls that no fault is put into."""
+    """The main function of the forked process. It talks to the test by system calls at which no fault is injected."""
     logging.disable(logging.CRITICAL)
     ctypes.CDLL(None).prctl(_PR_SET_PTRACER, _ANYBODY, 0, 0, 0)
     try:
@@ -144,7 +144,7 @@ def _read_line(fd: int) -> str:
 
 
 class Fault:
-    """strace, holding a process and failing its calls: the ``number``-th, and with ``persistent`` all from there on.
+    """strace on a process, which makes its ``number``-th call fail; with ``persistent`` all later ones, too.
 
     strace is only ever ended by SIGKILL, upon which the kernel lets go of what it holds. Asked to stop while threads
     of the process die, it waits for the first thread, which can not be reaped before the others, which nobody but
@@ -174,7 +174,7 @@ class Fault:
         return " = ?" in text or "killed by SIGKILL" in text
 
     def let_go(self) -> None:
-        """Let go of the process: its calls work again, or it dies."""
+        """Detach from the process: its calls work again, or it dies."""
         self._process.kill()
         self._process.wait()
         if self._process.stderr:
@@ -187,10 +187,10 @@ class Fault:
 
     @property
     def count(self) -> int:
-        """How many such calls there were."""
+        """How many such calls the process made."""
         return self._log.read_text().count(f" {self._call}(")
 
     def end(self) -> None:
-        """Let go of the process, and leave nothing."""
+        """Detach from the process and remove the log."""
         self.let_go()
         self._log.unlink()

@@ -1,4 +1,4 @@
-"""Dead letters for tests: how they come about, and what is looked at."""
+"""Short forms to make dead letters and to list them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def fail(bench: Bench, key: str, queue: str = "q", **options: Any) -> dict[str, 
 
 
 def bury(bench: Bench, queue: str = "q", reason: str = "bad", **options: Any) -> str:
-    """A new dead letter."""
+    """Make a dead letter; its key."""
     key = bench.publish(queue, **options)
     fail(bench, key, queue, reason=reason, requeue=False)
     bench.hands.pass_ms(10)

@@ -1,4 +1,4 @@
-"""Ways to hurt the files of a store by hand."""
+"""Faults in the files of a store."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 from tests.conformance.bench import Bench
+from tests.daemon.populated_root import Keys
 from tests.daemon.segment_files import flip
-from tests.daemon.used import Used
 
 
-def store_gone(bench: Bench, used: Used) -> None:
+def store_gone(bench: Bench, keys: Keys) -> None:
     settings = bench.config.settings
     if settings.backend == "filesystem":
         shutil.rmtree(settings.filesystem_root)
@@ -18,7 +18,7 @@ def store_gone(bench: Bench, used: Used) -> None:
         settings.sqlite_db_path.unlink()
 
 
-def database_overwritten(bench: Bench, used: Used) -> None:
+def database_overwritten(bench: Bench, keys: Keys) -> None:
     bench.config.settings.sqlite_db_path.write_bytes(b"no database at all" * 500)
 
 
@@ -30,27 +30,27 @@ def payload_of(bench: Bench, key: str) -> Path:
     return next(path for path in payloads(bench) if key.rpartition(":")[2] + ".json" in path.name)
 
 
-def payload_gone(bench: Bench, used: Used) -> None:
-    payload_of(bench, used.ready[0]).unlink()
+def payload_gone(bench: Bench, keys: Keys) -> None:
+    payload_of(bench, keys.ready[0]).unlink()
 
 
-def payload_changed(bench: Bench, used: Used) -> None:
-    flip(payload_of(bench, used.ready[0]), 20)
+def payload_changed(bench: Bench, keys: Keys) -> None:
+    flip(payload_of(bench, keys.ready[0]), 20)
 
 
-def payload_orphan(bench: Bench, used: Used) -> None:
-    path = payload_of(bench, used.ready[0])
+def payload_orphan(bench: Bench, keys: Keys) -> None:
+    path = payload_of(bench, keys.ready[0])
     shutil.copy(path, path.with_name(path.name.replace("message-", "strange-")))
 
 
-def payload_misplaced(bench: Bench, used: Used) -> None:
-    path = payload_of(bench, used.ready[0])
+def payload_misplaced(bench: Bench, keys: Keys) -> None:
+    path = payload_of(bench, keys.ready[0])
     other = path.parent.with_name("00000007")
     other.mkdir()
     path.rename(other / path.name)
 
 
-def payload_stray(bench: Bench, used: Used) -> None:
+def payload_stray(bench: Bench, keys: Keys) -> None:
     payloads(bench)[0].with_name("README").write_text("not ours")
 
 
@@ -59,27 +59,27 @@ def file_of(bench: Bench, key: str) -> Path:
     return next(path for path in sorted(root.rglob("*.json")) if f"-{key.rpartition(':')[2]}~" in path.name)
 
 
-def file_gone(bench: Bench, used: Used) -> None:
-    file_of(bench, used.ready[0]).unlink()
+def file_gone(bench: Bench, keys: Keys) -> None:
+    file_of(bench, keys.ready[0]).unlink()
 
 
-def file_damaged(bench: Bench, used: Used) -> None:
-    flip(file_of(bench, used.ready[0]), 40)
+def file_damaged(bench: Bench, keys: Keys) -> None:
+    flip(file_of(bench, keys.ready[0]), 40)
 
 
-def file_second(bench: Bench, used: Used) -> None:
-    path = file_of(bench, used.ready[0])
+def file_second(bench: Bench, keys: Keys) -> None:
+    path = file_of(bench, keys.ready[0])
     shutil.copy(path, path.with_name(path.name.replace("~v", "~v0")))
 
 
-def file_in_another_folder(bench: Bench, used: Used) -> None:
-    path = file_of(bench, used.ready[0])
+def file_in_another_folder(bench: Bench, keys: Keys) -> None:
+    path = file_of(bench, keys.ready[0])
     path.rename(path.parent.with_name("delayed") / path.name)
 
 
-def file_strange(bench: Bench, used: Used) -> None:
-    file_of(bench, used.ready[0]).with_name("notes.txt").write_text("not ours")
+def file_strange(bench: Bench, keys: Keys) -> None:
+    file_of(bench, keys.ready[0]).with_name("notes.txt").write_text("not ours")
 
 
-def checkpoint_damaged(bench: Bench, used: Used) -> None:
+def checkpoint_damaged(bench: Bench, keys: Keys) -> None:
     flip(sorted((bench.config.settings.filesystem_root / "meta").iterdir())[-1], 30)

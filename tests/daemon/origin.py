@@ -1,4 +1,4 @@
-"""Roots with a past: work that is done on a bench, backups of it, and what a state should be by the journal alone."""
+"""The root that a backup is made of: random work on it, its backups, and the states that its journal leads to."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ THE_BACKUP = Wish()
 
 
 @dataclass
-class Past:
-    """A bench whose clocks are ahead of the machine's, so that no time passes in it when a tool opens its root."""
+class Origin:
+    """A bench whose clocks are ahead of the machine's, so that no time passes when a tool opens its root."""
 
     bench: Bench
     random: Random
     bodies: dict[str, bytes] = field(default_factory=dict)
 
     @classmethod
-    def begin(cls, bench: Bench, seed: int = 1) -> Past:
+    def begin(cls, bench: Bench, seed: int = 1) -> Origin:
         bench.hands.wall_ms = time.time_ns() // 1_000_000 + DAY_MS
         return cls(bench.open(), Random(seed))
 
@@ -58,7 +58,7 @@ class Past:
         return key
 
     def work(self, groups: int) -> None:
-        """Groups of whatever changes the state."""
+        """Do random groups that change the state."""
         for _ in range(groups):
             self._some_work()
             self.remember()
@@ -90,13 +90,13 @@ class Past:
                 bench.send("delete_schedule", name="s")
 
     def remember(self) -> None:
-        """The bodies that lie in files now: the journal has only their digests."""
+        """Keep the bodies that are in files now: the journal only has their digests."""
         for path in self.settings.hybrid_payload_root.rglob("*.json"):
             body = path.read_bytes()
             self.bodies[BodyReference.of(body).digest] = body
 
     def end(self) -> list[Event]:
-        """Close it as a killed process does. All events."""
+        """Close it as a killed process does; all events of its journal."""
         self.bench.close()
         return self.bench.events()
 
@@ -105,8 +105,8 @@ class Past:
         self.bench.close()
         return make_backup(self.bench.config, str(to), with_journal, {"postroomd": "test"})
 
-    def told(self, events: list[Event], event_id: int) -> dict[str, Any]:
-        """The state at an event, by the journal alone."""
+    def state_at(self, events: list[Event], event_id: int) -> dict[str, Any]:
+        """The state at an event, folded from the journal alone."""
         store = MemoryStore()
         store.bodies = _Known(store, self.bodies)
         for event in events:
@@ -125,8 +125,8 @@ class _Known(Bodies):
         self._store.insert(entry, self._bodies[reference.digest])
 
 
-def held(settings: Settings) -> dict[str, Any]:
-    """The state that a stopped root's store holds."""
+def stored_state(settings: Settings) -> dict[str, Any]:
+    """The state in the store of a stopped root."""
     store = make_store(settings, Files(), Quarantine(settings.journal_root.parent / "quarantine", Files()))
     store.open()
     try:
@@ -136,8 +136,7 @@ def held(settings: Settings) -> dict[str, Any]:
 
 
 def shown(store: Any) -> dict[str, Any]:
-    """All that a store says of queues, messages and facts; a message that waits is ready or delayed, as nobody tells
-    when it became due."""
+    """Queues, messages and facts of a store. Delayed messages count as ready: no event tells when they became due."""
     state = of_store(store, Now(0, 0))
     messages = [orjson.loads(orjson.dumps(message)) for message in state.messages]
     for message in messages:
@@ -150,7 +149,7 @@ def shown(store: Any) -> dict[str, Any]:
 
 
 def restored(bench: Bench, backup: Path, wish: Wish = THE_BACKUP, files: Files | None = None, **how: Any) -> Restored:
-    """Restore the bench's root, which is closed."""
+    """Restore the root of a closed bench."""
     sources = Sources(files=files or Files(), clock=bench.hands.clock)
     return restore(bench.config, Request(backup, wish, **how), sources)
 
@@ -159,7 +158,7 @@ MakeBench = Callable[..., Bench]
 
 
 def picture_of(root: Path) -> dict[str, bytes]:
-    """Every file below a directory, but for what tools leave whenever they look."""
+    """All files below a directory, without those that every tool touches."""
     return {
         str(path.relative_to(root)): path.read_bytes()
         for path in sorted(root.rglob("*"))
@@ -167,5 +166,5 @@ def picture_of(root: Path) -> dict[str, bytes]:
     }
 
 
-def messages(past: Past) -> int:
-    return len(held(past.settings)["messages"])
+def messages(origin: Origin) -> int:
+    return len(stored_state(origin.settings)["messages"])

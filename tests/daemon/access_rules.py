@@ -1,4 +1,4 @@
-"""Rights for the users of a test, whom the device need not know, and requests of theirs."""
+"""Access rules for the users of a test, who need no account on the device; and their requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FORBIDDEN: Final = "ERR_FORBIDDEN"
 
 
 def allow(*rules: Fields, default: tuple[str, ...] = (), **more: Any) -> Fields:
-    """A configuration of access."""
+    """An access configuration."""
     return {"access": {"rules": list(rules), "default": list(default), **more}}
 
 
@@ -24,12 +24,12 @@ def for_user(uid: int, *verbs: str, **about: str) -> Fields:
 
 
 def use(bench: Bench, tree: Fields) -> None:
-    """Let these rules count from the next group on."""
+    """Put an access configuration into force."""
     bench.live.access.use(read_access(tree, "file"))
 
 
 def as_user(bench: Bench, uid: int, command: str, **payload: Any) -> Sent:
-    """A request of a user in a group of its own."""
+    """Send a request of a user, in a group of its own."""
     sent = bench.make(command, client=f"client-{uid}", uid=uid, **payload)
     bench.run(sent)
     return sent

@@ -1,0 +1,235 @@
+"""The scenarios in which faults are injected: each command, and each thing the daemon does without a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from tests.crash.server import Client, Fields
+
+Scenario = Callable[[Client], None]
+
+#: Size at which the scenario ``roll`` starts a new segment.
+ROLL_BYTES: Final = 6000
+
+
+def prepare(client: Client) -> None:
+    """Make messages in every state, before the scenario. The first three leases stay open."""
+    for number in range(7):
+        client.ask("publish", queue="q", message=f"body {number} " + "x" * 60)
+    client.ask("publish", queue="q", message="later", delayMs=3_600_000)
+    client.ask("publish", queue="other", message="alone")
+    for _ in range(3):
+        client.ask("consume_next", queue="q", consumerId="holder")
+    doomed = client.ask("consume_next", queue="q").data["lease"]
+    client.settle(doomed, "nack", requeue=False, reason="never")
+    done = client.ask("consume_next", queue="q").data["lease"]
+    client.settle(done, "ack")
+    assert all(sent.code == "OK" for sent in client.sent)
+
+
+def _open_leases(client: Client) -> list[Fields]:
+    """The leases that the client got and has not tried to settle."""
+    ended = {
+        item["leaseId"]
+        for sent in client.sent
+        if sent.command.startswith(("ack", "nack", "release"))
+        for item in sent.payload.get("items", [sent.payload])
+    }
+    leases = [sent.data["lease"] for sent in client.sent if sent.data.get("message")]
+    return [lease for lease in leases if lease["leaseId"] not in ended]
+
+
+def _settle(client: Client, which: int, command: str, **fields: Any) -> None:
+    """ack, nack, release or extend_lease of an open lease. Does nothing if a fault has prevented the lease."""
+    for lease in _open_leases(client)[which:][:1]:
+        client.settle(lease, command, **fields)
+
+
+def _settling(command: str, **fields: Any) -> Scenario:
+    return lambda client: _settle(client, 0, command, **fields)
+
+
+def _asking(command: str, **payload: Any) -> Scenario:
+    return lambda client: void(client.ask(command, **payload))
+
+
+def void(_: object) -> None:
+    """Scenarios have no result."""
+
+
+def _group(client: Client) -> None:
+    """Several requests in one group. A full disk must not prevent all of them."""
+    lease = _open_leases(client)[0]
+    client.put("publish", queue="q", message="first of the group", priority=2)
+    client.put("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
+    client.put("publish", queue="new", message="y" * 5000)
+    client.put("status", queue="q")
+    client.turn()
+
+
+def _reprocess(client: Client) -> None:
+    dead = next(sent for sent in client.sent if sent.command == "nack")
+    client.ask("reprocess_dlq", messageKey=dead.payload["messageKey"])
+
+
+def _expire(client: Client) -> None:
+    client.server.pass_ms(60_000)
+    client.turn()
+
+
+def _wait(client: Client) -> None:
+    """A waiting request is served by a publish."""
+    client.ask("consume_next", queue="waited", waitMs=60_000)
+    client.ask("publish", queue="waited", message="for who waits")
+
+
+def _checkpoint(client: Client) -> None:
+    client.ask("publish", queue="q", message="before the checkpoint")
+    client.server.checkpoint()
+    _settle(client, 0, "ack")
+    client.server.checkpoint()
+
+
+def _restart(client: Client) -> None:
+    client.server.stop()
+    client.turn()
+
+
+def _crash(client: Client) -> None:
+    client.server.close()
+    client.turn()
+
+
+def _roll(client: Client) -> None:
+    for number in range(4):
+        client.ask("publish", queue="q", message=f"{number}" * 2000)
+
+
+def _import(client: Client) -> None:
+    """Import messages of another root, in three states."""
+    message = {"queue": "came", "createdMs": 1_795_811_000_000, "createdEngineMs": 5, "published": 7}
+    texts = {"ready": "came ready", "delayed": "came early", "dead": "came dead"}
+    messages = [
+        message | {"key": f"msg:came:{state}", "state": state, "message": {"parts": [{"text": text}]}}
+        for state, text in texts.items()
+    ]
+    messages[1]["dueEngineMs"] = 20_000
+    messages[2]["deadEngineMs"] = 9_000
+    client.ask("import_state", engineMs=10_000, wallMs=1_795_811_100_000, messages=messages)
+
+
+def _key(client: Client, which: int) -> str:
+    """The key of a message that was published before the scenario."""
+    published = [sent for sent in client.sent if sent.command == "publish"]
+    return str(published[which].data["messageKey"])
+
+
+def _hold(client: Client) -> None:
+    client.ask("hold", messageKey=_key(client, 6), reason="a look")
+
+
+def _unhold(client: Client) -> None:
+    _hold(client)
+    client.ask("unhold", messageKey=_key(client, 6))
+
+
+def _drain(client: Client) -> None:
+    client.ask("drain", draining=True)
+    client.ask("drain", draining=False)
+
+
+def _quarantine(client: Client) -> None:
+    dead = next(sent for sent in client.sent if sent.command == "nack")
+    client.ask("quarantine_dlq", messageKey=dead.payload["messageKey"], reason="a look")
+
+
+def _delete_queue(client: Client) -> None:
+    """Delete a queue after its only message was moved away."""
+    client.ask("move", messageKey=_key(client, 8), to="q")
+    client.ask("delete_queue", queue="other")
+
+
+def _settle_batch(client: Client, command: str, **fields: Any) -> None:
+    items = [{name: lease[name] for name in ("messageKey", "leaseId")} for lease in _open_leases(client)[:2]]
+    client.ask(command, items=[item | fields for item in items])
+
+
+def _ack_and_publish(client: Client) -> None:
+    lease = _open_leases(client)[0]
+    messages = [{"queue": "next", "message": "what follows"}]
+    client.ask("ack_and_publish", messageKey=lease["messageKey"], leaseId=lease["leaseId"], messages=messages)
+
+
+_SCHEDULE: Final = {"name": "daily", "queue": "scheduled", "cron": "0 0 1 1 *", "message": "of the year"}
+
+
+def _delete_schedule(client: Client) -> None:
+    client.ask("set_schedule", **_SCHEDULE)
+    client.ask("delete_schedule", name="daily")
+
+
+def _everything(client: Client) -> None:
+    """A little of everything, in several groups."""
+    client.ask("set_policy", queue="q", policy={"retry": {"limit": 2, "initialDelaySec": 1}})
+    _group(client)
+    _settle(client, 0, "extend_lease", visibilityTimeoutSec=90)
+    _settle(client, 0, "nack", requeue=True, reason="later")
+    client.ask("consume_next", queue="q", consumerId="d" * 300)
+    _settle(client, -1, "release")
+    _reprocess(client)
+    client.server.pass_ms(2000)
+    client.turn()
+    client.ask("consume_next", queue="q")
+    _checkpoint(client)
+    client.ask("pause", queue="other", operation="publish")
+
+
+SCENARIOS: Final[dict[str, Scenario]] = {
+    "publish": _asking("publish", queue="q", message="new " + "z" * 100, priority=1),
+    "publish_delayed": _asking("publish", queue="fresh", message={"a": [1, 2]}, delayMs=1000, targetConsumerId="me"),
+    "group": _group,
+    "consume_next": _asking("consume_next", queue="q", consumerId="me"),
+    "wait": _wait,
+    "ack": _settling("ack"),
+    "nack": _settling("nack", requeue=True, reason="later"),
+    "nack_dead": _settling("nack", requeue=False, reason="never"),
+    "release": _settling("release"),
+    "extend_lease": _settling("extend_lease", visibilityTimeoutSec=90),
+    "reprocess_dlq": _reprocess,
+    "pause": _asking("pause", queue="q"),
+    "resume": _asking("resume", queue="q"),
+    "set_policy": _asking("set_policy", queue="q", policy={"retry": {"limit": 2}}),
+    "questions": _asking("list_dlq", queue="q"),
+    "hold": _hold,
+    "unhold": _unhold,
+    "move": _asking("move", queue="q", to="elsewhere", limit=3),
+    "purge": _asking("purge", queue="q", state="delayed"),
+    "delete_queue": _delete_queue,
+    "drain": _drain,
+    "quarantine_dlq": _quarantine,
+    "drop_dlq": _asking("drop_dlq", queue="q"),
+    "publish_batch": _asking("publish_batch", queue="q", messages=[{"message": "one"}, {"message": "two"}]),
+    "ack_batch": lambda client: _settle_batch(client, "ack_batch"),
+    "nack_batch": lambda client: _settle_batch(client, "nack_batch", requeue=True),
+    "ack_and_publish": _ack_and_publish,
+    "set_schedule": _asking("set_schedule", **_SCHEDULE),
+    "delete_schedule": _delete_schedule,
+    "import_state": _import,
+    "expire": _expire,
+    "checkpoint": _checkpoint,
+    "restart": _restart,
+    "crash": _crash,
+    "recover": _crash,  # without the store, and with a torn group at the end of the journal
+    "roll": _roll,
+    "everything": _everything,
+}
+
+
+def run_scenario(client: Client, name: str) -> None:
+    """Run a scenario, and the requests that follow every scenario."""
+    SCENARIOS[name](client)
+    client.ask("publish", queue="after", message="the last one")
+    if name != "expire":  # all leases have ended
+        _settle(client, 0, "ack")
+    client.ask("consume_next", queue="other")
