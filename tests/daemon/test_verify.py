@@ -209,7 +209,7 @@ def test_the_command_has_a_line_for_each_finding_and_exits_with_3(make_bench: Ca
     done = command(bench, "verify")
     assert done.exit_code == 3
     assert f"FAULT message-missing {keys.dead}: not in the store; event" in done.stdout
-    assert "    a message that the store lacks; repair: puts it back from its event" in done.stdout
+    assert "    a message that the store lacks; repair: restores it from its event" in done.stdout
     shown = json.loads(command(bench, "verify", "--json").stdout)
     assert not shown["ok"] and shown["counts"]["message-missing"] == 2
     assert {"kind", "fault", "where", "text", "repair"} == shown["findings"][0].keys()

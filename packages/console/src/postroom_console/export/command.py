@@ -51,8 +51,7 @@ class _Folder(click.Path):
 )  # fmt: skip
 @click.pass_context
 def export(context: click.Context, /, **options: Any) -> None:
-    """Write a snapshot of the device to a file: its queues, leases, dead letters, consumers and figures as they were at
-    one moment, and what happened since the last export.
+    """Write a snapshot of the device to a file: its state at one moment, and what happened since the last export.
 
     The file postroom-DEVICE-….jsonl.gz is JSON lines; it is there under its name only once it is whole.
     postroom-pipeline reads many of them. The daemon goes on working meanwhile. This user must be able to read the

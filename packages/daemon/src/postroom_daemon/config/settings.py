@@ -267,8 +267,7 @@ class Settings:
     limits_user_turn_requests: int = setting(
         "limits.userTurnRequests",
         4,
-        "requests of one user in a group, if users share ipc.requestsDir; 4 times as many while others send few, 16"
-        " times while they send none",
+        "requests of one user in a group of a shared mailbox; 4 times as many while others send few, 16 times if none",
         low=1,
         high=65536,
     )

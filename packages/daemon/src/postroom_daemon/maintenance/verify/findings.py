@@ -62,124 +62,122 @@ class Kind(StrEnum):
 
 
 class Rule(NamedTuple):
-    """What a kind means, and what repair does; ``note``: it is no fault, and fails nothing. Without ``repair`` nothing
-    can be done by a program."""
+    """The meaning of a kind, and what repair does about it. A ``note`` is not a fault, and fails nothing. Without
+    ``repair``, repair cannot help."""
 
     meaning: str
     repair: str
     note: bool = False
 
 
-_CUT: Final = "keeps the whole file in quarantine, and writes it anew without these bytes"
+_CUT: Final = "copies the file to quarantine, and rewrites it without these bytes"
 _ASIDE: Final = "moves it to quarantine"
 _START: Final = "nothing: the next start does it"
 
 RULES: Final[dict[Kind, Rule]] = {
-    Kind.JOURNAL_DAMAGED: Rule("bytes of the journal that are no intact event", _CUT),
-    Kind.JOURNAL_INCOMPLETE: Rule("a request that has lost an event, and counts for nothing", _CUT),
+    Kind.JOURNAL_DAMAGED: Rule("bytes of the journal that are not an intact event", _CUT),
+    Kind.JOURNAL_INCOMPLETE: Rule("a request that has lost an event, and is therefore ignored", _CUT),
     Kind.JOURNAL_DISORDER: Rule(
-        "an event whose number was there before", "moves copied files to quarantine; else " + _CUT
+        "an event whose id occurred before", "moves copied segments to quarantine; otherwise " + _CUT
     ),
-    Kind.JOURNAL_MISNAMED: Rule("a file of the journal under the name of another", "renames it"),
-    Kind.JOURNAL_NOT_A_FILE: Rule("a directory, link or pipe where a file of the journal should be", _ASIDE),
-    Kind.JOURNAL_FOREIGN: Rule("a file of another root's journal", _ASIDE),
-    Kind.JOURNAL_UNREADABLE: Rule(
-        "a file of the journal that cannot be read", _ASIDE + ", unless only the mode forbids it"
-    ),
-    Kind.JOURNAL_EPOCH: Rule("the epoch falls, or rises without an event that begins it", ""),
-    Kind.JOURNAL_FORMAT: Rule("written by a newer version, which alone may work on it", ""),
+    Kind.JOURNAL_MISNAMED: Rule("a segment of the journal with the name of another one", "renames it"),
+    Kind.JOURNAL_NOT_A_FILE: Rule("a directory, link or pipe in place of a segment", _ASIDE),
+    Kind.JOURNAL_FOREIGN: Rule("a segment of another root's journal", _ASIDE),
+    Kind.JOURNAL_UNREADABLE: Rule("a segment that cannot be read", _ASIDE + ", unless only its mode prevents it"),
+    Kind.JOURNAL_EPOCH: Rule("the epoch falls, or rises without an `epoch_started` event", ""),
+    Kind.JOURNAL_FORMAT: Rule("written by a newer version; only that version may use it", ""),
     Kind.JOURNAL_UNFINISHED: Rule(
-        "the journal ends in a group that was not written whole, nor answered", _START, note=True
+        "the journal ends with an incomplete group, which was not answered", _START, note=True
     ),
     Kind.JOURNAL_MISSING: Rule(
-        "the journal is not there, or empty, while there is a store: mount it or put it back, if you have it",
-        "begins a new one behind the store's last event: messages stay, and what had happened to them is gone",
+        "the journal is missing or empty, but there is a store: mount or restore it if possible",
+        "starts a new journal after the store's last event; the history of messages is lost",
     ),
     Kind.EVENTS_LOST: Rule(
-        "events that neither journal nor store has: messages of then may be missing, and ended ones may be back",
-        "takes note of it, as `accept-loss` does",
+        "events that neither journal nor store has: messages may be missing, and ended ones may be back",
+        "accepts the loss, as `accept-loss` does",
     ),
     Kind.EVENTS_MISSING: Rule(
-        "events that the journal lacks, while the store has folded them: their history is gone",
-        "takes note of it",
+        "events that the journal lacks, but that the store has folded: their history is lost",
+        "accepts the loss",
     ),
-    Kind.EVENTS_NOTED: Rule("events that are not there, as the journal itself says", "nothing", note=True),
-    Kind.STORE_MISSING: Rule("the journal has events, and there is no store", "folds the journal into a new one"),
+    Kind.EVENTS_NOTED: Rule("missing events whose loss was accepted", "nothing", note=True),
+    Kind.STORE_MISSING: Rule("the journal has events, but there is no store", "folds the journal into a new one"),
     Kind.STORE_DAMAGED: Rule(
         "the store cannot be read",
-        "does what a start does: sets it aside, and makes a new one of its intact rows and the journal",
+        "as a start: moves it to quarantine, and rebuilds it from its intact rows and the journal",
     ),
-    Kind.STORE_REFUSED: Rule("the store is not one that this version and configuration can open", ""),
-    Kind.STORE_FOREIGN: Rule("the store is of another root than the journal", ""),
+    Kind.STORE_REFUSED: Rule("this version and configuration cannot open the store", ""),
+    Kind.STORE_FOREIGN: Rule("the store belongs to another root than the journal", ""),
     Kind.STORE_OF_CPP: Rule(
         "a database of the C++ system that was not imported", "nothing: `postroomd import cpp` imports it", note=True
     ),
     Kind.STORE_BEHIND: Rule("the store has not folded the journal's last events yet", _START, note=True),
     Kind.STORE_AHEAD: Rule("the journal has lost its last events, which the store has folded", _START, note=True),
     Kind.NOT_COMPARED: Rule(
-        "store and journal are not compared as long as the journal is not in order: what else is wrong, or lost for"
-        " good, is not known yet",
-        "compares them once it is, and mends what it then finds",
+        "store and journal are not compared until the journal is repaired: there may be further faults",
+        "compares them when it is, and repairs what it finds",
         note=True,
     ),
-    Kind.MESSAGE_MISSING: Rule("a message that the store lacks", "puts it back from its event"),
+    Kind.MESSAGE_MISSING: Rule("a message that the store lacks", "restores it from its event"),
     Kind.MESSAGE_LOST: Rule(
-        "a message that the store lacks, published in a file of the journal that is gone", "nothing: restore a backup"
+        "a message that the store lacks, and whose segment is missing", "nothing: restore a backup"
     ),
     Kind.MESSAGE_LEFT: Rule(
-        "a message in the store that has ended, or was never published", "keeps it in quarantine, and removes it"
+        "a message in the store that has ended, or was never published", "copies it to quarantine, and removes it"
     ),
-    Kind.MESSAGE_WRONG: Rule("a message whose facts are not what its events say", "sets them to what the events say"),
+    Kind.MESSAGE_WRONG: Rule("a message that differs from its events", "sets it to what the events say"),
     Kind.MESSAGE_UNCERTAIN: Rule(
-        "a message that differs from its events, while later events are missing: the store may know better",
-        "nothing: the store is believed",
+        "a message that differs from its events, but later events are missing: the store may be right",
+        "nothing: the store is trusted",
         note=True,
     ),
     Kind.BODY_LOST: Rule(
         "the body of a message is missing or damaged",
-        "puts it back from its event; where only the file had it, makes the message a dead letter, `BODY_LOST`",
+        "restores it from its event; if only the file had it, the message dies (`BODY_LOST`)",
     ),
     Kind.BODY_WRONG: Rule(
-        "the body of a message is not what was published", "as `body-lost`, the body kept in quarantine"
+        "the body of a message differs from the published one", "as `body-lost`; copies the body to quarantine"
     ),
     Kind.BODY_BURIED: Rule(
-        "a dead letter whose body is lost", "nothing: put the right bytes back, and reprocess it", note=True
+        "a dead letter whose body is lost", "nothing: restore the right bytes, and reprocess it", note=True
     ),
-    Kind.QUEUE_MISSING: Rule("a queue without a record", "makes one from its events"),
+    Kind.QUEUE_MISSING: Rule("a queue without a record", "creates it from its events"),
     Kind.QUEUE_COUNTS: Rule(
-        "a queue's counts are not the number of its messages, their bytes, or the reasons of its dead letters",
-        "counts anew",
+        "wrong counts of a queue: messages, bytes, or reasons of dead letters",
+        "counts again",
     ),
-    Kind.QUEUE_WRONG: Rule("a queue's pauses, policy or totals are not what its events say", "sets them to that"),
-    Kind.DLQ_NAME: Rule("the name of a queue's dead letters is not known to be one", "makes it known"),
+    Kind.QUEUE_WRONG: Rule(
+        "pauses, policy or totals of a queue differ from its events", "sets them to what the events say"
+    ),
+    Kind.DLQ_NAME: Rule("the dead-letter address of a queue is missing from the index", "adds it"),
     Kind.CLAIM_WRONG: Rule(
-        "a deduplication key of a queue is in use, or is not, unlike its events say: a message would be called a"
-        " duplicate, or a duplicate be taken",
+        "a deduplication key is in use, or free, contrary to its events",
         "sets it to what the events say",
     ),
-    Kind.SCHEDULE_WRONG: Rule("a schedule is not what its events say", "sets it to what the events say"),
-    Kind.DRAIN_WRONG: Rule("the root drains, or does not, unlike its events say", "sets it to what the events say"),
-    Kind.CLOCK_WRONG: Rule("the last mark of the clocks is not the journal's", "takes the journal's"),
+    Kind.SCHEDULE_WRONG: Rule("a schedule differs from its events", "sets it to what the events say"),
+    Kind.DRAIN_WRONG: Rule("the root is draining, or is not, contrary to its events", "sets it to what the events say"),
+    Kind.CLOCK_WRONG: Rule("the last clock mark differs from the journal's", "uses the journal's"),
     Kind.ROW_ORPHAN: Rule(
-        "a body or history in the database that belongs to no message", "keeps it in quarantine, and removes it"
+        "a body or history in the database without a message", "copies it to quarantine, and removes it"
     ),
-    Kind.FILE_ORPHAN: Rule("a file with a body that no message refers to", _ASIDE),
+    Kind.FILE_ORPHAN: Rule("a file with a body, but without a message", _ASIDE),
     Kind.FILE_MISPLACED: Rule(
-        "a message's file in the wrong directory", "puts it back, or moves it to quarantine where another is there"
+        "a message's file in the wrong directory", "moves it back, or to quarantine if another file is there"
     ),
-    Kind.FILE_STRANGE: Rule("a file among the messages that is none", _ASIDE),
-    Kind.FILE_SECOND: Rule("a second file of a message", "moves the one that tells less to quarantine"),
+    Kind.FILE_STRANGE: Rule("a file among the messages that is not a message", _ASIDE),
+    Kind.FILE_SECOND: Rule("a second file of a message", "moves the one with the older state to quarantine"),
     Kind.FILE_UNREADABLE: Rule("a directory of bodies that cannot be read", ""),
-    Kind.FILE_LEFT_OVER: Rule("a file that a crash has left", _START, note=True),
+    Kind.FILE_LEFT_OVER: Rule("a file left behind by a crash", _START, note=True),
     Kind.CHECKPOINT_DAMAGED: Rule("a checkpoint of the filesystem store that cannot be read", _ASIDE),
     Kind.MOVED_BY_HAND: Rule(
-        "a dead letter that was moved among the ready messages: the next start reprocesses it", _START, note=True
+        "a dead letter that was moved to the ready messages by hand: the next start reprocesses it", _START, note=True
     ),
 }
 
 
 class Finding(NamedTuple):
-    """One thing that was found. ``where`` is a file, a message's key, a queue's name or a range of events."""
+    """One finding. ``where`` is a file, a message key, a queue name or a range of events."""
 
     kind: Kind
     where: str
@@ -191,11 +189,11 @@ class Finding(NamedTuple):
 
     @property
     def is_fault(self) -> bool:
-        """Whether it should not be so."""
+        """Whether it is a fault, not a note."""
         return not self.rule.note
 
     def to_json(self) -> dict[str, Any]:
-        """The finding as ``--json`` shows it."""
+        """The finding as ``--json`` prints it."""
         return {
             "kind": self.kind.value,
             "fault": self.is_fault,
@@ -206,7 +204,7 @@ class Finding(NamedTuple):
 
 
 def table() -> str:
-    """All kinds as a table for the documents."""
+    """A Markdown table of all kinds."""
     lines = ["| kind | | meaning | `repair --apply` |", "|---|---|---|---|"]
     for kind in Kind:
         rule = RULES[kind]
@@ -216,7 +214,7 @@ def table() -> str:
     return "\n".join(lines)
 
 
-#: Findings of a kind that a report holds; further ones are counted.
+#: Maximum number of findings of a kind in a report; further ones are only counted.
 HELD_LIMIT: Final = 1000
 
 OnFinding = Callable[[Finding], None]
@@ -225,8 +223,8 @@ Say = Callable[[str], None]
 
 @dataclass(slots=True)
 class Report:
-    """``as_of_event`` is the event at which store and journal were compared, ``applied`` the last one that the store
-    has folded. ``only_in_store`` are messages of which the journal does not tell any more."""
+    """``as_of_event`` is the event at which store and journal were compared, ``applied`` the last event that the store
+    has folded. ``only_in_store`` counts messages that the journal no longer contains."""
 
     root: str
     backend: str
@@ -242,7 +240,7 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, finding: Finding) -> None:
-        """Take a finding in."""
+        """Add a finding."""
         self.counts[finding.kind] += 1
         if self.counts[finding.kind] <= HELD_LIMIT:
             self.findings.append(finding)
