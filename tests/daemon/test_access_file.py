@@ -143,12 +143,12 @@ def test_what_a_user_may_do_in_a_queue_is_told_with_what_says_so(tmp_path: Path)
     }
     assert (told["uid"], told["user"], told["groups"], told["clients"]) == (int(ALICE), "", [], ["press-7"])
     assert run(tmp_path, "access", "--user", ALICE, "--queue", "line a").stdout.splitlines() == [
-        f"user without a name, uid {ALICE}, groups: none that are known",
+        f"user without a name, uid {ALICE}, groups: unknown",
         "publish   no   access.default",
         "consume   no   access.rules[1]",
         "browse    no   access.default",
         "operate   no   access.default",
-        "client ids that are registered for this user: press-7",
+        "client ids registered for this user: press-7",
     ]
     assert (
         "publish   yes  an operator may do everything"
@@ -163,13 +163,13 @@ def test_the_rules_about_a_user_are_told_without_a_queue(tmp_path: Path) -> None
     lines = run(tmp_path, "access", "--user", ALICE).stdout.splitlines()
     assert [line.split("  ")[0] for line in lines[1:4]] == ["access.rules[0]", "access.rules[1]", "else"]
     assert lines[3] == "else  consume (access.default)"
-    assert run(tmp_path, "access", "--user", "root").stdout.splitlines()[1] == "an operator: may do everything"
+    assert run(tmp_path, "access", "--user", "root").stdout.splitlines()[1] == "an operator, who may do everything"
 
 
 def test_only_a_user_that_there_is_can_be_asked_about_by_name(tmp_path: Path) -> None:
     done = run(tmp_path, "access", "--user", "no.such.user")
     assert (done.exit_code, done.stderr) == (
         1,
-        "postroomd: this device has no user no.such.user; a number is taken as it is\n",
+        "postroomd: this device has no user no.such.user; a number is accepted as it is\n",
     )
     assert run(tmp_path, "access", "--user", "root", "--queue", "").exit_code == 2

@@ -96,7 +96,7 @@ def test_init_never_overwrites_a_configuration(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     done = postroomd("init", "--root", str(tmp_path))
     assert done.exit_code == 1
-    assert done.stderr == f"postroomd: {tmp_path}/config.json exists already; it is left as it is\n"
+    assert done.stderr == f"postroomd: {tmp_path}/config.json exists already, and was not changed\n"
     assert (tmp_path / "config.json").read_text() == "{}"
     assert os.listdir(tmp_path) == ["config.json"]
 
@@ -170,7 +170,7 @@ def test_what_the_system_refuses_is_told_with_what_to_do(tmp_path, monkeypatch):
     done = postroomd("backup", "--root", root, "--to", str(away / "today.tar"))
     assert (done.exit_code, done.stderr) == (
         1,
-        f"postroomd: {away} does not exist: make it first, or name another place\n",
+        f"postroomd: {away} does not exist: create it first, or name another place\n",
     )
     denied = PermissionError(13, "Permission denied", str(tmp_path / "today.tar"))
     monkeypatch.setattr(os, "geteuid", lambda: 2**31)  # has no name
@@ -334,10 +334,10 @@ def test_the_root_of_a_local_command_is_needed_somewhere():
 
 def test_local_says_what_an_option_means_to_its_command_and_what_holds_without_it() -> None:
     for words, said in (
-        ("browse", ("held or dead (default ready)", "Most entries to print (default 100)", "(default: all)")),
-        ("purge", ("Do one page, of at most so many (default: all pages)",)),
-        ("nack", ("until it is tried again, with --requeue (default: as the queue's policy says)",)),
-        ("publish", ("Milliseconds before it can be consumed (default 0)",)),
+        ("browse", ("held or dead (default ready)", "Maximum number of entries to print (default 100)", "(default: all)")),
+        ("purge", ("Do one page of at most so many messages (default: all pages)",)),
+        ("nack", ("until it is retried, with --requeue (default: by the queue's policy)",)),
+        ("publish", ("Milliseconds before the message can be consumed (default 0)",)),
         ("schedule set", ("skip, once or all (default once)", "the five fields (default UTC)")),
     ):
         shown = " ".join(postroomd("local", *words.split(), "--help").output.split())

@@ -210,7 +210,7 @@ def test_the_command_tells_what_it_did_and_what_it_kept(tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["migrate", "--root", str(config.root), "--to", "fs"])
     assert done.exit_code == 0
     assert f"{count} messages moved from sqlite to filesystem" in done.stdout
-    assert "kept: " in done.stdout
+    assert "the old store is " in done.stdout
     again = CliRunner().invoke(main, ["migrate", "--root", str(config.root), "--to", "filesystem"])
     assert (again.exit_code, "filesystem already" in again.stderr) == (1, True)
     back = CliRunner().invoke(main, ["migrate", "--root", str(config.root), "--to", "sqlite", "--json"])

@@ -207,7 +207,7 @@ def test_the_command_says_first_what_it_would_do_and_then_what_it_did(make_bench
     assert f"FAULT message-missing {keys.dead}" in planned.stdout and "restores it" in planned.stdout
     done = command(bench, "repair", "--apply")
     assert done.exit_code == 0 and f"done: {keys.dead}: put back from its event" in done.stdout
-    assert done.stdout.splitlines()[-1] == "sound: nothing was found"
+    assert done.stdout.splitlines()[-1] == "no faults"
     shown = json.loads(command(bench, "repair", "--apply", "--json").stdout)
     assert shown["ok"] and shown["done"] == [] and shown["after"] is None
 

@@ -97,7 +97,7 @@ def test_what_is_wrong_is_told_with_what_mends_it(still: Served, damage: dict[st
 def test_the_text_says_what_to_do_and_how_many_there_are(still: Served) -> None:
     still.machine.run("chmod", "0755", f"{IPC}/requests")
     told = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
-    assert f"    chmod 03733 {IPC}/requests\n1 wrong with this root for several users\n" in told
+    assert f"    chmod 03733 {IPC}/requests\n1 problem found with this root for several users\n" in told
     still.machine.run("chmod", "3733", f"{IPC}/requests")
 
 

@@ -306,7 +306,7 @@ def test_a_client_that_makes_no_box_for_the_daemon_has_it_made(served: Served) -
     box = f"{IPC}/responses/cpp-1"
     assert [one["path"] for one in served.permissions()[1]] == [box]
     add = ["postroomd", "add-client", "cpp-1", "--root", ROOT, "--user", "bert"]
-    assert served.machine.run(*add) == f"was there: {box}, of bert\n"
+    assert served.machine.run(*add) == f"exists already: {box}, for bert\n"
     send("cpp-1", 2)
     served.machine.until(lambda: is_answered("cpp-1", 2), "it is answered")
     served.machine.run("postroomd", "add-client", "cpp-2", "--root", ROOT, "--user", "bert")

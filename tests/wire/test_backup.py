@@ -159,10 +159,10 @@ def test_a_backup_on_standard_output_is_told_of_on_standard_error(daemon: Daemon
     ("arguments", "text"),
     [
         (("--to-event", "x"), "expected the id of an event"),
-        (("--to-time", "yesterday"), "is no time of ISO 8601"),
-        (("--to-time", "2026-11-28T02:00:00"), "names no zone"),
+        (("--to-time", "yesterday"), "is not an ISO 8601 time"),
+        (("--to-time", "2026-11-28T02:00:00"), "has no time zone"),
         (("--to-time", "1", "--to-event", "1"), "give one of them"),
-        (("--journal", "somewhere"), "give --to-event or --to-time"),
+        (("--journal", "somewhere"), "need --to-event or --to-time"),
         (("--backend", "memory"), "backend memory keeps nothing"),
     ],
 )

@@ -1,4 +1,4 @@
-"""``postroomd access``: what a user may do by the configuration, and what says so."""
+"""``postroomd access``: what the configuration allows a user, and by which rules."""
 
 from __future__ import annotations
 
@@ -21,17 +21,16 @@ from .options import Source, configured, json_option
 @click.command()
 @json_option
 @click.option(
-    "--queue", metavar="NAME", help="Show of each verb whether it is allowed in a queue of this name, and why."
+    "--queue", metavar="NAME", help="Show for each verb whether it is allowed in this queue, and which rule decides."
 )
 @click.option("--user", metavar="USER", required=True, help="Name or number of the user.")
 @configured
 def access(source: Source, as_json: bool, user: str, queue: str | None) -> None:
-    """Show what a user may do.
+    """Show what a user may do according to the configuration.
 
-    That is, by the configuration: the rules that are about the user, in the order in which they are looked at. With
-    --queue: of each verb, whether the user may, and by which rule. A daemon that runs may have been started, or
-    reloaded, with another configuration. Tells of rules that keep nobody out, with which no daemon starts. Changes
-    nothing.
+    Lists the rules that concern the user, in the order in which they are checked. With --queue: for each verb, whether
+    the user may, and which rule decides. A running daemon may have been started, or reloaded, with another
+    configuration. Also reports rules that restrict nobody, with which no daemon starts. Changes nothing.
     """
     problem = queue_name_problem(queue) if queue is not None else None
     if problem:
@@ -43,14 +42,14 @@ def access(source: Source, as_json: bool, user: str, queue: str | None) -> None:
 
 
 def rule_line(rule: Rule) -> str:
-    """A rule in a line, for people."""
+    """A rule as one line of text."""
     queues = f"queue {rule.queue!r}" if rule.queue else f"pattern {rule.pattern}" if rule.pattern else "all queues"
     verbs = [f"{word} {' '.join(in_order(of))}" for word, of in (("allow", rule.allow), ("deny", rule.deny)) if of]
     return f"{', '.join(one.text for one in rule.who)}  {queues}  {'; '.join(verbs)}"
 
 
 def rules_lines(rules: AccessRules) -> list[str]:
-    """All that the configuration says of access, for people."""
+    """Everything that the configuration says about access, as lines of text."""
     lines = [f"access.operators  {', '.join(one.text for one in rules.operators) or 'none'} (and root, and the daemon)"]
     lines += [f"access.rules[{place}]  {rule_line(rule)}" for place, rule in enumerate(rules.rules)]
     lines.append(f"access.default  {_verbs_text(in_order(rules.default))}")
@@ -63,7 +62,7 @@ def _uid(user: str) -> int:
     else:
         uid = Accounts().user_id(user)
     if uid is None or uid > ID_CEILING:
-        raise PostroomError(f"this device has no user {user}; a number is taken as it is")
+        raise PostroomError(f"this device has no user {user}; a number is accepted as it is")
     return uid
 
 
@@ -87,7 +86,7 @@ def _described(config: Config, uid: int, queue: str | None) -> dict[str, Any]:
 
 
 def _daemon_uid(config: Config) -> int:
-    """The user of the daemon: the one that owns the root, where there is one."""
+    """The uid of the daemon's user, who owns the root; this process's if there is no root yet."""
     try:
         return config.root.stat().st_uid
     except FileNotFoundError:
@@ -100,7 +99,7 @@ def _ruling(ruling: Ruling) -> dict[str, Any]:
 
 
 def _lines(told: dict[str, Any]) -> list[str]:
-    groups = ", ".join(told["groups"]) or "none that are known"
+    groups = ", ".join(told["groups"]) or "unknown"
     lines = [f"user {told['user'] or 'without a name'}, uid {told['uid']}, groups: {groups}"]
     if "queue" in told:
         for verb, ruling in told["verbs"].items():
@@ -109,12 +108,12 @@ def _lines(told: dict[str, Any]) -> list[str]:
             )
             lines.append(f"{verb:8}  {'yes' if ruling['allowed'] else 'no':3}  {by}")
     elif told["operator"]:
-        lines.append("an operator: may do everything")
+        lines.append("an operator, who may do everything")
     else:
         lines += [f"access.rules[{one.pop('rule')}]  {json.dumps(one, ensure_ascii=False)}" for one in told["rules"]]
         lines.append(f"else  {_verbs_text(told['default'])} (access.default)")
     if told["clients"]:
-        lines.append(f"client ids that are registered for this user: {', '.join(told['clients'])}")
+        lines.append(f"client ids registered for this user: {', '.join(told['clients'])}")
     return lines + [f"no daemon starts with this: {problem}" for problem in told["problems"]]
 
 

@@ -18,34 +18,34 @@ from .options import Source, configured, json_option
 if TYPE_CHECKING:
     from ..maintenance.restore import Restored, Wish
 
-#: What a file of another kind would end in: nobody who writes one means a folder.
+#: Endings of archives of other kinds: whoever writes one does not mean a folder.
 _OTHER_ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z")
-#: Keys of lost messages that a text names; JSON has them all.
+#: Maximum number of keys of lost messages in a text; JSON has all of them.
 _SHOWN_KEYS = 20
 
 
 def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
-    """``postroomd backup``, which tells ``versions`` in the backup."""
+    """The command ``postroomd backup``, which writes ``versions`` into the backup."""
 
     @click.command("backup")
     @click.option(
         "--to",
         required=True,
         metavar="DEST",
-        help="New folder; or new tar, when it ends in .tar, .tar.gz or .tgz; or - for a tar on standard output.",
+        help="New folder; new tar, if it ends in .tar, .tar.gz or .tgz; or - for a tar on standard output.",
     )
-    @click.option("--without-journal", is_flag=True, help="Leave out the events that led to the state.")
+    @click.option("--without-journal", is_flag=True, help="Leave out the journal, the events that led to the state.")
     @json_option
     @configured
     def backup(source: Source, to: str, without_journal: bool, as_json: bool) -> None:
-        """Write all that DIR holds at one event to DEST.
+        """Write the state of DIR as of one event, and its journal, to DEST.
 
-        The daemon may run, and goes on working meanwhile. DEST is there in the end, whole and synced, or it is not;
-        what is there already is never overwritten. A tar on standard output is whole when the exit code is 0.
+        The daemon may run, and keeps working. DEST is created complete and synced, or not at all; existing files are
+        never overwritten. A tar on standard output is complete if the exit code is 0.
         """
         config = source.load_root("back up")
         if to == "-" and sys.stdout.isatty():
-            raise click.UsageError("--to -: standard output is a terminal; send it to a file or a program")
+            raise click.UsageError("--to -: standard output is a terminal; redirect it to a file or a program")
         if to.endswith(_OTHER_ENDINGS) and not to.endswith(".tar.gz"):
             raise click.UsageError(f"--to {to}: a backup is a folder, or ends in .tar, .tar.gz or .tgz")
         from ..maintenance.backup import make_backup
@@ -67,7 +67,7 @@ def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
             f"{to}: {made.messages} messages of {made.queues} queues, as of event {made.event} ({shown['bytes']} bytes)"
         ]
         if made.bodies_lost:
-            text.append(f"the bodies of {made.bodies_lost} messages are lost: they cannot be restored")
+            text.append(f"the bodies of {made.bodies_lost} messages are lost: these messages cannot be restored")
         click.echo(json.dumps(shown) if as_json else "\n".join(text), err=to == "-")
 
     return backup
@@ -80,21 +80,27 @@ def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
     type=click.Path(path_type=Path),
     required=True,
     metavar="BACKUP",
-    help="Folder or tar; or an hourly state file, or an export.",
+    help="Folder or tar; also an hourly state file, or an export.",
 )
-@click.option("--to-event", metavar="N|last", help="Go on to this event, by the journal; last: to its end.")
-@click.option("--to-time", metavar="TIME", help="Go on to this time: ISO 8601 with its zone, or Unix milliseconds.")
+@click.option(
+    "--to-event", metavar="N|last", help="Continue to this event with the journal; last: to the end of the journal."
+)
+@click.option(
+    "--to-time",
+    metavar="TIME",
+    help="Continue to this time with the journal: ISO 8601 with time zone, or Unix milliseconds.",
+)
 @click.option(
     "--journal",
     type=click.Path(path_type=Path),
-    help="Journal to go on by (default: that of DIR, before it is replaced).",
+    help="Journal to continue with (default: that of DIR, before it is replaced).",
 )
 @click.option(
     "--payloads",
     type=click.Path(path_type=Path),
-    help="Directory of the bodies that this journal refers to, for hybrid (default: that of DIR).",
+    help="Directory of the bodies to which that journal refers, for hybrid (default: that of DIR).",
 )
-@click.option("--replace", is_flag=True, help="Move what is in DIR to DIR/replaced-TIME. Nothing is deleted.")
+@click.option("--replace", is_flag=True, help="Move the existing data to DIR/replaced-TIME. Nothing is deleted.")
 @json_option
 @configured
 def restore(
@@ -107,15 +113,15 @@ def restore(
     replace: bool,
     as_json: bool,
 ) -> None:
-    """Restore DIR from a backup, while no daemon runs there.
+    """Restore DIR from a backup. Stop the daemon first.
 
-    DIR is new, or empty, or --replace is given. It goes on behind the backup's event, or a later one that the journal
-    still tells, under a new epoch. A backup that is damaged is refused before anything is changed. When it is stopped
-    half-way, DIR is as it was, or the daemon refuses to start until the same command has finished it.
+    DIR must be new or empty, unless --replace is given. The restored root continues after the backup's event, or after
+    a later one that the journal still has, with a new epoch. A damaged backup is refused before anything is changed. If
+    the command is interrupted, DIR is as it was, or the daemon refuses to start until the same command has finished.
     """
     wish = _wish(to_event, to_time)
     if wish.is_backup and (journal or payloads):
-        raise click.UsageError("--journal and --payloads: give --to-event or --to-time as well")
+        raise click.UsageError("--journal and --payloads need --to-event or --to-time")
     config = source.load()
     from ..maintenance.restore import Request
     from ..maintenance.restore import restore as carry_out
@@ -154,9 +160,9 @@ def _milliseconds(text: str) -> int:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise click.UsageError(f"--to-time: {text} is no time of ISO 8601") from None
+        raise click.UsageError(f"--to-time: {text} is not an ISO 8601 time") from None
     if time.tzinfo is None:
-        raise click.UsageError(f"--to-time: {text} names no zone: add Z, or an offset such as +02:00")
+        raise click.UsageError(f"--to-time: {text} has no time zone: add Z, or an offset such as +02:00")
     return round(time.timestamp() * 1000)
 
 
@@ -171,12 +177,12 @@ def _lines(done: Restored) -> list[str]:
     what = f"{done.messages} messages of {done.queues} queues"
     lines = [
         f"restored to {done.backend}: {what}, as of event {done.event} of {moment(done.wall_ms)}",
-        f"it goes on as root {done.root}, epoch {done.epoch}",
+        f"the new root is {done.root}, epoch {done.epoch}",
     ]
     if not done.history_from:
-        lines.append("the journal begins anew: it tells nothing of what was before")
-    lines += [f"left out, its body is lost: {key}" for key in done.lost[:_SHOWN_KEYS]]
+        lines.append("the journal starts from scratch: it has no events from before")
+    lines += [f"left out, because its body is lost: {key}" for key in done.lost[:_SHOWN_KEYS]]
     if len(done.lost) > _SHOWN_KEYS:
         lines.append(f"and {len(done.lost) - _SHOWN_KEYS} more")
-    lines += [f"what was there before is in {directory}" for directory in done.replaced]
+    lines += [f"the previous data is in {directory}" for directory in done.replaced]
     return lines

@@ -35,18 +35,18 @@ SYSTEM_ROOT: Final = Path("/var/lib/postroom")
 
 @click.command()
 @click.option(
-    "--system", is_flag=True, help="Set this system up for clients of several users, as a package would; as root."
+    "--system", is_flag=True, help="Set up this system for clients of several users, as a package would. Run as root."
 )
 @partial(root_option, required=False)
 def init(root: Path | None, system: bool) -> None:
-    """Make DIR with a first config.json.
+    """Create DIR with a first config.json.
 
-    Its directories get mode 0700, the file the main settings with their defaults. An existing config.json is never
+    Its directories get mode 0700; the file gets the main settings with their defaults. An existing config.json is never
     overwritten.
 
-    With --system (DIR is /var/lib/postroom unless named): users, groups and directories for clients of several users,
-    /etc/postroom/config.json, and what starts the daemon: a unit of systemd, or a script for OpenRC or runit. What is
-    there already stays; given again, it completes what is missing.
+    With --system (DIR is /var/lib/postroom by default): creates users, groups and directories for clients of several
+    users, /etc/postroom/config.json, and what starts the daemon: a systemd unit, or a script for OpenRC or runit.
+    Existing files stay; run it again to create what is missing.
     """
     if system:
         from ..maintenance.system.setup import set_up
@@ -54,11 +54,11 @@ def init(root: Path | None, system: bool) -> None:
         set_up(root or SYSTEM_ROOT, initial_text(), click.echo)
         return
     if root is None:
-        raise click.UsageError("Missing option '--root': name the directory here, or by POSTROOM_ROOT.")
+        raise click.UsageError("Missing option '--root': name the directory here, or in POSTROOM_ROOT.")
     target = root / CONFIG_NAME
     if target.exists():
-        raise PostroomError(f"{target} exists already; it is left as it is")
-    # Only the names count here: nothing is read from the environment, so that what is made is what is written.
+        raise PostroomError(f"{target} exists already, and was not changed")
+    # Nothing is read from the environment, so that the directories are those that the file names.
     settings = {key: known.default for key, known in SETTINGS.items()}
     inside = [settings[key] for key in ("ipc.root", "paths.dataRoot", "journal.root", "traffic.root")]
     boxes = [settings["ipc.root"] / settings[key] for key in ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir")]
@@ -68,16 +68,16 @@ def init(root: Path | None, system: bool) -> None:
             file.write(initial_text())
     except OSError as error:
         raise PostroomError(f"{target} cannot be written: {error.strerror}") from None
-    click.echo(f"made {root}; start it with: postroomd run --root {root}")
+    click.echo(f"created {root}; start the daemon with: postroomd run --root {root}")
 
 
 def make_directories(*paths: Path) -> None:
-    """Make directories that only this user can use. Raises ``PostroomError``."""
+    """Create directories that only this user can use. Raises ``PostroomError``."""
     for path in paths:
         try:
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise PostroomError(f"{path} cannot be made: {error.strerror}") from None
+            raise PostroomError(f"{path} cannot be created: {error.strerror}") from None
 
 
 def initial_text() -> str:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 NOTHING_TO_CONSUME: Final = 4
 
-#: Fields that make no sense where there is no request file.
+#: Fields that make no sense without a request file.
 _ONLY_SERVED: Final = frozenset({"waitLock"})
-#: Short spellings beside the rule that ``messageKey`` is ``--message-key``; as in the client's command line.
+#: Shorter names of options, as in the client's command line. The option named like the field exists as well.
 _SHORT: Final = {
     "delayMs": "--delay",
     "targetConsumerId": "--target",
@@ -35,114 +35,115 @@ _SHORT: Final = {
     "waitMs": "--wait",
     "version": "--msg-version",
 }
-#: What an option's help says where the words of the protocol's field do not fit an option.
+#: Help of an option whose field has another help in the protocol.
 _HELP: Final = {
-    "message": "The body, sent as a text, byte for byte",
-    "messageKey": "Key of the message, as publish or consume printed it.",
-    "leaseId": "Lease of the delivery; without it --consumer-id must name its holder.",
+    "message": "The body, sent as text, byte for byte",
+    "messageKey": "Key of the message, as publish, consume and list-dlq print it.",
+    "leaseId": "Lease id, as consume prints it; without it, --consumer-id must be that of the lease.",
     "consumerId": "Name of the consumer (default local).",
-    "visibilityTimeoutSec": "Seconds that the lease lasts, fractions allowed (default: as the queue's policy says).",
+    "visibilityTimeoutSec": "Lease duration in seconds, fractions allowed (default: by the queue's policy).",
     "waitMs": "Milliseconds to wait for a message (default 0).",
     "payloadAs": "Print payload and attributes as strings or as JSON values (default text).",
-    "reason": "Why, for the record of the message.",
-    "requeue": "Retry by the queue's policy; without this the message becomes a dead letter.",
-    "limit": "Most entries to print (default 100).",
+    "reason": "The reason, recorded with the message.",
+    "requeue": "Retry it later by the queue's policy; without this, the message becomes a dead letter.",
+    "limit": "Maximum number of entries to print (default 100).",
     "previewBytes": "Bytes of each body to print (default 256).",
-    "operation": "What is meant (default consume).",
-    "policy": 'JSON object with the keys to set over the configuration, as \'{"retry": {"limit": 3}}\'; keys that were '
-    "set before stay, {} takes them all back",
-    "targetConsumerId": "Only this consumer may have it (default: anyone).",
-    "encoding": "base64 says that the message is a base64 text of binary data; see also --binary.",
-    "delayMs": "Milliseconds before it can be consumed (default 0).",
+    "operation": "What to pause or resume (default consume).",
+    "policy": 'JSON object of keys to set, such as \'{"retry": {"limit": 3}}\'; keys that were set before stay, {} '
+    "removes them all",
+    "targetConsumerId": "The only consumer that may get the message (default: any).",
+    "encoding": "base64: the message is binary data as base64 text; see also --binary.",
+    "delayMs": "Milliseconds before the message can be consumed (default 0).",
     "messages": "JSON array of objects with the fields of publish",
-    "items": "JSON array of objects that each name a message and its lease",
-    "filter": "Which messages are meant, as '{\"olderThanMs\": 86400000}' (default: all)",
-    "fullBodies": "Print whole bodies, not previews.",
-    "deduplicationKey": "Key of this fact: by the queue's policy, a second message with it is not stored.",
-    "ttlMs": "Milliseconds after which it is no longer wanted (default: as the queue's policy says).",
-    "targetFallbackMs": "Milliseconds after which anyone may have it, if its target has not (default: as the queue's "
-    "policy says).",
-    "draining": "End it.",
-    "quarantined": "Take it back.",
+    "items": "JSON array of objects, each with a message key and a lease id",
+    "filter": "JSON object that selects messages, such as '{\"olderThanMs\": 86400000}' (default: all)",
+    "fullBodies": "Print complete bodies, not previews.",
+    "deduplicationKey": "The publisher's name for one fact: by the queue's policy, another message with it is not "
+    "stored.",
+    "ttlMs": "Milliseconds after which the message expires (default: by the queue's policy).",
+    "targetFallbackMs": "Milliseconds after which any consumer may get the message, if its target has not (default: by "
+    "the queue's policy).",
+    "draining": "End the drain: accept new messages again.",
+    "quarantined": "Lift the quarantine.",
 }
-#: Options that take one of a few words.
+#: Options with a few allowed words.
 _CHOICES: Final = {"payloadAs": ("text", "value"), "operation": ("consume", "publish")}
 #: Fields whose argument may be a file or standard input.
 _FROM_FILES: Final = frozenset({"message", "policy", "messages", "items", "filter"})
 _JSON: Final = (Kind.OBJECT, Kind.ARRAY)
 _WITH_BODY: Final = (Command.PUBLISH, Command.SET_SCHEDULE)
-#: The word, or the group and the word, of each command, and what it does.
+#: The word, or the group and the word, of each command, and its help.
 _NAMES: Final = {
-    Command.PUBLISH: ("publish", "Put a message into a queue."),
-    Command.PUBLISH_BATCH: ("publish-batch", "Put several messages into queues at once."),
-    Command.CONSUME_NEXT: ("consume", "Lease the next message of a queue."),
-    Command.ACK: ("ack", "Say that a leased message is done."),
-    Command.ACK_BATCH: ("ack-batch", "Say that several leased messages are done."),
+    Command.PUBLISH: ("publish", "Publish a message."),
+    Command.PUBLISH_BATCH: ("publish-batch", "Publish several messages at once."),
+    Command.CONSUME_NEXT: ("consume", "Lease the next message."),
+    Command.ACK: ("ack", "Acknowledge a message: it is done."),
+    Command.ACK_BATCH: ("ack-batch", "Acknowledge several messages."),
     Command.ACK_AND_PUBLISH: (
         "ack-and-publish",
-        "Say that a message is done and put others into queues, all or nothing.",
+        "Acknowledge a message and publish others, all or nothing.",
     ),
-    Command.NACK: ("nack", "Say that a leased message failed: to retry it, or to give it up as a dead letter."),
-    Command.NACK_BATCH: ("nack-batch", "Say that several leased messages failed."),
-    Command.RELEASE: ("release", "Give a leased message back as if it had not been delivered."),
-    Command.EXTEND_LEASE: ("extend", "Prolong a lease, counted from now."),
-    Command.STATUS: ("status", "Show one queue."),
-    Command.HEALTH: ("health", "Probe journal, store and disk."),
-    Command.METRICS: ("metrics", "Show counts and times."),
+    Command.NACK: ("nack", "Settle a message as failed: retry it with --requeue, else make it a dead letter."),
+    Command.NACK_BATCH: ("nack-batch", "Settle several messages as failed."),
+    Command.RELEASE: ("release", "Return a message unprocessed: the attempt does not count."),
+    Command.EXTEND_LEASE: ("extend", "Extend a lease, counted from now."),
+    Command.STATUS: ("status", "Show the backlog, policy and pauses of a queue."),
+    Command.HEALTH: ("health", "Show whether journal, store and disk work."),
+    Command.METRICS: ("metrics", "Show counters and rates."),
     Command.LIST_QUEUES: ("queues", "List the queues."),
-    Command.LIST_CONSUMERS: ("consumers", "Show who consumes."),
-    Command.LIST_INFLIGHT: ("inflight", "Show what is leased, by whom, until when."),
-    Command.BROWSE: ("browse", "Look at the messages of a queue without taking them."),
-    Command.GET_MESSAGE: ("message", "Show one message, and what happened to it."),
+    Command.LIST_CONSUMERS: ("consumers", "List the consumers."),
+    Command.LIST_INFLIGHT: ("inflight", "List the leased messages: by whom, until when."),
+    Command.BROWSE: ("browse", "List the messages of a queue without leasing them."),
+    Command.GET_MESSAGE: ("message", "Show one message and its events."),
     Command.LIST_DLQ: ("list-dlq", "List the dead letters of a queue."),
     Command.COUNT_DLQ: ("count-dlq", "Count the dead letters of a queue by reason."),
-    Command.REPROCESS_DLQ: ("reprocess", "Make dead letters ready again, their attempts counted from zero."),
+    Command.REPROCESS_DLQ: ("reprocess", "Make dead letters ready again; their attempts start from zero."),
     Command.DROP_DLQ: ("drop-dlq", "Remove dead letters."),
-    Command.QUARANTINE_DLQ: ("quarantine", "Set a dead letter apart, so that only its own key brings it back."),
-    Command.HOLD: ("hold", "Keep one message from being delivered."),
-    Command.UNHOLD: ("unhold", "Undo a hold."),
-    Command.MOVE: ("move", "Bring messages to another queue."),
+    Command.QUARANTINE_DLQ: ("quarantine", "Quarantine a dead letter, so that only its own key makes it ready again."),
+    Command.HOLD: ("hold", "Put one message on hold: it is not delivered until unhold."),
+    Command.UNHOLD: ("unhold", "Undo hold."),
+    Command.MOVE: ("move", "Move messages to another queue."),
     Command.PURGE: ("purge", "Remove messages from a queue."),
-    Command.DELETE_QUEUE: ("delete-queue", "Delete a queue that holds no messages."),
-    Command.PAUSE: ("pause", "Stop consuming from a queue, or with --publish publishing to it."),
-    Command.RESUME: ("resume", "Undo a pause."),
-    Command.DRAIN: ("drain", "Take no new messages in any queue, or with --no-draining again."),
-    Command.GET_POLICY: ("policy get", "Show the policy in force for a queue."),
-    Command.SET_POLICY: ("policy set", "Set keys of a queue's policy over the configuration."),
+    Command.DELETE_QUEUE: ("delete-queue", "Delete an empty queue."),
+    Command.PAUSE: ("pause", "Stop consuming from a queue; with --publish, stop publishing to it."),
+    Command.RESUME: ("resume", "Undo pause."),
+    Command.DRAIN: ("drain", "Refuse new messages in all queues; --no-draining ends that."),
+    Command.GET_POLICY: ("policy get", "Show a queue's policy."),
+    Command.SET_POLICY: ("policy set", "Set keys of a queue's policy, which override the configuration."),
     Command.LIST_SCHEDULES: ("schedule list", "List the schedules."),
-    Command.SET_SCHEDULE: ("schedule set", "Publish a message by the clock."),
-    Command.DELETE_SCHEDULE: ("schedule delete", "Forget a schedule."),
+    Command.SET_SCHEDULE: ("schedule set", "Publish a message at given times."),
+    Command.DELETE_SCHEDULE: ("schedule delete", "Delete a schedule."),
 }
-#: Commands that go on by pages, and the field of the reply that says how many messages a page did.
+#: Commands that work in pages, and the field of the reply with the number of messages in a page.
 _COUNTED: Final = {
     Command.MOVE: "moved",
     Command.PURGE: "purged",
     Command.REPROCESS_DLQ: "reprocessed",
     Command.DROP_DLQ: "dropped",
 }
-#: What it says for one command, where that is not what it says for the others.
+#: Help of an option of one command, where other commands with that option have another.
 _HELP_OF: Final = {
-    (command, "limit"): "Do one page, of at most so many (default: all pages)." for command in _COUNTED
+    (command, "limit"): "Do one page of at most so many messages (default: all pages)." for command in _COUNTED
 } | {
     (
         Command.NACK,
         "delayMs",
-    ): "Milliseconds until it is tried again, with --requeue (default: as the queue's policy says)."
+    ): "Milliseconds until it is retried, with --requeue (default: by the queue's policy)."
 }
 _GROUPS: Final = {
-    "policy": "Show or change the policy of a queue.",
-    "schedule": "Messages that are published by the clock.",
+    "policy": "Show or set a queue's policy.",
+    "schedule": "Publish messages at given times.",
 }
 
 
 always_json_option: Final = click.option(
-    "--json", is_flag=True, expose_value=False, help="One JSON object, as is printed in any case."
+    "--json", is_flag=True, expose_value=False, help="Accepted; the output is always one JSON object."
 )
 _root_option: Final = click.Option(
     ["--root"],
     type=click.Path(path_type=Path, readable=False),
     metavar="DIR",
-    help="As the option of `local`, which may stand here too.",
+    help="The same as the option of `local`.",
 )
 
 
@@ -172,10 +173,10 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
     ]
     if command in _WITH_BODY:
         params.append(
-            click.Option(["--json-body"], is_flag=True, help="Message and attributes are JSON: take the values.")
+            click.Option(["--json-body"], is_flag=True, help="Message and attributes are JSON: send the values.")
         )
     if command is Command.PUBLISH:
-        params.append(click.Option(["--binary"], is_flag=True, help="The message is bytes: take them as base64."))
+        params.append(click.Option(["--binary"], is_flag=True, help="The message is binary: send it as base64."))
     if command in (Command.PAUSE, Command.RESUME):
         params.append(click.Option(["--publish", "publishing"], is_flag=True, help="The same as --operation publish."))
     params.append(_root_option)
@@ -185,7 +186,7 @@ def _local_command(command: Command, name: str, help: str) -> click.Command:  # 
 def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) -> None:
     config = source.load()
     if not config.root.is_dir():
-        raise PostroomError(f"{config.root} does not exist; make it with: postroomd init --root {config.root}")
+        raise PostroomError(f"{config.root} does not exist; create it with: postroomd init --root {config.root}")
     from ..maintenance.local import open_local
 
     try:
@@ -201,7 +202,7 @@ def _call(source: Source, command: Command, word: str, payload: dict[str, Any]) 
 
 
 def _all_pages(session: LocalSession, command: Command, payload: dict[str, Any]) -> dict[str, Any]:
-    """The reply to a command; without a limit to the last page of one that goes on by pages, with the sum of all."""
+    """The reply to a command. Without a limit, one that works in pages does all of them; its reply has the sum."""
     counted = _COUNTED.get(command)
     if counted is None or "limit" in payload or "messageKey" in payload:
         return session.call(command.value, payload)
@@ -245,7 +246,7 @@ def _variable(field: Field) -> str:
 
 
 def _to_scalar(context: click.Context, parameter: click.Parameter, text: str | None) -> str | float | None:
-    """A number where the text is one, else the text."""
+    """A number if the text is one, else the text."""
     for convert in (int, float):
         try:
             number = convert(text or "")
@@ -269,7 +270,7 @@ def _complete_publish(payload: dict[str, Any], json_body: bool, binary: bool) ->
 
 
 def read_source(argument: str | None, option: str) -> bytes:
-    """The bytes that an argument means: its own, those of ``@file``, or standard input."""
+    """The bytes of an argument: its own, those of ``@file``, or standard input."""
     if argument is None and sys.stdin.isatty():
         raise click.UsageError(f"{option} is missing: give TEXT, @FILE or -")
     if argument is None or argument == "-":
@@ -285,7 +286,7 @@ def read_source(argument: str | None, option: str) -> bytes:
 
 
 def read_text(argument: str | None, option: str) -> str:
-    """As ``read_source``, for text."""
+    """The text of an argument: its own, that of ``@file``, or standard input."""
     try:
         return read_source(argument, option).decode()
     except UnicodeDecodeError as error:

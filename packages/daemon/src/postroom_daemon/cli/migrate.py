@@ -13,15 +13,15 @@ _CHOICES = sorted(name for name, backend in BACKENDS.items() if backend != "memo
 
 
 @click.command()
-@click.option("--to", "target", type=click.Choice(_CHOICES), required=True, help="Backend to migrate to.")
+@click.option("--to", "target", type=click.Choice(_CHOICES), required=True, help="The new backend.")
 @json_option
 @configured
 def migrate(source: Source, target: str, as_json: bool) -> None:
-    """Move all messages of DIR to another backend, while no daemon runs there.
+    """Move all messages of DIR to another backend. Stop the daemon first.
 
-    The new store is filled beside its place, compared with the old one message by message, and only then put in place;
-    config.json is changed to name it. The old store is kept, under a name that ends in .replaced-TIME: remove it when
-    you are content. When it is stopped half-way, the old store stays in use, and the same command goes on.
+    Fills the new store beside its place, compares it with the old one message by message, puts it in place, and sets
+    the backend in config.json. The old store stays, under a name that ends in .replaced-TIME: remove it once you are
+    satisfied. If the command is interrupted, the old store stays in use; run the same command again to continue.
     """
     from ..maintenance.migrate import migrate as carry_out
 
@@ -36,6 +36,6 @@ def migrate(source: Source, target: str, as_json: bool) -> None:
         return
     click.echo(f"{done.messages} messages moved from {done.old} to {done.new}, as of event {done.event}")
     for key in done.lost:
-        click.echo(f"not moved, its body is lost: {key}")
+        click.echo(f"not moved, because its body is lost: {key}")
     for path in done.kept:
-        click.echo(f"kept: {path}")
+        click.echo(f"the old store is {path}")

@@ -1,4 +1,4 @@
-"""Options that several commands share: the root directory, the configuration file, and a flag for every setting."""
+"""Options of several commands: the root directory, the configuration file, and a flag for every setting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..platform.accounts import user_name
 
 #: Flags that ``--help`` shows; ``--help-settings`` shows all.
 SHOWN: Final = ("backend", "ipc.root", "sqlite.dbPath", "journal.durability", "log.level")
-#: Flags of the C++ daemon that are spelt otherwise there.
+#: Flags that the C++ daemon spells differently.
 OLDER_FLAGS: Final = {
     "sqlite.dbPath": "--db-path",
     "paths.dataRoot": "--data-root",
@@ -32,7 +32,7 @@ Callback = Callable[..., Any]
 
 
 class Source:
-    """Where a command's configuration comes from. ``root`` is None as long as nobody has named it."""
+    """Where a command's configuration comes from. ``root`` is None until somebody names it."""
 
     def __init__(self, root: Path | None, config_file: Path | None, flags: dict[str, str | None]) -> None:
         self.root = root
@@ -42,21 +42,21 @@ class Source:
     def load(self) -> Config:
         """The configuration, resolved.
 
-        Raises ``ConfigurationError``; ``PostroomError`` when the root is no directory that can be read.
+        Raises ``ConfigurationError``; ``PostroomError`` if the root is not a readable directory.
         """
         if self.root is None:
-            raise click.UsageError("Missing option '--root': name the directory here, or by POSTROOM_ROOT.")
+            raise click.UsageError("Missing option '--root': name the directory here, or in POSTROOM_ROOT.")
         _check_root(self.root)
         return load(self.root, self._file, os.environ, self._flags)
 
     def load_to_run(self) -> Config:
-        """As ``load``, for a daemon. Raises ``ConfigurationError`` for what no daemon may work with, too."""
+        """The configuration for a daemon. Also raises ``ConfigurationError`` for one with which no daemon may work."""
         config = self.load()
         config.check_to_run()
         return config
 
     def load_root(self, purpose: str) -> Config:
-        """As ``load``, of a root that must be there: else there is nothing to ``purpose``."""
+        """The configuration of an existing root; without one, the error says that there is nothing to ``purpose``."""
         config = self.load()
         if not config.root.is_dir():
             raise PostroomError(f"{config.root} does not exist: there is nothing to {purpose}")
@@ -74,18 +74,20 @@ def _check_root(root: Path) -> None:
         raise PostroomError(f"{root} cannot be used as root directory: it is a file; name a directory")
     if not os.access(root, os.R_OK | os.X_OK):
         owner = user_name(root.stat().st_uid) or root.stat().st_uid
-        raise PostroomError(f"{root} cannot be read: do this as its user {owner}, with `runuser -u {owner} --` as root")
+        raise PostroomError(
+            f"{root} cannot be read: run this as its user {owner}, or as root with `runuser -u {owner} --`"
+        )
 
 
 def root_option(command: Callback, required: bool = True) -> Callback:
-    """Give a command the option ``--root``."""
+    """Add the option ``--root`` to a command."""
     made: Callback = click.option(
         "--root",
         type=click.Path(path_type=Path, readable=False),
         required=required,
         envvar="POSTROOM_ROOT",
         metavar="DIR",
-        help="Directory with config.json, ipc, data, journal and traffic; also from POSTROOM_ROOT.",
+        help="Root directory, with config.json, ipc, data, journal and traffic; also POSTROOM_ROOT.",
     )(command)
     return made
 
@@ -99,12 +101,12 @@ _config_option = click.option(
 
 
 json_option: Callable[[Callback], Callback] = click.option(
-    "--json", "as_json", is_flag=True, help="One JSON object instead of text."
+    "--json", "as_json", is_flag=True, help="Print one JSON object instead of text."
 )
 
 
 def configured(command: Callback, root_required: bool = True) -> Callback:
-    """Give a command ``--root``, ``--config`` and a flag for every setting; it is called with their ``Source``."""
+    """Add ``--root``, ``--config`` and a flag for every setting to a command, which is called with their ``Source``."""
 
     @wraps(command)
     def wrapped(root: Path | None, config_file: Path | None, **given: Any) -> Any:
@@ -118,7 +120,7 @@ def configured(command: Callback, root_required: bool = True) -> Callback:
 
 
 def settings_help() -> str:
-    """The flags of all settings, for people."""
+    """The flags of all settings, as text."""
     lines = ["Every setting as a flag. Precedence: flag, environment, file, default.", ""]
     for known in SETTINGS.values():
         older = OLDER_FLAGS.get(known.key)

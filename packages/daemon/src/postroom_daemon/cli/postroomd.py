@@ -39,17 +39,17 @@ _log = logging.getLogger(__name__)
 
 
 def exit_code(error: Exception) -> int:
-    """With what a command ends for an error: 2 for a wrong configuration, else 1."""
+    """The exit code for an error: 2 for an invalid configuration, else 1."""
     return 2 if isinstance(error, ConfigurationError) else 1
 
 
 def refusal(error: OSError) -> str:
-    """What the system refused, for people: what of, why, and to whom where that decides."""
+    """An error of the system as text: which file, why, and to which user if that matters."""
     if not error.filename or not error.strerror:
         return str(error)
     path = os.fsdecode(error.filename)
     if error.errno == errno.ENOENT and not os.path.isdir(os.path.dirname(path) or "."):
-        return f"{os.path.dirname(path)} does not exist: make it first, or name another place"
+        return f"{os.path.dirname(path)} does not exist: create it first, or name another place"
     to_whom = (
         f" to the user {user_name(os.geteuid()) or os.geteuid()}" if error.errno in (errno.EACCES, errno.EPERM) else ""
     )
@@ -57,7 +57,7 @@ def refusal(error: OSError) -> str:
 
 
 class Commands(click.Group):
-    """A group that ends with one line and exit code 2 for a wrong configuration, 1 for any other known failure."""
+    """A group that ends with one line and exit code 2 for an invalid configuration, 1 for any other expected error."""
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -98,10 +98,10 @@ def _show_versions(context: click.Context, parameter: click.Parameter, wanted: b
     help="Show the versions of program and protocol and exit.",
 )
 def main() -> None:
-    """The daemon of Postroom: durable message queues for one device, served through a mailbox directory.
+    """The Postroom daemon: durable message queues for one device, served through a mailbox directory.
 
-    Exit codes: 0 done, 1 failed, 2 wrong use or configuration; verify, repair and check-permissions also 3 for what
-    they have found, local also 4 for nothing to consume.
+    Exit codes: 0 done, 1 failed, 2 wrong usage or configuration; for verify, repair and check-permissions also 3
+    faults, for local also 4 nothing to consume.
     """
 
 
@@ -111,13 +111,13 @@ def main() -> None:
     "driver_fd",
     type=click.IntRange(3),
     metavar="FD",
-    help="For tests and simulations only: time passes as the program at the other end of this socket says.",
+    help="For tests and simulations only: a program at the other end of this socket controls the time.",
 )
 @configured
 def run(source: Source, driver_fd: int | None) -> None:
     """Serve the mailbox of DIR until SIGTERM or SIGINT.
 
-    DIR is made if it does not exist. Every setting of the configuration has a flag: see --help-settings.
+    Creates DIR if it does not exist. Every setting has a flag: see --help-settings.
     """
     config = source.load_to_run()
     make_directories(config.root)
@@ -133,7 +133,7 @@ def run(source: Source, driver_fd: int | None) -> None:
         known = isinstance(error, PostroomError | OSError)
         if known and form == "text":
             raise
-        # Whoever reads the log by a program finds the end of the daemon there, too.
+        # A program that reads the log also sees there why the daemon ended.
         text = refusal(error) if isinstance(error, OSError) else str(error) if known else repr(error)
         _log.critical("%s", text, exc_info=not known)
         raise SystemExit(exit_code(error)) from None
@@ -147,22 +147,22 @@ def _serve(source: Source, config: Config, driver_fd: int | None) -> int:
     from ..platform.simulated_clock import Driver
 
     driver = Driver(driver_fd)
-    _log.warning("a test clock: time passes as a program says, which is for tests and simulations only")
+    _log.warning("a test clock: a program controls the time, which is for tests and simulations only")
     return serve(config, source.load_to_run, driver.clock)
 
 
 @main.command("check-config")
 @json_option
-@click.option("--quiet", is_flag=True, help="Show only what is wrong with it.")
-@click.option("--queue", metavar="NAME", help="Show the policy of a queue of this name, and where each key is from.")
+@click.option("--quiet", is_flag=True, help="Show only problems.")
+@click.option("--queue", metavar="NAME", help="Show the policy of this queue, and where each key comes from.")
 @configured
 def check_config(source: Source, as_json: bool, quiet: bool, queue: str | None) -> None:
-    """Show the configuration in force.
+    """Show the configuration.
 
-    That is every setting's value and source, the policies of the configured queues, and all warnings. Changes
-    nothing. Exits with 2 when `run` would refuse the configuration.
+    Shows the value and source of every setting, the policies of the configured queues, and all warnings. Changes
+    nothing. Exits with 2 if `run` would refuse the configuration.
 
-    With --queue: the policy of one queue, by the configuration alone, without what was set at run time.
+    With --queue: the policy of one queue according to the configuration, without what was set at run time.
     """
     problem = queue_name_problem(queue) if queue is not None else None
     if problem:
@@ -200,12 +200,12 @@ def version(as_json: bool) -> None:
 @partial(configured, root_required=False)
 @click.pass_context
 def local(context: click.Context, source: Source) -> None:
-    """Carry out one command on DIR while no daemon runs there.
+    """Execute one command on DIR. Stop the daemon first.
 
-    Prints one JSON object. --root may stand behind the command, too. move, purge, reprocess and drop-dlq go on to the
-    last message that is meant, or with --limit do one page.
+    Prints one JSON object. --root may also follow the command. move, purge, reprocess and drop-dlq process all
+    matching messages, or with --limit one page.
 
-    Exit codes: 0 done, 1 refused, 2 wrong use, 4 nothing to consume.
+    Exit codes: 0 done, 1 refused, 2 wrong usage, 4 nothing to consume.
     """
     set_up_plain("warning")
     context.obj = source
@@ -215,15 +215,16 @@ def local(context: click.Context, source: Source) -> None:
 @json_option
 @configured
 def accept_loss(source: Source, as_json: bool) -> None:
-    """Take note of events of DIR that are lost, while no daemon runs there.
+    """Accept that events of DIR are lost. Stop the daemon first.
 
-    After damage, `health` says "degraded" for as long as this was not done: messages may be missing. The journal keeps
-    that it was done, and when. Nothing else is changed.
+    After damage, `health` reports "degraded" until the loss is accepted, because messages may be missing. The journal
+    records that it was accepted, and when. Nothing else is changed. Never begin with this: make a backup, and run
+    `verify` first.
     """
     set_up_plain("warning")
     from ..maintenance.local import open_local
 
-    with open_local(source.load_root("take note of")) as session:
+    with open_local(source.load_root("accept")) as session:
         losses = session.accept_losses()
     if as_json:
         click.echo(json.dumps({"ok": True, "ranges": losses}))
@@ -231,9 +232,9 @@ def accept_loss(source: Source, as_json: bool) -> None:
     for first, last in losses:
         click.echo(f"events {first} to {last} are lost")
     click.echo(
-        "taken note of"
+        "accepted: health does not report them any more"
         if losses
-        else "there is nothing to take note of: no event is missing that the store has not seen"
+        else "there is nothing to accept: the store has seen every event that is missing"
     )
 
 

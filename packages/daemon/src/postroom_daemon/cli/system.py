@@ -14,17 +14,17 @@ from .verify import FAULTS_FOUND
 @click.option(
     "--several-users/--one-user",
     default=None,
-    help="What DIR is meant for (default: as it looks; several users where it belongs to the user postroom).",
+    help="What DIR is for (default: several users if it belongs to the user postroom, else by its modes).",
 )
 @json_option
 @configured
 def check_permissions(source: Source, several_users: bool | None, as_json: bool) -> None:
-    """Tell what is wrong with users, owners and modes of DIR, and how to mend it.
+    """Report problems with users, owners and modes of DIR, and the commands that correct them.
 
-    Directories that are not as they should be, directories above that others could exchange, files that the daemon
-    cannot change, and boxes of clients that it cannot put answers in. Changes nothing. Run it as root, who sees all.
+    Checks DIR's directories, directories above it that others could replace, files that the daemon cannot change, and
+    response directories into which it cannot write. Changes nothing. Run it as root, who can see everything.
 
-    Exit codes: 0 as it should be, 1 could not be checked, 2 wrong use or configuration, 3 something is wrong.
+    Exit codes: 0 no problems, 1 could not be checked, 2 wrong usage or configuration, 3 problems found.
     """
     from ..maintenance.system.permissions import Permissions
 
@@ -37,20 +37,21 @@ def check_permissions(source: Source, several_users: bool | None, as_json: bool)
     else:
         for finding in findings:
             click.echo(finding.text)
-        click.echo(f"{len(findings) or 'nothing'} wrong with this root for {kind.replace('-', ' ')}")
+        count = "1 problem" if len(findings) == 1 else f"{len(findings) or 'no'} problems"
+        click.echo(f"{count} found with this root for {kind.replace('-', ' ')}")
     raise SystemExit(FAULTS_FOUND if findings else 0)
 
 
 @click.command("add-client")
 @click.argument("client_id", metavar="ID")
-@click.option("--user", required=True, help="User of the client, by name or number.")
+@click.option("--user", required=True, help="The client's user, by name or number.")
 @json_option
 @configured
 def add_client(source: Source, client_id: str, user: str, as_json: bool) -> None:
-    """Make the box of client ID in DIR, for a client of another user that cannot make it so itself.
+    """Create the response directory of client ID in DIR, for a user whose client cannot create a usable one.
 
-    Such are the tools of the C++ system under the umask 022, which make boxes that the daemon cannot put answers in. A
-    client with a box of its own has it mended. The id is the user's from then on. Run it as root.
+    For example, the tools of the C++ system create response directories under umask 022, into which the daemon cannot
+    write. Corrects owner and mode if the directory exists. From then on the id belongs to the user. Run it as root.
     """
     from ..maintenance.system.layout import user_id
     from ..maintenance.system.response_dirs import add_box
@@ -61,4 +62,4 @@ def add_client(source: Source, client_id: str, user: str, as_json: bool) -> None
     if as_json:
         click.echo(json.dumps({"ok": True, "made": made, "path": str(path)}))
     else:
-        click.echo(f"{'made' if made else 'was there'}: {path}, of {user}")
+        click.echo(f"{'created' if made else 'exists already'}: {path}, for {user}")

@@ -1,4 +1,4 @@
-"""``postroomd export`` and ``postroomd import``, also from other systems."""
+"""``postroomd export`` and ``postroomd import``, which also imports from other systems."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .options import Source, configured, json_option
 @click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only this queue; may be given several times.")
 @configured
 def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
-    """Write queues and messages of DIR as lines of JSON, for `postroomd import`.
+    """Write queues and messages of DIR as JSON lines, for `postroomd import`.
 
-    With ids, attempts, delays, leases, dead letters with their history, policies, deduplication keys and schedules, all
-    as of one event; of all queues also whether the daemon drains. The daemon may run, and goes on working meanwhile.
-    FILE is there in the end, whole, or it is not.
+    Includes ids, attempts, delays, leases, dead letters with their history, policies, deduplication keys and schedules,
+    all as of one event; without --queue also whether the daemon drains. The daemon may run, and keeps working. FILE is
+    created complete, or not at all.
     """
     from ..maintenance.backup.make import check_apart
     from ..maintenance.transfer import export_state
@@ -38,7 +38,9 @@ def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
     config = source.load_root("export")
     if to == "-":
         if sys.stdout.isatty():
-            raise click.UsageError("standard output is a terminal: send it to a file or a program, or name one by --to")
+            raise click.UsageError(
+                "standard output is a terminal: redirect it to a file or a program, or name a file with --to"
+            )
         totals = export_state(config, sys.stdout.buffer, frozenset(queues), Path(gettempdir()))
     else:
         path = Path(os.path.abspath(to))
@@ -86,11 +88,10 @@ class _ImportGroup(click.Group):
 def import_command(source: Source, file: str, as_json: bool) -> None:
     """Import what `postroomd export` wrote, from FILE or standard input (-, or none); or the data of another SYSTEM.
 
-    The whole file is checked first. Messages keep id, attempts, delay, priority, history and body, and their
-    order; one that was leased is ready. Deduplication keys count as long as they would have, schedules go on, and if
-    the other root took no new messages, DIR does not. What is there already stays as it is: a queue keeps its policy, a
-    message its state. So the same file may be imported again after an interruption, unless messages were consumed in
-    between.
+    The whole file is checked first. Messages keep id, attempts, delay, priority, history, body and order; a leased one
+    becomes ready. Deduplication keys stay valid as long as they would have, schedules continue, and if the other root
+    drained, DIR drains. Existing queues and messages stay as they are. After an interruption, import the same file
+    again. Never import it again once messages of it were consumed: they would be delivered a second time.
     """
     from ..maintenance.transfer import import_state
 
@@ -101,13 +102,13 @@ def import_command(source: Source, file: str, as_json: bool) -> None:
         shown = {name: getattr(done, name) for name in ("queues", "messages", "facts", "skipped", "lost")}
         click.echo(json.dumps({"ok": True, "root": done.head.root, "event": done.head.event, **shown}))
         return
-    click.echo(f"{done.messages} messages and {done.queues} queues imported; {done.skipped} were there already")
+    click.echo(f"{done.messages} messages and {done.queues} queues imported; {done.skipped} existed already")
     if done.facts:
         click.echo(f"{done.facts} schedules, deduplication keys and states of the root imported")
     if done.drains:
-        click.echo("no new messages are taken, as where it was exported: `postroom drain --no-draining` ends that")
+        click.echo("no new messages are accepted, as in the exported root: `postroom drain --no-draining` ends that")
     if done.lost:
-        click.echo(f"{done.lost} messages came without their body, and were passed over")
+        click.echo(f"{done.lost} messages had no body, and were skipped")
 
 
 @import_command.command("cpp")
@@ -115,11 +116,11 @@ def import_command(source: Source, file: str, as_json: bool) -> None:
 @json_option
 @configured
 def import_cpp_command(source: Source, check: bool, as_json: bool) -> None:
-    """Import the SQLite database of the C++ system at sqlite.dbPath, while neither daemon runs on DIR.
+    """Import the C++ system's SQLite database at sqlite.dbPath. Stop both daemons first.
 
     The journal of DIR must have no messages yet. Queues, messages in all states and policies are imported, all or
-    nothing. The old database stays, under a name that ends in .before-migration. When the command is stopped half-way,
-    give it again. Rows that cannot be used go to DIR/quarantine, each with the reason.
+    nothing. The old database stays, under a name that ends in .before-migration. If the command is interrupted, run it
+    again. Rows that cannot be used go to DIR/quarantine, each with the reason.
     """
     from ..maintenance.import_cpp import check_cpp, import_cpp
     from ..maintenance.verify.check import default_workspace
@@ -145,7 +146,7 @@ def import_cpp_command(source: Source, check: bool, as_json: bool) -> None:
 
 @contextmanager
 def _readable(name: str) -> Iterator[IO[bytes]]:
-    """A file that can be read from any place: standard input is kept in a temporary one."""
+    """A seekable file; standard input is copied to a temporary one."""
     with ExitStack() as stack:
         if name != "-":
             try:

@@ -22,22 +22,22 @@ FAULTS_FOUND: Final = 3
 _workspace_option = click.option(
     "--workspace",
     type=click.Path(path_type=Path, exists=True, file_okay=False, writable=True),
-    help="Directory with room for a copy of the database and an index of the journal (default TMPDIR, else /var/tmp).",
+    help="Directory with space for a copy of the database and an index of the journal (default TMPDIR, else /var/tmp).",
 )
 
 
 @click.command()
-@click.option("--deep", is_flag=True, help="Let SQLite check all pages of its database as well, as `repair` does.")
+@click.option("--deep", is_flag=True, help="Also let SQLite check every page of its database, as `repair` does.")
 @json_option
 @_workspace_option
 @configured
 def verify(source: Source, deep: bool, as_json: bool, workspace: Path | None) -> None:
-    """Look for all that is wrong with DIR, and change nothing.
+    """Look for faults in DIR, and change nothing.
 
-    Journal, store, and one against the other: every message's state, body and history, the counts of queues, files in
-    the wrong place. A running daemon is asked for its messages, and works on.
+    Checks the journal, the store, and one against the other: every message's state, body and history, the counts of
+    queues, files in the wrong place. A running daemon is asked for its messages, and keeps working.
 
-    Exit codes: 0 sound, 1 could not be verified or is no root, 2 wrong use or configuration, 3 faults found.
+    Exit codes: 0 no faults, 1 not verified, or not a root, 2 wrong usage or configuration, 3 faults found.
     """
     from ..maintenance.verify import Verification
 
@@ -52,17 +52,18 @@ def verify(source: Source, deep: bool, as_json: bool, workspace: Path | None) ->
 
 
 @click.command()
-@click.option("--apply", "do_apply", is_flag=True, help="Do it; without this, only say what would be done.")
+@click.option("--apply", "do_apply", is_flag=True, help="Apply the plan; without this, only print it.")
 @json_option
 @_workspace_option
 @configured
 def repair(source: Source, do_apply: bool, as_json: bool, workspace: Path | None) -> None:
-    """Mend what `verify` finds, while no daemon runs on DIR.
+    """Repair the faults that `verify` finds. Stop the daemon first.
 
-    The journal wins over the store. What is taken out goes to DIR/quarantine; nothing is deleted. A sound root is not
-    touched. It may be killed at any moment, and begun again.
+    Without --apply, prints a plan and changes nothing. Never use --apply before you have read the plan: it also accepts
+    the loss of events. The journal wins over the store. What is taken out goes to DIR/quarantine; nothing is deleted. A
+    root without faults is not touched. The command may be killed at any moment, and run again.
 
-    Exit codes: 0 sound, or sound again, 1 not repaired, 2 wrong use or configuration, 3 faults are there, or are left.
+    Exit codes: 0 no faults, or none left, 1 not repaired, 2 wrong usage or configuration, 3 faults found, or left.
     """
     from ..maintenance.verify import Kind
     from ..maintenance.verify.repair import Repair
@@ -79,20 +80,20 @@ def repair(source: Source, do_apply: bool, as_json: bool, workspace: Path | None
         click.echo(json.dumps(shown | {"after": after}))
     else:
         if result.after:
-            click.echo("looked at again:")
+            click.echo("verified again:")
             for finding in result.after.findings:
                 _show(finding)
         click.echo(_summary(last))
         if last.faults and not do_apply:
-            click.echo("nothing was changed: postroomd repair --apply does what is said above")
+            click.echo("nothing was changed: postroomd repair --apply would do the above")
             if last.counts[Kind.NOT_COMPARED]:
-                click.echo("and mends what it finds once the journal is in order, which cannot be known before")
+                click.echo("and repair what it finds once the journal is in order, which cannot be known before")
     raise SystemExit(FAULTS_FOUND if last.faults else 0)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """What the daemon's parts would log is told by findings."""
+    """Silence the log: findings report what it would say."""
     logger = logging.getLogger("postroom_daemon")
     before = logger.level
     logger.setLevel(logging.CRITICAL)
@@ -115,7 +116,7 @@ def _say(text: str) -> None:
 
 
 def _plain(text: str) -> str:
-    """A text of which nothing can be taken for another line, or moves the cursor."""
+    """A text without line breaks and control characters."""
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -124,12 +125,12 @@ def _summary(report: Report) -> str:
     journal = report.journal
     lines = [
         f"{report.root}: {report.backend}, {state}, as of event {report.as_of_event}",
-        f"{report.messages} messages in {report.queues} queues; of {report.only_in_store} only the store tells",
-        f"{journal['events']} events in {journal['segments']} files of the journal, from {journal['firstEvent']} on",
+        f"{report.messages} messages in {report.queues} queues; {report.only_in_store} known only from the store",
+        f"{journal['events']} events in {journal['segments']} segments of the journal, from {journal['firstEvent']} on",
     ]
     if report.quarantine["files"]:
         lines.append(f"{report.quarantine['files']} files, {report.quarantine['bytes']} bytes in quarantine")
     notes = sum(report.counts.values()) - report.faults
-    empty = "" if journal["events"] or report.messages else ", nor any event or message"
-    lines.append(f"{report.faults} faults, {notes} notes" if report.counts else f"sound: nothing was found{empty}")
+    empty = "" if journal["events"] or report.messages else "; there are no events and no messages"
+    lines.append(f"{report.faults} faults, {notes} notes" if report.counts else f"no faults{empty}")
     return "\n".join(lines)
