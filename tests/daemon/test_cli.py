@@ -334,7 +334,7 @@ def test_the_root_of_a_local_command_is_needed_somewhere():
 
 def test_local_says_what_an_option_means_to_its_command_and_what_holds_without_it() -> None:
     for words, said in (
-        ("browse", ("held or dead (default ready)", "Maximum number of entries to print (default 100)", "(default: all)")),
+        ("browse", ("held or dead (default ready)", "Maximum number of entries to print", "(default: all)")),
         ("purge", ("Do one page of at most so many messages (default: all pages)",)),
         ("nack", ("until it is retried, with --requeue (default: by the queue's policy)",)),
         ("publish", ("Milliseconds before the message can be consumed (default 0)",)),
