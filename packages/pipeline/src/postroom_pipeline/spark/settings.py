@@ -32,56 +32,56 @@ class SparkSetting:
 
 #: Settings of the SQL engine, which can be changed while a session runs.
 SPARK_SETTINGS: Final = (
-    SparkSetting("spark.sql.session.timeZone", "UTC", "a day is the same day wherever the driver runs"),
+    SparkSetting("spark.sql.session.timeZone", "UTC", "a day does not depend on the driver's location"),
     SparkSetting(
         "spark.sql.files.openCostInBytes",
         str(64 * 1024),
-        "Spark's own 4 MB make a task of every few small files",
+        "Spark's default of 4 MB creates a task for every few small files",
     ),
-    SparkSetting("spark.sql.files.maxPartitionBytes", str(32 * 1024 * 1024), "a task's share of a large file"),
+    SparkSetting("spark.sql.files.maxPartitionBytes", str(32 * 1024 * 1024), "share of a large file per task"),
     SparkSetting(
         "spark.sql.sources.parallelPartitionDiscovery.parallelism",
         per_core=2,
-        why="many names are listed by a few tasks, not by one each",
+        why="a few tasks list many names, instead of one task each",
     ),
     SparkSetting(
         "spark.sql.shuffle.partitions",
         per_core=2,
         at_least=8,
-        why="Spark's own 200 are 200 tasks for a handful of rows; adaptive execution joins what is small",
+        why="Spark's default of 200 creates 200 tasks for a few rows; adaptive execution merges small ones",
     ),
     SparkSetting(
         "spark.sql.files.ignoreCorruptFiles",
         "true",
-        "one damaged file must not end a run; admission finds what this hides",
+        "one damaged file must not end a run; admission detects what this hides",
     ),
     SparkSetting(
         "spark.sql.parquet.outputTimestampType",
         "TIMESTAMP_MICROS",
-        "Spark's own INT96 is a trouble to other readers",
+        "other readers have problems with Spark's default INT96",
     ),
     SparkSetting(
         "spark.sql.sources.fileCompressionFactor",
         "10",
-        "rows take so many times their files in memory; by Spark's own 1 a million lines are sent to every task",
+        "rows in memory are this much larger than files; the default of 1 sends a million lines to every task",
     ),
     SparkSetting("spark.sql.parquet.compression.codec", "zstd", "smaller than snappy at about the same cost"),
     SparkSetting(
         "spark.sql.maxConcurrentOutputFileWriters",
         "16",
-        "lines go to the files of their kinds as they come; Spark's own way sorts all of them first",
+        "lines are written directly to the files of their kinds; by default Spark sorts them first",
     ),
     SparkSetting(
         "spark.sql.sources.partitionOverwriteMode",
         "dynamic",
-        "no write of a few partitions can take the others away",
+        "writing a few partitions must not remove the others",
     ),
 )
 
 #: Settings that have an effect only when a session starts.
 START_SETTINGS: Final = (
     SparkSetting("spark.ui.showConsoleProgress", "false", "the pipeline shows its own progress"),
-    SparkSetting("spark.ui.enabled", "false", "no port is opened that nobody asked for"),
+    SparkSetting("spark.ui.enabled", "false", "no unrequested port is opened"),
 )
 
 #: A run over fewer bytes is small: it ends before what Java and Spark compile for it pays off.

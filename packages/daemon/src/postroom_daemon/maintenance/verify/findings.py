@@ -90,7 +90,7 @@ RULES: Final[dict[Kind, Rule]] = {
         "the journal ends with an incomplete group, which was not answered", _START, note=True
     ),
     Kind.JOURNAL_MISSING: Rule(
-        "the journal is missing or empty, but there is a store: mount or restore it if possible",
+        "the journal is missing or empty, but there is a store: restore it if possible",
         "starts a new journal after the store's last event; the history of messages is lost",
     ),
     Kind.EVENTS_LOST: Rule(
