@@ -33,6 +33,7 @@ from postroom_daemon.observe.traffic import TrafficLog
 from postroom_daemon.observe.vitals import DaemonVitals
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import Sources, open_root
+from postroom_daemon.stores.sqlite.database import Database
 from postroom_daemon.stores.sqlite.store import SqliteStore
 
 from .load import write_requests
@@ -50,7 +51,7 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (Decider, "decide", "decide: fields, verb, ids"),
     (Group, "record", "record: events from drafts"),
     (group, "apply", "apply: fold, without SQL"),
-    (SqliteStore, "_execute", "apply: SQL"),
+    (Database, "execute", "apply: SQL"),
     (SqliteStore, "commit", "commit of the store, without SQL"),
     (attempt, "reply_to", "reply: data from the event"),
     (Group, "encode", "journal: encode, checksum"),

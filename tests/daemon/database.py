@@ -9,4 +9,4 @@ from postroom_daemon.stores.sqlite.store import SqliteStore
 
 def connection(store: SqliteStore) -> sqlite3.Connection:
     """The only connection that can be open: the store locks its database against all others."""
-    return store._db
+    return store.db.connection

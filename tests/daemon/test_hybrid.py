@@ -16,7 +16,7 @@ import pytest
 
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import BodyLost
-from postroom_daemon.stores.hybrid.store import HybridStore
+from postroom_daemon.stores.hybrid.audit import HybridAudit
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]
@@ -400,8 +400,8 @@ def test_a_reference_that_has_changed_in_the_database_is_a_lost_body(
     with contextlib.closing(sqlite3.connect(bench.config.settings.sqlite_db_path)) as db, db:
         db.execute(f"UPDATE kv SET value = ?, crc = {crc} WHERE key = ?", (value, lost))
     bench.open()
-    assert isinstance(bench.store, HybridStore)
-    assert [(one.kind, one.key) for one in bench.store.payload_findings()] == [("wrong", lost)]
+    assert isinstance(bench.store.audit, HybridAudit)
+    assert [(one.kind, one.key) for one in bench.store.audit.payload_findings()] == [("wrong", lost)]
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == sound
     (letter,) = bench.do("list_dlq", queue="q")["messages"]
     assert (letter["messageKey"], letter["reasonCode"]) == (lost, "BODY_LOST")

@@ -21,8 +21,9 @@ from postroom_daemon.service.reload import Reloading
 from postroom_daemon.stores.base import StoreError
 from postroom_daemon.stores.hybrid import payloads
 from postroom_daemon.stores.hybrid import store as hybrid
-from postroom_daemon.stores.hybrid.parallel_sync import THREADS, ParallelSync
-from postroom_daemon.stores.hybrid.store import HybridStore
+from postroom_daemon.stores.hybrid.audit import HybridAudit
+from postroom_daemon.stores.hybrid.index import LEAVING_FACT
+from postroom_daemon.stores.hybrid.threads import SYNC_THREADS, ParallelSync
 from tests.conformance.bench import Bench
 from tests.crash.faults import Killed
 
@@ -30,13 +31,13 @@ MakeBench = Callable[..., Bench]
 LONG = "ü" * 120  # its directory is hashed
 
 
-def hybrid_of(bench: Bench) -> HybridStore:
-    assert isinstance(bench.store, HybridStore)
-    return bench.store
+def audit_of(bench: Bench) -> HybridAudit:
+    assert isinstance(bench.store.audit, HybridAudit)
+    return bench.store.audit
 
 
 def found(bench: Bench, contents: bool = True) -> list[tuple[str, str]]:
-    return [(one.kind, one.path) for one in hybrid_of(bench).payload_findings(contents)]
+    return [(one.kind, one.path) for one in audit_of(bench).payload_findings(contents)]
 
 
 def relative(bench: Bench, path: Path) -> str:
@@ -85,7 +86,7 @@ def test_a_body_that_a_message_refers_to_is_never_taken_for_what_a_crash_has_lef
     for queue in ("q", LONG):
         bench.publish(queue)
     bench.store.begin()
-    bench.store.put_kv(hybrid.LEAVING_FACT, [relative(bench, path) for path in bench.body_files()])
+    bench.store.put_kv(LEAVING_FACT, [relative(bench, path) for path in bench.body_files()])
     bench.store.commit()
     bench.store.applied = 0
     bench.store.recovery.finish_replay(clean=False)
@@ -276,7 +277,7 @@ def test_many_files_are_synced_at_once_and_none_is_in_use_after_one_has_failed()
     parallel = ParallelSync(files)
     with pytest.raises(OSError, match="no"):
         parallel.sync(range(40))
-    assert synced == set(range(40)) - set(range(0, 40, THREADS))
+    assert synced == set(range(40)) - set(range(0, 40, SYNC_THREADS))
     parallel.sync([5])
     parallel.close()
 
@@ -342,10 +343,10 @@ def test_an_audit_tells_the_message_whose_body_is_wrong(make_bench: MakeBench) -
     key = bench.publish()
     (body,) = bench.body_files()
     body.unlink()
-    (missing,) = hybrid_of(bench).payload_findings()
+    (missing,) = audit_of(bench).payload_findings()
     assert (missing.key, missing.kind) == (key, "missing")
     body.mkdir()
-    (wrong,) = hybrid_of(bench).payload_findings()
+    (wrong,) = audit_of(bench).payload_findings()
     assert (wrong.key, wrong.kind) == (key, "wrong") and "no regular file" in wrong.text
 
 
@@ -389,12 +390,12 @@ def test_what_is_no_messages_goes_to_quarantine_and_a_message_body_does_not(make
         orphan = body.with_name(body.name.replace("message", "orphan"))
         shutil.copy(body, orphan)
         with pytest.raises(StoreError, match="a message refers to it"):
-            hybrid_of(bench).set_orphan_aside(relative(bench, body))
+            audit_of(bench).set_orphan_aside(relative(bench, body))
     (root / "stray").write_text("left by a technician")
     before = {path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    for finding in list(hybrid_of(bench).payload_findings()):
+    for finding in list(audit_of(bench).payload_findings()):
         assert finding.kind in ("orphan", "stray")
-        hybrid_of(bench).set_orphan_aside(finding.path)
+        audit_of(bench).set_orphan_aside(finding.path)
     assert found(bench) == [] and len(bench.body_files()) == 2
     assert set(bench.quarantined().values()) == before and len(bench.quarantined()) == 3
 
@@ -420,9 +421,9 @@ def test_quarantine_may_lie_on_another_file_system(make_bench: MakeBench) -> Non
 
     bench.files.write = full
     with pytest.raises(StoreError):
-        hybrid_of(bench).set_orphan_aside(relative(bench, orphan))
+        audit_of(bench).set_orphan_aside(relative(bench, orphan))
     assert bench.body_files() == [body, orphan] and bench.quarantined() == {}
     bench.files.write = really_write
-    hybrid_of(bench).set_orphan_aside(relative(bench, orphan))
+    audit_of(bench).set_orphan_aside(relative(bench, orphan))
     assert bench.body_files() == [body]
     assert list(bench.quarantined().values()) == [body.read_bytes()]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from postroom_daemon.platform.files import Files
-from postroom_daemon.stores.hybrid.read_ahead import AHEAD
+from postroom_daemon.stores.hybrid.threads import AHEAD
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]

@@ -16,11 +16,10 @@ import pytest
 from postroom_common.protocol import State
 from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.base import StoreBusy, StoreDamaged, StoreError, StoreFull
-from postroom_daemon.stores.sqlite import file as sqlite_file
-from postroom_daemon.stores.sqlite import groups as sqlite_groups
+from postroom_daemon.stores.sqlite import database as sqlite_database
 from postroom_daemon.stores.sqlite import schema as sqlite_schema
-from postroom_daemon.stores.sqlite.groups import GROUPS_LIMIT
-from postroom_daemon.stores.sqlite.store import SqliteStore
+from postroom_daemon.stores.sqlite import store as sqlite_store
+from postroom_daemon.stores.sqlite.store import GROUPS_LIMIT, SqliteStore
 from tests.conformance.bench import Bench
 from tests.daemon.database import connection
 from tests.daemon.reached import reached
@@ -249,7 +248,7 @@ def test_a_drained_database_shrinks_in_small_steps_while_it_is_open(store: Sqlit
     full = (tmp_path / "store.db").stat().st_size
     assert full > 10_000_000
     steps = []
-    while given := sqlite_file.give_back(connection(store)):
+    while given := store.db.give_back():
         steps.append(given)
     store.disk.checkpoint()
     assert len(steps) > 5 and set(steps) == {256}
@@ -261,7 +260,7 @@ def test_a_drained_database_shrinks_in_small_steps_while_it_is_open(store: Sqlit
 def test_space_that_is_needed_again_soon_is_not_given_back(store: SqliteStore) -> None:
     insert(store, range(2000))
     drain(store, range(500))
-    assert sqlite_file.give_back(connection(store)) == 0
+    assert store.db.give_back() == 0
 
 
 def test_a_database_of_format_1_gives_back_its_space_once_it_is_nearly_empty(tmp_path: Path) -> None:
@@ -310,7 +309,7 @@ def test_no_other_process_can_keep_the_log_from_being_folded(store: SqliteStore,
     with reader(tmp_path / "store.db") as told:
         assert told == "database is locked"
         insert(store, range(20_000))
-        assert sqlite_file.wal_bytes(tmp_path / "store.db") <= 2 * sqlite_file.WAL_BYTES
+        assert store.db.wal_bytes() <= 2 * sqlite_database.WAL_BYTES
     assert not (tmp_path / "store.db-shm").exists()
 
 
@@ -324,14 +323,14 @@ def test_where_somebody_reads_already_the_log_grows_with_an_alarm_and_is_cut_bac
         assert told == "5"
         store.open()
         insert(store, range(5, 40_000))
-        assert sqlite_file.wal_bytes(path) > sqlite_file.WAL_ALARM_BYTES
+        assert store.db.wal_bytes() > sqlite_database.WAL_ALARM_BYTES
         with pytest.raises(StoreBusy, match="another process reads"):
             store.disk.probe()
         assert store.disk.checkpoint() == 0
     store.disk.checkpoint()
-    assert sqlite_file.wal_bytes(path) < 100_000
+    assert store.db.wal_bytes() < 100_000
     store.disk.probe()
-    assert sqlite_file.is_alone(connection(store))
+    assert connection(store).execute("PRAGMA locking_mode").fetchone() == ("exclusive",)
     with reader(path) as told:
         assert told == "database is locked"
 
@@ -392,7 +391,7 @@ def test_a_database_that_may_not_grow_is_a_lack_of_space_and_the_rollback_tells_
 def test_of_many_queues_only_some_are_kept_in_memory_and_none_is_forgotten(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_groups, "RECORDS_LIMIT", 10)
+    monkeypatch.setattr(sqlite_store, "RECORDS_LIMIT", 10)
     for turn in range(3):
         for number in range(100):
             store.begin()

@@ -11,7 +11,7 @@ import pytest
 
 from postroom_common.protocol import State
 from postroom_daemon.stores.base import StoreDamaged
-from postroom_daemon.stores.sqlite.pages import Pages
+from postroom_daemon.stores.sqlite.raw_pages import RawPages
 from postroom_daemon.stores.sqlite.schema import MSG_COLUMNS
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.conformance.bench import Bench, picture
@@ -142,7 +142,7 @@ def test_rows_of_the_log_count_before_those_of_the_database(make_bench: MakeBenc
     more = {bench.publish(message=f"late {number}"): f"late {number}" for number in range(10)}
     bench.store.disk.tidy()
     path = database(bench)
-    pages = Pages(path, path.with_name(path.name + "-wal"))
+    pages = RawPages(path, path.with_name(path.name + "-wal"))
     keys = {row[9] for row in pages.rows() if len(row) == len(MSG_COLUMNS)}
     pages.close()
     assert keys == waiting.keys() | more.keys()
@@ -160,7 +160,7 @@ def test_a_torn_log_counts_up_to_its_last_whole_transaction(make_bench: MakeBenc
     data = bytearray(wal.read_bytes())
     data[size + 100] ^= 1
     (tmp_path / "torn").write_bytes(data)
-    pages = Pages(database(bench), tmp_path / "torn")
+    pages = RawPages(database(bench), tmp_path / "torn")
     assert [row[9] for row in pages.rows() if len(row) == len(MSG_COLUMNS)] == [first]
     pages.close()
 

@@ -31,7 +31,7 @@ from postroom_daemon.observe.state import (
 )
 from postroom_daemon.platform.quarantine import Quarantine
 from postroom_daemon.stores.backends import make_store
-from postroom_daemon.stores.hybrid.payload_names import payload_path
+from postroom_daemon.stores.hybrid.payloads import payload_path
 from tests.conformance.bench import Bench
 from tests.daemon.random_work import work
 from tests.daemon.states import plain, quietly

@@ -12,17 +12,17 @@ import pytest
 from postroom_common.protocol import State
 from postroom_daemon.model.records import Entry, QueueRecord
 from postroom_daemon.stores.base import StoreDamaged, StoreError
-from postroom_daemon.stores.sqlite.statements import Statements
+from postroom_daemon.stores.sqlite.schema import Statements
 from postroom_daemon.stores.sqlite.store import SqliteStore
 from tests.daemon.database import connection
 
 #: The statements of a store whose tables have their usual names.
 STATEMENTS = Statements("kv", "msg_index")
 HOT = (
-    "get", "page", "pick", "ready", "ready_behind", "expired", "leased", "due", "delayed", "held", "lapsing",
-    "first_delayed", "first_lease", "first_lapse", "dead", "next_priority", "next_target", "update", "relocate",
-    "delete", "line_head", "line_first", "block", "get_value", "set_value", "delete_value", "fact_keys", "queue_keys",
-    "next",
+    "get", "page", "pick", "ready", "ready_behind", "ended_leases", "leased", "due", "delayed", "held", "expiring",
+    "first_delayed", "first_lease", "first_lapse", "dead", "next_priority", "next_target", "update", "move",
+    "delete", "first_of_order_key", "free_of_order_key", "block", "get_value", "set_value",
+    "delete_value", "kv_keys", "queue_keys", "next",
 )  # fmt: skip
 
 
@@ -53,7 +53,7 @@ def fill(store: SqliteStore, count: int) -> None:
 
 def test_every_statement_of_the_store_is_judged_here() -> None:
     assigned = set(vars(STATEMENTS))
-    asked_once = {"lines"}  # after a damaged database was rescued
+    asked_once = {"order_keys"}  # after a damaged database was rescued
     assert assigned - {"insert", "put_value", "add_value"} - asked_once == set(HOT)
 
 

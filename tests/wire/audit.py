@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from postroom_common.events import Event
-from postroom_daemon.stores.hybrid.store import HybridStore
+from postroom_daemon.stores.hybrid.audit import HybridAudit
 from tests.wire.daemon import Daemon
 
 #: Events that put a message back, and so explain that it is delivered again.
@@ -72,8 +72,8 @@ def audit(events: list[Event]) -> Ledger:
 def audit_bodies(daemon: Daemon) -> None:
     """What a store keeps in files agrees with its index. The daemon must have ended, however."""
     with daemon.opened() as store:
-        if isinstance(store, HybridStore):
-            assert list(store.payload_findings()) == []
+        if isinstance(store.audit, HybridAudit):
+            assert list(store.audit.payload_findings()) == []
 
 
 def _imported(events: list[Event]) -> set[int]:

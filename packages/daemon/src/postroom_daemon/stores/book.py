@@ -1,4 +1,4 @@
-"""Queue records in memory, with the undo that a transaction needs. Shared by the stores."""
+"""Queue records in memory. Shared by the stores."""
 
 from __future__ import annotations
 
@@ -9,32 +9,24 @@ from postroom_common.protocol import State
 
 from ..model.records import QueueRecord
 from .base import NotStored
+from .undoable import Undoable
 
 
-class QueueBook:
-    """The records that were looked at, and copies of those that the open transaction has changed."""
-
-    def __init__(self) -> None:
-        self.records: dict[str, QueueRecord] = {}
-        self._before: dict[str, QueueRecord | None] = {}
+class QueueBook(Undoable[QueueRecord]):
+    """Records by the names of their queues: all of them, or those that a store has read. Each is changed in place."""
 
     def touch(self, name: str) -> QueueRecord:
-        """The record, about to be changed: a copy is kept until the transaction ends. Raises ``NotStored`` when there
-        is none."""
-        record = self.records.get(name)
+        """The record, about to be changed. Raises ``NotStored`` if there is none."""
+        record = self.values.get(name)
         if record is None:
             raise NotStored(f"no record of queue {name!r}")
         if name not in self._before:
             self._before[name] = record.copy()
         return record
 
-    def put(self, record: QueueRecord) -> None:
-        """Keep a new record."""
-        self._before.setdefault(record.name, None)
-        self.records[record.name] = record
-
-    def move(self, queue: str, before: State | None, after: State | None, size: int = 0) -> None:
-        """Count one message of ``queue``, of ``size`` bytes, from one state to another; None stands for no message."""
+    def count(self, queue: str, before: State | None, after: State | None, size: int = 0) -> None:
+        """Count one message of ``queue``, of ``size`` bytes, from one state to another; None stands for no message.
+        Raises ``NotStored``."""
         if before is after:
             return
         record = self.touch(queue)
@@ -47,33 +39,10 @@ class QueueBook:
             if after is not State.DEAD:
                 record.bytes += size
 
-    def remove(self, name: str) -> None:
-        """Forget a record."""
-        record = self.records.pop(name, None)
-        if record is not None:
-            self._before.setdefault(name, record)
-
-    def changed(self) -> list[QueueRecord]:
-        """The records that the transaction has changed."""
-        return [self.records[name] for name in self._before if name in self.records]
-
     def forget_oldest(self, limit: int, needed: Set[str]) -> None:
-        """Between transactions: keep no more than ``limit`` records, besides what is ``needed``. For a store that
+        """Between transactions: drop records beyond ``limit`` that are not ``needed``, oldest first. For a store that
         can read them again."""
-        spare = len(self.records) - limit
+        spare = len(self.values) - limit
         if spare > 0:
-            for name in list(islice((name for name in self.records if name not in needed), spare)):
-                del self.records[name]
-
-    def commit(self) -> None:
-        """Forget the copies."""
-        self._before.clear()
-
-    def rollback(self) -> None:
-        """Put the copies back."""
-        for name, record in self._before.items():
-            if record is None:
-                self.records.pop(name, None)
-            else:
-                self.records[name] = record
-        self._before.clear()
+            for name in list(islice((name for name in self.values if name not in needed), spare)):
+                del self.values[name]

@@ -60,7 +60,7 @@ class MemoryStore(Store, Due, Pages):
             undo()
         self._undo.clear()
         self._book.rollback()
-        self._names = sorted(self._book.records)
+        self._names = sorted(self._book.values)
         self.applied = self._applied_before
 
     def get(self, key: str) -> Entry | None:
@@ -74,22 +74,22 @@ class MemoryStore(Store, Due, Pages):
             raise StoreError(f"no body for {key}") from None
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
-        self._book.move(entry.queue, None, entry.state, entry.size)
+        self._book.count(entry.queue, None, entry.state, entry.size)
         self._envelopes[entry.key] = envelope
         self._undo.append(lambda: self._envelopes.pop(entry.key))
         self._place(entry.key, copy(entry))
 
     def update(self, entry: Entry, before: State) -> None:
-        self._book.move(entry.queue, before, entry.state, entry.size)
+        self._book.count(entry.queue, before, entry.state, entry.size)
         self._place(entry.key, copy(entry))
 
     def move(self, entry: Entry, source: str, before: State) -> None:
-        self._book.move(source, before, None, entry.size)
-        self._book.move(entry.queue, None, entry.state, entry.size)
+        self._book.count(source, before, None, entry.size)
+        self._book.count(entry.queue, None, entry.state, entry.size)
         self._place(entry.key, copy(entry))
 
     def delete(self, entry: Entry, before: State) -> None:
-        self._book.move(entry.queue, before, None, entry.size)
+        self._book.count(entry.queue, before, None, entry.size)
         envelope = self._envelopes.pop(entry.key)
         self._undo.append(lambda: self._envelopes.update({entry.key: envelope}))
         self._place(entry.key, None)
@@ -233,17 +233,17 @@ class MemoryStore(Store, Due, Pages):
         return copy(min(ready, key=lambda e: e.seq, default=None))
 
     def queue(self, name: str) -> QueueRecord | None:
-        return self._book.records.get(name)
+        return self._book.values.get(name)
 
     def queue_for_update(self, name: str) -> QueueRecord:
         return self._book.touch(name)
 
     def add_queue(self, record: QueueRecord) -> None:
         insort(self._names, record.name)
-        self._book.put(record)
+        self._book.set(record.name, record)
 
     def delete_queue(self, name: str) -> None:
-        if name in self._book.records:
+        if name in self._book.values:
             self._book.remove(name)
             self._names.remove(name)
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import orjson
 
-from ...stores.sqlite.errors import translated
+from ...stores.sqlite.database import translated
 
 #: Columns that the older tables lack, and their defaults.
 _LATER: Final = {"dlq_reason": "NULL", "dlq_at": "NULL", "target_consumer_id": "''"}

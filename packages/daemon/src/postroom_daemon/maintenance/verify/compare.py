@@ -198,7 +198,7 @@ class Comparison:
             yield from self._check_counts(record, counts)
             if record.name in books.queues:
                 yield from self._check_record(record, books.queues[record.name])
-        missing = {name: None for name in left if name in books.queues or self._expected.queue(name) is None}
+        missing = {name: None for name in left if name in books.queues or self._expected.store.queue(name) is None}
         known = {record.name for record in self._state.queues}
         missing |= dict.fromkeys(
             name for name in books.queues if name not in known and books.told.get((name, "created"), 0) > self.doubt
@@ -328,7 +328,7 @@ class Facing:
 
 def engine_now(store: Store, expected: Expected, clock: Clock) -> Now:
     """The time at which a daemon that starts now would go on."""
-    kept = expected.get_kv(FACT_CLOCK) or store.get_kv(FACT_CLOCK)
+    kept = expected.store.get_kv(FACT_CLOCK) or store.get_kv(FACT_CLOCK)
     mark = Mark(kept["bootId"], kept["bootMs"], kept["engineMs"], kept["wallMs"]) if kept else None
     clock.resume(mark, max(expected.time, Now(mark.engine, mark.wall)) if mark else expected.time)
     return clock.now()

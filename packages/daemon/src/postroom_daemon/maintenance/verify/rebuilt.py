@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from postroom_common.events import Event, EventType
+from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from ...engine.fold import apply
@@ -23,7 +23,8 @@ from ...model.lifecycle import TRANSITIONS, states_before
 from ...model.records import FACT_CLOCK, BodyReference, Entry, QueueRecord, claim_fact, history_fact
 from ...platform.clock import Now
 from ...stores.base import Bodies
-from ...stores.sqlite.rows import COLUMNS, as_of, entry_of
+from ...stores.sqlite.references import reference_value
+from ...stores.sqlite.rows import as_of, entry_of
 from ...stores.sqlite.store import SqliteStore
 from .compare_kv import TOLD_FACTS, Told
 
@@ -80,6 +81,8 @@ _BATCH: Final = 2000
 _PAGE: Final = 1000
 #: What the names begin with of the facts that keep by which events a fact is told.
 _TOLD: Final = "told:"
+#: The kind of the rows that refer to a body.
+_BODY: Final = "body"
 
 
 class Said(NamedTuple):
@@ -103,24 +106,23 @@ class Books:
 
 
 class _References(Bodies):
-    """References to bodies in files are stored as they are; the first that the store has not folded is noted."""
+    """Every body is a reference, whatever the store that is compared does with it."""
 
-    def __init__(self, expected: Expected) -> None:
-        self._expected = expected
+    def __init__(self, store: SqliteStore) -> None:
+        self._store = store
 
     def insert(self, entry: Entry, reference: BodyReference) -> None:
-        self._expected.note_body_in_file(entry)
-        self._expected.keep_reference(entry, reference)
+        self._store.insert_value(entry, reference_value(reference), _BODY)
 
 
-class Expected(SqliteStore):
+class Expected:
     """``at`` is the event up to which the store has folded: ``books`` are as of then."""
 
     def __init__(self, path: Path, at: int) -> None:
-        super().__init__(path, synchronous="OFF")
-        msg = self._tables["msg"]
-        columns = ", ".join((*COLUMNS, "crc"))
-        self._select_page = f"SELECT {columns} FROM {msg} WHERE message_key > ? ORDER BY message_key LIMIT ?"
+        self.store = store = SqliteStore(path, synchronous="OFF")
+        store.bodies = _References(store)
+        store.on_put_kv = self._note_kv
+        msg = store.db.tables["msg"]
         self._select_as_of = f"SELECT as_of FROM {msg} WHERE message_key = ?"
         self.first = self.last = 0  # of the events that the journal has
         self.behind = 0  # how many the store has not folded
@@ -133,17 +135,24 @@ class Expected(SqliteStore):
         self.noted: list[tuple[int, int]] = []  # the store has folded them, and an operator knows
         self.books = Books()
         self._at = at
-        self.bodies = _References(self)
         self._told: dict[tuple[str, str], int] = {}
         self._hole = 0  # the last event that is missing so far
         self._folding: Event = {}
         self._closed = False
 
+    def open(self) -> None:
+        """Create the database. Raises ``StoreError``."""
+        self.store.open()
+
+    def close(self) -> None:
+        """Release the database."""
+        self.store.close()
+
     # --- folding ----------------------------------------------------------------------------------------------
 
     def read(self, journal: Path, up_to: int) -> None:
         """Fold all intact requests up to an event. Raises ``OSError``, ``StoreError``."""
-        self.begin()
+        self.store.begin()
         requests = read_requests(journal, 1, lambda damage: None) if journal.is_dir() else ()
         for count, request in enumerate(requests, 1):
             events = request.events
@@ -153,17 +162,17 @@ class Expected(SqliteStore):
             for event in events:
                 self._fold(event)
             if count % _BATCH == 0:
-                self.commit()
-                self.begin()
+                self.store.commit()
+                self.store.begin()
         if not self._closed:
             self._close_books()
-        self.commit()
+        self.store.commit()
 
     def _note(self, events: list[Event]) -> None:
         first, last = events[0]["id"], events[-1]
         if not self.first:
             self.first = first
-            self.applied = first - 1
+            self.store.applied = first - 1
         elif first > self.last + 1:
             self._hole = first - 1
             self.missing.append((self.last + 1, self._hole))
@@ -180,18 +189,18 @@ class Expected(SqliteStore):
     def _close_books(self) -> None:
         """Keep what is said of queues and clocks as of the event up to which the store has folded."""
         self._closed = True
-        names = [key for key, _ in self._told] + self.queue_names("", 2**31)
-        records = {name: deepcopy(record) for name in names if (record := self.queue(name))}
-        self.books = Books(records, dict(self._told), self.get_kv(FACT_CLOCK))
+        names = [key for key, _ in self._told] + self.store.pages.queue_names("", 2**31)
+        records = {name: deepcopy(record) for name in names if (record := self.store.queue(name))}
+        self.books = Books(records, dict(self._told), self.store.get_kv(FACT_CLOCK))
 
     def _fold(self, event: Event) -> None:
-        if event["id"] <= self.applied:
+        if event["id"] <= self.store.applied:
             return
         self._folding = event
         self._fold_one(event)
         for name in claims_ended(event):
-            if self.get_kv(name) is None:  # when it was made, the journal does not tell
-                self.put_kv(name, None)
+            if self.store.get_kv(name) is None:  # when it was made, the journal does not tell
+                self.store.put_kv(name, None)
 
     def _fold_one(self, event: Event) -> None:
         type_, key = event["type"], event.get("key")
@@ -201,85 +210,82 @@ class Expected(SqliteStore):
         if type_ in QUEUE_TELLS:
             self._told[event["queue"], QUEUE_TELLS[EventType(type_)] or event["operation"]] = event["id"]
         if key is None or type_ not in TRANSITIONS:
-            apply(event, self)
+            apply(event, self.store)
             return
         if type_ == EventType.PUBLISHED:
-            if self.get(key) is None:
-                apply(event, self)
+            if self.store.get(key) is None:
+                apply(self._with_reference(event), self.store)
             return
         before = self._as_of_row(key) if self._hole else 0
         entry = self._meet(event, key)
         if before < self._hole:
             self._forget_facts(entry)
-        partial = entry.seq == 0 or (entry.seq < self._hole and self.get_kv(_known(key)) is not None)
-        apply(event, self)
-        if self.get(key) is None:
+        partial = entry.seq == 0 or (entry.seq < self._hole and self.store.get_kv(_known(key)) is not None)
+        apply(event, self.store)
+        if self.store.get(key) is None:
             if partial or event["id"] > self._at:
-                self.put_kv(_ended(key), event["id"])
+                self.store.put_kv(_ended(key), event["id"])
         elif partial:
             self._learn(key, told_of_message(event))
+
+    def _with_reference(self, event: Event) -> Event:
+        """A published event that refers to its body."""
+        if "message" in event:
+            reference = BodyReference.of(raw_json(event["message"]))
+            rest = {name: value for name, value in event.items() if name != "message"}
+            return {**rest, "body": reference.to_json()}
+        if event["id"] > self._at and not self.unfoldable:
+            self.unfoldable = event["key"]
+        return event
 
     def _meet(self, event: Event, key: str) -> Entry:
         """See that the event finds its message in a state that it may follow: where events are missing between, it says
         by itself what came of them."""
         befores = states_possible(event)
-        entry, state = self.get(key), befores[0]
+        entry, state = self.store.get(key), befores[0]
         assert state is not None
         if entry is None:
             self._see_to_queue(event)
             entry = Entry(key, event["queue"], state, 0, 0, 0, 0)
-            self.keep_reference(entry, BodyReference(0, ""))
+            self.store.bodies.insert(entry, BodyReference(0, ""))
         else:
             before, source = entry.state, entry.queue
             entry.state = state if before not in befores else before
             entry.queue = event["queue"]
             if source != entry.queue:
                 self._see_to_queue(event)
-                self.move(entry, source, before)
+                self.store.move(entry, source, before)
             elif entry.state is not before:
-                self.update(entry, before)
+                self.store.update(entry, before)
         return entry
 
     def _see_to_queue(self, event: Event) -> None:
-        if self.queue(event["queue"]) is None:
-            self.add_queue(QueueRecord(event["queue"]))
+        if self.store.queue(event["queue"]) is None:
+            self.store.add_queue(QueueRecord(event["queue"]))
 
     def _as_of_row(self, key: str) -> int:
         """The last event about a message, if it is there."""
-        row = self._row(self._select_as_of, (key,))
+        row = self.store.db.row(self._select_as_of, (key,))
         return row[0] if row else 0
 
     def _forget_facts(self, entry: Entry) -> None:
         """Events are missing since the last one about this message, and may have told otherwise."""
-        self.put_kv(_known(entry.key), [])
-        self.put_kv(history_fact(entry.key), None)
+        self.store.put_kv(_known(entry.key), [])
+        self.store.put_kv(history_fact(entry.key), None)
         entry.failures = 0
 
     def _learn(self, key: str, told: frozenset[str]) -> None:
-        known = frozenset(self.get_kv(_known(key)) or ())
+        known = frozenset(self.store.get_kv(_known(key)) or ())
         if not told <= known:
-            self.put_kv(_known(key), sorted(known | told))
+            self.store.put_kv(_known(key), sorted(known | told))
 
-    def put_kv(self, name: str, value: Any) -> None:
-        super().put_kv(name, value)
+    def _note_kv(self, name: str, value: Any) -> None:
         if name.startswith(TOLD_FACTS):
             event = self._folding
             # A run tells when the next one is, and no more of its schedule.
             whole = event["type"] != EventType.SCHEDULE_FIRED
-            base = event["id"] if whole else self.get_kv(_TOLD + name)[0]
-            super().put_kv(_TOLD + name, [base, event["id"]])
-
-    def insert(self, entry: Entry, envelope: bytes) -> None:
-        self.keep_reference(entry, BodyReference.of(envelope))
-
-    def note_body_in_file(self, entry: Entry) -> None:
-        """A message has its body in a file."""
-        if entry.seq > self._at and not self.unfoldable:
-            self.unfoldable = entry.key
-
-    def keep_reference(self, entry: Entry, reference: BodyReference) -> None:
-        """Store a message with what refers to its body."""
-        self._add(entry, orjson.dumps(reference.to_json()).decode(), "body")
+            base = event["id"] if whole else self.store.get_kv(_TOLD + name)[0]
+            self.store.put_kv(_TOLD + name, [base, event["id"]])
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -287,43 +293,46 @@ class Expected(SqliteStore):
         """What is said of each message that is there at the end, in the order of their keys."""
         after = ""
         while True:
-            self.begin()
-            page = [self._said(entry_of(row), as_of(row)) for row in self._rows(self._sql.page, (after, _PAGE))]
-            self.rollback()
+            self.store.begin()
+            page = [
+                self._said(entry_of(row), as_of(row))
+                for row in self.store.db.rows(self.store.db.sql.page, (after, _PAGE))
+            ]
+            self.store.rollback()
             yield from page
             if len(page) < _PAGE:
                 return
             after = page[-1].entry.key
 
     def _said(self, entry: Entry, event: int) -> Said:
-        history = self.get_kv(history_fact(entry.key)) or [] if entry.failures else []
-        known = self.get_kv(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
+        history = self.store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
+        known = self.store.get_kv(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
         if entry.seq == 0:
             return Said(entry, event, None, history, frozenset(known or ()))
-        body = BodyReference.from_json(orjson.loads(self.envelope(entry.key)))
+        body = BodyReference.from_json(orjson.loads(self.store.envelope(entry.key)))
         return Said(entry, event, body, history, None if known is None else frozenset(known))
 
     def told_facts(self) -> Iterator[Told]:
         """What is said of each fact that the journal tells of."""
         after = ""
         while True:
-            self.begin()
-            page = self.kv_names(_TOLD, after, _PAGE)
+            self.store.begin()
+            page = self.store.pages.kv_names(_TOLD, after, _PAGE)
             told = [self._told_fact(name.removeprefix(_TOLD)) for name in page]
-            self.rollback()
+            self.store.rollback()
             yield from told
             if len(page) < _PAGE:
                 return
             after = page[-1]
 
     def _told_fact(self, name: str) -> Told:
-        base, last = self.get_kv(_TOLD + name)
-        return Told(name, base, last, self.get_kv(name))
+        base, last = self.store.get_kv(_TOLD + name)
+        return Told(name, base, last, self.store.get_kv(name))
 
     def ended(self, key: str) -> int:
         """The event that ended a message, if it was published before the journal begins, or was ended behind what the
         store has folded; else 0."""
-        return self.get_kv(_ended(key)) or 0
+        return self.store.get_kv(_ended(key)) or 0
 
     def is_noted(self, missing: tuple[int, int]) -> bool:
         """Whether an operator has taken note of a range that is missing."""

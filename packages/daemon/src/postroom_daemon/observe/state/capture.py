@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile, mkdtemp
-from typing import IO, Final, TypeVar
+from typing import IO, ClassVar, Final, TypeVar
 
 import orjson
 
@@ -31,8 +31,9 @@ from ...model.records import (
     history_fact,
 )
 from ...platform.files import LOST_ERRNOS, READ_FLAGS
-from ...stores.base import Bodies
-from ...stores.hybrid.payload_names import payload_path
+from ...stores.base import Recovery
+from ...stores.hybrid.payloads import payload_path
+from ...stores.sqlite.references import ReferencedBodies, reference_value
 from ...stores.sqlite.store import SqliteStore
 from . import model
 from .model import (
@@ -82,14 +83,32 @@ def bodies_in(root: Path) -> Body:
     return read
 
 
-class _References(Bodies):
+class _References(ReferencedBodies):
     """References to bodies in files are stored as they are."""
 
+    kind: ClassVar[str] = _REFERENCE
+
+    def __init__(self) -> None:
+        self.store: SqliteStore | None = None
+
+    def insert(self, entry: Entry, reference: BodyReference) -> None:
+        assert self.store
+        self.store.insert_value(entry, reference_value(reference), _REFERENCE)
+
+
+class _OnPages(Recovery):
+    """What a page shows is not folded."""
+
+    replaying = True
+
     def __init__(self, changes: Changes) -> None:
-        self.insert = changes.insert_reference  # type: ignore[method-assign]
+        self._changes = changes
+
+    def already_applied(self, event: Event) -> bool:
+        return self._changes.is_on_page(event)
 
 
-class Changes(SqliteStore):
+class Changes:
     """Holds the messages that an event names, each from the moment its page shows on: in a database of its own, so that
     memory does not grow with what happens meanwhile.
 
@@ -98,117 +117,117 @@ class Changes(SqliteStore):
     """
 
     def __init__(self, workspace: Path, start: int, body: Body) -> None:
-        super().__init__(Path(mkdtemp(prefix="state-", dir=workspace)) / "changes.db", synchronous="OFF")
+        directory, references = Path(mkdtemp(prefix="state-", dir=workspace)), _References()
+        self.store = store = SqliteStore(directory / "changes.db", synchronous="OFF", referenced=references)
+        references.store = store
+        store.recovery = _OnPages(self)
         self._body = body
-        self.bodies = _References(self)
         self._queue_pages: dict[str, int] = {}
         try:
-            self.open()
-            self.begin()
-            self._execute("CREATE TABLE named (key TEXT PRIMARY KEY, as_of INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID")
-            self.commit()
+            store.open()
+            store.begin()
+            store.db.execute(
+                "CREATE TABLE named (key TEXT PRIMARY KEY, as_of INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID"
+            )
+            store.commit()
         finally:
-            shutil.rmtree(self._path.parent)
-        self.applied = start
-        self.replaying = True  # always: what a page shows is not folded
+            shutil.rmtree(directory)
+        store.applied = start
+
+    def close(self) -> None:
+        """Release the database."""
+        self.store.close()
 
     def each(self, items: Iterable[T | None], do: Callable[[T], None]) -> Iterator[None]:
         """Do something with each item, a step for each, many in one transaction. None is a step without an item."""
-        self.begin()
+        self.store.begin()
         for number, item in enumerate(items, 1):
             if item is not None:
                 do(item)
             if number % _BATCH == 0:
-                self.commit()
-                self.begin()
+                self.store.commit()
+                self.store.begin()
             yield
-        self.commit()
+        self.store.commit()
 
     def put_queue(self, record: QueueRecord, as_of: int) -> None:
         """A queue's record as its page shows it."""
-        self.add_queue(record)
+        self.store.add_queue(record)
         self._queue_pages[record.name] = as_of
 
     def name_key(self, key: str) -> None:
         """An event names this message."""
-        self._execute("INSERT OR IGNORE INTO named (key) VALUES (?)", (key,))
+        self.store.db.execute("INSERT OR IGNORE INTO named (key) VALUES (?)", (key,))
 
     def named(self) -> Iterator[str]:
         """The keys that events name, in order."""
         after = ""
-        while rows := self._rows("SELECT key FROM named WHERE key > ? ORDER BY key LIMIT ?", (after, _PAGE)):
+        while rows := self.store.db.rows("SELECT key FROM named WHERE key > ? ORDER BY key LIMIT ?", (after, _PAGE)):
             yield from (key for (key,) in rows)
             after = rows[-1][0]
 
     def put_message(self, message: Message, as_of: int) -> None:
         """A message as its page shows it."""
         entry = entry_from_json(message)
-        self._execute("UPDATE named SET as_of = ? WHERE key = ?", (as_of, entry.key))
-        record = self.queue_for_update(entry.queue)
+        self.store.db.execute("UPDATE named SET as_of = ? WHERE key = ?", (as_of, entry.key))
+        record = self.store.queue_for_update(entry.queue)
         counted = record.copy()
         if "message" in message:
-            self.insert(entry, body_of(message))
+            self.store.insert(entry, body_of(message))
         else:
-            self._add(entry, "", _LOST)
+            self.store.insert_value(entry, "", _LOST)
         record.take_numbers(counted)  # its queue's page has counted it
         if "history" in message:
-            self.put_kv(history_fact(entry.key), message["history"])
+            self.store.put_kv(history_fact(entry.key), message["history"])
 
     def fold(self, event: Event) -> None:
         """Fold one event behind the oldest page."""
-        record = self.queue(event.get("queue", ""))
+        record = self.store.queue(event.get("queue", ""))
         if record is None or event["id"] > self._queue_pages.get(record.name, 0):
-            apply(event, self)
+            apply(event, self.store)
         else:
             counted = record.copy()
-            apply(event, self)
-            record = self.queue_for_update(record.name)
+            apply(event, self.store)
+            record = self.store.queue_for_update(record.name)
             record.take_numbers(counted)  # the page has counted it
 
-    def already_applied(self, event: Event) -> bool:
+    def is_on_page(self, event: Event) -> bool:
+        """Whether the page of an event's message or queue shows it already."""
         key = event.get("key")
         if key is None:
             return bool(event["id"] <= self._queue_pages.get(event.get("queue", ""), 0))
-        (page,) = self._row("SELECT as_of FROM named WHERE key = ?", (key,))
+        (page,) = self.store.db.row("SELECT as_of FROM named WHERE key = ?", (key,))
         if page:
             return bool(event["id"] <= page)
         # In no page: it began after that was read, or had ended before.
-        return event["type"] != EventType.PUBLISHED and self.get(key) is None
-
-    def insert_reference(self, entry: Entry, reference: BodyReference) -> None:
-        """A message with what refers to its body."""
-        self._add(entry, orjson.dumps(reference.to_json()).decode(), _REFERENCE)
-
-    def move(self, entry: Entry, source: str, before: State) -> None:
-        super().move(entry, source, before)
-        self._note_birth(entry, source, _REFERENCE)
+        return event["type"] != EventType.PUBLISHED and self.store.get(key) is None
 
     def messages(self) -> Iterator[Message]:
         """Every message that is left, in the order of the keys."""
         after = ""
         while True:
-            self.begin()  # what it has looked at is forgotten at its end
-            page = self.entries(after, _PAGE)
-            self.rollback()
+            self.store.begin()  # what it has looked at is forgotten at its end
+            page = self.store.pages.entries(after, _PAGE)
+            self.store.rollback()
             for entry in page:
-                yield message_json(entry, self.get_kv(history_fact(entry.key)) or [], self._body_now(entry))
+                yield message_json(entry, self.store.get_kv(history_fact(entry.key)) or [], self._body_now(entry))
             if not page:
                 return
             after = page[-1].key
 
     def _body_now(self, entry: Entry) -> bytes | None:
-        value, kind, _ = self._row(self._sql.get_value, (entry.key,))
+        value, kind, _ = self.store.db.row(self.store.db.sql.get_value, (entry.key,))
         if kind == _LOST:
             return None
         if kind == _REFERENCE:
             return self._body(entry, BodyReference.from_json(orjson.loads(value)))
-        return self.envelope(entry.key)
+        return self.store.envelope(entry.key)
 
     def queues(self) -> Iterator[QueueRecord]:
         """Every queue's record, in the order of their names."""
         after = ""
-        while names := self.queue_names(after, _PAGE):
-            yield from (record for name in names if (record := self.queue(name)))
+        while names := self.store.pages.queue_names(after, _PAGE):
+            yield from (record for name in names if (record := self.store.queue(name)))
             after = names[-1]
 
 
@@ -252,7 +271,7 @@ def capture_in_steps(
     yield from changes.each([head], lambda head: _facts_before(changes, head))
     # As of whatever event they were read: to fold what came before once more comes to the same.
     facts = (fact for page in read_pages(ask, "facts") for fact in page.items)
-    yield from changes.each(facts, lambda fact: changes.put_kv(fact["name"], fact["value"]))
+    yield from changes.each(facts, lambda fact: changes.store.put_kv(fact["name"], fact["value"]))
     page = yield from _take_queues(ask, changes)  # last: so that there is a record for each message
     events = _Events(journal, head.event + 1, page.as_of, end)
     yield from changes.each((event.get("key") for event in events), changes.name_key)
@@ -301,15 +320,15 @@ class _Events:
 
 
 def _facts_before(changes: Changes, head: Head) -> None:
-    changes.put_kv(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
-    changes.put_kv(FACT_CLOCK, head.clock)
-    changes.put_kv(FACT_LOSSES, head.losses or None)
+    changes.store.put_kv(FACT_EPOCH, {"root": head.root, "epoch": head.epoch})
+    changes.store.put_kv(FACT_CLOCK, head.clock)
+    changes.store.put_kv(FACT_LOSSES, head.losses or None)
 
 
 def _facts_after(changes: Changes) -> Iterator[Fact]:
     after = ""
     while True:
-        page = read_page(changes, "facts", after, PAGE_LIMIT)
+        page = read_page(changes.store, "facts", after, PAGE_LIMIT)
         yield from page["facts"]
         after = page["next"]
         if not after:
@@ -320,12 +339,12 @@ def _head_after(changes: Changes, head: Head, page: Page) -> Head:
     """The head as of the last event, at the time of the last page."""
     return replace(
         head,
-        epoch=changes.get_kv(FACT_EPOCH)["epoch"],
+        epoch=changes.store.get_kv(FACT_EPOCH)["epoch"],
         event=page.as_of,
         engine_ms=page.engine_ms,
         wall_ms=page.wall_ms,
-        clock=changes.get_kv(FACT_CLOCK),
-        losses=changes.get_kv(FACT_LOSSES) or [],
+        clock=changes.store.get_kv(FACT_CLOCK),
+        losses=changes.store.get_kv(FACT_LOSSES) or [],
     )
 
 

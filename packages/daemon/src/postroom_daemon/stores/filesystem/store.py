@@ -137,7 +137,7 @@ class FilesystemStore(Transactions):
         if self._task:
             self._task.wait()
             return self._task
-        queues = [self._book.records[name].copy() for name in self._queues]
+        queues = [self._book.values[name].copy() for name in self._queues]
         checkpoint = Checkpoint(self.applied, self._facts.all(), queues)
         done, self._files.done = self._files.done, []
         self._task = CheckpointTask(self._tree, self._checkpoints, checkpoint, done)
@@ -160,14 +160,14 @@ class FilesystemStore(Transactions):
 
     def _remove_deleted(self) -> None:
         """Remove the directories of queues that are no more, once their last messages' files are gone."""
-        left = {self._files.directory(queue) for queue in self._deleted if queue not in self._book.records}
+        left = {self._files.directory(queue) for queue in self._deleted if queue not in self._book.values}
         left -= {directory for directory, _ in self._files.done}
         for queue in list(self._deleted):
             directory = self._files.directory(queue)
             if directory in left:
                 self._tree.remove_directory(directory)
                 self._files.directories.pop(queue, None)
-            if directory in left or queue in self._book.records:
+            if directory in left or queue in self._book.values:
                 self._deleted.discard(queue)
 
     # --- folding the journal after opening -----------------------------------------------------------------------
@@ -196,7 +196,7 @@ class FilesystemStore(Transactions):
             return []
         found = replay.found
         self.applied = self._applied_before = max(self.applied, found.newest)
-        for name in sorted(filter(found.count_of, found.numbers.keys() - self._book.records.keys())):
+        for name in sorted(filter(found.count_of, found.numbers.keys() - self._book.values.keys())):
             log.error("queue %r has messages and no record: it gets a new one", name)
             self._know(QueueRecord(name))
         for entry in list(replay.healed.values()):
@@ -204,7 +204,7 @@ class FilesystemStore(Transactions):
         if any(finding.kind == "second" for finding in found.findings):  # hints may have been those of the other file
             self._index.lines.see_all(self.get)
         self.commit()
-        self._deleted.update(found.directories.keys() - self._book.records.keys())
+        self._deleted.update(found.directories.keys() - self._book.values.keys())
         self._replay, self.replaying = None, False
         hands = Hands(self._tree, self._quarantine, self._meta)
         with self._translated():

@@ -126,7 +126,7 @@ class Transactions(Store, Due, Pages, Disk, Recovery):
         self._facts.rollback()
         self._book.rollback()
         if self._queues_changed:
-            self._queues = sorted(self._book.records)
+            self._queues = sorted(self._book.values)
         self.applied = self._applied_before
         touched, lines = list(self._changed), list(self._lines)
         self._end()
@@ -172,25 +172,25 @@ class Transactions(Store, Due, Pages, Disk, Recovery):
             raise self._error(error) from error
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
-        self._book.move(entry.queue, None, entry.state, entry.size)
+        self._book.count(entry.queue, None, entry.state, entry.size)
         self._files.born(entry)
         self._bodies[entry.key] = envelope
         self._note(entry)
 
     def update(self, entry: Entry, before: State) -> None:
-        self._book.move(entry.queue, before, entry.state, entry.size)
+        self._book.count(entry.queue, before, entry.state, entry.size)
         self._take(entry, entry.queue, before)
         self._note(entry)
 
     def move(self, entry: Entry, source: str, before: State) -> None:
-        self._book.move(source, before, None, entry.size)
-        self._book.move(entry.queue, None, entry.state, entry.size)
+        self._book.count(source, before, None, entry.size)
+        self._book.count(entry.queue, None, entry.state, entry.size)
         self._take(entry, source, before)
         self._note(entry)
         self._see_line(source, entry.order_key)
 
     def delete(self, entry: Entry, before: State) -> None:
-        self._book.move(entry.queue, before, None, entry.size)
+        self._book.count(entry.queue, before, None, entry.size)
         self._take(entry, entry.queue, before)
         self._changed[entry.key] = None
         self._seen.pop(entry.key, None)
@@ -274,7 +274,7 @@ class Transactions(Store, Due, Pages, Disk, Recovery):
     # --- queues and single facts ---------------------------------------------------------------------------------
 
     def queue(self, name: str) -> QueueRecord | None:
-        return self._book.records.get(name)
+        return self._book.values.get(name)
 
     def queue_for_update(self, name: str) -> QueueRecord:
         return self._book.touch(name)
@@ -288,12 +288,12 @@ class Transactions(Store, Due, Pages, Disk, Recovery):
             numbers = self._replay.found.numbers.get(record.name, Numbers())
             record.counts.update(dict.fromkeys(record.counts, 0) | numbers.counts)
             record.bytes, record.reasons = numbers.bytes, numbers.reasons.copy()
-        self._book.put(record)
+        self._book.set(record.name, record)
         insort(self._queues, record.name)
         self._queues_changed = True
 
     def delete_queue(self, name: str) -> None:
-        record = self._book.records.get(name)
+        record = self._book.values.get(name)
         if record is None:
             return
         if self._replay:  # what is still counted is of a later queue of this name, and of files that are further

@@ -9,27 +9,83 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...model.records import BodyReference
 from ...platform.files import CREATE_FLAGS, DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, UNREAD_ERRNOS, Files
 from ...platform.quarantine import Quarantine
 from ..alone import be_alone
-from .parallel_sync import ParallelSync
-from .payload_names import SHARD_SPAN, PayloadName, is_shard_name
-from .read_ahead import ReadAhead
+from ..filesystem.names import ID_PATTERN, id_of, queue_directory
+from .threads import ParallelSync, ReadAhead
 
 log = logging.getLogger(__name__)
 
+#: Publish numbers whose files share a directory.
+SHARD_SPAN: Final = 10_000
+_SHARD: Final = re.compile(r"[0-9]{8,15}")
+_NAME: Final = re.compile(rf"([0-9]{{15,19}})-({ID_PATTERN})\.json")
 #: Files of a group that stay open until they are synced; a larger group is synced in parts.
 _HELD_LIMIT: Final = 128
 #: Directories that are known to be there and durable.
 _KNOWN_LIMIT: Final = 10_000
 #: Characters of a queue's directory that the name of a file in quarantine tells.
 _TOLD_LIMIT: Final = 120
+
+
+class PayloadName(NamedTuple):
+    """The path of a payload file, taken apart."""
+
+    directory: str
+    shard: str
+    name: str
+
+    @classmethod
+    def read(cls, path: str) -> PayloadName:
+        """Take a path apart, whether or not it is a payload file's."""
+        directory, _, rest = path.partition("/")
+        shard, _, name = rest.rpartition("/")
+        return cls(directory, shard, name)
+
+    @property
+    def seq(self) -> int:
+        """The publish number that the name tells; 0 when it is no payload file's."""
+        match = _NAME.fullmatch(self.name)
+        return int(match[1]) if match else 0
+
+    @property
+    def id(self) -> str:
+        """The id that the name tells, as ``fs_names.id_of`` writes it."""
+        match = _NAME.fullmatch(self.name)
+        return match[2] if match else ""
+
+    def __str__(self) -> str:
+        return f"{self.directory}/{self.shard}/{self.name}"
+
+
+@lru_cache(maxsize=1024)
+def directory_of(queue: str) -> str:
+    """The directory below the root in which a queue's bodies lie."""
+    return queue_directory(queue, "")
+
+
+def shard_of(seq: int) -> str:
+    """The directory below its queue's in which a message's file lies."""
+    return f"{seq // SHARD_SPAN:08d}"
+
+
+def payload_path(seq: int, queue: str, key: str) -> str:
+    """Where the body of a message lies, from what its event says: ``queue`` is the one that it was born in."""
+    return f"{directory_of(queue)}/{shard_of(seq)}/{seq:015d}-{id_of(key, queue)}.json"
+
+
+def is_shard_name(name: str) -> bool:
+    """Whether a directory below a queue's may be that of a shard."""
+    return _SHARD.fullmatch(name) is not None
 
 
 class UnreadFile(OSError):
@@ -101,7 +157,7 @@ class Payloads:
             self._sync_held()
 
     def sync(self) -> None:
-        """Make durable what was written since the last ``sync`` or ``keep``: the files, and each directory once; and
+        """Make durable what was written since the last ``sync`` or ``commit``: the files, and each directory once; and
         what was kept without a sync."""
         for directory in self._unsynced:
             self._held.append(self._files.open(directory or ".", DIRECTORY_FLAGS, dir_fd=self._fd))
@@ -120,17 +176,16 @@ class Payloads:
             self._files.close(fd)
         self._held.clear()
 
-    def keep(self) -> None:
-        """What was written stays."""
+    def commit(self) -> None:
+        """Keep what was written."""
         if self._held or self._unsynced:
             self._late = True
         self._let_go()
         self._new.clear()
         self._unsynced.clear()
 
-    def take_back(self) -> None:
-        """Remove what was written since the last ``keep``. Nothing refers to it, so a file that cannot be removed is no
-        harm."""
+    def rollback(self) -> None:
+        """Remove what was written since the last ``commit``. Nothing refers to it, so that a file may stay."""
         self._let_go()
         for path in self._new:
             self.remove(path)

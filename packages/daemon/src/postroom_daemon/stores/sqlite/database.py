@@ -1,187 +1,305 @@
-"""The database of the SQLite store: opened and set up, asked and changed, its errors those of the contract.
-
-Rows of ``kv`` that are no messages are read and written here: each is closed by a checksum, and one that has changed is
-a damaged store.
-"""
+"""The database file of the SQLite store: opened and set up, asked and changed; its errors are those of the contract."""
 
 from __future__ import annotations
 
+import logging
+import os
 import sqlite3
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-import orjson
-
-from ..base import Audit, Bodies, Disk, Due, Pages, Recovery, Store, StoreBusy, StoreDamaged, StoreError
-from . import file as sqlite_file
-from . import schema as sqlite_schema
-from .errors import translated
+from ...platform.files import FULL_ERRNOS, Files
+from ..base import StoreBusy, StoreDamaged, StoreError, StoreFull
+from . import schema
+from .caches import PendingRows
 from .rows import value_crc, value_holds
-from .statements import Statements
-from .waiting import Waiting
+from .schema import Statements
 
-#: The prefix of the ``kv`` keys of single facts.
-_FACT_KEY = "fact:"
+log = logging.getLogger(__name__)
+
+#: The write-ahead log is folded into the database when it has so many pages, and cut back to so many bytes.
+_AUTOCHECKPOINT_PAGES: Final = 1000
+WAL_BYTES: Final = 8 * 1024 * 1024
+#: The write-ahead log is longer than it should ever be: somebody keeps it from being folded.
+WAL_ALARM_BYTES: Final = 4 * WAL_BYTES
+#: How long we wait for exclusive access, before we share the database with whoever has it open (s).
+_EXCLUSIVE_S: Final = 0.2
+#: Free pages that stay in the file for what comes next: so many, and so large a part of it (1 in ...).
+_SPARE_PAGES: Final = 1024
+_SPARE_PART: Final = 4
+#: Pages that one step returns to the file system.
+_STEP_PAGES: Final = 256
+#: A database of an older make is rewritten, so that it can return space, once so few of its pages are in use.
+_REWRITE_PAGES: Final = 1024
 
 
-class SqliteDatabase(Store, Due, Pages, Disk, Recovery):
-    """The part of the store that knows files, schema and statements; see ``SqliteStore``."""
+class Database:
+    """One connection, with the rows of the open group that are not written yet (``pending``). Every method raises
+    ``StoreError`` for an error of SQLite, see ``translated``.
+
+    Rows of ``kv`` that are not messages are read and written here. Each ends in a checksum; one that has changed on the
+    disk means a damaged store.
+    """
 
     def __init__(self, path: Path, kv: str, msg: str, synchronous: str, busy_ms: int) -> None:
-        self._path = path
-        self._tables = {"kv": kv, "msg": msg}
-        self._sql = Statements(kv, msg)
-        self._waiting = Waiting(self._sql)
-        self._synchronous = synchronous
-        self._busy_ms = busy_ms
-        self.due = self.pages = self.disk = self.recovery = self
-        self.bodies, self.audit = Bodies(), Audit(self)
+        self.path = path
+        self.tables = {"kv": kv, "msg": msg}
+        self.sql = Statements(kv, msg)
+        self.pending = PendingRows(self.sql)
+        self.synchronous = synchronous
+        self.busy_ms = busy_ms
+
+    # --- the file -------------------------------------------------------------------------------------------------
 
     def files(self) -> list[Path]:
-        return [self._path.with_name(self._path.name + suffix) for suffix in ("", "-wal", "-shm")]
+        """The files of the database, existing or not."""
+        return [self.path.with_name(self.path.name + suffix) for suffix in ("", "-wal", "-shm")]
 
-    def _open_database(self) -> None:
-        """Open it, which is made if it is missing. Raises as ``open``."""
-        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    @property
+    def salvaged(self) -> Path:
+        """Where a salvaged database waits to take the place of the damaged one."""
+        return self.path.with_name(self.path.name + ".salvaged")
+
+    def open(self) -> None:
+        """Open it; it is created if it is missing. Raises ``StoreDamaged`` if it cannot be read."""
+        self.pending.rollback()
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in self.files():
             if path.exists() and not path.is_file():
                 raise StoreDamaged(f"{path}: a directory or special file, where the database should be")
-        sqlite_file.adopt(self._salvaged, self._path)
-        self._connect()
+        if self.salvaged.exists() and not self.path.exists():
+            self.salvaged.rename(self.path)
+            Files().sync_directory(self.path.parent)
+        self.connect()
         try:
             self._set_up()
         except sqlite3.Error as error:
-            self._db.close()
-            raise translated(error, self._path) from error
+            self.close()
+            raise self._error(error) from error
         except StoreError:
-            self._db.close()
+            self.close()
             raise
 
-    def _connect(self) -> None:
+    def connect(self) -> None:
+        """Open the connection for this process alone, so that no other can read in the database and keep its log from
+        being folded. While another process has it open, it is shared."""
         try:
-            self._db = sqlite_file.connect(self._path, self._synchronous, self._busy_ms)
+            try:
+                self.connection = self._connect(_EXCLUSIVE_S, "EXCLUSIVE")
+                return
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+                    raise
+            self.connection = self._connect(self.busy_ms / 1000, "NORMAL")
         except sqlite3.Error as error:
-            raise translated(error, self._path) from error
+            raise self._error(error) from error
+        log.warning("%s: another process has it open; as long as it reads, the log beside it grows", self.path)
+
+    def _connect(self, timeout_s: float, locking: str) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path, timeout=timeout_s, isolation_level=None, cached_statements=64)
+        try:
+            db.execute(f"PRAGMA locking_mode = {locking}")  # before the first look at the log: no -shm is then made
+            db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # for a new database; has no effect on one with tables
+            db.execute("PRAGMA journal_mode = WAL")
+            db.execute(f"PRAGMA synchronous = {self.synchronous}")
+            db.execute(f"PRAGMA wal_autocheckpoint = {_AUTOCHECKPOINT_PAGES}")
+            db.execute(f"PRAGMA journal_size_limit = {WAL_BYTES}")
+            db.execute("PRAGMA temp_store = MEMORY")  # statement journals of a group's changes, of a few pages
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("COMMIT")
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
 
     def _set_up(self) -> None:
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version > sqlite_schema.VERSION:
+        db = self.connection
+        version = db.execute("PRAGMA user_version").fetchone()[0]
+        if version > schema.VERSION:
             raise StoreError(
-                f"{self._path}: format {version} is newer than this version of postroomd knows"
-                f" ({sqlite_schema.VERSION}): upgrade postroomd"
+                f"{self.path}: format {version} is newer than this version of postroomd knows"
+                f" ({schema.VERSION}): upgrade postroomd"
             )
-        if version == 0 and self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+        if version == 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
             raise StoreError(
-                f"{self._path}: a database of another program, which is left as it is: let sqlite.dbPath name a new"
-                " file"
+                f"{self.path}: a database of another program, which is left as it is: let sqlite.dbPath name a new file"
             )
-        self._db.execute("BEGIN IMMEDIATE")
-        for step in range(version or sqlite_schema.VERSION, sqlite_schema.VERSION):
-            for statement in sqlite_schema.STEPS[step]:
-                self._db.execute(statement.format(**self._tables))
-        for statement in sqlite_schema.STATEMENTS:
-            self._db.execute(statement.format(**self._tables))
-        self._db.execute(f"PRAGMA user_version = {sqlite_schema.VERSION}")
-        self._db.execute("COMMIT")
+        db.execute("BEGIN IMMEDIATE")
+        for step in range(version or schema.VERSION, schema.VERSION):
+            for statement in schema.STEPS[step]:
+                db.execute(statement.format(**self.tables))
+        for statement in schema.STATEMENTS:
+            db.execute(statement.format(**self.tables))
+        db.execute(f"PRAGMA user_version = {schema.VERSION}")
+        db.execute("COMMIT")
 
-    @property
-    def _salvaged(self) -> Path:
-        """Where a salvaged database waits to take the place of the damaged one."""
-        return self._path.with_name(self._path.name + ".salvaged")
-
-    def _write_waiting(self) -> None:
-        """Write what waits: before anything is asked or changed otherwise."""
-        try:
-            self._waiting.write(self._db)
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-
-    def _execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
-        if self._waiting:
-            self._write_waiting()
-        try:
-            self._db.execute(sql, parameters)
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-
-    def _change_row(self, sql: str, parameters: list[Any]) -> None:
-        """Change the row of a message that was read, whose key is the last of ``parameters``. That it is not found by
-        its key is damage: unchanged, it would be delivered for ever."""
-        if self._waiting:
-            self._write_waiting()
-        try:
-            changed = self._db.execute(sql, parameters).rowcount
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-        if changed != 1:
-            raise StoreDamaged(f"{self._path}: the row of {parameters[-1]} is not found by its key")
-
-    def _row(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
-        if self._waiting:
-            self._write_waiting()
-        return self._row_as_it_is(sql, parameters)
-
-    def _row_of(self, sql: str, key: str) -> Any:
-        """The row of a message, whatever waits of others."""
-        if self._waiting and self._waiting.concerns(key):
-            self._write_waiting()
-        return self._row_as_it_is(sql, (key,))
-
-    def _row_as_it_is(self, sql: str, parameters: Sequence[Any]) -> Any:
-        try:
-            return self._db.execute(sql, parameters).fetchone()
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-
-    def _rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
-        if self._waiting:
-            self._write_waiting()
-        try:
-            return self._db.execute(sql, parameters).fetchall()
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-
-    def _try_alone(self) -> None:
-        """Open the database anew: whoever held it may have let go."""
-        self._db.close()
-        self._connect()
+    def close(self) -> None:
+        """Close the connection; an open transaction is rolled back."""
+        self.connection.close()
 
     def probe(self) -> None:
-        self.get_kv("applied")
-        size = sqlite_file.wal_bytes(self._path)
-        if size > sqlite_file.WAL_ALARM_BYTES:
-            raise StoreBusy(
-                f"{self._path}-wal has grown to {size} bytes: another process reads in the database; end it"
-            )
+        """Read from the file. Raises ``StoreBusy`` if another process keeps its log from being folded."""
+        self.value("fact:applied")
+        size = self.wal_bytes()
+        if size > WAL_ALARM_BYTES:
+            raise StoreBusy(f"{self.path}-wal has grown to {size} bytes: another process reads in the database; end it")
 
-    # --- values that are no messages --------------------------------------------------------------------------
+    def fold_log(self) -> bool:
+        """Fold the write-ahead log into the database, durably, outside of a transaction. Whether all of it is."""
+        if self._number("locking_mode") == "exclusive":
+            busy, _, _ = self.row("PRAGMA wal_checkpoint(TRUNCATE)")
+            return not busy
+        _, pages, folded = self.row("PRAGMA wal_checkpoint(PASSIVE)")  # waits for nobody
+        self.close()  # whoever had it open may have closed it
+        self.connect()
+        return bool(pages == folded)
 
-    def get_kv(self, name: str) -> Any:
-        value = self._value(_FACT_KEY + name)
-        return None if value is None else orjson.loads(value)
+    def wal_bytes(self) -> int:
+        """The length of the write-ahead log; 0 if there is none."""
+        try:
+            return self.files()[1].stat().st_size
+        except OSError:
+            return 0
 
-    def _value(self, key: str) -> str | None:
-        """The value of a row that is no message. Raises ``StoreDamaged`` when it is not what was written."""
-        row = self._row_as_it_is(self._sql.get_value, (key,))  # no message: nothing of it waits
+    def give_back(self) -> int:
+        """Take one small step, outside of a transaction, towards a file without needless free pages. Returns how many
+        it has freed; the file itself shrinks when its log is folded into it."""
+        try:
+            return self._give_back()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def _give_back(self) -> int:
+        free, pages = int(self._number("freelist_count")), int(self._number("page_count"))
+        if free <= max(_SPARE_PAGES, pages // _SPARE_PART):
+            return 0
+        if self._number("auto_vacuum"):
+            self.connection.executescript(f"PRAGMA incremental_vacuum({_STEP_PAGES})")  # execute stops after one page
+        elif pages - free <= _REWRITE_PAGES:
+            self.connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+            self.connection.execute("VACUUM")
+        return free - int(self._number("freelist_count"))
+
+    def _number(self, pragma: str) -> Any:
+        return self.connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+
+    # --- statements -----------------------------------------------------------------------------------------------
+
+    def _error(self, error: sqlite3.Error) -> StoreError:
+        return translated(error, self.path)
+
+    def write_pending(self) -> None:
+        """Write the pending rows."""
+        try:
+            self.pending.write(self.connection)
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def execute(self, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """Change something; pending rows are written first."""
+        if self.pending:
+            self.write_pending()
+        try:
+            self.connection.execute(sql, parameters)
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def change_row(self, sql: str, parameters: list[Any]) -> None:
+        """Change the row of a message that was read, whose key is the last of ``parameters``. Raises ``StoreDamaged``
+        if there is no such row: unchanged, it would be delivered for ever."""
+        if self.pending:
+            self.write_pending()
+        try:
+            changed = self.connection.execute(sql, parameters).rowcount
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+        if changed != 1:
+            raise StoreDamaged(f"{self.path}: the row of {parameters[-1]} is not found by its key")
+
+    def row(self, sql: str, parameters: Sequence[Any] = ()) -> Any:
+        """The first row of an answer, or None; pending rows are written first."""
+        if self.pending:
+            self.write_pending()
+        return self._row(sql, parameters)
+
+    def row_of(self, sql: str, key: str) -> Any:
+        """The row of a message, or None; only if it is itself pending, pending rows are written first."""
+        if self.pending and self.pending.concerns(key):
+            self.write_pending()
+        return self._row(sql, (key,))
+
+    def _row(self, sql: str, parameters: Sequence[Any]) -> Any:
+        try:
+            return self.connection.execute(sql, parameters).fetchone()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[Any]:
+        """All rows of an answer; pending rows are written first."""
+        if self.pending:
+            self.write_pending()
+        try:
+            return self.connection.execute(sql, parameters).fetchall()
+        except sqlite3.Error as error:
+            raise self._error(error) from error
+
+    def value(self, key: str) -> str | None:
+        """The value of a row of ``kv`` that is not a message. Raises ``StoreDamaged`` if it is not what was written."""
+        row = self._row(self.sql.get_value, (key,))  # not a message: never pending
         if row is None:
             return None
         if not value_holds(key, *row):
-            raise StoreDamaged(f"{self._path}: the row {key[:300]} has changed on the disk")
+            raise StoreDamaged(f"{self.path}: the row {key[:300]} has changed on the disk")
         return str(row[0])
 
-    def put_kv(self, name: str, value: Any) -> None:
-        if value is None:
-            self._execute(self._sql.delete_value, (_FACT_KEY + name,))
-            return
-        self._put(_FACT_KEY + name, orjson.dumps(value).decode(), "fact")
+    def put_value(self, key: str, value: str, kind: str) -> None:
+        """Write a row of ``kv`` that is not a message."""
+        self.execute(self.sql.put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))
 
-    def _put(self, key: str, value: str, kind: str) -> None:
-        self._execute(self._sql.put_value, (key, value, kind, 0, 0, value_crc(key, value, kind)))
 
-    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
-        begin = prefix if after < prefix else after + "\0"  # the least text behind it
-        whole = _FACT_KEY + prefix
-        end = whole[:-1] + chr(ord(whole[-1]) + 1)  # the least text behind all that begin so
-        rows = self._rows(self._sql.fact_keys, (_FACT_KEY + begin, end, limit))
-        return [row[0][len(_FACT_KEY) :] for row in rows]
+# --- errors ---------------------------------------------------------------------------------------------------------
+
+_BUSY: Final = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+#: Keys are unique: a row that breaks a constraint meets one that should not be there.
+_DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT}
+#: Damage that SQLite reports without a code of its own.
+_DAMAGE_TEXTS: Final = ("Could not decode to UTF-8", "no such column", "no such table", "has no column named")
+#: What to do about errors whose own text does not say it.
+_ADVICE: Final = {
+    sqlite3.SQLITE_READONLY: "the database or its directory cannot be written: look at owner, mode and mount",
+    sqlite3.SQLITE_CANTOPEN: "the database cannot be opened: look at owner, mode and mount of it and its directory",
+    sqlite3.SQLITE_IOERR: "the disk refused it",
+}
+#: As much as SQLite writes at once: a page and the header of its frame, and some.
+_PROBE_BYTES: Final = 64 * 1024
+
+
+def translated(error: sqlite3.Error, path: Path) -> StoreError:
+    """The ``StoreError`` for an error of the database at ``path``; its text names SQLite's own code."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    primary = code & 0xFF
+    text = f"{path}: {error}"
+    if code:
+        text += f" ({error.sqlite_errorname})"
+    if primary in _ADVICE:
+        text += f"; {_ADVICE[primary]}"
+    if primary == sqlite3.SQLITE_FULL or (primary == sqlite3.SQLITE_IOERR and not _takes_bytes(path.parent)):
+        return StoreFull(text)
+    if primary in _BUSY:
+        return StoreBusy(text)
+    damaged = primary in _DAMAGED or any(damage in text for damage in _DAMAGE_TEXTS)
+    return StoreDamaged(text) if damaged else StoreError(text)
+
+
+def _takes_bytes(directory: Path) -> bool:
+    """Whether the file system still has space for us. SQLite reports only ENOSPC as a lack of space: an exhausted quota
+    or a limit of the file's size is an I/O error like those of a broken disk."""
+    try:
+        with tempfile.TemporaryFile(dir=directory, buffering=0) as file:
+            written = file.write(bytes(_PROBE_BYTES))
+            os.fsync(file.fileno())
+            return written == _PROBE_BYTES
+    except OSError as error:
+        return error.errno not in FULL_ERRNOS

@@ -1,225 +1,238 @@
-"""The pages of a database file, read without SQLite: every row that is intact, whatever became of the rest.
-
-SQLite finds a page by way of others, so that one bad page hides many good ones. Here each page is looked at by itself.
-Pages that are free are passed over, since deleted rows may still stand in them.
-"""
+"""Who comes next in the SQLite store: messages in order, what is due at a time, and the turns of messages that share an
+ordering key."""
 
 from __future__ import annotations
 
-import os
-import struct
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
+from typing import Final
 
-_LEAF: Final = 13
-_TREE_PAGES: Final = frozenset({2, 5, 10, _LEAF})
-_PAGE_BYTES: Final = 4096
-#: Kinds of pages in the pointer map: a root, a free page, an inner or outer page of a tree.
-_ROOT, _FREE, _TREE = 1, 2, 5
-_ROW_BYTES_LIMIT: Final = 2**30
-_WAL_MAGIC: Final = 0x377F0682
-_INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
+from postroom_common.protocol import State
+
+from ...model.records import Entry
+from ..base import LEASED, Cursor, Due, Pages, Store, StoreDamaged
+from .caches import EntryCache
+from .database import Database
+from .rows import Row
+
+#: Rows of all queues that a page of one queue looks at, for each message that it may have.
+_LOOKS: Final = 4
+#: Priorities and targets that are looked at for the oldest of each.
+_CLASSES_LIMIT: Final = 256
+#: The prefixes of the keys of rows that are not messages.
+QUEUE_KEY: Final = "queue:"
+KV_KEY: Final = "fact:"
 
 
-class _Bad(Exception):
-    """These bytes are no row."""
+def checked(entry: Entry, state: State, db: Database) -> Entry:
+    """An entry that an index lists in a state. Raises ``StoreDamaged`` if it is in another one: the index would return
+    it for ever."""
+    if entry.state is not state:
+        raise StoreDamaged(f"{db.path}: an index has {entry.key} as {state}, its row as {entry.state}")
+    return entry
 
 
-class Pages:
-    """A database file and its log. ``damaged`` counts pages that cannot be read, and rows that are none."""
+class Turns:
+    """Which of the messages of a queue that share an ordering key may be delivered: those in flight, and else the first
+    published one once it is ready. All others are ``blocked`` in their rows."""
 
-    def __init__(self, database: Path, wal: Path) -> None:
-        self.damaged = 0
-        self._fd = os.open(database, os.O_RDONLY | os.O_CLOEXEC) if database.is_file() else -1
-        self._wal_fd = os.open(wal, os.O_RDONLY | os.O_CLOEXEC) if wal.is_file() else -1
-        self._frames: dict[int, int] = {}  # page to its place in the log
-        self._size = self._find_size()
-        self._count = os.fstat(self._fd).st_size // self._size if self._fd >= 0 else 0
-        self._read_wal()
-        head = self._page(1) or b""
-        self._usable = self._size - (head[20] if head.startswith(b"SQLite format 3") else 0)
-        second = self._page(2) or b"\0"
-        self._mapped = second[0] == _ROOT  # the map tells of page 3 first, which is a table's
-        self._free = set() if self._mapped else self._freelist(head)
+    def __init__(self, db: Database) -> None:
+        self._db = db
 
-    def close(self) -> None:
-        """Let go of the files."""
-        for fd in (self._fd, self._wal_fd):
-            if fd >= 0:
-                os.close(fd)
+    def update(self, queue: str, order_key: str) -> None:
+        """A message with an ordering key has changed: see whose turn it is."""
+        db, sql = self._db, self._db.sql
+        free = {key: State(state) for key, state in db.rows(sql.free_of_order_key, (queue, order_key))}
+        wanted = {key for key, state in free.items() if state is State.INFLIGHT}
+        if not wanted:
+            firsts = db.rows(sql.first_of_order_key, (queue, order_key))
+            wanted = {key for key, state in firsts if state == State.READY}
+        for blocked, keys in ((1, free.keys() - wanted), (0, wanted - free.keys())):
+            for key in keys:
+                db.execute(sql.block, (blocked, key))
 
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """The values of every intact row of every table, in no order."""
-        self.damaged = 0
-        for number in range(2, self._count + 1):
-            kind = self._kind(number)
-            if kind == _FREE or number in self._free:
-                continue
-            page = self._page(number)
-            if page is None:
-                self.damaged += 1
-            elif page[0] == _LEAF and kind in (0, _ROOT, _TREE):
-                yield from self._leaf(page)
-            elif kind in (_ROOT, _TREE) and page[0] not in _TREE_PAGES:
-                self.damaged += 1
+    def update_all(self) -> None:
+        """See whose turn it is for every ordering key."""
+        for queue, order_key in self._db.rows(self._db.sql.order_keys):
+            self.update(queue, order_key)
 
-    def _find_size(self) -> int:
-        head = self._pread(self._fd, 18, 0)
-        size = int.from_bytes(head[16:18], "big") if head.startswith(b"SQLite format 3\0") else 0
-        if size == 1:
-            return 65536
-        return size if size >= 512 and size & (size - 1) == 0 else _PAGE_BYTES
 
-    def _pread(self, fd: int, count: int, place: int) -> bytes:
-        try:
-            return os.pread(fd, count, place) if fd >= 0 else b""
-        except OSError:
-            return b""
+class SqliteDue(Due):
+    """``store`` makes messages ready. A hint spares most questions; a rollback makes it unknown."""
 
-    def _page(self, number: int) -> bytes | None:
-        if number in self._frames:
-            page = self._pread(self._wal_fd, self._size, self._frames[number])
+    def __init__(self, db: Database, entries: EntryCache, store: Store) -> None:
+        self._db = db
+        self._entries = entries
+        self._store = store
+        self._hint: int | None = 0  # nothing is due before this; None: nothing is due at all
+
+    def note(self, entry: Entry) -> None:
+        """A message is new, or has changed."""
+        if not (entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is State.DELAYED):
+            return
+        times = [entry.lease_until] if entry.lease_until else []
+        if entry.state is State.DELAYED:
+            times.append(entry.due)
+        if entry.lapse and (entry.state is State.READY or entry.state is State.DELAYED):
+            times.append(entry.lapse)
+        if times and (self._hint is None or min(times) < self._hint):
+            self._hint = min(times)
+
+    def refresh(self) -> None:
+        """Ask the database when something is due."""
+        sql = self._db.sql
+        firsts = [self._db.row(one) for one in (sql.first_delayed, sql.first_lease, sql.first_lapse)]
+        self._hint = min((row[0] for row in firsts if row), default=None)
+
+    def promote(self, now: int, limit: int) -> list[str]:
+        if self._hint is None or now < self._hint:
+            return []
+        queues = []
+        for row in self._db.rows(self._db.sql.due, (now, limit)):
+            entry = self._entries.entry_of(row)
+            entry.state = State.READY
+            self._store.update(entry, State.DELAYED)
+            queues.append(entry.queue)
+        return queues
+
+    def ended_leases(self, now: int, limit: int) -> list[Entry]:
+        return self._over(self._db.sql.ended_leases, now, limit, (State.INFLIGHT, State.DEAD))
+
+    def expiring(self, now: int, limit: int) -> list[Entry]:
+        return self._over(self._db.sql.expiring, now, limit, (State.READY, State.DELAYED))
+
+    def _over(self, sql: str, now: int, limit: int, states: tuple[State, State]) -> list[Entry]:
+        if self._hint is None or now < self._hint:
+            return []
+        entries = [self._entries.entry_of(row) for row in self._db.rows(sql, (now, limit))]
+        return [entry if entry.state is states[1] else checked(entry, states[0], self._db) for entry in entries]
+
+    def next_time(self) -> int | None:
+        if self._hint is not None:
+            self.refresh()
+        return self._hint
+
+    def begin(self) -> None:
+        """See ``Participant``."""
+
+    def commit(self) -> None:
+        """See ``Participant``."""
+
+    def rollback(self) -> None:
+        """See ``Participant``."""
+        self._hint = 0
+
+
+class SqlitePages(Pages):
+    """Every page is a search of an index."""
+
+    def __init__(self, db: Database, entries: EntryCache) -> None:
+        self._db = db
+        self._sql = db.sql
+        self._entries = entries
+
+    def _page(self, rows: tuple[list[Row], Cursor]) -> tuple[list[Entry], Cursor]:
+        return [self._entries.entry_of(row) for row in rows[0]], rows[1]
+
+    def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        sql, rows = self._sql, self._db.rows
+        match state:
+            case State.READY:
+                ready = self._ready(queue, after, limit + 1)
+                found = [row for _, row in ready]
+                return self._page(_cut(found, limit, lambda row: (ready[limit - 1][0], row[7], row[3], row[4])))
+            case State.HELD:
+                found = rows(sql.held, (queue, *(after or (-1,)), limit + 1))
+                return self._page(_cut(found, limit, lambda row: (row[4],)))
+            case State.DEAD:
+                found = rows(sql.dead, (queue, *(after or (-1, -1)), limit + 1))
+                return self._page(_cut(found, limit, lambda row: (row[14], row[4])))
+            case State.INFLIGHT:
+                return self._page(self._timed(sql.leased, 12, queue, (state,), after, limit))
+        return self._page(self._timed(sql.delayed, 9, queue, (state,), after, limit))
+
+    def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        return self._page(self._timed(self._sql.leased, 12, queue, LEASED, after, limit))
+
+    def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
+        return [self._entries.entry_of(row) for row in self._db.rows(self._sql.dead, (queue, *after, limit))]
+
+    def entries(self, after: str, limit: int) -> list[Entry]:
+        return [self._entries.entry_of(row) for row in self._db.rows(self._sql.page, (after, limit))]
+
+    def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
+        if consumer is None:
+            heads = [head for blocked in (0, 1) for head in self._heads(queue, blocked, "", everybody=True)]
         else:
-            page = self._pread(self._fd, self._size, (number - 1) * self._size)
-        return page if len(page) == self._size else None
+            heads = [head for target in {"", consumer} for head in self._heads(queue, 0, target, everybody=False)]
+        return min(heads, key=lambda e: e.seq, default=None)
 
-    def _read_wal(self) -> None:
-        """Find the frames of the log that were committed: up to the last one whose checksums hold."""
-        head = self._pread(self._wal_fd, 32, 0)
-        if len(head) < 32 or int.from_bytes(head[:4], "big") & ~1 != _WAL_MAGIC:
-            return
-        pairs = struct.Struct(">II" if head[3] & 1 else "<II")
-        salts, sums = head[16:24], _wal_sums(head[:24], (0, 0), pairs)
-        if struct.pack(">II", *sums) != head[24:32]:
-            return
-        place, pending = 32, {}
-        while True:
-            frame = self._pread(self._wal_fd, 24 + self._size, place)
-            if len(frame) < 24 + self._size or frame[8:16] != salts:
+    def oldest(self, queue: str, limit: int) -> list[Entry]:
+        oldest: list[Entry] = []
+        for blocked in (0, 1):
+            for head in self._heads(queue, blocked, "", everybody=True):
+                same = (queue, blocked, head.target, head.priority, -1, limit)
+                page = [self._entries.entry_of(row) for row in self._db.rows(self._sql.ready_behind[0], same)]
+                oldest = nsmallest(limit, oldest + page, key=lambda e: e.seq)
+        return oldest
+
+    def queue_names(self, after: str, limit: int) -> list[str]:
+        rows = self._db.rows(self._sql.queue_keys, (QUEUE_KEY + after, limit))
+        return [row[0].removeprefix(QUEUE_KEY) for row in rows]
+
+    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
+        begin = prefix if after < prefix else after + "\0"  # the least text behind it
+        whole = KV_KEY + prefix
+        end = whole[:-1] + chr(ord(whole[-1]) + 1)  # the least text behind all that begin so
+        rows = self._db.rows(self._sql.kv_keys, (KV_KEY + begin, end, limit))
+        return [row[0].removeprefix(KV_KEY) for row in rows]
+
+    def _heads(self, queue: str, blocked: int, target: str, everybody: bool) -> Iterator[Entry]:
+        """The oldest ready message of each priority of a target, or of all targets from that one on. The index is
+        grouped by target and priority: one or two probes visit a group. The last groups of very many are left out."""
+        below = 2**63 - 1
+        for _ in range(_CLASSES_LIMIT):
+            head = self._db.row(self._sql.next_priority, (queue, blocked, target, below))
+            if head is None and everybody:
+                head = self._db.row(self._sql.next_target, (queue, blocked, target))
+            if head is None:
                 return
-            sums = _wal_sums(frame[24:], _wal_sums(frame[:8], sums, pairs), pairs)
-            if struct.pack(">II", *sums) != frame[16:24]:
-                return
-            number, count = struct.unpack(">II", frame[:8])
-            pending[number] = place + 24
-            if count:
-                self._frames.update(pending)
-                self._count = count
-                pending = {}
-            place += 24 + self._size
+            yield self._entries.entry_of(head)
+            target, below = head[7], head[3]
 
-    def _kind(self, number: int) -> int:
-        """What the pointer map says of a page; 0 where it says nothing."""
-        if not self._mapped:
-            return 0
-        entries = self._usable // 5
-        map_page = (number - 2) // (entries + 1) * (entries + 1) + 2
-        if number == map_page:
-            return _FREE  # the map itself: no rows
-        page, place = self._page(map_page), 5 * (number - map_page - 1)
-        kind = page[place] if page else 0
-        return kind if 1 <= kind <= _TREE else 0
+    def _timed(
+        self, statement: str, at: int, queue: str, states: Sequence[State], after: Cursor, limit: int
+    ) -> tuple[list[Row], Cursor]:
+        """A page of one queue's rows, of an index by time (column ``at``) that has all queues."""
+        looks = limit * _LOOKS
+        looked = self._db.rows(statement, (*(after or (-1, -1)), looks + 1))
+        fitting = [row for row in looked[:looks] if row[2] in states and queue in ("", row[1])][:limit]
+        last = fitting[-1] if len(fitting) == limit else looked[min(looks, len(looked)) - 1] if looked else None
+        more = last is not None and last is not looked[-1]
+        return fitting, (last[at], last[4]) if last is not None and more else ()
 
-    def _freelist(self, head: bytes) -> set[int]:
-        found: set[int] = set()
-        trunk = int.from_bytes(head[32:36], "big")
-        while trunk and trunk not in found and trunk <= self._count:
-            found.add(trunk)
-            page = self._page(trunk) or bytes(8)
-            count = min(int.from_bytes(page[4:8], "big"), self._usable // 4 - 2)
-            found.update(struct.unpack_from(f">{count}I", page, 8))
-            trunk = int.from_bytes(page[:4], "big")
+    def _ready(self, queue: str, after: Cursor, limit: int) -> list[tuple[int, Row]]:
+        """Ready rows behind ``after``, each with whether it is blocked."""
+        rows, sql = self._db.rows, self._sql
+        found: list[tuple[int, Row]] = []
+        blocked = 0
+        if after:
+            blocked, target, priority, seq = (*after,)  # type: ignore[assignment]
+            same, lower, others = sql.ready_behind
+            for statement, values in (
+                (same, (target, priority, seq)),
+                (lower, (target, priority)),
+                (others, (target,)),
+            ):
+                if len(found) < limit:
+                    page = rows(statement, (queue, blocked, *values, limit - len(found)))
+                    found += ((blocked, row) for row in page)
+            blocked += 1
+        for turn in range(blocked, 2):
+            if len(found) < limit:
+                found += ((turn, row) for row in rows(sql.ready, (queue, turn, limit - len(found))))
         return found
 
-    def _leaf(self, page: bytes) -> Iterator[tuple[Any, ...]]:
-        cells = int.from_bytes(page[3:5], "big")
-        if 8 + 2 * cells > self._usable:
-            self.damaged += 1
-            return
-        for place in struct.unpack_from(f">{cells}H", page, 8):
-            try:
-                yield _values(self._payload(page, place))
-            except (_Bad, IndexError, UnicodeDecodeError, struct.error):
-                self.damaged += 1
 
-    def _payload(self, page: bytes, place: int) -> bytes:
-        """A row's bytes, also where they go on in other pages."""
-        length, place = _varint(page, place)
-        _, place = _varint(page, place)
-        most = self._usable - 35
-        if length > _ROW_BYTES_LIMIT:
-            raise _Bad
-        if length <= most:
-            return _exactly(page[place : place + length], length)
-        least = (self._usable - 12) * 32 // 255 - 23
-        local = least + (length - least) % (self._usable - 4)
-        if local > most:
-            local = least
-        data = bytearray(_exactly(page[place : place + local], local))
-        following = int.from_bytes(_exactly(page[place + local : place + local + 4], 4), "big")
-        while len(data) < length:
-            rest = self._page(following) if 1 < following <= self._count else None
-            if rest is None:
-                raise _Bad
-            data += rest[4 : min(self._usable, 4 + length - len(data))]
-            following = int.from_bytes(rest[:4], "big")
-        return bytes(data)
-
-
-def _wal_sums(data: bytes, sums: tuple[int, int], pairs: struct.Struct) -> tuple[int, int]:
-    first, second = sums
-    for a, b in pairs.iter_unpack(data):
-        first = first + a + second & 0xFFFFFFFF
-        second = second + b + first & 0xFFFFFFFF
-    return first, second
-
-
-def _exactly(data: bytes, length: int) -> bytes:
-    if len(data) != length:
-        raise _Bad
-    return data
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    value = 0
-    for count in range(9):
-        byte = data[place + count]
-        if count == 8:
-            return value << 8 | byte, place + 9
-        value = value << 7 | byte & 0x7F
-        if byte < 0x80:
-            return value, place + count + 1
-    raise _Bad
-
-
-def _values(record: bytes) -> tuple[Any, ...]:
-    """The values of a row, by the types that stand at its head."""
-    head_bytes, place = _varint(record, 0)
-    types = []
-    while place < head_bytes:
-        type_, place = _varint(record, place)
-        types.append(type_)
-    if place != head_bytes:
-        raise _Bad
-    values: list[Any] = []
-    for type_ in types:
-        if type_ == 0:
-            values.append(None)
-        elif type_ in (8, 9):
-            values.append(type_ - 8)
-        elif type_ in _INTEGER_BYTES or type_ == 7:
-            length = _INTEGER_BYTES.get(type_, 8)
-            data = _exactly(record[place : place + length], length)
-            values.append(struct.unpack(">d", data)[0] if type_ == 7 else int.from_bytes(data, "big", signed=True))
-            place += length
-        elif type_ >= 12:
-            length = (type_ - 12) // 2
-            data = _exactly(record[place : place + length], length)
-            values.append(data.decode() if type_ & 1 else data)
-            place += length
-        else:
-            raise _Bad
-    if place != len(record):
-        raise _Bad
-    return tuple(values)
+def _cut(rows: list[Row], limit: int, place: Callable[[Row], Cursor]) -> tuple[list[Row], Cursor]:
+    return rows[:limit], place(rows[limit - 1]) if len(rows) > limit else ()

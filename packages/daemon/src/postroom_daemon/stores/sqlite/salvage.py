@@ -1,14 +1,14 @@
-"""A damaged database: its intact rows are put into a new one, onto which the journal's events are then folded.
+"""A damaged database: its intact rows are copied into a new one, onto which the journal's events are then folded.
 
-Every row says up to which event it has come, so an event that a salvaged row shows already is passed over, whatever the
-journal still has. What lies in no intact row comes back from the journal, as far back as that reaches.
+Every row records its last event, so an event that a salvaged row already shows is skipped, whatever the journal still
+has. What is in no intact row comes back from the journal, as far back as that reaches.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +19,11 @@ from postroom_common.protocol import State
 
 from ...model.death_stats import NO_DEATHS
 from ...model.records import FACT_CLOCK, FACT_LOSSES, Entry, QueueRecord, no_counts, with_loss
-from ..base import Store
-from .pages import Pages
+from ..base import Recovery, Store, StoreError
+from .database import Database, translated
+from .pages import Turns
+from .raw_pages import RawPages
+from .references import ReferencedBodies
 from .rows import COLUMNS, SIZE, Row, as_of, entry_of, row_holds, row_of, value_crc, value_holds
 from .schema import KV_COLUMNS, MSG_COLUMNS
 
@@ -48,7 +51,7 @@ def salvage(database: Path, wal: Path, into: sqlite3.Connection, tables: Tables,
 
     ``first_id`` is the first event that the journal still has. Raises ``sqlite3.Error``, ``OSError``.
     """
-    pages = Pages(database, wal)
+    pages = RawPages(database, wal)
     try:
         damaged_rows = _copy_index(pages, into, tables["msg"]) + _copy_values(pages, into, tables)
         damaged = pages.damaged
@@ -63,7 +66,7 @@ def salvage(database: Path, wal: Path, into: sqlite3.Connection, tables: Tables,
     )
 
 
-def _copy_index(pages: Pages, into: sqlite3.Connection, msg: str) -> int:
+def _copy_index(pages: RawPages, into: sqlite3.Connection, msg: str) -> int:
     marks = ", ".join("?" * (len(COLUMNS) + 1))
     newer = ", ".join(f"{name} = excluded.{name}" for name in (*COLUMNS, "crc"))
     insert = (
@@ -93,7 +96,7 @@ def _is_entry(row: Row) -> bool:
         return False
 
 
-def _copy_values(pages: Pages, into: sqlite3.Connection, tables: Tables) -> int:
+def _copy_values(pages: RawPages, into: sqlite3.Connection, tables: Tables) -> int:
     kv, msg = tables["kv"], tables["msg"]
     into.execute(f"CREATE TABLE {ORPHANS} (key TEXT PRIMARY KEY, value TEXT, value_type TEXT, created_at INTEGER)")
     insert = f"INSERT OR IGNORE INTO {kv} ({', '.join(KV_COLUMNS)}) VALUES (?, ?, ?, ?, ?, ?, ?)"
@@ -169,13 +172,69 @@ def _settle(into: sqlite3.Connection, tables: Tables, first_id: int | None) -> N
         put("fact:payloads", True, "fact")
 
 
-class Refold:
-    """The journal is being folded onto salvaged rows. ``up_to`` is the last event that they show; ``rows`` asks the
-    database."""
+class SqliteRecovery(Recovery):
+    """Salvages a damaged database, and folds the journal onto salvaged rows. ``store`` is that of ``db``."""
 
-    def __init__(self, up_to: int, tables: Tables, rows: Callable[[str, Sequence[Any]], list[Any]]) -> None:
+    def __init__(self, store: Store, db: Database, turns: Turns, referenced: ReferencedBodies | None) -> None:
+        self._store = store
+        self._referenced = referenced
+        self._db = db
+        self._turns = turns
+        self._refold: Refold | None = None
+
+    def opened(self) -> None:
+        """The database is open; its rows may have been salvaged."""
+        salvaged = self._store.get_kv(SALVAGE_FACT)
+        self._refold = Refold(salvaged["upTo"], self._db, self._store) if salvaged else None
+        self.replaying = self._refold is not None
+
+    def salvage(self, first_id: int | None) -> None:
+        db = self._db
+        for path in (db.salvaged, db.salvaged.with_name(db.salvaged.name + "-wal")):
+            path.unlink(missing_ok=True)
+        new = Database(db.salvaged, db.tables["kv"], db.tables["msg"], db.synchronous, db.busy_ms)
+        new.open()
+        try:
+            new.execute("BEGIN IMMEDIATE")
+            database, wal, _ = db.files()
+            found = salvage(database, wal, new.connection, db.tables, first_id)
+            new.execute("COMMIT")
+            new.fold_log()
+        except sqlite3.Error as error:
+            raise translated(error, db.path) from error
+        except OSError as error:
+            raise StoreError(f"{db.path}: {error}") from error
+        finally:
+            new.close()
+        log.error("%s: %s; the rest is folded from the journal", db.path, found)
+
+    def already_applied(self, event: Event) -> bool:
+        return self._refold is not None and self._refold.skips(event)
+
+    def finish_replay(self, clean: bool) -> list[str]:
+        store, refold = self._store, self._refold
+        if self._referenced:
+            self._referenced.replayed()
+        if refold:
+            store.begin()
+            store.folding = store.applied = max(store.applied, refold.up_to)
+            refold.finish()
+            self._turns.update_all()
+            store.commit()
+            self._refold, self.replaying = None, False
+        if self._referenced and not clean:
+            self._referenced.recovered()
+        return []
+
+
+class Refold:
+    """The journal is being folded onto salvaged rows. ``up_to`` is the last event that they show."""
+
+    def __init__(self, up_to: int, db: Database, store: Store) -> None:
         self.up_to = up_to
-        self._rows = rows
+        self._store = store
+        self._rows = db.rows
+        tables = db.tables
         self._as_of = f"SELECT as_of FROM {tables['msg']} WHERE message_key = ?"
         self._body = f"SELECT 1 FROM {tables['kv']} WHERE key = ?"
         self._add_body = (
@@ -188,14 +247,14 @@ class Refold:
         )
         self._lost: set[str] = set()  # messages of which neither a row nor their publication is left
 
-    def passes(self, event: Event, store: Store) -> bool:
-        """Whether an event is to be passed over: what it tells is there already, or is of what is lost."""
+    def skips(self, event: Event) -> bool:
+        """Whether an event is to be skipped: its change is there already, or its message is lost."""
         if event["id"] > self.up_to:
-            self._reach(store)
+            self._reach()
             return False
         type_, key = event["type"], event.get("key")
         if key is None:
-            return bool(type_ == EventType.QUEUE_CREATED and store.queue(event["queue"]))
+            return bool(type_ == EventType.QUEUE_CREATED and self._store.queue(event["queue"]))
         found = self._rows(self._as_of, (key,))
         if not found:
             return self._is_lost(type_, key)
@@ -224,9 +283,10 @@ class Refold:
         key, wall = event["key"], event["wallMs"]
         self._rows(self._add_body, (key, value, kind, wall, wall, value_crc(key, value, kind)))
 
-    def _reach(self, store: Store) -> None:
+    def _reach(self) -> None:
         """All events that the salvaged rows show have been counted again: their queues' totals are those of before. How
         many messages they had before, and have no more?"""
+        store = self._store
         salvaged = store.get_kv(SALVAGE_FACT)
         if not salvaged["totals"]:
             return
@@ -237,10 +297,11 @@ class Refold:
             missing += max(0, salvaged["expected"][queue] - sum(record.counts.values()))
         store.put_kv(SALVAGE_FACT, {**salvaged, "totals": {}, "missing": missing})
 
-    def finish(self, store: Store) -> None:
+    def finish(self) -> None:
         """The journal's end is folded: bodies of which nothing was said are messages again. What is lost is told, and
         kept in mind as the loss of the events that the journal no longer has."""
-        self._reach(store)
+        self._reach()
+        store = self._store
         salvaged = store.get_kv(SALVAGE_FACT)
         orphans = self._rows(self._orphans, ())
         readmitted = [key for key, *rest in orphans if _readmit(store, key, *rest)]

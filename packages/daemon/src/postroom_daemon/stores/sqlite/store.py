@@ -1,315 +1,368 @@
-"""The SQLite store: WAL, synchronous=NORMAL, one writer. What a power cut takes back, the journal redoes.
+"""The SQLite store: messages, queue records and key-values in one database, beside the journal.
 
-Every hot question is one index probe. Bodies lie in ``kv`` under ``msg:{queue}:{id}``, states in ``msg_index``; queue
-records and single facts are ``kv`` rows of their own types. Each row is closed by a checksum: a body that has changed
-is lost, any other row that has changed is a damaged store.
+Its commits are cheap because they are few: up to ``GROUPS_LIMIT`` groups share one transaction of the database. The
+journal has them all, so a crash costs no more than a longer replay.
 """
 
 from __future__ import annotations
 
 import logging
 import sqlite3
-from heapq import nsmallest
+from collections.abc import Callable
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import orjson
 
-from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ...model.records import BodyReference, Entry
-from ..base import LEASED, BodyLost, Cursor, StoreDamaged, StoreError
-from . import order as sqlite_order
-from . import salvage as sqlite_salvage
-from .ahead import Ahead
-from .errors import translated
-from .groups import SqliteGroups
-from .known import Known
-from .room import Room
-from .rows import as_of, changes_of, row_of, value_crc, value_holds
-from .salvage import SALVAGE_FACT, Refold
+from ...model.records import Entry, QueueRecord
+from ..base import Audit, Bodies, BodyLost, Disk, Store, StoreDamaged, StoreError
+from ..book import QueueBook
+from ..undoable import Participant
+from .caches import EntryCache, ReadyRows, SpaceEstimate
+from .database import Database, translated
+from .pages import KV_KEY, QUEUE_KEY, SqliteDue, SqlitePages, Turns, checked
+from .references import ReferencedBodies, reference_of, reference_value
+from .rows import changes_of, row_of, value_crc, value_holds
+from .salvage import SqliteRecovery
 
 log = logging.getLogger(__name__)
 
-#: The fact that bodies lie in files: whoever does not know of them must not use the database.
+#: The key-value of a database some of whose bodies are in files.
 PAYLOADS_FACT: Final = "payloads"
+#: Groups that share a transaction of the database: a page is written once for all of them.
+GROUPS_LIMIT: Final = 64
+#: Rows that such a transaction changes, about: the write-ahead log cannot be folded before its end.
+ROWS_LIMIT: Final = 4000
+#: Queue records that are cached: there may be any number of queues.
+RECORDS_LIMIT: Final = 4096
 
 
-class SqliteStore(SqliteGroups):
-    """See the module. ``busy_ms`` is how long another process that reads the database may hold us up."""
+class SqliteStore(Store):
+    """``kv`` and ``msg`` are the names of the tables, ``busy_ms`` is how long to wait for another process that has the
+    database open. ``referenced`` are the bodies outside of it, if there are any."""
 
     name: ClassVar[str] = "sqlite"
+    #: Called with each key-value that is stored, if somebody keeps books on them.
+    on_put_kv: Callable[[str, Any], None] | None = None
 
     def __init__(
-        self, path: Path, kv: str = "kv", msg: str = "msg_index", synchronous: str = "NORMAL", busy_ms: int = 5000
+        self,
+        path: Path,
+        kv: str = "kv",
+        msg: str = "msg_index",
+        synchronous: str = "NORMAL",
+        busy_ms: int = 5000,
+        referenced: ReferencedBodies | None = None,
     ) -> None:
-        super().__init__(path, kv, msg, synchronous, busy_ms)
-        self._room = Room()
-        self._known = Known(path)
-        self._ahead = Ahead(self._sql, self._known)
-        self._due_hint: int | None = None  # no delayed message or lease is due before this
-        self._refold: Refold | None = None  # while the journal is folded onto salvaged rows
+        self.db = Database(path, kv, msg, synchronous, busy_ms)
+        self.entries = EntryCache(path)
+        self.book = QueueBook()
+        self._ready = ReadyRows(self.db.sql, self.entries)
+        self._space = SpaceEstimate()
+        self._turns = Turns(self.db)
+        self._due = SqliteDue(self.db, self.entries, self)
+        self._referenced = referenced
+        self._participants: list[Participant] = [self.book, self._space, self.entries, self._ready, self._due]
+        if referenced:
+            self._participants.append(referenced)
+        self._in_group = False
+        self._groups = 0  # kept, and not committed yet
+        self._changes_before = self._changes_at_begin = 0
+        self._changed: set[str] = set()  # queues whose records these groups have changed
+        self._applied_before = 0
+        self.due, self.pages = self._due, SqlitePages(self.db, self.entries)
+        self.bodies = referenced or Bodies()
+        self.disk = SqliteDisk(self, self._space, referenced)
+        self.recovery = self._recovery = SqliteRecovery(self, self.db, self._turns, referenced)
+        self.audit = Audit(self)
 
-    # --- life -------------------------------------------------------------------------------------------------
+    # --- life -----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        self._room.keep()
-        self._known.clear()
-        self._ahead.clear()
-        super().open()
+        self.book.clear()
+        self.entries.clear()
+        self._ready.clear()
+        self._space.commit()
+        self._in_group, self._groups, self._changes_before = False, 0, 0
+        self._changed.clear()
+        self.db.open()
+        try:
+            self.applied = self._applied_before = self.get_kv("applied") or 0
+            if self._referenced is None and self.get_kv(PAYLOADS_FACT):
+                path = self.db.path
+                raise StoreError(f"{path}: the store of backend hybrid, whose bodies lie in files: use that backend")
+            self._due.refresh()
+            self._recovery.opened()
+        except StoreError:
+            self.db.close()
+            raise
+        if self._referenced:
+            try:
+                self._referenced.open()
+            except BaseException:
+                self.close()
+                raise
 
-    def _set_up(self) -> None:
-        super()._set_up()
-        if self.name == SqliteStore.name and self.get_kv(PAYLOADS_FACT):
-            raise StoreError(f"{self._path}: the store of backend hybrid, whose bodies lie in files: use that backend")
-        self._due_hint = self._first_due()
-        salvaged = self.get_kv(SALVAGE_FACT)
-        self._refold = Refold(salvaged["upTo"], self._tables, self._rows) if salvaged else None
-        self.replaying = self._refold is not None
+    def close(self) -> None:
+        try:
+            if not self._in_group:
+                self.flush()
+        except (StoreError, sqlite3.ProgrammingError) as error:  # it may be closed already
+            log.warning("%s; the journal has what the store has not", error)
+        self.db.close()
+        if self._referenced:
+            self._referenced.close()
+
+    # --- transactions ---------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        self._check_kept()
+        self._applied_before = self.applied
+        if not self.db.connection.in_transaction:
+            self.db.execute("BEGIN IMMEDIATE")
+        self.db.execute("SAVEPOINT one_group")
+        self._in_group, self._changes_at_begin = True, self.db.connection.total_changes
+        for one in self._participants:
+            one.begin()
+
+    def flush_pending(self) -> None:
+        if self.db.pending:
+            self.db.write_pending()
 
     def commit(self) -> None:
-        self._room.keep()
-        self._known.keep()
-        self._ahead.clear()
-        super().commit()
+        if self._referenced:
+            self._referenced.flush()
+        self.db.execute("RELEASE one_group")
+        self._in_group = False
+        self._changed.update(self.book.changed())
+        self._applied_before = self.applied
+        changes = self.db.connection.total_changes
+        self._groups += changes > self._changes_at_begin
+        for one in self._participants:
+            one.commit()
+        if self._groups >= GROUPS_LIMIT or changes - self._changes_before > ROWS_LIMIT:
+            self.flush()
+        self.book.forget_oldest(RECORDS_LIMIT, self._changed)
 
     def rollback(self) -> None:
-        super().rollback()
-        self._room.keep()
-        self._known.take_back()
-        self._ahead.clear()
-        self._due_hint = 0  # unknown: whoever asks next looks
-
-    def space_needed(self, events: int) -> int:
-        return self._room.needed()
+        began, self._in_group = self._in_group, False
+        self.db.pending.rollback()
+        for one in self._participants:
+            one.rollback()
+        self.applied = self.folding = self._applied_before
+        connection = self.db.connection
+        try:
+            if began and connection.in_transaction:
+                connection.execute("ROLLBACK TO one_group")
+                connection.execute("RELEASE one_group")
+        except sqlite3.Error as error:
+            if connection.in_transaction:
+                raise translated(error, self.db.path) from error
+        self._check_kept()
 
     def flush(self) -> None:
-        super().flush()
-        self._room.clear()
+        """Commit the groups that were kept since the last time; a process that is killed before folds them again."""
+        self._check_kept()
+        if not self.db.connection.in_transaction:
+            return
+        for name in self._changed & self.book.values.keys():  # one may have been deleted since
+            self._put_record(self.book.values[name])
+        self.put_kv("applied", self.applied)
+        self.db.execute("COMMIT")
+        self._groups, self._changes_before = 0, self.db.connection.total_changes
+        self._changed.clear()
+        self._space.clear()
 
-    # --- a damaged database -----------------------------------------------------------------------------------
+    def _check_kept(self) -> None:
+        """Raise ``StoreError`` if kept groups are gone: after some errors, that of a commit among them, SQLite rolls
+        back all of its transaction. Nothing may then be built on what ``applied`` says."""
+        if self._groups and not self.db.connection.in_transaction:
+            raise StoreError(f"{self.db.path}: groups that had been kept are taken back; the store must be opened anew")
 
-    def salvage(self, first_id: int | None) -> None:
-        kv, msg = self._tables["kv"], self._tables["msg"]
-        for path in (self._salvaged, self._salvaged.with_name(self._salvaged.name + "-wal")):
-            path.unlink(missing_ok=True)
-        made = SqliteStore(self._salvaged, kv, msg, self._synchronous, self._busy_ms)
-        made.open()
-        try:
-            made._execute("BEGIN IMMEDIATE")
-            database, wal, _ = self.files()
-            found = sqlite_salvage.salvage(database, wal, made._db, self._tables, first_id)
-            made._execute("COMMIT")
-            made.checkpoint()
-        except sqlite3.Error as error:
-            raise translated(error, self._path) from error
-        except OSError as error:
-            raise StoreError(f"{self._path}: {error}") from error
-        finally:
-            made.close()
-        log.error("%s: %s; the rest is folded from the journal", self._path, found)
-
-    def already_applied(self, event: Event) -> bool:
-        return self._refold is not None and self._refold.passes(event, self)
-
-    def finish_replay(self, clean: bool) -> list[str]:
-        refold = self._refold
-        if refold:
-            self.begin()
-            self.folding = self.applied = max(self.applied, refold.up_to)
-            refold.finish(self)
-            for queue, order_key in self._rows(self._sql.lines):
-                self._line_up(queue, order_key)
-            self.commit()
-            self._refold, self.replaying = None, False
-        return []
-
-    # --- messages ---------------------------------------------------------------------------------------------
+    # --- messages -------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
-        known = self._known.entry(key)
-        if known is not None:
-            return known
-        row = self._row_of(self._sql.get, key)
-        return self._known.entry_of(row) if row else None
+        cached = self.entries.entry(key)
+        if cached is not None:
+            return cached
+        row = self.db.row_of(self.db.sql.get, key)
+        return self.entries.entry_of(row) if row else None
 
     def envelope(self, key: str) -> bytes:
-        known = self._known.body(key)
-        if known is not None:
-            return known
-        row = self._row_of(self._sql.get_value, key)
+        cached = self.entries.body(key)
+        if cached is not None:
+            return cached
+        row = self.db.row_of(self.db.sql.get_value, key)
         if row is None:
             if self.get(key) is None:
                 raise StoreError(f"no body for {key}")
-            raise BodyLost(key, f"it is not in {self._path}")
-        if not value_holds(key, *row):
-            raise BodyLost(key, f"it has changed in {self._path}")
-        body = str(row[0]).encode()
-        self._known.note_body(key, body)
+            raise BodyLost(key, f"it is not in {self.db.path}")
+        if self._referenced and row[1] == self._referenced.kind:
+            body = self._referenced.read(key, row)
+        elif value_holds(key, *row):
+            body = str(row[0]).encode()
+        else:
+            raise BodyLost(key, f"it has changed in {self.db.path}")
+        self.entries.put_body(key, body)
         return body
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
-        self._add(entry, envelope.decode(), "message")
+        self.insert_value(entry, envelope.decode(), "message")
 
-    def _add(self, entry: Entry, value: str, value_type: str) -> None:
+    def insert_value(self, entry: Entry, value: str, kind: str) -> None:
+        """Store a new message with a row of ``kind`` in ``kv``: its body, or what refers to it."""
         e = entry
-        self._room.add(entry.size)
+        self._space.add(entry.size)
         self._count(e.queue, None, e.state, e.size)  # first: it may refuse
-        if self._waiting.holds_back(e.key):
-            self._write_waiting()
-        crc = value_crc(e.key, value, value_type)
-        body = (e.key, value, value_type, e.created_wall, e.created_wall, crc)
-        self._waiting.add(body, row_of(e, self.folding))
-        self._ahead.clear()
-        self._settle_in(e)
+        if self.db.pending.must_flush(e.key):
+            self.db.write_pending()
+        crc = value_crc(e.key, value, kind)
+        body = (e.key, value, kind, e.created_wall, e.created_wall, crc)
+        self.db.pending.add(body, row_of(e, self.folding))
+        self._ready.clear()
+        self._note(e)
 
     def update(self, entry: Entry, before: State) -> None:
-        self._waiting.change([*changes_of(row_of(entry, self.folding)), entry.key])
+        self.db.pending.change([*changes_of(row_of(entry, self.folding)), entry.key])
         if before is not State.READY or entry.state is not State.INFLIGHT:
-            self._ahead.clear()
+            self._ready.clear()
         self._count(entry.queue, before, entry.state, entry.size)
-        self._settle_in(entry)
+        self._note(entry)
 
     def move(self, entry: Entry, source: str, before: State) -> None:
-        self._ahead.clear()
-        self._change_row(self._sql.relocate, [entry.queue, *changes_of(row_of(entry, self.folding)), entry.key])
+        self._ready.clear()
+        row = [entry.queue, *changes_of(row_of(entry, self.folding)), entry.key]
+        self.db.change_row(self.db.sql.move, row)
         self._count(source, before, None, entry.size)
         self._count(entry.queue, None, entry.state, entry.size)
-        self._line_up(source, entry.order_key)
-        self._settle_in(entry)
+        if entry.order_key:
+            self._turns.update(source, entry.order_key)
+        self._note(entry)
+        if self._referenced:
+            self._note_birth(entry, source, self._referenced.kind)
 
     def _note_birth(self, entry: Entry, source: str, kind: str) -> None:
-        """A message has moved whose body is in a file: what refers to that, a value of ``kind``, is to tell where."""
-        row = self._row(self._sql.get_value, (entry.key,))
-        if row is None or row[1] != kind or not value_holds(entry.key, *row):
-            return
-        try:
-            reference = BodyReference.from_json(orjson.loads(row[0])).moved(source, entry.queue)
-        except (AttributeError, KeyError, TypeError, ValueError):  # it has changed on the disk: its body is lost
-            return
-        value = orjson.dumps(reference.to_json()).decode()
-        self._execute(self._sql.set_value, (value, value_crc(entry.key, value, kind), entry.key))
+        """A message with a body in a file has moved: what refers to that is to say in which queue it was born."""
+        row = self.db.row(self.db.sql.get_value, (entry.key,))
+        reference = reference_of(entry.key, *row) if row and row[1] == kind else None
+        if reference:
+            value = reference_value(reference.moved(source, entry.queue))
+            self.db.execute(self.db.sql.set_value, (value, value_crc(entry.key, value, kind), entry.key))
 
-    def _settle_in(self, entry: Entry) -> None:
+    def _note(self, entry: Entry) -> None:
         """What follows from a row that was written."""
-        self._room.touch(entry.seq)
-        self._known.note(entry)
-        self._hint(entry)
-        self._line_up(entry.queue, entry.order_key)
-
-    def _line_up(self, queue: str, order_key: str) -> None:
-        """After a change of a message with an ordering key: see whose turn it is."""
-        if order_key:
-            self._ahead.clear()
-            for blocked, key in sqlite_order.turns(self._rows, self._sql, queue, order_key):
-                self._execute(self._sql.block, (blocked, key))
+        self._space.touch(entry.seq)
+        self.entries.put(entry)
+        self._due.note(entry)
+        if entry.order_key:
+            self._ready.clear()
+            self._turns.update(entry.queue, entry.order_key)
 
     def delete(self, entry: Entry, before: State) -> None:
-        self._waiting.remove(entry.key)
+        if self._referenced:
+            self._referenced.removing(entry)
+        self.db.pending.remove(entry.key)
         if before is State.READY:
-            self._ahead.clear()
-        self._room.free(entry.seq, entry.size)
+            self._ready.clear()
+        self._space.free(entry.seq, entry.size)
         self._count(entry.queue, before, None, entry.size)
-        self._line_up(entry.queue, entry.order_key)
-        self._known.forget(entry.key)
+        if entry.order_key:
+            self._ready.clear()
+            self._turns.update(entry.queue, entry.order_key)
+        self.entries.remove(entry.key)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         record = self.queue(queue)
         if record is None or not record.counts[State.READY]:
             return None
-        anyone = self._ahead.first(self._rows, queue, "")
-        mine = self._ahead.first(self._rows, queue, consumer) if consumer else None
-        found = [self._checked(entry, State.READY) for entry in (anyone, mine) if entry]
-        if not found and not self.scan(queue, State.READY, (), 1)[0]:  # nor for anybody else, nor in turn
-            raise StoreDamaged(f"{self._path}: queue {queue!r} counts ready messages, its index has none")
+        anyone = self._ready.first(self.db.rows, queue, "")
+        mine = self._ready.first(self.db.rows, queue, consumer) if consumer else None
+        found = [checked(entry, State.READY, self.db) for entry in (anyone, mine) if entry]
+        if not found and not self.pages.scan(queue, State.READY, (), 1)[0]:  # nor for anybody else, nor in turn
+            raise StoreDamaged(f"{self.db.path}: queue {queue!r} counts ready messages, its index has none")
         return min(found, key=lambda e: (-e.priority, e.seq), default=None)
 
-    def _checked(self, entry: Entry, state: State) -> Entry:
-        """An entry that an index has told to be in a state. Raises ``StoreDamaged`` if it is not: the index would give
-        it again and again."""
-        if entry.state is not state:
-            raise StoreDamaged(f"{self._path}: an index has {entry.key} as {state}, its row as {entry.state}")
-        return entry
+    # --- queues and key-values ------------------------------------------------------------------------------------
 
-    def promote(self, now: int, limit: int) -> list[str]:
-        if self._due_hint is None or now < self._due_hint:
-            return []
-        rows = self._rows(self._sql.due, (now, limit))
-        for row in rows:
-            entry = self._known.entry_of(row)
-            entry.state = State.READY
-            self._ahead.clear()
-            changes = changes_of(row_of(entry, as_of(row)))  # no event: as of the same
-            self._execute(self._sql.update, [*changes, entry.key])
-            self._count(entry.queue, State.DELAYED, State.READY, entry.size)
-            self._line_up(entry.queue, entry.order_key)
-        return [row[1] for row in rows]
+    def queue(self, name: str) -> QueueRecord | None:
+        record = self.book.values.get(name)
+        if record is None:
+            value = self.db.value(QUEUE_KEY + name)
+            if value is not None:
+                record = self.book.values[name] = QueueRecord.from_json(orjson.loads(value))
+        return record
 
-    def ended_leases(self, now: int, limit: int) -> list[Entry]:
-        return self._over(self._sql.expired, now, limit, (State.INFLIGHT, State.DEAD))
+    def queue_for_update(self, name: str) -> QueueRecord:
+        if name not in self.book.values:
+            self.queue(name)
+        return self.book.touch(name)
 
-    def expiring(self, now: int, limit: int) -> list[Entry]:
-        return self._over(self._sql.lapsing, now, limit, (State.READY, State.DELAYED))
+    def add_queue(self, record: QueueRecord) -> None:
+        self.book.set(record.name, record)
+        self._put_record(record)  # now, for Pages.queue_names; flush writes the final counters
 
-    def _over(self, sql: str, now: int, limit: int, states: tuple[State, State]) -> list[Entry]:
-        """What an index has as over by ``now``."""
-        if self._due_hint is None or now < self._due_hint:
-            return []
-        found = [self._known.entry_of(row) for row in self._rows(sql, (now, limit))]
-        return [entry if entry.state is states[1] else self._checked(entry, states[0]) for entry in found]
+    def _put_record(self, record: QueueRecord) -> None:
+        self.db.put_value(QUEUE_KEY + record.name, orjson.dumps(record.to_json()).decode(), "queue")
 
-    def next_time(self) -> int | None:
-        if self._due_hint is not None:
-            self._due_hint = self._first_due()
-        return self._due_hint
+    def delete_queue(self, name: str) -> None:
+        if self.queue(name) is not None:
+            self.book.remove(name)
+            self.db.execute(self.db.sql.delete_value, (QUEUE_KEY + name,))
 
-    def _first_due(self) -> int | None:
-        firsts = [self._row(sql) for sql in (self._sql.first_delayed, self._sql.first_lease, self._sql.first_lapse)]
-        return min((row[0] for row in firsts if row), default=None)
+    def _count(self, queue: str, before: State | None, after: State | None, size: int) -> None:
+        if queue not in self.book.values:
+            self.queue(queue)
+        self.book.count(queue, before, after, size)
 
-    def _hint(self, entry: Entry) -> None:
-        if not (entry.lease_until or entry.due or entry.expires or entry.fallback or entry.state is State.DELAYED):
-            return
-        times = [entry.lease_until] if entry.lease_until else []
-        if entry.state is State.DELAYED:
-            times.append(entry.due)
-        if entry.lapse and (entry.state is State.READY or entry.state is State.DELAYED):
-            times.append(entry.lapse)
-        if times and (self._due_hint is None or min(times) < self._due_hint):
-            self._due_hint = min(times)
+    def get_kv(self, name: str) -> Any:
+        value = self.db.value(KV_KEY + name)
+        return None if value is None else orjson.loads(value)
 
-    def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
-        rows, cursor = sqlite_order.page(self._rows, self._sql, queue, state, after, limit)
-        return [self._known.entry_of(row) for row in rows], cursor
-
-    def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
-        rows, cursor = sqlite_order.leases(self._rows, self._sql, queue, LEASED, after, limit)
-        return [self._known.entry_of(row) for row in rows], cursor
-
-    def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
-        rows = self._rows(self._sql.dead, (queue, *after, limit))
-        return [self._known.entry_of(row) for row in rows]
-
-    def entries(self, after: str, limit: int) -> list[Entry]:
-        return [self._known.entry_of(row) for row in self._rows(self._sql.page, (after, limit))]
-
-    def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
-        if consumer is None:
-            heads = [head for blocked in (0, 1) for head in self._heads(queue, blocked, "", everybody=True)]
+    def put_kv(self, name: str, value: Any) -> None:
+        if value is None:
+            self.db.execute(self.db.sql.delete_value, (KV_KEY + name,))
         else:
-            heads = [head for target in {"", consumer} for head in self._heads(queue, 0, target, everybody=False)]
-        return min(heads, key=lambda e: e.seq, default=None)
+            self.db.put_value(KV_KEY + name, orjson.dumps(value).decode(), "fact")
+        if self.on_put_kv:
+            self.on_put_kv(name, value)
 
-    def oldest(self, queue: str, limit: int) -> list[Entry]:
-        found: list[Entry] = []
-        for blocked in (0, 1):
-            for head in self._heads(queue, blocked, "", everybody=True):
-                rows = self._rows(self._sql.ready_behind[0], (queue, blocked, head.target, head.priority, -1, limit))
-                found = nsmallest(limit, found + [self._known.entry_of(row) for row in rows], key=lambda e: e.seq)
-        return found
 
-    def _heads(self, queue: str, blocked: int, target: str, everybody: bool) -> list[Entry]:
-        """The oldest of each priority of a target, or of all targets from that one on."""
-        rows = sqlite_order.heads(self._row, self._sql, queue, blocked, target, everybody)
-        return [self._known.entry_of(row) for row in rows]
+class SqliteDisk(Disk):
+    """The database file of a store, and what it refers to."""
+
+    def __init__(self, store: SqliteStore, space: SpaceEstimate, referenced: ReferencedBodies | None) -> None:
+        self._store = store
+        self._referenced = referenced
+        self._db = store.db
+        self._space = space
+
+    def files(self) -> list[Path]:
+        return self._db.files()
+
+    def probe(self) -> None:
+        self._db.probe()
+        if self._referenced:
+            self._referenced.probe()
+
+    def space_needed(self, events: int) -> int:
+        return self._space.needed()
+
+    def checkpoint(self) -> int:
+        if self._referenced:
+            self._referenced.sync()
+        self._store.flush()
+        durable = self._store.applied if self._db.fold_log() else 0
+        if self._referenced:
+            self._referenced.checkpointed()
+        return durable
+
+    def tidy(self) -> None:
+        self._store.flush()
+        try:
+            self._db.give_back()
+        except StoreDamaged:
+            raise
+        except StoreError as error:
+            log.warning("space is not returned: %s", error)

@@ -1,16 +1,17 @@
-"""The payload files compared with the index that refers to them, shard by shard. Nothing is changed."""
+"""The payload files compared with the database that refers to them, shard by shard."""
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from itertools import groupby
+from pathlib import Path
 from typing import Final, NamedTuple
 
-from ...model.records import BodyReference
-from .payload_names import PayloadName, shard_of
-from .payloads import Payloads
+from ..base import Audit, FileFinding, FileProblem, Store, StoreError, store_errors
+from .index import LEAVING_FACT, IndexedBody, PayloadIndex
+from .payloads import PayloadName, Payloads, shard_of
 
 #: What may lie in the root, named as no queue's directory is: a file system's own, and what says that bodies are lost.
 _ALLOWED: Final = frozenset({"lost+found", ".lost"})
@@ -43,18 +44,81 @@ class PayloadFinding(NamedTuple):
     key: str = ""
 
 
-class Kept(NamedTuple):
-    """A message of the index whose body lies in a file. Without a ``reference`` nobody knows what it was."""
+#: The findings that concern files, as the contract of stores names them; the others are reported with their message.
+_PROBLEMS: Final = {
+    PayloadFindingKind.ORPHAN: FileProblem.ORPHAN,
+    PayloadFindingKind.MISPLACED: FileProblem.MISPLACED,
+    PayloadFindingKind.STRAY: FileProblem.FOREIGN,
+    PayloadFindingKind.UNREADABLE: FileProblem.UNREADABLE,
+}
 
-    name: PayloadName
-    key: str
-    reference: BodyReference | None
+
+class HybridAudit(Audit):
+    """The payload files compared with the database. ``flush`` ends the open transaction of the database."""
+
+    def __init__(self, store: Store, payloads: Payloads, index: PayloadIndex, flush: Callable[[], None]) -> None:
+        super().__init__(store)
+        self._flush = flush
+        self._payloads = payloads
+        self._index = index
+
+    def payload_findings(self, contents: bool = True) -> Iterator[PayloadFinding]:
+        """Whatever is wrong with payload files; without ``contents`` only their lengths are compared. Changes nothing.
+        Raises ``StoreError``."""
+        self._flush()
+        with store_errors(self._payloads.root):
+            yield from audit_payloads(self._payloads, self._index.messages(), contents)
+
+    def file_of(self, key: str) -> Path | None:
+        entry = self._store.get(key)
+        return self._payloads.root / self._index.path_of(entry.seq, entry.queue, key) if entry else None
+
+    def file_findings(self, last: int, clean: bool) -> Iterator[FileFinding]:
+        applied, leaving = self._store.applied, set(self._store.get_kv(LEAVING_FACT) or [])
+        for one in self.payload_findings(contents=False):
+            problem, seq = _PROBLEMS.get(one.kind), PayloadName.read(one.path).seq
+            if problem is None:
+                continue
+            if problem is FileProblem.ORPHAN:
+                if applied < seq <= last:
+                    continue  # its event will be folded
+                if not clean and (one.path in leaving or seq > last):
+                    problem = FileProblem.LEFT_OVER
+            yield FileFinding(problem, one.path, one.text)
+
+    def restore_misplaced(self) -> Iterator[str]:
+        found = list(self.payload_findings(contents=False))
+        missing = {one.path for one in found if one.kind is PayloadFindingKind.MISSING}
+        for one in found:
+            if one.kind is PayloadFindingKind.MISPLACED:
+                name = PayloadName.read(one.path)
+                right = str(name._replace(shard=shard_of(name.seq)))
+                if right in missing:
+                    with store_errors(self._payloads.root):
+                        self._payloads.move(one.path, right)
+                    yield f"{one.path}: put back to {right}"
+
+    def set_orphans_aside(self) -> None:
+        for one in list(self.payload_findings(contents=False)):
+            if one.kind in (PayloadFindingKind.ORPHAN, PayloadFindingKind.STRAY, PayloadFindingKind.MISPLACED):
+                self.set_orphan_aside(one.path)
+
+    def set_orphan_aside(self, path: str) -> None:
+        """Move a file, whose path is relative to the root of the payloads, into quarantine. Raises ``StoreError`` if a
+        message refers to it, or if it cannot be moved."""
+        name = PayloadName.read(path)
+        if name.seq and self._index.refers_to(name):
+            raise StoreError(f"{path}: a message refers to it")
+        with store_errors(self._payloads.root):
+            self._payloads.set_aside(path, "no message refers to it")
 
 
-def audit_payloads(payloads: Payloads, kept: Iterable[Kept], contents: bool = True) -> Iterator[PayloadFinding]:
-    """What is wrong with the files. ``kept`` comes in the order of (directory, publish number); of it, and of the
+def audit_payloads(
+    payloads: Payloads, indexed: Iterable[IndexedBody], contents: bool = True
+) -> Iterator[PayloadFinding]:
+    """What is wrong with the files. ``indexed`` comes in the order of (directory, publish number); of it, and of the
     files, one shard is held at a time. Without ``contents`` a file is not read: only its length is compared."""
-    expected = groupby(kept, key=lambda one: (one.name.directory, one.name.shard))
+    expected = groupby(indexed, key=lambda one: (one.name.directory, one.name.shard))
     awaited = next(expected, None)
     for directory, shard, finding in _shards(payloads):
         if finding:
@@ -63,7 +127,7 @@ def audit_payloads(payloads: Payloads, kept: Iterable[Kept], contents: bool = Tr
         while awaited and awaited[0] < (directory, shard):
             yield from _missing(awaited[1])
             awaited = next(expected, None)
-        messages: dict[str, Kept] = {}
+        messages: dict[str, IndexedBody] = {}
         if awaited and awaited[0] == (directory, shard):
             messages = {one.name.name: one for one in awaited[1]}
             awaited = next(expected, None)
@@ -73,8 +137,8 @@ def audit_payloads(payloads: Payloads, kept: Iterable[Kept], contents: bool = Tr
         awaited = next(expected, None)
 
 
-def _missing(kept: Iterable[Kept]) -> Iterator[PayloadFinding]:
-    for one in kept:
+def _missing(messages: Iterable[IndexedBody]) -> Iterator[PayloadFinding]:
+    for one in messages:
         yield PayloadFinding(PayloadFindingKind.MISSING, str(one.name), f"the body of {one.key} is not there", one.key)
 
 
@@ -100,7 +164,7 @@ def _shards(payloads: Payloads) -> Iterator[tuple[str, str, PayloadFinding | Non
 
 
 def _shard(
-    payloads: Payloads, directory: str, shard: str, messages: dict[str, Kept], contents: bool
+    payloads: Payloads, directory: str, shard: str, messages: dict[str, IndexedBody], contents: bool
 ) -> Iterator[PayloadFinding]:
     try:
         names = payloads.names(directory, shard)
@@ -127,7 +191,7 @@ def _shard(
     yield from _missing(messages.values())
 
 
-def _problem(payloads: Payloads, message: Kept, contents: bool) -> str:
+def _problem(payloads: Payloads, message: IndexedBody, contents: bool) -> str:
     """What is wrong with a message's file; nothing if it is sound."""
     path, reference = str(message.name), message.reference
     if reference is None:
