@@ -22,7 +22,7 @@ class DoorLost(PostroomError):
 
 
 class DoorReplaced(PostroomError):
-    """What the door was opened on has been replaced: it must be opened again."""
+    """What the door was opened on was replaced: the loop opens it again. The text names what was replaced."""
 
 
 class Door(ABC):

@@ -76,7 +76,7 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
                     raise
                 log.critical("%s%s", error, "; it goes on once there is space" if error.full else "")
             except DoorReplaced as error:
-                log.warning("%s; it is opened again", error)
+                log.warning("%s", error)
                 _warn_of_permissions(reloading.config)
                 continue
             except (MustRecover, JournalUnknown, StoreError) as error:

@@ -299,7 +299,7 @@ class Mailbox(Door):
         """
         others = self._directories.replaced()
         if others:
-            raise MailboxReplaced(f"another directory is there now: {', '.join(map(str, others))}")
+            raise MailboxReplaced(f"{', '.join(map(str, others))} replaced by others; the mailbox is opened again")
         replaced = self._intake.check()
         if replaced and self._watch:
             self._watch.forget()
