@@ -21,7 +21,7 @@ from postroom_daemon.broker.idempotency import request_key
 from postroom_daemon.config.config import load
 from postroom_daemon.journal.journal import JournalRefused
 from postroom_daemon.journal.segments import list_segments
-from postroom_daemon.model.principal import Principal
+from postroom_daemon.model.principal import Account, Principal
 from postroom_daemon.model.request import Answer, Call
 from postroom_daemon.observe.state import of_store, write_state
 from postroom_daemon.platform.clock import Clock
@@ -143,9 +143,9 @@ class Bench:
 
     def again(self, sent: Sent) -> Sent:
         """The same request with the same bytes."""
-        return self._sent(sent.call.request, sent.call.who.uid)
+        return self._sent(sent.call.request, sent.call.who.account)
 
-    def _sent(self, request: Request, uid: int) -> Sent:
+    def _sent(self, request: Request, uid: Account) -> Sent:
         answers: list[Answer] = []
         key = request_key(uid, f"{request.client_id}/{request.request_id}".encode())
         who = Principal(request.client_id, uid)

@@ -92,7 +92,7 @@ def test_the_daemons_own_user_gets_a_box(office: Office) -> None:
     mailbox = office.serve(Files())
     office.put("own")
     (call,) = mailbox.collect()
-    assert (call.who.client_id, call.who.uid) == ("own", os.geteuid())
+    assert (call.who.client_id, call.who.account) == ("own", os.geteuid())
     assert office.box("own").stat().st_mode & 0o777 == 0o700
 
 

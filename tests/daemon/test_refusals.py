@@ -15,25 +15,25 @@ from postroom_daemon.platform.files import Files
 
 def test_so_many_of_each_user_are_told_in_a_minute_and_the_next_one_says_how_many_were_not() -> None:
     refusals = Refusals(per_minute=2)
-    told = [refusals.admit(7, now) for now in (0, 1, 2, 3, 4)]
+    told = [refusals.admit("7", now) for now in (0, 1, 2, 3, 4)]
     assert told == [0, 0, None, None, None]
-    assert refusals.admit(8, 4) == 0
-    assert refusals.admit(7, WINDOW_MS - 1) is None
-    assert [refusals.admit(7, WINDOW_MS), refusals.admit(7, WINDOW_MS)] == [4, 0]
-    assert refusals.held_back == 4
+    assert refusals.admit("8", 4) == 0
+    assert refusals.admit("7", WINDOW_MS - 1) is None
+    assert [refusals.admit("7", WINDOW_MS), refusals.admit("7", WINDOW_MS)] == [4, 0]
+    assert refusals.suppressed == 4
 
 
 def test_none_is_held_back_without_a_limit() -> None:
     refusals = Refusals(per_minute=0)
-    assert [refusals.admit(7, 0) for _ in range(100)] == [0] * 100
+    assert [refusals.admit("7", 0) for _ in range(100)] == [0] * 100
 
 
 def test_any_number_of_users_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postroom_daemon.observe.refusals.USERS_LIMIT", 10)
+    monkeypatch.setattr("postroom_daemon.observe.refusals.ACCOUNTS_LIMIT", 10)
     refusals = Refusals(per_minute=1)
-    assert [refusals.admit(uid, 0) for uid in range(100)] == [0] * 100
-    assert refusals.admit(99, 0) is None
-    assert [refusals.admit(uid, WINDOW_MS) for uid in range(200, 210)] == [0] * 10
+    assert [refusals.admit(str(uid), 0) for uid in range(100)] == [0] * 100
+    assert refusals.admit(str(99), 0) is None
+    assert [refusals.admit(str(uid), WINDOW_MS) for uid in range(200, 210)] == [0] * 10
 
 
 def test_a_batch_of_which_too_much_was_refused_has_the_line_that_it_would_have_had(tmp_path: Path) -> None:

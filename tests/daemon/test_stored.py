@@ -16,19 +16,19 @@ def test_what_goes_before_it_was_counted_is_not_taken_off() -> None:
     stored.count([message("a", 1), message("b", 2)], is_last=False)
     stored.goes(message("a", 1))
     stored.goes(message("c", 3))
-    assert stored.of_user(7) == 10
+    assert stored.of_account(7) == 10
     stored.count([message("d", 4)], is_last=True)
     stored.goes(message("d", 4))
-    assert stored.of_user(7) == 10
+    assert stored.of_account(7) == 10
 
 
 def test_what_comes_after_the_start_is_counted_once() -> None:
     stored = Stored(since=100)
     stored.comes(message("b", 101))
     stored.count([message("a", 1), message("b", 101)], is_last=True)
-    assert stored.of_user(7) == 20
+    assert stored.of_account(7) == 20
     stored.goes(message("b", 101))
-    assert stored.of_user(7) == 10
+    assert stored.of_account(7) == 10
 
 
 def test_a_group_that_is_taken_back_has_counted_nothing() -> None:
@@ -39,10 +39,10 @@ def test_a_group_that_is_taken_back_has_counted_nothing() -> None:
     stored.comes(message("c", 102))
     stored.goes(message("b", 101))
     stored.rollback()
-    assert (stored.of_user(7), stored.counted, stored.is_complete) == (10, "", False)
+    assert (stored.of_account(7), stored.counted, stored.is_complete) == (10, "", False)
 
 
 def test_messages_without_a_publisher_count_for_nobody() -> None:
     stored = Stored(since=0)
     stored.comes(message("a", 1, uid=""))
-    assert stored.of_user(0) == 0
+    assert stored.of_account(0) == 0

@@ -125,7 +125,7 @@ class Attempt:
 
     def _decide(self, call: Call) -> Answer | None:
         request = call.request
-        self._parts.quotas.check_rate(call.who.uid, self.now.engine)
+        self._parts.quotas.check_rate(call.who.account, self.now.engine)
         if request.problem:
             raise request.problem
         if 0 < request.deadline_ms < self._clients_wall:
@@ -155,7 +155,7 @@ class Attempt:
 
     def _record(self, call: Call, decision: Decision) -> Answer:
         by = {
-            "uid": call.who.uid,
+            **call.who.event_fields(),
             "client": call.who.client_id,
             "request": call.request.request_id,
             "digest": call.key.hex(),
@@ -214,7 +214,7 @@ class Attempt:
     # --- waiting ----------------------------------------------------------------------------------------------
 
     def _park(self, call: Call, wait_until: int) -> None:
-        self._parts.quotas.check_waits(call.who.uid, self._parts.waiters.of_user(call.who.uid))
+        self._parts.quotas.check_waits(call.who.account, self._parts.waiters.of_account(call.who.account))
         # The wait began when the request was made: a restart does not renew it.
         waited = max(0, self._clients_wall - call.arrived_wall)
         until = max(self.now.engine, wait_until - waited)

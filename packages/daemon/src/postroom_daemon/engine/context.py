@@ -134,8 +134,8 @@ class Context:
 
     def may(self, verb: Verb | None, queue: str) -> bool:
         """Whether who asks may do something with a queue, or for None anything at all."""
-        return self.access.may(self.who.uid, verb, queue)
+        return self.access.may(self.who.account, verb, queue)
 
     def require(self, verb: Verb | None, queue: str) -> None:
         """Raise ``CommandError`` (ERR_FORBIDDEN) unless who asks ``may``."""
-        self.access.require(self.who.uid, verb, queue)
+        self.access.require(self.who.account, verb, queue)

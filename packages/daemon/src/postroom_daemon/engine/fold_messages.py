@@ -9,6 +9,7 @@ from postroom_common.events import COMMON_FIELDS, Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from ..model.lifecycle import check_transition
+from ..model.principal import stored_account
 from ..model.records import BodyReference, Entry, QueueRecord, history_fact, with_failure
 from ..stores.base import NotStored, Store
 from .fold_queues import end_claim, queue_of
@@ -56,7 +57,7 @@ def _leased(event: Event, store: Store) -> None:
     entry, before = _move_leased(event, store)
     entry.lease_id = event["lease"]
     entry.consumer_id = event["consumer"]
-    entry.holder_uid = str(event.get("uid", ""))
+    entry.holder_uid = stored_account(event)
     entry.lease_until = event["untilEngineMs"]
     entry.leased_at = event["engineMs"]
     entry.attempt = event["attempt"]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
 
+from .principal import Account
 from .records import Entry
 
 #: Consumers that are known at a time, each once for each of its queues; those that hold nothing are forgotten first.
@@ -43,9 +44,9 @@ class InFlight:
         holder = self._holders.get((queue, consumer))
         return holder.held if holder else 0
 
-    def of_user(self, uid: int) -> int:
-        """How many messages a user holds."""
-        return self._users[str(uid)]
+    def of_account(self, account: Account) -> int:
+        """How many messages an account has leased."""
+        return self._users[str(account)]
 
     def consumers(self, queue: str = "") -> list[tuple[str, str, Holder]]:
         """Queue, name and facts of all that are known, of one queue or of all ('')."""

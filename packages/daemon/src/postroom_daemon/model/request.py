@@ -64,7 +64,7 @@ def about_call(call: Call) -> dict[str, dict[str, Any]]:
     return about(
         request=call.request.request_id,
         client=call.who.client_id,
-        uid=call.who.uid,
+        **call.who.event_fields(),
         command=call.command or call.request.command[:80],
         queue=call.queue,
         trace_id=trace_id(call.request.traceparent),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from .principal import Account
 from .records import Entry
 
 
@@ -24,9 +25,9 @@ class Stored:
         self._undo: list[tuple[str, int]] = []
         self._counted_before = ("", False)
 
-    def of_user(self, uid: int) -> int:
-        """Bytes of a user's messages."""
-        return self._bytes[str(uid)]
+    def of_account(self, account: Account) -> int:
+        """Bytes of the messages that an account has published."""
+        return self._bytes[str(account)]
 
     def begin(self) -> None:
         """What was counted before stays."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 
+from .principal import Account
 from .request import Call
 
 
@@ -15,7 +16,7 @@ class Waiters:
         self._by_queue: dict[str, dict[int, Call]] = {}
         self._ends: list[tuple[int, int, Call]] = []
         self._numbers = 0
-        self._users: Counter[int] = Counter()
+        self._users: Counter[Account] = Counter()
         self.count = 0
 
     def park(self, call: Call) -> None:
@@ -29,7 +30,7 @@ class Waiters:
         if behind:
             self._by_queue[call.queue] = dict(sorted(line.items()))
         self.count += 1
-        self._users[call.who.uid] += 1
+        self._users[call.who.account] += 1
         if len(self._ends) > 2 * self.count + 64:  # mostly calls that were served long before their end
             waiting = (one for line in self._by_queue.values() for one in line.values())
             self._ends = [(one.wait_until, one.number, one) for one in waiting]
@@ -45,14 +46,14 @@ class Waiters:
         if not line:
             del self._by_queue[call.queue]
         self.count -= 1
-        self._users[call.who.uid] -= 1
-        if not self._users[call.who.uid]:
-            del self._users[call.who.uid]
+        self._users[call.who.account] -= 1
+        if not self._users[call.who.account]:
+            del self._users[call.who.account]
         return True
 
-    def of_user(self, uid: int) -> int:
-        """How many calls of a user wait."""
-        return self._users[uid]
+    def of_account(self, account: Account) -> int:
+        """How many requests of an account wait."""
+        return self._users[account]
 
     def on(self, queue: str) -> list[Call]:
         """The calls that wait on a queue, oldest first."""

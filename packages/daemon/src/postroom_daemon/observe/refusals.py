@@ -1,50 +1,51 @@
-"""How many refused requests of a user are told of: one who is refused again and again must not fill a log that is
-bounded, and so push out what others did."""
+"""How many refused requests of one account are logged: whoever is refused over and over must not fill a bounded log
+and so push out what others did."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-#: Engine milliseconds over which the refusals of a user are counted.
+#: Engine milliseconds over which the refusals of an account are counted.
 WINDOW_MS: Final = 60_000
-#: Users that are counted at a time.
-USERS_LIMIT: Final = 1024
+#: Accounts that are counted at a time.
+ACCOUNTS_LIMIT: Final = 1024
 
 
 @dataclass(slots=True)
 class _Window:
     began: int
-    told: int = 0
-    held_back: int = 0
+    logged: int = 0
+    suppressed: int = 0
 
 
 class Refusals:
-    """Counts by user; ``per_minute`` of each are told, 0: all."""
+    """Counts by account; ``per_minute`` of each are logged, 0 means all."""
 
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
-        self.held_back = 0
-        """Refusals that were not told, of all users."""
-        self._windows: dict[int, _Window] = {}
+        self.suppressed = 0
+        """Refusals of all accounts that were not logged."""
+        self._windows: dict[str, _Window] = {}
 
-    def admit(self, uid: int, now: int) -> int | None:
-        """A user was refused: None when that is not told, else how many of his were not since the last one that was."""
-        window = self._windows.get(uid)
+    def admit(self, account: str, now: int) -> int | None:
+        """An account was refused at ``now`` (engine ms). None if that is not to be logged, else how many of its
+        refusals were suppressed since the last one that was."""
+        window = self._windows.get(account)
         if window is None:
-            self._make_room(now)
-            window = self._windows[uid] = _Window(now)
+            self._forget_some(now)
+            window = self._windows[account] = _Window(now)
         if now - window.began >= WINDOW_MS:
-            window.began, window.told = now, 0
-        if self.per_minute and window.told >= self.per_minute:
-            window.held_back += 1
-            self.held_back += 1
+            window.began, window.logged = now, 0
+        if self.per_minute and window.logged >= self.per_minute:
+            window.suppressed += 1
+            self.suppressed += 1
             return None
-        window.told += 1
-        held_back, window.held_back = window.held_back, 0
-        return held_back
+        window.logged += 1
+        suppressed, window.suppressed = window.suppressed, 0
+        return suppressed
 
-    def _make_room(self, now: int) -> None:
-        if len(self._windows) >= USERS_LIMIT:
-            kept = {uid: one for uid, one in self._windows.items() if now - one.began < WINDOW_MS}
-            self._windows = kept if len(kept) < USERS_LIMIT else {}
+    def _forget_some(self, now: int) -> None:
+        if len(self._windows) >= ACCOUNTS_LIMIT:
+            recent = {account: one for account, one in self._windows.items() if now - one.began < WINDOW_MS}
+            self._windows = recent if len(recent) < ACCOUNTS_LIMIT else {}

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from ..model.principal import stored_account
 from ..platform.files import Files
 from ..platform.rotated import RotatedLines
 from .refusals import Refusals
@@ -36,16 +37,16 @@ class TrafficLog:
         self._lines: list[bytes] = []
 
     def add(self, line: dict[str, Any], failed: bool, refused: bool = False) -> None:
-        """Take a request's line; it is written by the next ``flush``. ``refused``: its user may not do that, or some of
-        that."""
+        """Take a request's line; the next ``flush`` writes it. ``refused``: its account may not do that, or not all of
+        it."""
         self._seen += 1
         if refused:
-            held_back = self.refusals.admit(line["uid"], line["engineMs"])
-            if held_back is None and failed:
+            suppressed = self.refusals.admit(stored_account(line), line["engineMs"])
+            if suppressed is None and failed:
                 return
-            failed = held_back is not None
-            if held_back:
-                line["heldBack"] = held_back
+            failed = suppressed is not None
+            if suppressed:
+                line["heldBack"] = suppressed
         if failed or self._seen % self.sample_every == 0:
             self._lines.append(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
 

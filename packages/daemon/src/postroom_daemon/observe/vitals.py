@@ -246,7 +246,7 @@ class DaemonVitals:
     @property
     def traffic_lines_held_back(self) -> int:
         """Lines of the traffic log that users have too many of because they are refused again and again."""
-        return self._traffic.refusals.held_back if self._traffic else 0
+        return self._traffic.refusals.suppressed if self._traffic else 0
 
 
 def _check(probe: Callable[[], None]) -> dict[str, Any]:
@@ -263,7 +263,7 @@ def _traffic_line(call: Call, code: str, took_ns: int, wall_ms: int) -> dict[str
         "wallMs": wall_ms,
         "engineMs": call.engine,
         "client": call.who.client_id,
-        "uid": call.who.uid,
+        **call.who.event_fields(),
         "command": call.command or request.command[:80],
         "queue": call.queue,
         "code": code or "OK",

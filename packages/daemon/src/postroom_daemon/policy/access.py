@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from postroom_common.errors import CommandError
 from postroom_common.protocol import TOOL_COMMANDS, Command, ErrorCode
 
-from ..model.principal import Principal
+from ..model.principal import Account, Principal, name_of
 from ..platform.accounts import Accounts
 from .access_rules import AccessRules, Rule, Someone, Verb, Whom
 
@@ -84,76 +84,78 @@ class Access:
         """Whether everyone may do something, or for None anything at all, with every queue."""
         return verb in self._free if verb else bool(self._free)
 
-    def may(self, uid: int, verb: Verb | None, queue: str) -> bool:
+    def may(self, account: Account, verb: Verb | None, queue: str) -> bool:
         """Whether a user may do something with a queue, which need not exist; for None, anything at all: then he may
         know how it is."""
         if verb in self._free:
             return True
-        verbs = self._verbs(uid, queue)
+        verbs = self._verbs(account, queue)
         return verb in verbs if verb else bool(verbs)
 
-    def require(self, uid: int, verb: Verb | None, queue: str) -> None:
+    def require(self, account: Account, verb: Verb | None, queue: str) -> None:
         """Raise ``CommandError`` (ERR_FORBIDDEN) unless a user ``may`` do something."""
-        if not self.may(uid, verb, queue):
-            raise self.refusal(uid, verb, queue)
+        if not self.may(account, verb, queue):
+            raise self.refusal(account, verb, queue)
 
-    def refusal(self, uid: int, verb: Verb | None, queue: str) -> CommandError:
+    def refusal(self, account: Account, verb: Verb | None, queue: str) -> CommandError:
         """The error for who may not do something, which is counted."""
         doing = _DOING[verb] if verb else "do anything with"
-        return self._refused(f"uid {uid} may not {doing} queue {queue!r}: {_WAY_OUT}")
+        return self._refused(f"{name_of(account)} may not {doing} queue {queue!r}: {_WAY_OUT}")
 
     def check_command(self, who: Principal, command: Command) -> None:
         """Raise ``CommandError`` (ERR_FORBIDDEN) for who may not act under his client id, or not give a command that is
         about the daemon as a whole."""
         user = self.rules.clients.get(who.client_id)
-        if user and who.uid not in self._masters and who.uid != user.number(self._accounts):
-            text = f"client id {who.client_id} is registered for another user than uid {who.uid}: use one of your own"
-            raise self._refused(text)
-        if command in TOOL_COMMANDS and who.uid not in self._masters:
+        if user and who.account not in self._masters and who.account != user.number(self._accounts):
+            name = name_of(who.account)
+            raise self._refused(
+                f"client id {who.client_id} is registered for another user than {name}: use one of your own"
+            )
+        if command in TOOL_COMMANDS and who.account not in self._masters:
             raise self._refused(f"{command} is for the user that the daemon runs as, and root")
-        if command is Command.DRAIN and not self.is_operator(who.uid):
-            text = f"uid {who.uid} may not {command} the daemon, which is for its operators (access.operators)"
+        if command is Command.DRAIN and not self.is_operator(who.account):
+            text = f"{name_of(who.account)} may not {command} the daemon, which is for its operators (access.operators)"
             raise self._refused(text)
 
-    def is_operator(self, uid: int) -> bool:
+    def is_operator(self, account: Account) -> bool:
         """Whether a user may do everything with every queue."""
-        if uid in self._masters:
+        if account in self._masters:
             return True
-        known = self._operators.get(uid)
+        known = self._operators.get(account)
         if known is None:
             if len(self._operators) >= REMEMBERED:
                 self._operators.clear()
-            known = self._operators[uid] = self._is_among(uid, self.rules.operators)
+            known = self._operators[account] = self._is_among(account, self.rules.operators)
         return known
 
-    def rulings(self, uid: int, queue: str) -> dict[Verb, Ruling]:
+    def rulings(self, account: Account, queue: str) -> dict[Verb, Ruling]:
         """Of each verb whether it is allowed, and why. The first rule counts that is about the user, the queue and the
         verb."""
-        if self.is_operator(uid):
+        if self.is_operator(account):
             return dict.fromkeys(Verb, Ruling(True, "operator"))
         found: dict[Verb, Ruling] = {}
-        for place, rule in self.about(uid):
+        for place, rule in self.about(account):
             open_verbs = rule.decides - found.keys()
             if open_verbs and rule.is_about(queue):
                 found |= {verb: Ruling(verb in rule.allow, "rule", place) for verb in open_verbs}
         return {verb: found.get(verb) or Ruling(verb in self.rules.default, "default") for verb in Verb}
 
-    def about(self, uid: int) -> list[tuple[int, Rule]]:
+    def about(self, account: Account) -> list[tuple[int, Rule]]:
         """The rules that are about a user, in their order, with their places in the configuration."""
-        known = self._about.get(uid)
+        known = self._about.get(account)
         if known is None:
             if len(self._about) >= REMEMBERED:
                 self._about.clear()
-            found = ((place, self._for(uid, rule)) for place, rule in enumerate(self.rules.rules))
-            known = self._about[uid] = [(place, rule) for place, rule in found if rule]
+            found = ((place, self._for(account, rule)) for place, rule in enumerate(self.rules.rules))
+            known = self._about[account] = [(place, rule) for place, rule in found if rule]
         return known
 
-    def _for(self, uid: int, rule: Rule) -> Rule | None:
+    def _for(self, account: Account, rule: Rule) -> Rule | None:
         """What a rule says of a user, if anything. Of one without an entry it is not known in which groups he is: what
         is denied to a group is denied to him."""
-        if self._is_among(uid, rule.who):
+        if self._is_among(account, rule.who):
             return rule
-        if rule.deny and any(one.kind is Whom.GROUP for one in rule.who) and self._accounts.groups_of(uid) is None:
+        if rule.deny and any(one.kind is Whom.GROUP for one in rule.who) and self._groups_of(account) is None:
             return replace(rule, allow=frozenset())
         return None
 
@@ -161,31 +163,34 @@ class Access:
         self.refusals += 1
         return CommandError(ErrorCode.FORBIDDEN, text)
 
-    def _verbs(self, uid: int, queue: str) -> frozenset[Verb]:
-        known = self._remembered.get((uid, queue))
+    def _verbs(self, account: Account, queue: str) -> frozenset[Verb]:
+        known = self._remembered.get((account, queue))
         if known is None:
             if len(self._remembered) >= REMEMBERED:
                 self._remembered.clear()
-            allowed = frozenset(verb for verb, ruling in self.rulings(uid, queue).items() if ruling.allowed)
-            known = self._remembered[uid, queue] = allowed
+            allowed = frozenset(verb for verb, ruling in self.rulings(account, queue).items() if ruling.allowed)
+            known = self._remembered[account, queue] = allowed
         return known
 
     def _forget(self) -> None:
         self._meant: dict[tuple[Someone, ...], _Meant] = {}
-        self._operators: dict[int, bool] = {}
-        self._about: dict[int, list[tuple[int, Rule]]] = {}
-        self._remembered: dict[tuple[int, str], frozenset[Verb]] = {}
+        self._operators: dict[Account, bool] = {}
+        self._about: dict[Account, list[tuple[int, Rule]]] = {}
+        self._remembered: dict[tuple[Account, str], frozenset[Verb]] = {}
         named = [one for who in (self.rules.operators, *(rule.who for rule in self.rules.rules)) for one in who]
         groups = [one for one in named if one.kind is Whom.GROUP]
         self._by_groups = any(one.number(self._accounts) is not None for one in groups)
 
-    def _is_among(self, uid: int, who: tuple[Someone, ...]) -> bool:
+    def _is_among(self, account: Account, who: tuple[Someone, ...]) -> bool:
         meant = self._meant.get(who)
         if meant is None:
             meant = self._meant[who] = self._numbers(who)
-        if meant.everyone or uid in meant.uids:
+        if meant.everyone or account in meant.uids:
             return True
-        return bool(meant.gids) and not meant.gids.isdisjoint(self._accounts.groups_of(uid) or ())
+        return bool(meant.gids) and not meant.gids.isdisjoint(self._groups_of(account) or ())
+
+    def _groups_of(self, account: Account) -> frozenset[int] | None:
+        return self._accounts.groups_of(account) if type(account) is int else frozenset()
 
     def _numbers(self, who: tuple[Someone, ...]) -> _Meant:
         ids: dict[Whom, set[int]] = {kind: set() for kind in Whom}

@@ -1,8 +1,6 @@
-"""What one user may have of the daemon: requests that wait, and how fast they come; leases; stored messages.
+"""What one account may have at most: pending requests, requests a second, waits, leases, stored bytes.
 
-Identity is the uid; the daemon's own user and root may have anything.
-
-Every refusal says what to do, and is counted by what was too much.
+Root and the daemon's own user have no limits. Every refusal says what to do, and is counted by its quota.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from typing import Final, Protocol
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 
+from ..model.principal import Account, name_of
 from .rates import Rates
 
 #: What refusals are counted by.
@@ -60,66 +59,66 @@ class Quotas:
         """Apply other limits from now on."""
         self._limits = limits
 
-    def applies(self, uid: int) -> bool:
+    def applies(self, account: Account) -> bool:
         """Whether a user has limits at all."""
-        return uid not in self._exempt
+        return account not in self._exempt
 
-    def may_have_waiting(self, uid: int, requests: int, size: int) -> bool:
+    def may_have_waiting(self, account: Account, requests: int, size: int) -> bool:
         """Whether so many requests of a user, of so many bytes, may wait."""
         most, most_bytes = self._limits.limits_user_pending_requests, self._limits.limits_user_pending_bytes
         fits = (not most or requests <= most) and (not most_bytes or size <= most_bytes)
-        return fits or not self.applies(uid)
+        return fits or not self.applies(account)
 
-    def too_many_waiting(self, uid: int) -> OverQuota:
+    def too_many_waiting(self, account: Account) -> OverQuota:
         """The answer to a request that is too much by ``may_have_waiting``."""
         limits = self._limits
         return self._refuse(
             PENDING,
-            f"uid {uid} has as much waiting as one user may: {limits.limits_user_pending_requests:,} requests"
+            f"{name_of(account)} has as much waiting as one user may: {limits.limits_user_pending_requests:,} requests"
             f" (limits.userPendingRequests), {limits.limits_user_pending_bytes:,} bytes (limits.userPendingBytes);"
             " read the answers before you send more",
         )
 
-    def check_rate(self, uid: int, now: int) -> None:
+    def check_rate(self, account: Account, now: int) -> None:
         """Count a request that came at the engine time ``now`` (ms). Raises ``OverQuota`` while they come too fast."""
         rate = self._limits.limits_user_requests_per_sec
-        if rate and self.applies(uid):
-            wait_ms = self._rates.wait_ms(str(uid), rate, 1, now)
+        if rate and self.applies(account):
+            wait_ms = self._rates.wait_ms(str(account), rate, 1, now)
             if wait_ms:
                 raise self._refuse(
                     RATE,
-                    f"uid {uid} may send {rate:,} requests a second (limits.userRequestsPerSec):"
+                    f"{name_of(account)} may send {rate:,} requests a second (limits.userRequestsPerSec):"
                     f" try again in {wait_ms} ms",
                 )
-            self._rates.take(str(uid))
+            self._rates.take(str(account))
 
-    def check_waits(self, uid: int, waits: int) -> None:
+    def check_waits(self, account: Account, waits: int) -> None:
         """Raise ``OverQuota`` for a user who waits for messages in ``waits`` requests already, if one more is too
         much."""
         most = self._limits.limits_user_waits
-        if most and waits >= most and self.applies(uid):
+        if most and waits >= most and self.applies(account):
             raise self._refuse(
                 WAITS,
-                f"uid {uid} waits for messages in {waits:,} requests (limits.userWaits): let one end before the next",
+                f"{name_of(account)} waits for messages in {waits:,} requests (limits.userWaits): let one end first",
             )
 
-    def check_leases(self, uid: int, leases: int) -> None:
+    def check_leases(self, account: Account, leases: int) -> None:
         """Raise ``OverQuota`` for a user who has ``leases``, if one more is too much."""
         most = self._limits.limits_user_leases
-        if most and leases >= most and self.applies(uid):
+        if most and leases >= most and self.applies(account):
             raise self._refuse(
                 LEASES,
-                f"uid {uid} has {leases:,} messages leased (limits.userLeases): settle some before you take more",
+                f"{name_of(account)} has {leases:,} messages leased (limits.userLeases): settle some first",
             )
 
-    def check_stored(self, uid: int, stored: int, size: int) -> None:
+    def check_stored(self, account: Account, stored: int, size: int) -> None:
         """Raise ``OverQuota`` for a user of whose messages ``stored`` bytes are kept, if ``size`` more are too much."""
         most = self._limits.limits_user_stored_bytes
-        if most and stored + size > most and self.applies(uid):
+        if most and stored + size > most and self.applies(account):
             raise self._refuse(
                 STORED,
-                f"{stored:,} bytes of messages by uid {uid} are stored, of at most {most:,} (limits.userStoredBytes):"
-                " publish again once some have been consumed; dead letters count until they are removed",
+                f"{stored:,} bytes of messages by {name_of(account)} are stored, of at most {most:,}"
+                " (limits.userStoredBytes): publish again once some have been consumed; dead letters count until they are removed",
             )
 
     def _refuse(self, kind: str, text: str) -> OverQuota:

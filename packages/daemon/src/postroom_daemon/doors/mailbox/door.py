@@ -221,13 +221,14 @@ class Mailbox(Door):
         return self._made(taken, request)
 
     def _made(self, taken: Taken, request: Request) -> Call:
+        name, uid = taken.name, taken.uid  # the request must not keep the bytes of its file
         return Call(
             request=request,
-            who=Principal(request.client_id, taken.uid),
+            who=Principal(request.client_id, uid),
             key=request_key(taken.uid, taken.data),
             arrived_wall=taken.ctime_ms,
-            on_answer=lambda answer: self._respond(taken.name, answer),
-            alive=lambda: self._is_alive(taken.name),
+            on_answer=lambda answer: self._respond(name, uid, answer),
+            alive=lambda: self._is_alive(name),
             bytes=len(taken.data),
         )
 
@@ -244,12 +245,12 @@ class Mailbox(Door):
         self._intake.set_aside(taken.name, reason)
         self._on_set_aside(reason)
 
-    def _respond(self, name: str, answer: Answer) -> None:
+    def _respond(self, name: str, uid: int, answer: Answer) -> None:
         call = self._calls.pop(name)
         request = call.request
         response = answer.encode(request.request_id)
         try:
-            self._with_room(self._boxes.put, request.client_id, call.who.uid, request.request_id, response)
+            self._with_room(self._boxes.put, request.client_id, uid, request.request_id, response)
         except OSError as error:
             # The request is done: when it is looked at again, it is a repeat and gets its answer.
             if error.errno in _PASSING:

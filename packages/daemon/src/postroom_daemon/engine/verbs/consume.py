@@ -42,14 +42,14 @@ def consume_next(context: Context, fields: Fields) -> Decision:
             return Decision(wait_until=now + fields["waitMs"])
         return Decision(data={"message": None})
     if context.store.in_flight:
-        context.quotas.check_leases(context.who.uid, context.store.in_flight.of_user(context.who.uid))
+        context.quotas.check_leases(context.who.account, context.store.in_flight.of_account(context.who.account))
     draft: Draft = {
         "type": EventType.LEASED,
         "queue": entry.queue,
         "key": entry.key,
         "lease": context.ids.lease(),
         "consumer": consumer,
-        "uid": context.who.uid,
+        **context.who.event_fields(),
         "untilEngineMs": now + lease_ms(context, entry.queue, fields),
         "attempt": entry.attempt if entry.state is State.DEAD else entry.attempt + 1,
     }

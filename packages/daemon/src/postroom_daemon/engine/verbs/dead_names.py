@@ -42,7 +42,7 @@ def addressed_by(context: Context, name: str, verb: Verb | None) -> list[str]:
     allowed = _allowed(context, queues, verb)
     if not allowed:
         if queues:
-            raise context.access.refusal(context.who.uid, verb, name)
+            raise context.access.refusal(context.who.account, verb, name)
         context.require(verb, name.removesuffix(DLQ_SUFFIX))
     return allowed
 

@@ -13,6 +13,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event
 from postroom_common.protocol import ErrorCode, State
 
+from ...model.principal import account_fields
 from ...model.records import Entry, history_fact
 from ...policy.access_rules import Verb
 from ..context import Context, Decision, Work
@@ -165,7 +166,7 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
             "overdue": entry.lease_until <= now.engine,
         }
         if entry.holder_uid:
-            shown["uid"] = int(entry.holder_uid)
+            shown |= account_fields(entry.holder_uid)
     if entry.state is State.DEAD:
         last = (context.store.get_kv(history_fact(entry.key)) or [{}])[-1]
         shown |= {
@@ -184,8 +185,8 @@ def _may_see(context: Context, event: Event) -> bool:
 
 def _hidden_lease(context: Context, entry: Entry | None) -> str:
     """The lease that a message has, unless the user got it or is an operator: who knows it can settle the message."""
-    uid = context.who.uid
-    if entry is None or entry.holder_uid == str(uid) or context.access.is_operator(uid):
+    account = context.who.account
+    if entry is None or entry.holder_uid == str(account) or context.access.is_operator(account):
         return ""
     return entry.lease_id
 
@@ -197,7 +198,8 @@ def _told(event: Event, hidden: str) -> dict[str, Any]:
         del shown["lease"]
     if "by" in event:
         by = event["by"]
-        shown["by"] = {name: by.get(name) for name in ("uid", "client", "request")}
+        who = "principal" if "principal" in by else "uid"
+        shown["by"] = {name: by.get(name) for name in (who, "client", "request")}
         if "traceparent" in by:
             shown["by"]["traceparent"] = by["traceparent"]
     return shown

@@ -163,11 +163,11 @@ def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> 
 
 def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:
     """Let a message count for who publishes it. Raises ``CommandError`` for more than one user may have stored."""
-    uid, stored = context.who.uid, context.store.stored
-    if context.quotas.applies(uid):
-        draft["publisher"] = uid
+    account, stored = context.who.account, context.store.stored
+    if context.quotas.applies(account):
+        draft["publisher"] = account
         if stored:
-            context.quotas.check_stored(uid, stored.of_user(uid) + context.pending.stored, size)
+            context.quotas.check_stored(account, stored.of_account(account) + context.pending.stored, size)
             context.pending.stored += size
 
 

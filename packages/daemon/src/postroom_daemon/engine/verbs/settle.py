@@ -131,5 +131,5 @@ def _held(context: Context, fields: Fields) -> Entry:
 
 def _is_holder(context: Context, entry: Entry) -> bool:
     """Whether who gives a consumer's name is of the user that got the lease: anybody can give any name."""
-    uid = context.who.uid
-    return entry.holder_uid in ("", str(uid)) or context.access.is_operator(uid)
+    account = context.who.account
+    return entry.holder_uid in ("", str(account)) or context.access.is_operator(account)

@@ -13,6 +13,7 @@ from typing import Any
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
+from ...model.principal import stored_account
 from ...model.records import CLAIM, Entry, claim_fact, with_failure
 from ...platform.quarantine import Quarantine
 from . import content as fs_content
@@ -67,7 +68,7 @@ class Replay:
             entry = self.healed[key] = self.entry(key)
             if entry.state is State.INFLIGHT and event["type"] == EventType.LEASED:
                 entry.lease_id, entry.consumer_id = event["lease"], event["consumer"]
-                entry.holder_uid = str(event.get("uid", ""))
+                entry.holder_uid = stored_account(event)
             if event["type"] == EventType.DIED and entry.state is State.DEAD:
                 entry.reason = str(event["failure"]["reasonCode"])
             if "failure" in event:
