@@ -8,6 +8,7 @@ from typing import Final
 
 from postroom_common.events import Event
 
+from ..model.principal import Account
 from ..model.request import Answer
 
 #: Requests with events that are remembered while running; after a restart, those of this many last events.
@@ -19,9 +20,14 @@ REPEATS_MS: Final = 600_000
 ANSWERS: Final = 5_000
 
 
-def request_key(uid: int, data: bytes) -> bytes:
-    """What a repeat has in common with the first: the uid and the bytes, which hold clientId and requestId."""
-    return hashlib.blake2b(data, digest_size=16, salt=uid.to_bytes(16, "little")).digest()
+def request_key(account: Account, data: bytes) -> bytes:
+    """The idempotency key of a request that a door recognises by its account and its bytes, which contain clientId and
+    requestId."""
+    if type(account) is int:
+        salt = account.to_bytes(16, "little")
+    else:
+        salt = hashlib.blake2b(str(account).encode(), digest_size=16).digest()
+    return hashlib.blake2b(data, digest_size=16, salt=salt).digest()
 
 
 def key_of_event(event: Event) -> bytes | None:

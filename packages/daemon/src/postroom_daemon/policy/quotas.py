@@ -118,7 +118,8 @@ class Quotas:
             raise self._refuse(
                 STORED,
                 f"{stored:,} bytes of messages by {name_of(account)} are stored, of at most {most:,}"
-                " (limits.userStoredBytes): publish again once some have been consumed; dead letters count until they are removed",
+                " (limits.userStoredBytes): publish again once some have been consumed; dead letters count until they"
+                " are removed",
             )
 
     def _refuse(self, kind: str, text: str) -> OverQuota:
