@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from postroom_common.codec import Request
+from postroom_common.codec import Request as WireRequest
 from postroom_daemon.broker.idempotency import request_key
 from postroom_daemon.config.config import load
 from postroom_daemon.model.principal import Principal
-from postroom_daemon.model.request import Answer, Call
+from postroom_daemon.model.request import Answer, Request
 from postroom_daemon.root.open_root import OpenRoot, Sources, open_root
 
 from .load import MESSAGE
@@ -35,19 +35,19 @@ def opened(root: Path, **flags: str) -> Iterator[OpenRoot]:
         found.close()
 
 
-def make_call(command: str, payload: Payload, on_answer: Callable[[Answer], None]) -> Call:
+def make_request(command: str, payload: Payload, on_answer: Callable[[Answer], None]) -> Request:
     """A call as the mailbox would make it."""
     uid = os.geteuid()
-    request = Request(f"bench-{next(_numbers)}", "bench", command, 0, payload)
-    key = request_key(uid, request.request_id.encode())
-    return Call(request, Principal("bench", uid), key, 0, on_answer)
+    wire = WireRequest(f"bench-{next(_numbers)}", "bench", command, 0, payload)
+    key = request_key(uid, wire.request_id.encode())
+    return Request(wire, Principal("bench", uid), key, 0, on_answer)
 
 
-def run_calls(root: OpenRoot, command: str, payloads: list[Payload]) -> list[dict[str, Any]]:
+def run_requests(root: OpenRoot, command: str, payloads: list[Payload]) -> list[dict[str, Any]]:
     """One group of ``payloads``; its answers' data. Raises the first error that is answered."""
     answers: list[Answer] = []
     for payload in payloads:
-        root.broker.submit(make_call(command, payload, answers.append))
+        root.broker.submit(make_request(command, payload, answers.append))
     root.broker.run_group()
     if root.traffic:
         root.traffic.flush()
@@ -62,7 +62,7 @@ def publish_rate(root: OpenRoot, count: int, group: int) -> float:
     payloads = [{"queue": "engine", "message": MESSAGE}] * group
     started = time.monotonic()
     for _ in range(count // group):
-        run_calls(root, "publish", payloads)
+        run_requests(root, "publish", payloads)
     return count // group * group / (time.monotonic() - started)
 
 
@@ -70,10 +70,10 @@ def cycle_rate(root: OpenRoot, count: int, group: int) -> float:
     """Messages per second through publish, consume and ack, each in groups of ``group``."""
     started = time.monotonic()
     for _ in range(count // group):
-        run_calls(root, "publish", [{"queue": "cycle", "message": MESSAGE}] * group)
-        taken = run_calls(root, "consume_next", [{"queue": "cycle"}] * group)
+        run_requests(root, "publish", [{"queue": "cycle", "message": MESSAGE}] * group)
+        taken = run_requests(root, "consume_next", [{"queue": "cycle"}] * group)
         leases = [answer["lease"] for answer in taken]
-        run_calls(root, "ack", [{"messageKey": one["messageKey"], "leaseId": one["leaseId"]} for one in leases])
+        run_requests(root, "ack", [{"messageKey": one["messageKey"], "leaseId": one["leaseId"]} for one in leases])
     return count // group * group / (time.monotonic() - started)
 
 
@@ -83,4 +83,4 @@ def fill(root: Path, queue: str, count: int, **fields: Any) -> None:
     with opened(root, traffic__enabled="false") as found:
         for begin in range(0, count, group):
             payload = {"queue": queue, "message": MESSAGE, **fields}
-            run_calls(found, "publish", [payload] * min(group, count - begin))
+            run_requests(found, "publish", [payload] * min(group, count - begin))

@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from postroom_common.codec import Request
+from postroom_common.codec import Request as WireRequest
+from postroom_common.codec import encode_reply
 from postroom_daemon.broker.broker import Broker
 from postroom_daemon.broker.idempotency import request_key
 from postroom_daemon.config.config import load
 from postroom_daemon.model.principal import Principal
-from postroom_daemon.model.request import Answer, Call
+from postroom_daemon.model.request import Answer, Request
 from postroom_daemon.root.open_root import Sources, open_root
 
 TIMES = 3
@@ -41,16 +42,16 @@ class _Asker:
         """The data of the answer, and the longest group in CPU and wall milliseconds."""
         self._count += 1
         answers: list[Answer] = []
-        request = Request(f"r{self._count}", "bench", command, 0, payload)
-        key = request_key(os.geteuid(), request.request_id.encode())
-        call = Call(request, Principal("bench", os.geteuid()), key, time.time_ns() // 1_000_000, answers.append)
-        self._broker.submit(call)
+        wire = WireRequest(f"r{self._count}", "bench", command, 0, payload)
+        key = request_key(os.geteuid(), wire.request_id.encode())
+        request = Request(wire, Principal("bench", os.geteuid()), key, time.time_ns() // 1_000_000, answers.append)
+        self._broker.submit(request)
         cpu = wall = 0.0
         while not answers:
             cpu_ns, wall_ns = time.thread_time_ns(), time.perf_counter_ns()
             self._broker.run_group()
             if answers:
-                answers[0].encode(request.request_id)
+                encode_reply(wire.request_id, answers[0].data or {})
             cpu = max(cpu, (time.thread_time_ns() - cpu_ns) / 1e6)
             wall = max(wall, (time.perf_counter_ns() - wall_ns) / 1e6)
         if answers[0].error:

@@ -17,10 +17,8 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from postroom_daemon.broker import group
-from postroom_daemon.broker import transaction as attempt
+from postroom_daemon.broker import group, transaction
 from postroom_daemon.broker.group import Group
-from postroom_daemon.broker.merge import Decider
 from postroom_daemon.config.config import load
 from postroom_daemon.doors.mailbox import Mailbox
 from postroom_daemon.doors.mailbox import door as mailbox
@@ -28,7 +26,6 @@ from postroom_daemon.doors.mailbox.response_dirs import Boxes
 from postroom_daemon.doors.mailbox.scanner import Intake
 from postroom_daemon.doors.mailbox.watch import Watch
 from postroom_daemon.journal.journal import Journal
-from postroom_daemon.model.request import Answer
 from postroom_daemon.observe.traffic import TrafficLog
 from postroom_daemon.observe.vitals import DaemonVitals
 from postroom_daemon.platform.files import Files
@@ -47,17 +44,17 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (Intake, "take", "intake: scan, open, fstat, read, close, order"),
     (mailbox, "decode_request", "decode: strict JSON to a request"),
     (Boxes, "owner", "box: whose is it (stat)"),
-    (Mailbox, "_call_for", "call: digest, call object"),
-    (Decider, "decide", "decide: fields, verb, ids"),
+    (Mailbox, "_request_of", "request: digest, object"),
+    (transaction, "decide", "decide: fields, verb, ids"),
     (Group, "record", "record: events from drafts"),
     (group, "apply", "apply: fold, without SQL"),
     (Database, "execute", "apply: SQL"),
     (SqliteStore, "commit", "commit of the store, without SQL"),
-    (attempt, "reply_to", "reply: data from the event"),
+    (transaction, "reply_to", "reply: data from the event"),
     (Group, "encode", "journal: encode, checksum"),
     (Journal, "append", "journal: write"),
     (Journal, "sync", "journal: fdatasync"),
-    (Answer, "encode", "respond: encode"),
+    (mailbox, "encode_reply", "respond: encode"),
     (Boxes, "put", "respond: create, write, close, rename"),
     (Intake, "finish", "respond: stat, unlink of the request"),
     (DaemonVitals, "count_answer", "counters, traffic line"),

@@ -42,15 +42,15 @@ class OurQueue:
             raise ValueError("our stores are measured durable")
 
     def publish(self, bodies: list[str]) -> None:
-        engine.run_calls(self._root, "publish", [{"queue": _QUEUE, "message": body} for body in bodies])
+        engine.run_requests(self._root, "publish", [{"queue": _QUEUE, "message": body} for body in bodies])
 
     def consume(self, count: int) -> list[Taken]:
-        answers = engine.run_calls(self._root, "consume_next", [{"queue": _QUEUE}] * count)
+        answers = engine.run_requests(self._root, "consume_next", [{"queue": _QUEUE}] * count)
         return [(answer["message"]["payload"], answer["lease"]) for answer in answers]
 
     def ack(self, handles: list[Any]) -> None:
         payloads = [{"messageKey": lease["messageKey"], "leaseId": lease["leaseId"]} for lease in handles]
-        engine.run_calls(self._root, "ack", payloads)
+        engine.run_requests(self._root, "ack", payloads)
 
     def fill(self, bodies: Iterator[str]) -> None:
         self._open.close()

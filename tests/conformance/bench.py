@@ -15,14 +15,14 @@ from typing import Any, NoReturn
 
 import orjson
 
-from postroom_common.codec import Request
+from postroom_common.codec import Request as WireRequest
 from postroom_common.events import Event, decode_event
 from postroom_daemon.broker.idempotency import request_key
 from postroom_daemon.config.config import load
 from postroom_daemon.journal.journal import JournalRefused
 from postroom_daemon.journal.segments import list_segments
 from postroom_daemon.model.principal import Account, Principal
-from postroom_daemon.model.request import Answer, Call
+from postroom_daemon.model.request import Answer, Request
 from postroom_daemon.observe.state import of_store, write_state
 from postroom_daemon.platform.clock import Clock
 from postroom_daemon.platform.files import Files
@@ -50,9 +50,9 @@ class Hands:
 
 @dataclass
 class Sent:
-    """A call and what was answered to it, in order."""
+    """A request and its answers, in order."""
 
-    call: Call
+    request: Request
     answers: list[Answer] = field(default_factory=list)
 
     @property
@@ -138,23 +138,23 @@ class Bench:
 
     def make(self, command: str, client: str = "client", uid: int | None = None, **payload: Any) -> Sent:
         """A request that was not sent yet. Its bytes are its own: only ``again`` makes a repeat."""
-        request = Request(f"request-{next(self.requests)}", client, command, 0, payload)
-        return self._sent(request, os.geteuid() if uid is None else uid)
+        wire = WireRequest(f"request-{next(self.requests)}", client, command, 0, payload)
+        return self._sent(wire, os.geteuid() if uid is None else uid)
 
     def again(self, sent: Sent) -> Sent:
         """The same request with the same bytes."""
-        return self._sent(sent.call.request, sent.call.who.account)
+        return self._sent(sent.request.wire, sent.request.who.account)
 
-    def _sent(self, request: Request, uid: Account) -> Sent:
+    def _sent(self, wire: WireRequest, uid: Account) -> Sent:
         answers: list[Answer] = []
-        key = request_key(uid, f"{request.client_id}/{request.request_id}".encode())
-        who = Principal(request.client_id, uid)
-        return Sent(Call(request, who, key, self.hands.wall_ms, answers.append), answers)
+        key = request_key(uid, f"{wire.client_id}/{wire.request_id}".encode())
+        who = Principal(wire.client_id, uid)
+        return Sent(Request(wire, who, key, self.hands.wall_ms, answers.append), answers)
 
     def run(self, *sent: Sent) -> None:
         """One group of these requests."""
         for one in sent:
-            self.live.broker.submit(one.call)
+            self.live.broker.submit(one.request)
         self.live.broker.run_group()
         while self.live.broker.is_working:
             self.live.broker.run_group()

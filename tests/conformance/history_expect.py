@@ -54,7 +54,7 @@ def expect(command: Command, sents: list[Sent], model: Model) -> Model:
         case ("pause" | "resume" | "policy" | "delete", *_):
             _said(command, first, model)
         case _:
-            _settled(command, first.call.request.payload, _told(first), model)
+            _settled(command, first.request.wire.payload, _told(first), model)
     model.serve()
     return model
 
@@ -98,7 +98,7 @@ def _consumed(command: Command, sents: list[Sent], model: Model) -> None:
 def _settled_each(items: list[Command], sent: Sent, model: Model) -> None:
     done: set[str] = set()
     there = {message.key for message in model.messages if message.state != "gone"}
-    for item, payload, told in zip(items, sent.call.request.payload["items"], _results(sent), strict=True):
+    for item, payload, told in zip(items, sent.request.wire.payload["items"], _results(sent), strict=True):
         key = payload["messageKey"]
         gave_way = key in there and model.find(key) is None  # to one that an item before has let die
         if key in done or gave_way:
@@ -111,7 +111,7 @@ def _settled_each(items: list[Command], sent: Sent, model: Model) -> None:
 
 def _acked_and_published(command: Command, sent: Sent, model: Model) -> Model:
     """All of it or nothing: the model as it was, if anything is refused."""
-    news, payload, trial = command[-1], sent.call.request.payload, model.copied()
+    news, payload, trial = command[-1], sent.request.wire.payload, model.copied()
     code = _settling_code(payload, trial)
     if code == "OK":
         _settled(command, payload, Told(code, {}), trial)
@@ -141,7 +141,7 @@ def _scheduled(name: str, plan: tuple[New, int, str] | None, sent: Sent, model: 
 
 def _with_letter(command: Command, sent: Sent, model: Model) -> None:
     """A dead letter is named by its key."""
-    message = model.find(sent.call.request.payload["messageKey"])
+    message = model.find(sent.request.wire.payload["messageKey"])
     if message is None or message.state != "dead":
         assert sent.code == "ERR_DLQ_NOT_FOUND"
         return
@@ -161,7 +161,7 @@ def _with_letter(command: Command, sent: Sent, model: Model) -> None:
 
 def _operated(command: Command, sent: Sent, model: Model) -> None:
     name = command[0]
-    message = model.find(sent.call.request.payload["messageKey"])
+    message = model.find(sent.request.wire.payload["messageKey"])
     if message is None:
         assert sent.code == "ERR_MESSAGE_NOT_FOUND"
         return

@@ -143,7 +143,7 @@ class History(RuleBasedStateMachine):
             return
         first = done[number % len(done)]
         again = [bench.again(sent) for bench, sent in zip(self.benches, first, strict=True)]
-        request_id = first[0].call.request.request_id
+        request_id = first[0].request.wire.request_id
         if not any(event["by"]["request"] == request_id for event in self.benches[0].events() if "by" in event):
             return  # it changed nothing: executed again
         self.empty_group()
@@ -152,7 +152,7 @@ class History(RuleBasedStateMachine):
             bench.run(sent)
         assert events == [len(bench.events()) for bench in self.benches]
         assert all((a.answer.data, a.code) == (again[0].answer.data, again[0].code) for a in again)
-        if first[0].call.command == "consume_next":
+        if first[0].request.command == "consume_next":
             held = [one for one in deliveries(first[0]) if self.is_held(one)]
             assert again[0].code == ("OK" if held else "ERR_LEASE_EXPIRED")
             if held:

@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from postroom_common.events import Event, decode_event
-from postroom_daemon.broker.body_retry import LOOKS_MS
+from postroom_daemon.broker.body_retry import READS_MS
 from postroom_daemon.journal.segments import list_segments, segment_name
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import StoreDamaged
@@ -332,7 +332,7 @@ def _look(bench: Bench, outcome: Outcome) -> None:
                 outcome.delivered[data["message"]["messageKey"]] = data["message"]["payload"]
             if refused:  # the disk does not give a body: it is given up after a while
                 assert set(refused) == {"ERR_STORAGE_FAILED"}
-                bench.hands.pass_ms(LOOKS_MS)
+                bench.hands.pass_ms(READS_MS)
             elif len(found) < len(asked):
                 break
         letters = bench.send("list_dlq", queue=queue, limit=1000)

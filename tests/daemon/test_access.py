@@ -103,7 +103,7 @@ def is_refused(sent: Sent) -> bool:
     data = sent.data_or_none() or {}
     if "results" in data:
         return all(one.get("error", {}).get("code") == FORBIDDEN for one in data["results"])
-    if sent.call.command in (Command.LIST_QUEUES, Command.LIST_SCHEDULES):
+    if sent.request.command in (Command.LIST_QUEUES, Command.LIST_SCHEDULES):
         return not data["count"]
     return False
 

@@ -230,6 +230,6 @@ def test_a_repeat_gets_the_first_answer_whatever_counts_since_and_another_users_
     again = bench.again(sent)
     bench.run(again)
     assert again.data == sent.data
-    copied = bench.make("publish", client=sent.call.who.client_id, uid=BOB, queue="a")
+    copied = bench.make("publish", client=sent.request.who.client_id, uid=BOB, queue="a")
     bench.run(copied)
     assert copied.code == FORBIDDEN

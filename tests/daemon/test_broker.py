@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from postroom_common.protocol import Command
-from postroom_daemon.broker import periodic as housekeeping
-from postroom_daemon.broker import transaction as attempt
+from postroom_daemon.broker import periodic, transaction
 from postroom_daemon.engine import decide as engine
 from postroom_daemon.engine.context import Context, Decision, Draft
 from postroom_daemon.engine.fields import Fields
@@ -79,7 +78,7 @@ def test_an_answer_that_cannot_be_handed_over_keeps_nobody_else_from_theirs(benc
         raise Bug("its answer is no JSON")
 
     broken = bench.make("publish", queue="x", message="1")
-    broken.call.on_answer = refuse
+    broken.request.on_answer = refuse
     after = bench.make("publish", queue="q", message="2")
     bench.run(broken, after)
     assert after.code == "OK" and waiter.data["message"]["payload"] == "2"
@@ -129,7 +128,7 @@ def test_the_same_request_twice_in_one_group_is_executed_once(bench: Bench) -> N
 
 def test_a_waiting_client_that_is_gone_gets_nothing_and_the_next_one_gets_it(bench: Bench) -> None:
     gone, there = (bench.make("consume_next", queue="q", consumerId=name, waitMs=9000) for name in ("gone", "there"))
-    gone.call.alive = lambda: False
+    gone.request.alive = lambda: False
     bench.run(gone, there)
     bench.publish()
     assert gone.answers == [] and there.data["message"]["attempt"] == 1
@@ -139,11 +138,11 @@ def test_a_waiting_client_that_is_gone_gets_nothing_and_the_next_one_gets_it(ben
 def test_a_cancelled_wait_gets_no_answer(bench: Bench) -> None:
     waiter = bench.make("consume_next", queue="q", waitMs=1000)
     bench.run(waiter)
-    bench.live.broker.cancel(waiter.call)
+    bench.live.broker.cancel(waiter.request)
     bench.publish()
     bench.hands.pass_ms(5000)
     bench.run()
-    assert waiter.answers == [] and bench.live.broker.waiters.count == 0
+    assert waiter.answers == [] and bench.live.broker.subscriptions.count == 0
 
 
 def test_a_wait_ends_with_nothing_at_its_time_counted_from_when_the_request_was_made(bench: Bench) -> None:
@@ -192,7 +191,7 @@ def test_whatever_makes_a_message_ready_serves_those_who_wait(bench: Bench, how:
 
 
 def test_more_leases_than_one_group_ends_are_all_ended(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(housekeeping, "EXPIRY_LIMIT", 3)
+    monkeypatch.setattr(periodic, "ENDED_LEASES_LIMIT", 3)
     for _ in range(7):
         bench.publish()
         bench.do("consume_next", queue="q", visibilityTimeoutSec=1)
@@ -208,7 +207,7 @@ def test_more_leases_than_one_group_ends_are_all_ended(bench: Bench, monkeypatch
 def test_a_late_holder_is_refused_even_before_its_end_was_noticed(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(housekeeping, "EXPIRY_LIMIT", 0)
+    monkeypatch.setattr(periodic, "ENDED_LEASES_LIMIT", 0)
     key = bench.publish()
     lease = bench.do("consume_next", queue="q", visibilityTimeoutSec=1)["lease"]["leaseId"]
     bench.hands.pass_ms(1000)
@@ -233,7 +232,7 @@ def test_a_repeat_gets_the_first_answer_also_after_a_crash(make_bench: Callable[
     assert bench.event_types().count("published") == 1
 
 
-def test_a_chore_that_fails_is_said_once_to_have_failed_and_keeps_no_other_from_its_work(
+def test_a_periodic_task_that_fails_is_logged_once_and_keeps_no_other_from_its_work(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def faulty(context: Context) -> Iterator[list[Draft]]:
@@ -241,8 +240,8 @@ def test_a_chore_that_fails_is_said_once_to_have_failed_and_keeps_no_other_from_
             raise Bug("a fault of ours")
         yield []
 
-    monkeypatch.setattr(attempt, "CHORES", (faulty, *housekeeping.CHORES))
-    monkeypatch.setattr(attempt, "DUTIES", (faulty, *housekeeping.DUTIES))
+    monkeypatch.setattr(transaction, "EACH_SECOND", (faulty, *periodic.EACH_SECOND))
+    monkeypatch.setattr(transaction, "EACH_GROUP", (faulty, *periodic.EACH_GROUP))
     bench.publish(delayMs=1000)
     bench.do("publish", queue="q", message="x", ttlMs=1000)
     bench.do("set_schedule", name="s", queue="by the clock", cron="@every 1s")
@@ -251,4 +250,21 @@ def test_a_chore_that_fails_is_said_once_to_have_failed_and_keeps_no_other_from_
         bench.run()
     assert bench.do("status", queue="q")["metrics"] | {"ready": 1, "dlq": 1} == bench.do("status", queue="q")["metrics"]
     assert bench.do("status", queue="by the clock")["metrics"]["ready"] > 0
-    assert [record.getMessage() for record in caplog.records] == ["faulty failed, and is tried again"]
+    assert [record.getMessage() for record in caplog.records] == ["faulty failed, and will be tried again"]
+
+
+def test_an_answer_that_needs_a_confirmation_waits_for_it_and_a_question_does_not(bench: Bench) -> None:
+    broker = bench.live.broker
+    durable: list[int] = []
+    broker.on_durable(lambda events: durable.append(events[-1]["id"]))
+    broker.require_confirmation()
+    first, second = (bench.make("publish", queue="q", message=text) for text in "ab")
+    bench.run(first)
+    bench.run(second)
+    assert not first.answers and not second.answers
+    assert bench.do("status", queue="q")["metrics"]["ready"] == 2, "a question is answered from what is durable here"
+    broker.confirm(durable[0])
+    assert first.data["messageKey"] and not second.answers
+    broker.confirm(durable[1])
+    assert second.data["messageKey"]
+    assert durable == sorted(durable)

@@ -51,7 +51,7 @@ def live_through(bench: Bench, seed: int) -> list[str]:
         bench.run(*sents)
         for sent in sents:
             data = sent.data_or_none() or {}
-            if sent.call.request.command == "publish" and data:
+            if sent.request.wire.command == "publish" and data:
                 keys.append(data["messageKey"])
             if data.get("lease"):
                 leases.append(data["lease"])

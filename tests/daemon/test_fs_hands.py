@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom_daemon.broker.body_retry import LOOKS, LOOKS_MS
+from postroom_daemon.broker.body_retry import READS, READS_MS
 from postroom_daemon.platform.files import Files
 from postroom_daemon.stores.base import FileProblem
 from postroom_daemon.stores.filesystem import tree as fs_tree
@@ -248,9 +248,9 @@ def test_a_file_that_must_not_be_read_is_a_lost_body_and_a_directory_that_must_n
     bench.files.open, bench.files.stat = refuse, stat
     assert bench.send("consume_next", queue="q").code == "ERR_STORAGE_FAILED"
     searchable = True
-    for _ in range(LOOKS - 1):
+    for _ in range(READS - 1):
         assert bench.send("consume_next", queue="q").code == "ERR_STORAGE_FAILED"
-    bench.hands.pass_ms(LOOKS_MS)
+    bench.hands.pass_ms(READS_MS)
     assert bench.do("consume_next", queue="q")["message"]["messageKey"] == keys[1]
     assert bench.do("list_dlq", queue="q")["messages"][0]["messageKey"] == keys[0]
 

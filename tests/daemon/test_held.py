@@ -69,7 +69,7 @@ def work_off(mailbox: Mailbox, done: list[str]) -> bool:
     """Answer what is next, as the loop does. Whether there was something."""
     calls = mailbox.collect()
     for call in calls:
-        done.append(call.request.request_id)
+        done.append(call.wire.request_id)
         call.on_answer(Answer({}))
     return bool(calls) or mailbox.has_backlog
 

@@ -156,12 +156,12 @@ def test_others_are_served_while_the_journal_is_looked_through(make_bench: Calla
         bench.publish(message="x" * 700_000)
     broker = bench.live.broker
     long = bench.make("get_message", messageKey=key, events=10)
-    broker.submit(long.call)
+    broker.submit(long.request)
     broker.run_group()
     assert broker.is_working and not long.answers
     assert broker.next_due() == 0
     other = bench.make("health")
-    broker.submit(other.call)
+    broker.submit(other.request)
     broker.run_group()
     assert other.answers and not long.answers
     bench.run()
@@ -174,9 +174,9 @@ def test_a_question_that_is_taken_back_is_not_worked_on(make_bench: Callable[...
     key = bench.publish()
     bench.publish(message="x" * 2_000_000)
     sent = bench.make("get_message", messageKey=key, events=10)
-    bench.live.broker.submit(sent.call)
+    bench.live.broker.submit(sent.request)
     bench.live.broker.run_group()
-    bench.live.broker.cancel(sent.call)
+    bench.live.broker.cancel(sent.request)
     bench.run()
     assert not sent.answers
 

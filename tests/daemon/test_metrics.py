@@ -224,12 +224,12 @@ def test_many_queues_are_looked_at_in_steps_between_other_requests(make_bench: A
     bench.do("publish_batch", messages=messages)
     asked = bench.make("metrics", format="prometheus")
     assert bench.root
-    bench.root.broker.submit(asked.call)
+    bench.root.broker.submit(asked.request)
     bench.root.broker.run_group()
     meanwhile = 0
     while not asked.answers:
         other = bench.make("publish", queue="q000", message="meanwhile")
-        bench.root.broker.submit(other.call)
+        bench.root.broker.submit(other.request)
         bench.root.broker.run_group()
         meanwhile += other.code == "OK"
     assert meanwhile >= 3
@@ -256,8 +256,8 @@ def test_what_is_set_aside_and_lost_is_told(make_bench: Any) -> None:
 def test_the_age_of_a_request_counts_its_wait_but_no_long_poll_and_no_step_of_the_clock(make_bench: Any) -> None:
     bench = make_bench()
     slow, poll, early = (bench.make("consume_next", queue="q", waitMs=wait) for wait in (0, 1000, 0))
-    slow.call.arrived_wall -= 3000
-    early.call.arrived_wall += 10**9
+    slow.request.arrived_wall -= 3000
+    early.request.arrived_wall += 10**9
     bench.run(slow, poll, early)
     bench.hands.pass_ms(2000)
     bench.run()

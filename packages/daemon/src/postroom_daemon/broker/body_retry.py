@@ -1,36 +1,36 @@
-"""Messages whose bodies the disk did not give. It may do so the next time: such a message stays where it is and is
-looked at again, but not for ever, since nothing behind it in its queue is delivered meanwhile."""
+"""Messages whose bodies the disk did not return. It may do so the next time: such a message stays where it is and is
+tried again, but not for ever, since nothing behind it in its queue is delivered meanwhile."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: A message is given up that was looked at in vain so often in a row,
-LOOKS: Final = 5
+#: A message is given up after so many failed reads in a row,
+READS: Final = 5
 #: over so many milliseconds of engine time.
-LOOKS_MS: Final = 5000
-#: Messages that are remembered; the one that was first is forgotten first.
+READS_MS: Final = 5000
+#: Messages that are remembered; the oldest one is forgotten first.
 _KEYS_LIMIT: Final = 1000
 
 
-class Unread:
-    """The looks in vain, by message. They are not kept over a start of the daemon."""
+class BodyRetry:
+    """The failed reads by message. A restart forgets them."""
 
     def __init__(self) -> None:
-        self._looks: dict[str, tuple[int, int]] = {}  # how many, and when the first was
+        self._failed: dict[str, tuple[int, int]] = {}  # how many, and when the first was
 
-    def note(self, key: str, now: int) -> bool:
-        """A look in vain, at the engine time ``now`` (ms). Whether the message is to be given up; it is then forgotten,
-        so that one that is brought back is looked at anew."""
-        looks, since = self._looks.pop(key, (0, now))
-        looks += 1
-        if looks >= LOOKS and now - since >= LOOKS_MS:
+    def note_failure(self, key: str, now: int) -> bool:
+        """A read failed at ``now`` (engine ms). Whether the message is to be given up; it is then forgotten, so that a
+        message that is brought back starts from nothing."""
+        reads, since = self._failed.pop(key, (0, now))
+        reads += 1
+        if reads >= READS and now - since >= READS_MS:
             return True
-        if len(self._looks) >= _KEYS_LIMIT:
-            del self._looks[next(iter(self._looks))]
-        self._looks[key] = (looks, since)
+        if len(self._failed) >= _KEYS_LIMIT:
+            del self._failed[next(iter(self._failed))]
+        self._failed[key] = (reads, since)
         return False
 
     def forget(self, key: str) -> None:
         """The body of a message was read."""
-        self._looks.pop(key, None)
+        self._failed.pop(key, None)

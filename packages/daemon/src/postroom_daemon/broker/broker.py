@@ -1,9 +1,9 @@
-"""The broker: takes calls, decides them in groups, makes each group durable once, answers.
+"""The broker: takes requests, decides them in groups, makes each group durable once, answers.
 
-    submit ─► decide ─► apply ─► journal.append + sync ─► store.commit ─► answer
+    submit ─► decide ─► fold ─► journal.append + sync ─► store.commit ─► answer
 
-Anything that brings requests (the mailbox, the local command) uses ``submit`` and ``run_group``. This file says what
-becomes of a group when something fails; ``attempt`` says what a group does.
+Doors and the local command use ``submit`` and ``run_group``. This file says what happens to a group when something
+fails; ``transaction`` says what a group does.
 """
 
 from __future__ import annotations
@@ -13,35 +13,37 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
 
 from postroom_common.errors import CommandError, PostroomError
-from postroom_common.events import EventType
+from postroom_common.events import Event, EventType
 from postroom_common.protocol import ErrorCode
 
 from ..engine.context import Work
 from ..engine.decide import BRINGING, QUESTIONS
 from ..journal.journal import JournalRefused, JournalUnknown
 from ..model.records import FACT_LOSSES
-from ..model.request import Answer, Call, about_call
+from ..model.request import Answer, Request
+from ..platform.logs import about
 from ..policy.policies import Policies
 from ..stores.base import NotStored, StoreBusy, StoreDamaged, StoreError, StoreFull
-from .engine_state import Parts
+from .engine_state import EngineState
+from .fair_scheduler import FairScheduler
 from .group import Group
-from .periodic import CHORES_EVERY_MS
-from .periodic_tasks import depths
-from .transaction import Attempt
+from .periodic import SLOW_TASKS_EVERY_MS
+from .periodic_tasks.counts import depths
+from .transaction import Transaction
 
 log = logging.getLogger(__name__)
 
 #: Engine milliseconds between clock marks.
 MARK_EVERY_MS: Final = 3600 * 1000
-#: After housekeeping has failed, engine milliseconds before it is tried again.
-HOUSEKEEPING_PAUSE_MS: Final = 1000
-#: The same before chores are done again: what failed for them, as for want of space, is not to keep the duties waiting.
-CHORES_PAUSE_MS: Final = 5000
-#: Bytes that must be free for a group, beside its lines and what the store needs for it.
+#: Engine milliseconds before the periodic tasks run again after a group with them has failed; and before those run
+#: again that can wait: their failure, as for want of space, must not keep the others waiting.
+TASKS_PAUSE_MS: Final = 1000
+SLOW_TASKS_PAUSE_MS: Final = 5000
+#: Bytes that must be free for a group, beside its journal lines and what the store needs for it.
 GROUP_BYTES: Final = 128 * 1024
 
 
@@ -49,74 +51,125 @@ class MustRecover(PostroomError):
     """What is on disk and what is in memory may differ: nobody is answered, the daemon recovers from the journal."""
 
 
-class NoRoom(JournalRefused):
-    """The disk lacks room for a group, and the whole reserve would not be enough."""
+class NoSpace(JournalRefused):
+    """The disk lacks space for a group, and the whole reserve would not be enough."""
 
 
 #: After these the broker must not be used again.
 FATAL: Final = (MustRecover, JournalUnknown, StoreDamaged)
 
 
+class GroupLimits(NamedTuple):
+    """The most that one group takes: requests, and their bytes; and requests of one account in a turn."""
+
+    requests: int
+    bytes: int
+    turn_requests: int
+
+
 class Broker:
     """One per open root. Not thread-safe."""
 
-    def __init__(self, parts: Parts, sync_each_group: bool = True) -> None:
-        self.store = parts.store
-        self.journal = parts.journal
-        self.clock = parts.clock
-        self.waiters = parts.waiters
-        self._parts = parts
-        self._vitals = parts.vitals
-        self._reserve = parts.reserve
+    def __init__(self, state: EngineState, limits: GroupLimits, sync_each_group: bool = True) -> None:
+        self.store = state.store
+        self.journal = state.journal
+        self.clock = state.clock
+        self.subscriptions = state.subscriptions
+        self.limits = limits
+        self.state = state
+        self._vitals = state.vitals
+        self._reserve = state.reserve
         self._sync_each_group = sync_each_group
-        self._pending: list[Call] = []
-        self._working: deque[tuple[Call, Work]] = deque()
+        self._scheduler = FairScheduler(limits.turn_requests)
+        self._undelivered: list[tuple[str, str]] = []
+        self._working: deque[tuple[Request, Work]] = deque()
         self._marked_at = -MARK_EVERY_MS
-        self._housekeeping_from = 0
-        self._chores_from = 0
+        self._tasks_from = 0
+        self._slow_tasks_from = 0
+        self._durable: list[Callable[[list[Event]], None]] = []
+        self._confirmed: int | None = None  # None: the local disk is enough
+        self._unconfirmed: deque[tuple[int, list[tuple[Request, Answer]]]] = deque()
 
-    def submit(self, call: Call) -> None:
-        """Take a call into the next group."""
-        call.started_ns = time.monotonic_ns()
-        self._pending.append(call)
+    # --- what doors use -------------------------------------------------------------------------------------------
 
-    def cancel(self, call: Call) -> None:
-        """Forget a call that waits; it gets no answer."""
-        self.waiters.remove(call)
-        self._working = deque(one for one in self._working if one[0] is not call)
+    def submit(self, request: Request) -> None:
+        """Take a request. Its answer comes from one of the next calls of ``run_group``."""
+        request.started_ns = time.monotonic_ns()
+        self._scheduler.add(request)
+
+    def space_for(self, door: str) -> int:
+        """How many more requests a door may submit before the next group. At 0 the door must stop reading."""
+        return max(0, self.limits.requests - self._scheduler.of_door(door))
+
+    def cancel(self, request: Request) -> None:
+        """Forget a request that is pending, waits or is being worked on; it gets no answer."""
+        if not self.subscriptions.remove(request):
+            self._scheduler.remove(request)
+            self._working = deque(one for one in self._working if one[0] is not request)
+
+    def end_session(self, session: object) -> None:
+        """A connection has ended: the waits that came by it end with it."""
+        for request in self.subscriptions.of_session(session):
+            self.cancel(request)
+
+    def return_undelivered(self, answer: Answer) -> None:
+        """An answer did not reach its client: the messages that it delivers go back in the next group, and the
+        delivery does not count."""
+        self._undelivered.extend(answer.leases)
 
     def run_group(self) -> None:
-        """Decide all submitted calls, end leases that are over, make it durable, answer.
+        """Decide the next submitted requests, run the periodic tasks, make it all durable, answer.
 
         Raises one of ``FATAL``: then nobody was answered and the broker must not be used again.
         """
-        calls, self._pending = self._pending, []
-        self._run(calls, housekeeping=self.clock.now().engine >= self._housekeeping_from)
+        requests = self._scheduler.take(self.limits.requests, self.limits.bytes)
+        self._run(requests, with_tasks=self.clock.now().engine >= self._tasks_from)
         self._step()
 
     def next_due(self) -> int | None:
         """The engine time at which there is something to do without a request."""
-        if self._working:
+        if self._working or self._undelivered or self._scheduler.count:
             return 0
-        times = [t for t in (self.store.due.next_time(), self.waiters.next_end()) if t is not None]
-        return max(min(times), self._housekeeping_from) if times else None
+        times = [t for t in (self.store.due.next_time(), self.subscriptions.next_end()) if t is not None]
+        return max(min(times), self._tasks_from) if times else None
 
     @property
     def is_working(self) -> bool:
         """Whether questions are being worked on: ``run_group`` does a step of one."""
         return bool(self._working)
 
-    def reload(self, policies: Policies) -> None:
-        """Work by other policies from the next group on."""
-        self._parts.policies = policies
-        self._parts.addresses.forget()
+    # --- confirmation by others -----------------------------------------------------------------------------------
+
+    def on_durable(self, listener: Callable[[list[Event]], None]) -> None:
+        """Call ``listener`` with the events of each group once the local disk has them, before it is answered."""
+        self._durable.append(listener)
+
+    def require_confirmation(self) -> None:
+        """From now on the local disk is not enough: a group with events is answered when ``confirm`` is called for
+        its last event."""
+        self._confirmed = self.journal.last_id
+
+    def confirm(self, event_id: int) -> None:
+        """All events up to this one are confirmed: the groups that end with them are answered."""
+        self._confirmed = event_id
+        while self._unconfirmed and self._unconfirmed[0][0] <= event_id:
+            for request, answer in self._unconfirmed.popleft()[1]:
+                self._answer(request, answer)
+
+    # --- without a request ----------------------------------------------------------------------------------------
+
+    def reload(self, policies: Policies, limits: GroupLimits) -> None:
+        """Apply other policies and limits from the next group on."""
+        self.state.policies = policies
+        self.state.dlq_index.forget()
+        self.limits = limits
 
     def depths(self) -> dict[str, int]:
-        """How many messages there are in all queues, by state, as of a few seconds ago."""
-        return depths.found(self._parts.rounds)
+        """How many messages all queues have, by state, as counted a few seconds ago."""
+        return depths(self.state.cursors)
 
     def stop(self) -> None:
-        """The last group of a run: a clock mark that says that the daemon stopped in order, if the disk takes it.
+        """Record a clock mark that says that the daemon stopped in order, if the disk takes it.
 
         Raises as ``run_group``.
         """
@@ -128,106 +181,91 @@ class Broker:
             self.journal.sync()
 
     def _mark_the_end(self) -> bool:
-        attempt = Attempt(self._parts, self.clock.now())
+        transaction = Transaction(self.state, self.clock.now())
         self.store.begin()
         try:
-            attempt.mark(clean=True)
-            self._make_durable(attempt)
+            transaction.mark(clean=True)
+            self._make_durable(transaction)
         except (JournalRefused, StoreFull) as error:
             log.error("%s", error)
-            self._give_up(attempt)
+            self._roll_back(transaction)
             return False
         return True
 
     def accept_losses(self) -> list[list[int]]:
-        """Record that an operator has taken note of the events that the store has never seen. Their ranges.
+        """Record that an operator has taken note of the events that the store has never seen. Returns their ranges.
 
         Raises as ``run_group``, and ``JournalRefused`` or ``StoreFull`` when the disk takes nothing.
         """
         losses: list[list[int]] = self.store.get_kv(FACT_LOSSES) or []
         if losses:
             note = {"type": EventType.LOSS_ACCEPTED, "ranges": losses}
-            self._do_alone(lambda attempt: attempt.group.record([note]))
+            self._do_alone(lambda transaction: transaction.group.record([note]))
         return losses
 
     def note_missing(self, ranges: list[list[int]]) -> None:
-        """Record that an operator has taken note of events that the journal lacks and the store has folded. What the
-        store has never seen must be accepted first. Raises as ``accept_losses``."""
+        """Record that an operator has taken note of events that the store has folded and the journal lacks. Call
+        ``accept_losses`` first for those that the store has never seen. Raises as ``accept_losses``."""
         note = {"type": EventType.LOSS_ACCEPTED, "ranges": ranges, "folded": True}
-        self._do_alone(lambda attempt: attempt.group.record([note]))
+        self._do_alone(lambda transaction: transaction.group.record([note]))
 
-    def bury(self, keys: list[str]) -> None:
+    def bury(self, keys: Iterable[str]) -> None:
         """Let messages die whose bodies are lost, without waiting until they are to be delivered. Raises as
         ``accept_losses``."""
-        self._do_alone(lambda attempt: attempt.bury(keys))
+        self._do_alone(lambda transaction: transaction.bury(keys))
 
-    def _do_alone(self, work: Callable[[Attempt], object]) -> None:
+    def _do_alone(self, work: Callable[[Transaction], object]) -> None:
         """A group that no client asked for."""
-        attempt = Attempt(self._parts, self.clock.now())
+        transaction = Transaction(self.state, self.clock.now())
         self.store.begin()
-        work(attempt)
+        work(transaction)
         try:
-            self._make_durable(attempt)
+            self._make_durable(transaction)
         except (JournalRefused, StoreFull):
-            self._give_up(attempt)
+            self._roll_back(transaction)
             raise
 
-    # --- a group, and what becomes of it ----------------------------------------------------------------------
+    # --- a group, and what happens when it fails ------------------------------------------------------------------
 
-    def _run(self, calls: list[Call], housekeeping: bool) -> None:
-        attempt = Attempt(self._parts, self.clock.now())
+    def _run(self, requests: list[Request], with_tasks: bool) -> None:
+        transaction = Transaction(self.state, self.clock.now())
         try:
-            self._decide(attempt, calls, housekeeping)
-            places = self._make_durable(attempt)
+            self._decide(transaction, requests, with_tasks)
+            places = self._make_durable(transaction)
         except FATAL:
             raise
         except JournalRefused as error:
-            self._give_up(attempt)
-            self._refuse(calls, housekeeping, error, error.full)
+            self._roll_back(transaction)
+            self._refuse(requests, with_tasks, error, error.full)
         except (StoreFull, StoreBusy) as error:
-            self._give_up(attempt)
-            self._refuse(calls, housekeeping, error, isinstance(error, StoreFull))
+            self._roll_back(transaction)
+            self._refuse(requests, with_tasks, error, isinstance(error, StoreFull))
         except Exception as error:
-            self._give_up(attempt)
-            self._isolate(calls, housekeeping, error)
+            self._roll_back(transaction)
+            self._isolate(requests, with_tasks, error)
         else:
-            attempt.remember(places)
-            self._vitals.count_group(len(calls), attempt.group.events, attempt.now)
-            for call, answer in attempt.answers:
-                self._answer(call, answer)
-            self._working.extend(attempt.working)
+            transaction.commit(places)
+            self._finish(len(requests), transaction)
 
-    def _step(self) -> None:
-        """Do a step of one of the questions that take long; they have their turns one after the other."""
-        if not self._working:
-            return
-        call, work = self._working.popleft()
-        try:
-            next(work)
-        except StopIteration as ended:
-            self._answer(call, Answer(ended.value))
-        except CommandError as error:
-            self._answer(call, Answer(error=error))
-        except OSError as error:
-            self._answer(call, Answer(error=CommandError(ErrorCode.STORAGE_FAILED, f"the journal: {error}")))
-        else:
-            self._working.append((call, work))
-
-    def _decide(self, attempt: Attempt, calls: list[Call], housekeeping: bool) -> None:
+    def _decide(self, transaction: Transaction, requests: list[Request], with_tasks: bool) -> None:
         self.store.begin()
-        if housekeeping:
-            chores = attempt.now.engine >= self._chores_from
-            attempt.keep_house(chores)
-            if chores:
-                self._chores_from = attempt.now.engine + CHORES_EVERY_MS
-            if attempt.now.engine - self._marked_at >= MARK_EVERY_MS:
-                attempt.mark()
-        for call in calls:
-            attempt.take(call)
+        now = transaction.now.engine
+        if with_tasks:
+            slow_tasks = now >= self._slow_tasks_from
+            transaction.run_periodic_tasks(slow_tasks)
+            if slow_tasks:
+                self._slow_tasks_from = now + SLOW_TASKS_EVERY_MS
+            if now - self._marked_at >= MARK_EVERY_MS:
+                transaction.mark()
+        if self._undelivered:
+            transaction.give_back(self._undelivered)
+            self._undelivered = []
+        for request in requests:
+            transaction.take(request)
 
-    def _make_durable(self, attempt: Attempt) -> list[int]:
-        """Journal, sync, commit. Where the events stand in the journal."""
-        group = attempt.group
+    def _make_durable(self, transaction: Transaction) -> list[int]:
+        """Journal, sync, commit. Returns where the events stand in the journal."""
+        group = transaction.group
         places: list[int] = []
         if group.events:
             self.store.flush_pending()
@@ -236,7 +274,7 @@ class Broker:
             if self._sync_each_group:
                 self.store.bodies.sync()
             lines = group.encode()
-            self._make_room(group, sum(map(len, lines)))
+            self._make_space(group, sum(map(len, lines)))
             places = self.journal.append(lines, group.last_id)
             if self._sync_each_group:
                 self.journal.sync()
@@ -251,72 +289,105 @@ class Broker:
                 raise MustRecover(f"{error}; the journal has the group") from error
             raise
         if group.count("clock_marked"):
-            self._marked_at = attempt.now.engine
+            self._marked_at = transaction.now.engine
         return places
 
-    def _make_room(self, group: Group, journal_bytes: int) -> None:
-        """See that the store will have room for what the journal is about to say. Raises ``JournalRefused``."""
+    def _make_space(self, group: Group, journal_bytes: int) -> None:
+        """See that the store will have space for what the journal is about to say. Raises ``JournalRefused``."""
         needed = GROUP_BYTES + self.store.disk.space_needed(len(group.events)) + 2 * journal_bytes
         if not self._reserve.make_room(needed, give=not group.count(EventType.PUBLISHED)):
             fewer = "; fewer messages in one request need less" if len(group.events) > 1 else ""
             text = f"{os.strerror(errno.ENOSPC)}: {needed} bytes must be free for this{fewer}"
-            raise NoRoom(OSError(errno.ENOSPC, text))
+            raise NoSpace(OSError(errno.ENOSPC, text))
 
-    def _give_up(self, attempt: Attempt) -> None:
+    def _finish(self, requests: int, transaction: Transaction) -> None:
+        """A group is durable: answer it, or wait for its confirmation."""
+        group = transaction.group
+        self._vitals.count_group(requests, group.events, transaction.now)
+        self._working.extend(transaction.working)
+        for listener in self._durable if group.events else ():
+            listener(group.events)
+        if self._confirmed is not None and group.events and group.last_id > self._confirmed:
+            self._unconfirmed.append((group.last_id, transaction.answers))
+            return
+        for request, answer in transaction.answers:
+            self._answer(request, answer)
+
+    def _roll_back(self, transaction: Transaction) -> None:
         try:
             self.store.rollback()
         except StoreDamaged:
             raise
         except StoreError as error:
             raise MustRecover(f"rollback: {error}") from error
-        attempt.rollback()
-        self._housekeeping_from = attempt.now.engine + HOUSEKEEPING_PAUSE_MS
-        self._chores_from = attempt.now.engine + CHORES_PAUSE_MS
+        transaction.rollback()
+        self._tasks_from = transaction.now.engine + TASKS_PAUSE_MS
+        self._slow_tasks_from = transaction.now.engine + SLOW_TASKS_PAUSE_MS
 
-    def _refuse(self, calls: list[Call], housekeeping: bool, why: Exception, full: bool) -> None:
-        """The disk took nothing of the group. Questions need no disk; where only space is lacking, what is no publish
-        may fit without the rest, or into the reserve, or else by itself."""
+    def _refuse(self, requests: list[Request], with_tasks: bool, why: Exception, full: bool) -> None:
+        """The disk took nothing of the group. Questions need no disk; if only space is lacking, the requests that
+        publish nothing may fit without the rest, or into the reserve, or else each by itself."""
         log.error("%s", why)
         code = ErrorCode.STORAGE_FULL if full else ErrorCode.STORAGE_FAILED
-        rest = [call for call in calls if call.command in QUESTIONS or (full and call.command not in BRINGING)]
-        nothing_left_out = len(rest) == len(calls) and not housekeeping
-        helps = full and not isinstance(why, NoRoom)
+        rest = [one for one in requests if one.command in QUESTIONS or (full and one.command not in BRINGING)]
+        nothing_left_out = len(rest) == len(requests) and not with_tasks
+        helps = full and not isinstance(why, NoSpace)
         if nothing_left_out and not (helps and self._reserve.give()):
-            if full and len(calls) > 1:
-                for call in calls:
-                    self._run([call], housekeeping=False)
+            if full and len(requests) > 1:
+                for request in requests:
+                    self._run([request], with_tasks=False)
                 return
             rest = []
-        for call in calls:
-            if call not in rest:
-                self._answer(call, Answer(error=CommandError(code, f"nothing was changed: {why}")))
+        for request in requests:
+            if request not in rest:
+                self._answer(request, Answer(error=CommandError(code, f"nothing was changed: {why}")))
         if rest:
-            self._run(rest, housekeeping=False)
+            self._run(rest, with_tasks=False)
 
-    def _isolate(self, calls: list[Call], housekeeping: bool, error: Exception) -> None:
-        """One of the calls, or the housekeeping, cannot be done: each by itself, so that only that one fails."""
-        if len(calls) == 1 and not housekeeping:
-            call = calls[0]
-            request, client = call.request.request_id, call.who.client_id
-            log.error("request %s of %s failed", request, client, exc_info=error, extra=about_call(call))
+    def _isolate(self, requests: list[Request], with_tasks: bool, error: Exception) -> None:
+        """One of the requests, or a periodic task, cannot be done: each is tried by itself, so that only that one
+        fails."""
+        if len(requests) == 1 and not with_tasks:
+            request = requests[0]
+            log.error("%s failed", _name(request), exc_info=error, extra=about(**request.log_fields()))
             stored = isinstance(error, StoreError | OSError) and not isinstance(error, NotStored)
             code = ErrorCode.STORAGE_FAILED if stored else ErrorCode.INTERNAL_ERROR
-            self._answer(call, Answer(error=CommandError(code, f"nothing was changed: {error}")))
+            self._answer(request, Answer(error=CommandError(code, f"nothing was changed: {error}")))
             return
-        log.error("a group of %d requests failed; each is tried by itself", len(calls), exc_info=error)
-        for call in calls:
-            self._run([call], housekeeping=False)
+        log.error("a group of %d requests failed; each is tried by itself", len(requests), exc_info=error)
+        for request in requests:
+            self._run([request], with_tasks=False)
 
-    def _answer(self, call: Call, answer: Answer) -> None:
-        self._vitals.count_answer(call, answer)
+    def _step(self) -> None:
+        """Do a step of one of the questions that take long; they take turns."""
+        if not self._working:
+            return
+        request, work = self._working.popleft()
         try:
-            call.on_answer(answer)
+            next(work)
+        except StopIteration as ended:
+            self._answer(request, Answer(ended.value))
+        except CommandError as error:
+            self._answer(request, Answer(error=error))
+        except OSError as error:
+            self._answer(request, Answer(error=CommandError(ErrorCode.STORAGE_FAILED, f"the journal: {error}")))
+        else:
+            self._working.append((request, work))
+
+    def _answer(self, request: Request, answer: Answer) -> None:
+        self._vitals.count_answer(request, answer)
+        try:
+            request.on_answer(answer)
         except Exception:
             # What was done is done, and durable: only its answer cannot be given.
-            request, client = call.request.request_id, call.who.client_id
-            log.exception("the answer to request %s of %s cannot be given", request, client, extra=about_call(call))
+            fields = about(**request.log_fields())
+            log.exception("the answer to %s cannot be given", _name(request), extra=fields)
             error = CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer cannot be given")
             try:
-                call.on_answer(Answer(error=error))
+                request.on_answer(Answer(error=error))
             except Exception:
-                log.exception("nor can the error; the others of the group are to be answered all the same")
+                log.exception("nor can the error; the others of the group are answered all the same")
+
+
+def _name(request: Request) -> str:
+    return f"request {request.wire.request_id} of {request.who.client_id}"

@@ -1,4 +1,4 @@
-"""A group: the events of all requests that were waiting, on their way into the journal and the store."""
+"""The events of one group, on their way into the journal and the store."""
 
 from __future__ import annotations
 
@@ -9,21 +9,31 @@ from postroom_common.events import Event, EventType, encode_event, raw_json
 
 from ..engine.context import Draft
 from ..engine.fold import apply
+from ..model.observer import UNOBSERVED, Observer
 from ..platform.clock import Now
 from ..stores.base import Store
 
 
 class Group:
-    """The open group. Its store transaction is begun and ended by the caller.
+    """The open group. Its caller begins and ends the store's transaction.
 
-    ``lead`` goes before the first event, if there is one: what every segment begins with.
+    ``lead`` is what every segment begins with: it goes before the first event.
     """
 
-    def __init__(self, store: Store, now: Now, epoch: int, last_id: int, lead: Draft | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now: Now,
+        epoch: int,
+        last_id: int,
+        lead: Draft | None = None,
+        observer: Observer = UNOBSERVED,
+    ) -> None:
         self.events: list[Event] = []
         self.by_request: dict[bytes, list[Event]] = {}
         self.last_id = last_id
         self._store = store
+        self._observer = observer
         self._now = now
         self._epoch = epoch
         self._lead = lead
@@ -32,14 +42,14 @@ class Group:
         self,
         drafts: list[Draft],
         by: dict[str, Any] | None = None,
-        key: bytes = b"",
+        key: bytes | None = None,
         reply: Draft | None = None,
         more: Callable[[], list[Draft]] | None = None,
     ) -> list[Event]:
-        """Give a request's drafts their ids and apply them, then those that ``more`` has. Its events; ``reply`` is what
-        the last one says of the answer (``replies``).
+        """Give a request's drafts their ids and fold them, then those that ``more`` returns. Returns its events.
 
-        Raises what ``fold.apply`` raises: the whole group must then be given up.
+        ``by`` is who made the request, ``key`` its idempotency key, and ``reply`` what the last event says of the
+        answer (``replies``). Raises what ``fold.apply`` raises: the whole group must then be rolled back.
         """
         if self._lead:
             lead, self._lead = self._lead, None
@@ -60,6 +70,7 @@ class Group:
             last["n"] = len(events)
         if by:
             last["by"] = by
+        if key is not None:
             self.by_request[key] = events
         return events
 
@@ -78,17 +89,17 @@ class Group:
         self.events.append(event)
         if self._store.bodies.separate and event["type"] == EventType.PUBLISHED:
             self._keep_apart(event)
-        apply(event, self._store)
+        apply(event, self._store, self._observer)
 
     def _keep_apart(self, event: Event) -> None:
-        """Give a new body to the store, if that keeps it in a file: the event then only refers to it."""
+        """Let the store put a new body into a file, if it does: the event then only refers to it."""
         reference = self._store.bodies.keep(event["id"], event["queue"], event["key"], raw_json(event["message"]))
         if reference:
             del event["message"]
             event["body"] = reference.to_json()
 
     def count(self, type_: str) -> int:
-        """How many events of a type it has."""
+        """How many events of a type the group has."""
         return [event["type"] for event in self.events].count(type_)
 
     def encode(self) -> list[bytes]:

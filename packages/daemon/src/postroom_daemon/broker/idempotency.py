@@ -1,4 +1,4 @@
-"""Which requests have been answered, so that a repeat gets the first answer and changes nothing."""
+"""Which requests were answered, so that a repeat gets the first answer and changes nothing."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from postroom_common.events import Event
 from ..model.principal import Account
 from ..model.request import Answer
 
-#: Requests with events that are remembered while running; after a restart, those of this many last events.
+#: Requests with events that are remembered; after a restart, those among the last so many events.
 REMEMBERED: Final = 100_000
 REMEMBERED_AFTER_RESTART: Final = 20_000
-#: Segments that ended within this time (engine ms) stay, whatever their size: repeats are recognised in them.
+#: Segments that ended within this time (engine ms) stay, whatever their size, so that repeats of their requests are
+#: recognised.
 REPEATS_MS: Final = 600_000
 #: Answers without events that are remembered.
 ANSWERS: Final = 5_000
@@ -31,14 +32,14 @@ def request_key(account: Account, data: bytes) -> bytes:
 
 
 def key_of_event(event: Event) -> bytes | None:
-    """The key of the request whose last event this is."""
+    """The idempotency key of the request whose last event this is; None if there is none."""
     by = event.get("by")
-    return bytes.fromhex(by["digest"]) if by else None
+    return bytes.fromhex(by["digest"]) if by and "digest" in by else None
 
 
-class Repeats:
-    """Request keys, each with the place of the request's first event in the journal, or with the answer to one that
-    made no event: the error that refused it, or data that must be the same each time."""
+class Idempotency:
+    """The answered requests by key: where a request's first event stands in the journal; or, for a request without
+    events, its answer."""
 
     def __init__(self) -> None:
         self._places: dict[bytes, int] = {}
@@ -47,7 +48,7 @@ class Repeats:
         self._answer_order: deque[bytes] = deque()
 
     def remember(self, key: bytes, place: int) -> None:
-        """Keep where a request's answer stands."""
+        """Remember where a request's first event stands."""
         if key not in self._places:
             self._place_order.append(key)
             if len(self._place_order) > REMEMBERED:
@@ -55,7 +56,7 @@ class Repeats:
         self._places[key] = place
 
     def remember_answer(self, key: bytes, answer: Answer) -> None:
-        """Keep the answer to a request that made no event."""
+        """Remember the answer to a request without events: an error, or data that must be the same each time."""
         if key not in self._answers:
             self._answer_order.append(key)
             if len(self._answer_order) > ANSWERS:
@@ -63,9 +64,9 @@ class Repeats:
         self._answers[key] = answer
 
     def place(self, key: bytes) -> int | None:
-        """Where the first event of the request with this key stands."""
+        """Where the first event of the request stands."""
         return self._places.get(key)
 
     def answer(self, key: bytes) -> Answer | None:
-        """The answer to the request with this key, if it made no event."""
+        """The answer to the request, if it had no events."""
         return self._answers.get(key)

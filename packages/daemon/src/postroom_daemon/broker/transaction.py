@@ -1,4 +1,4 @@
-"""One attempt at a group: its calls decided in turn on the open transaction. It is kept whole, or taken back."""
+"""One transaction: the requests of a group, decided in turn on the open store. It is kept as a whole or rolled back."""
 
 from __future__ import annotations
 
@@ -12,287 +12,332 @@ from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
 from postroom_common.protocol import Command, ErrorCode, State, resolve_command
 
-from ..engine.context import Decision, Draft, Work, no_message
+from ..engine.context import Context, Decision, Draft, Work, no_message
+from ..engine.decide import decide
 from ..engine.replies import reply_to
-from ..model.records import QueueRecord
-from ..model.request import Answer, Call
+from ..engine.verbs.consume import Expired
+from ..engine.verbs.settle import body_lost, given_back
+from ..model.principal import Principal
+from ..model.records import FACT_DRAINING, QueueRecord
+from ..model.request import Answer, Request
+from ..model.subscriptions import Subscription
 from ..platform.clock import Now
-from ..stores.base import StoreError
-from .engine_state import Parts
+from ..platform.logs import about
+from ..stores.base import BodyLost, BodyUnread, StoreError
+from .engine_state import EngineState
 from .group import Group
-from .merge import Decider
-from .periodic import CHORES, DUTIES, Duty
+from .periodic import EACH_GROUP, EACH_SECOND, Task
+from .periodic_tasks.ttl import expired
 
 log = logging.getLogger(__name__)
 
 #: Delayed messages that one group makes ready; the rest follows in the next.
 PROMOTE_LIMIT: Final = 500
-#: What brings a dead letter for those who wait by the name of dead letters.
-#: A policy may give those that there are another name.
+#: Messages without a body, or past their time to live, that one request passes over.
+PASSED_OVER_LIMIT: Final = 100
+#: Events that bring a dead letter to those who wait at a dead-letter address: by a policy, the letters that exist get
+#: another address.
 _TO_THE_DEAD: Final = frozenset({EventType.DIED, EventType.RELEASED, EventType.QUARANTINED, EventType.POLICY_SET})
-#: Names the duty that failed last, among the rounds.
+#: The cursor that names the task that failed last.
 _FAILED: Final = "failed"
-#: Refusals that say nothing of the request: a repeat is tried again.
-_PASSING: Final = frozenset(
+#: Refusals that depend on the moment and not on the request: a repeat is executed.
+_TRANSIENT: Final = frozenset(
     {ErrorCode.STORAGE_FULL, ErrorCode.STORAGE_FAILED, ErrorCode.QUOTA_EXCEEDED, ErrorCode.ANSWER_LOST}
 )
 
 
-class Attempt:
-    """See the module. ``answers`` are given once the group is durable; those of ``working`` calls follow."""
+class Transaction:
+    """``answers`` are given once the group is durable; those to the ``working`` requests follow."""
 
-    def __init__(self, parts: Parts, now: Now) -> None:
+    def __init__(self, state: EngineState, now: Now) -> None:
         self.now = now
-        self.answers: list[tuple[Call, Answer]] = []
-        self.working: list[tuple[Call, Work]] = []
-        self._parts = parts
-        parts.access.refresh(now.engine)
-        self._clients_wall = parts.clock.clients_wall_ms(now)
-        self._parked: list[Call] = []
-        self._served: list[Call] = []
-        self._told: dict[bytes, Answer] = {}  # answers to requests that made no event
-        lead = parts.clock.mark(now, parts.root_id) if parts.journal.wants_roll() else None
-        self._published: list[str] = []  # the queue of each message
-        self._rounds: dict[str, Any] | None = None  # how far the chores had come
-        self.group = Group(parts.store, now, parts.epoch, parts.journal.last_id, lead)
-        self._decider = Decider(parts, now, self.group)
-        if parts.store.in_flight:
-            parts.store.in_flight.begin()
-        if parts.store.stored:
-            parts.store.stored.begin()
+        self.answers: list[tuple[Request, Answer]] = []
+        self.working: list[tuple[Request, Work]] = []
+        self._state = state
+        state.access.refresh(now.engine)
+        self._clients_wall = state.clock.clients_wall_ms(now)
+        self._without_events: dict[bytes, Answer] = {}
+        self._draining: bool | None = None  # unknown: it is looked up once, for all requests of the group
+        lead = state.clock.mark(now, state.root_id) if state.journal.wants_roll() else None
+        self.group = Group(state.store, now, state.epoch, state.journal.last_id, lead, state.observers)
+        for participant in state.participants:
+            participant.begin()
 
-    def keep_house(self, chores: bool) -> None:
-        """What is due without a request: delayed messages, leases that are over, waits that have ended; and the
-        ``chores``, which need not be done at once."""
-        parts, now = self._parts, self.now
-        self._rounds = parts.rounds.copy()
-        woken = dict.fromkeys(parts.store.due.promote(now.engine, PROMOTE_LIMIT))
-        for duty in (*DUTIES, *CHORES) if chores else DUTIES:
-            for drafts in self._steps(duty):
+    # --- without a request ----------------------------------------------------------------------------------------
+
+    def run_periodic_tasks(self, each_second: bool) -> None:
+        """Do what is due without a request: delayed messages, ended leases, ended waits; and with ``each_second``, the
+        tasks that can wait."""
+        state, now = self._state, self.now
+        state.cursors.about_to_change()
+        woken = dict.fromkeys(state.store.due.promote(now.engine, PROMOTE_LIMIT))
+        for task in (*EACH_GROUP, *EACH_SECOND) if each_second else EACH_GROUP:
+            for drafts in self._steps(task):
                 self.group.record(drafts)
-                parts.addresses.note(drafts)
-                self._count_published(drafts)
                 woken |= dict.fromkeys(self._woken_by(drafts))
-        for call in parts.waiters.over(now.engine):
-            self._note_consumer(call)  # it has asked until now
-            call.started_ns = time.monotonic_ns()
-            self._served.append(call)
-            self.answers.append((call, self._repeated(call) or Answer(no_message(call.request.payload))))
-        for queue in woken if parts.waiters.count else ():
+        for subscription in state.subscriptions.take_ended(now.engine):
+            request = subscription.request
+            self._note_consumer(request)  # it has asked until now
+            request.started_ns = time.monotonic_ns()
+            self.answers.append((request, self._repeated(request) or Answer(no_message(request.wire.payload))))
+        for queue in woken if state.subscriptions.count else ():
             self._serve(queue)
 
-    def _steps(self, duty: Duty) -> Iterator[list[Draft]]:
-        """What a duty or chore gives. One that fails, while it looks for its next step, is said once to have done so:
-        it must not keep the others from theirs. Raises ``StoreError``."""
-        steps = duty(self._decider.context())
+    def _steps(self, task: Task) -> Iterator[list[Draft]]:
+        """The steps of a task. A task that fails while it looks for its next step is logged once, and must not keep the
+        others from theirs. Raises ``StoreError``."""
+        steps = task(self._context_of_daemon())
         while True:
             try:
                 drafts = next(steps, None)
             except StoreError:
                 raise
             except Exception as error:
-                told = (duty.__name__, repr(error))
-                if self._parts.rounds.get(_FAILED) != told:
-                    self._parts.rounds[_FAILED] = told
-                    log.exception("%s failed, and is tried again", duty.__name__)
+                failure = (task.__name__, repr(error))
+                if self._state.cursors.get(_FAILED) != failure:
+                    self._state.cursors[_FAILED] = failure
+                    log.exception("%s failed, and will be tried again", task.__name__)
                 return
             if drafts is None:
                 return
             yield drafts
 
     def mark(self, clean: bool = False) -> None:
-        """Record how the clocks stand; ``clean`` at the stop of a run."""
-        draft = self._parts.clock.mark(self.now, self._parts.root_id)
+        """Record the clocks' readings; ``clean`` at the end of a run."""
+        draft = self._state.clock.mark(self.now, self._state.root_id)
         self.group.record([draft | {"clean": True} if clean else draft])
 
     def bury(self, keys: Iterable[str]) -> None:
         """Let messages die whose bodies are lost."""
-        self._decider.bury(keys)
+        context = self._context_of_daemon()
+        for key in keys:
+            self.group.record([body_lost(context, key)])
 
-    def take(self, call: Call) -> None:
-        """Decide one call: it is answered, or parked."""
-        call.engine = self.now.engine
-        queue = call.request.payload.get("queue")
-        call.queue = queue if type(queue) is str else ""
-        refusals = self._parts.access.refusals
+    def give_back(self, leases: Iterable[tuple[str, str]]) -> None:
+        """End leases that did not reach their consumer, as if the messages had not been delivered."""
+        drafts = [draft for key, lease in leases for draft in given_back(self._state.store.get(key), lease)]
+        if drafts:
+            self.group.record(drafts)
+            for queue in dict.fromkeys(self._woken_by(drafts)):
+                self._serve(queue)
+
+    # --- a request ------------------------------------------------------------------------------------------------
+
+    def take(self, request: Request) -> None:
+        """Decide one request: it is answered, worked on, or waits."""
+        request.engine = self.now.engine
+        queue = request.wire.payload.get("queue")
+        request.queue = queue if type(queue) is str else ""
+        refusals = self._state.access.refusals
         try:
-            answer = self._first_answer(call.key) or self._decide(call)
+            answer = self._first_answer(request.key) or self._execute(request)
         except CommandError as error:
-            answer = self._told[call.key] = Answer(error=error)
-        call.refusals = self._parts.access.refusals - refusals
+            answer = Answer(error=error)
+            self._remember_without_events(request, answer)
+        request.refusals = self._state.access.refusals - refusals
         if answer:
-            self.answers.append((call, answer))
+            self.answers.append((request, answer))
 
-    def _decide(self, call: Call) -> Answer | None:
-        request = call.request
-        self._parts.quotas.check_rate(call.who.account, self.now.engine)
-        if request.problem:
-            raise request.problem
-        if 0 < request.deadline_ms < self._clients_wall:
-            raise CommandError(ErrorCode.TIMEOUT, "the request's deadline had passed when it was looked at")
-        call.command = resolve_command(request.command)
-        if call.command is None:
-            raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {request.command[:80]!r}")
-        self._parts.access.check_command(call.who, call.command)
-        decision = self._decider.decide(call.command, request.payload, call.who)
-        if call.command is Command.CONSUME_NEXT:
-            self._note_consumer(call)
+    def _execute(self, request: Request) -> Answer | None:
+        wire, state = request.wire, self._state
+        state.quotas.check_rate(request.who.account, self.now.engine)
+        if wire.problem:
+            raise wire.problem
+        if 0 < wire.deadline_ms < self._clients_wall:
+            raise CommandError(ErrorCode.TIMEOUT, "the request's deadline had passed before it was executed")
+        command = request.command = resolve_command(wire.command)
+        if command is None:
+            raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {wire.command[:80]!r}")
+        state.access.check_command(request.who, command)
+        decision = self._decide(command, wire.payload, request.who)
+        if command is Command.CONSUME_NEXT:
+            self._note_consumer(request)
         if decision.work is not None:
-            self.working.append((call, decision.work))
+            self.working.append((request, decision.work))
             return None
         if decision.wait_until is not None:
-            self._park(call, decision.wait_until)
+            self._wait(request, decision.wait_until)
             return None
         if decision.data is not None:
             if decision.once:
                 reply = decision.reply or {"as": "data", "data": decision.data}
-                return self._record(call, Decision([{"type": EventType.ANSWERED}], reply=reply))
+                return self._record(request, Decision([{"type": EventType.ANSWERED}], reply=reply))
             answer = Answer(decision.data)
             if decision.refused:
-                self._told[call.key] = answer
+                self._remember_without_events(request, answer)
             return answer
-        return self._record(call, decision)
+        return self._record(request, decision)
 
-    def _record(self, call: Call, decision: Decision) -> Answer:
-        by = {
-            **call.who.event_fields(),
-            "client": call.who.client_id,
-            "request": call.request.request_id,
-            "digest": call.key.hex(),
-        }
-        if call.request.traceparent:
-            by["traceparent"] = call.request.traceparent
-        events = self.group.record(decision.drafts, by, call.key, decision.reply, decision.more)
-        self._parts.addresses.note(events)
-        if call.command in (Command.DRAIN, Command.IMPORT_STATE):
-            self._decider.draining_changed()
-        if call.command is not Command.IMPORT_STATE:  # what was published elsewhere is not published anew
-            self._count_published(decision.drafts)
-        if call.command is Command.CONSUME_NEXT:
+    def _decide(self, command: Command, payload: dict[str, Any], who: Principal) -> Decision:
+        """What a request comes to. Messages in its way that cannot be delivered are seen to first: one whose body is
+        lost dies, and so does one whose body the disk has failed to return too often; one past its time to live
+        expires. Raises ``CommandError``."""
+        context, body_retry = self._context(who), self._state.body_retry
+        any_expired = False
+        for _ in range(PASSED_OVER_LIMIT):
+            try:
+                return decide(command, payload, context)
+            except (BodyLost, BodyUnread) as error:
+                log.error("%s", error, extra=about(key=error.key))
+                if isinstance(error, BodyUnread) and not body_retry.note_failure(error.key, self.now.engine):
+                    raise CommandError(ErrorCode.STORAGE_FAILED, f"nothing was changed: {error}") from error
+                self.group.record([body_lost(context, error.key)])
+            except Expired as error:
+                self.group.record(expired(self._context_of_daemon(), error.entry))
+                any_expired = True
+        if any_expired:  # there are many more, which the next groups see to
+            return Decision(data=no_message(payload))
+        raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
+
+    def _record(self, request: Request, decision: Decision) -> Answer:
+        by = {**request.who.event_fields(), "client": request.who.client_id, "request": request.wire.request_id}
+        if request.key:
+            by["digest"] = request.key.hex()
+        if request.wire.traceparent:
+            by["traceparent"] = request.wire.traceparent
+        events = self.group.record(decision.drafts, by, request.key, decision.reply, decision.more)
+        command, state = request.command, self._state
+        if command in (Command.DRAIN, Command.IMPORT_STATE):
+            self._draining = None
+        answer = Answer(reply_to(events, state.store, state.policies, self.now))
+        if command is Command.CONSUME_NEXT:
             for event in events:
-                self._parts.unread.forget(event["key"])
-        answer = Answer(reply_to(events, self._parts.store, self._parts.policies, self.now))
-        if call.command is not Command.CONSUME_NEXT and self._parts.waiters.count:
+                state.body_retry.forget(event["key"])
+            return answer._replace(leases=tuple((event["key"], event["lease"]) for event in events))
+        if state.subscriptions.count:
             for queue in dict.fromkeys(self._woken_by(decision.drafts)):
                 self._serve(queue)
         return answer
 
-    # --- repeats ----------------------------------------------------------------------------------------------
+    def _context_of_daemon(self) -> Context:
+        """The context of what the daemon does by itself."""
+        return self._context(Principal("", self._state.daemon_uid))
 
-    def _first_answer(self, key: bytes) -> Answer | None:
-        """The answer that the first of a request's repeats got."""
-        repeats = self._parts.repeats
+    def _context(self, who: Principal) -> Context:
+        state = self._state
+        if self._draining is None:
+            self._draining = bool(state.store.get_kv(FACT_DRAINING))
+        return Context(
+            state.store,
+            self.now,
+            who,
+            state.policies,
+            state.vitals,
+            state.ids,
+            state.access,
+            state.quotas,
+            state.consumers,
+            state.usage,
+            state.cursors,
+            draining=self._draining,
+            rates=state.rates,
+            subscriptions=state.subscriptions,
+            dlq_index=state.dlq_index,
+        )
+
+    # --- repeats --------------------------------------------------------------------------------------------------
+
+    def _first_answer(self, key: bytes | None) -> Answer | None:
+        """The answer that the request with this key got, if it was executed before."""
+        if key is None:
+            return None
+        idempotency = self._state.idempotency
         events = self.group.by_request.get(key)
         if events is None:
-            answer = self._told.get(key) or repeats.answer(key)
+            answer = self._without_events.get(key) or idempotency.answer(key)
             if answer:
                 return answer
-            place = repeats.place(key)
+            place = idempotency.place(key)
             if place is None:
                 return None
-            events = self._parts.journal.find(place)
+            events = self._state.journal.find(place)
             if events is None:
-                raise CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer is no longer kept")
-        return Answer(reply_to(events, self._parts.store, self._parts.policies, self.now))
+                raise CommandError(ErrorCode.ANSWER_LOST, "this request was executed; its answer is no longer stored")
+        return Answer(reply_to(events, self._state.store, self._state.policies, self.now))
 
-    def _repeated(self, call: Call) -> Answer | None:
-        """The first answer, when a copy of a waiting call was served while it waited."""
+    def _repeated(self, request: Request) -> Answer | None:
+        """The first answer, if a copy of a waiting request was served while it waited."""
         try:
-            return self._first_answer(call.key)
+            return self._first_answer(request.key)
         except CommandError as error:
             return Answer(error=error)
 
-    def remember(self, places: list[int]) -> None:
-        """The group is durable, its events at ``places`` in the journal: repeats are recognised from now on."""
-        repeats, first_id = self._parts.repeats, self.group.last_id - len(places) + 1
+    def _remember_without_events(self, request: Request, answer: Answer) -> None:
+        if request.key is not None:
+            self._without_events[request.key] = answer
+
+    def commit(self, places: list[int]) -> None:
+        """The group is durable, its events at ``places`` in the journal. Repeats are recognised from now on."""
+        idempotency, first_id = self._state.idempotency, self.group.last_id - len(places) + 1
         for key, events in self.group.by_request.items():
-            repeats.remember(key, places[events[0]["id"] - first_id])
-        for key, answer in self._told.items():
-            if not answer.error or answer.error.code not in _PASSING:
-                repeats.remember_answer(key, answer)
+            idempotency.remember(key, places[events[0]["id"] - first_id])
+        for key, answer in self._without_events.items():
+            if not answer.error or answer.error.code not in _TRANSIENT:
+                idempotency.remember_answer(key, answer)
+        for participant in self._state.participants:
+            participant.commit()
 
-    # --- waiting ----------------------------------------------------------------------------------------------
+    def rollback(self) -> None:
+        """The group has not happened: what it changed in memory is undone. The store is rolled back by the broker."""
+        for participant in reversed(self._state.participants):
+            participant.rollback()
 
-    def _park(self, call: Call, wait_until: int) -> None:
-        self._parts.quotas.check_waits(call.who.account, self._parts.waiters.of_account(call.who.account))
+    # --- waiting --------------------------------------------------------------------------------------------------
+
+    def _wait(self, request: Request, wait_until: int) -> None:
+        state, account, deadline = self._state, request.who.account, request.wire.deadline_ms
+        state.quotas.check_waits(account, state.subscriptions.of_account(account))
         # The wait began when the request was made: a restart does not renew it.
-        waited = max(0, self._clients_wall - call.arrived_wall)
+        waited = max(0, self._clients_wall - request.arrived_wall)
         until = max(self.now.engine, wait_until - waited)
-        if call.request.deadline_ms:
-            until = min(until, self.now.engine + call.request.deadline_ms - self._clients_wall)
-        call.wait_until = until
-        self._parts.waiters.park(call)
-        self._parked.append(call)
+        if deadline:
+            until = min(until, self.now.engine + deadline - self._clients_wall)
+        request.has_waited = True
+        credit = request.wire.payload.get("max") or 1
+        state.subscriptions.add(Subscription(request, request.queue, until, credit))
 
     def _serve(self, queue: str) -> None:
-        """Give a queue's messages to those who wait for them, oldest first."""
-        for call in self._parts.waiters.on(queue):
-            record = self._parts.store.queue(queue)
+        """Deliver a queue's messages to those who wait for them."""
+        state = self._state
+        for subscription in state.subscriptions.on(queue):
+            record = state.store.queue(queue)
             if record and (not record.counts[State.READY] or self._is_busy(queue, record)):
                 return
-            answer = self._repeated(call)
+            request = subscription.request
+            answer = self._repeated(request)
             decision = Decision()
             if answer is None:
                 try:
-                    self._parts.access.check_command(call.who, Command.CONSUME_NEXT)
-                    decision = self._decider.decide(Command.CONSUME_NEXT, call.request.payload, call.who)
-                except CommandError as error:  # who waits is told, not whoever has made the queue be looked at
+                    state.access.check_command(request.who, Command.CONSUME_NEXT)
+                    decision = self._decide(Command.CONSUME_NEXT, request.wire.payload, request.who)
+                except CommandError as error:  # who waits gets it, not the request that has woken him
                     answer = Answer(error=error)
             if not answer and not decision.drafts:
                 continue
-            self._parts.waiters.remove(call)
-            if call.alive():
-                call.started_ns = time.monotonic_ns()  # its wait was no work
-                self._served.append(call)
-                self.answers.append((call, answer or self._record(call, decision)))
+            if request.alive():
+                state.subscriptions.take(subscription)
+                request.started_ns = time.monotonic_ns()  # its wait was no work
+                self.answers.append((request, answer or self._record(request, decision)))
+            else:
+                state.subscriptions.remove(request)
 
     def _woken_by(self, drafts: list[Draft]) -> list[str]:
-        """The names under which somebody may wait for what drafts bring: queues, and what addresses dead letters."""
-        names = _queues_of(drafts)
-        if self._parts.waiters.count:
+        """The names at which somebody may wait for what drafts bring: queues, and dead-letter addresses."""
+        names = [draft[name] for draft in drafts for name in ("queue", "to") if name in draft]
+        if self._state.subscriptions.count:
             for draft in drafts:
                 if draft["type"] in _TO_THE_DEAD:
-                    record = self._parts.store.queue(draft["queue"])
-                    names.append(dlq_name(draft["queue"], self._parts.policies.effective(draft["queue"], record)))
+                    record = self._state.store.queue(draft["queue"])
+                    names.append(dlq_name(draft["queue"], self._state.policies.effective(draft["queue"], record)))
         return names
 
     def _is_busy(self, queue: str, record: QueueRecord) -> bool:
-        """Whether nobody gets a message of a queue before one is settled."""
-        most = self._parts.policies.effective(queue, record).max_inflight
+        """Whether nobody gets a message of a queue before one in flight is settled."""
+        most = self._state.policies.effective(queue, record).max_inflight
         return bool(most) and record.counts[State.INFLIGHT] >= most
 
-    def rollback(self) -> None:
-        """The group has not happened: those it parked are forgotten, those it served wait on."""
-        for call in self._parked:
-            self._parts.waiters.remove(call)
-        for call in self._served:
-            self._parts.waiters.park(call)
-        for queue in self._published:
-            self._parts.rates.take(queue, -1)
-        if self._rounds is not None:  # the chores have not come so far
-            self._parts.rounds.clear()
-            self._parts.rounds.update(self._rounds)
-        self._parts.addresses.forget()
-        if self._parts.store.in_flight:
-            self._parts.store.in_flight.rollback()
-        if self._parts.store.stored:
-            self._parts.store.stored.rollback()
-
-    def _count_published(self, drafts: list[Draft]) -> None:
-        if not self._parts.rates.limits_any:
-            return
-        for draft in drafts:
-            if draft["type"] is EventType.PUBLISHED:
-                self._parts.rates.take(draft["queue"])
-                self._published.append(draft["queue"])
-
-    def _note_consumer(self, call: Call) -> None:
+    def _note_consumer(self, request: Request) -> None:
         """Somebody asks a queue for messages, or has waited for some."""
-        parts, consumer = self._parts, call.request.payload.get("consumerId")
-        if parts.store.in_flight and parts.store.queue(call.queue):
-            parts.store.in_flight.asks(call.queue, consumer or call.who.client_id, self.now.engine)
-
-
-def _queues_of(drafts: list[Draft]) -> list[str]:
-    """The queues that drafts name: somebody may wait there."""
-    return [draft[name] for draft in drafts for name in ("queue", "to") if name in draft]
+        if self._state.store.queue(request.queue):
+            consumer = request.wire.payload.get("consumerId") or request.who.client_id
+            self._state.consumers.note_asked(request.queue, consumer, self.now.engine)

@@ -13,7 +13,7 @@ from typing import ClassVar
 from postroom_common.errors import PostroomError
 
 from ..config.settings import Settings
-from ..model.request import Call
+from ..model.request import Request
 from ..platform.clock import Now
 
 
@@ -46,12 +46,12 @@ class Door(ABC):
         """Whether requests are known that the next collection returns without being woken."""
 
     @abstractmethod
-    def collect(self) -> list[Call]:
-        """The next requests, oldest first, at most as many as one group may have. Raises ``OSError`` when the
-        operating system refuses now what it may grant later."""
+    def collect(self, limit: int) -> list[Request]:
+        """The next requests, oldest first, at most ``limit``: what the broker has no space for stays outside. Raises
+        ``OSError`` when the operating system refuses now what it may grant later."""
 
     @abstractmethod
-    def tick(self, now: Now, files_wall_ms: int) -> list[Call]:
+    def tick(self, now: Now, files_wall_ms: int) -> list[Request]:
         """Do what is due about once a second; ``files_wall_ms`` is the time by which file systems stamp files. The
         waiting requests whose client has gone, which are to be cancelled.
 

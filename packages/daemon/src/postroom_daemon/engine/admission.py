@@ -111,8 +111,8 @@ def leases_left(context: Context, queue: str, consumer: str, policy: Policy, rec
     left: list[int] = []
     if policy.max_inflight:
         left.append(policy.max_inflight - record.counts[State.INFLIGHT])
-    if policy.max_inflight_per_consumer and context.store.in_flight:
-        left.append(policy.max_inflight_per_consumer - context.store.in_flight.of(queue, consumer))
+    if policy.max_inflight_per_consumer:
+        left.append(policy.max_inflight_per_consumer - context.consumers.leases_of(queue, consumer))
     return max(0, min(left)) if left else None
 
 

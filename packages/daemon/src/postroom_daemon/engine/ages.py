@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from postroom_common.protocol import State
 
+from ..model.consumers import Consumers
 from ..model.records import QueueRecord
 from ..stores.base import Store
 
@@ -16,9 +17,9 @@ def oldest_ready_ms(store: Store, now: int, record: QueueRecord | None) -> int |
     return now - oldest.created if oldest else None
 
 
-def oldest_lease_ms(store: Store, now: int, queue: str) -> int | None:
+def oldest_lease_ms(consumers: Consumers, now: int, queue: str) -> int | None:
     """Age of the oldest lease of a queue; None without one."""
-    since = store.in_flight.oldest_lease(queue) if store.in_flight else None
+    since = consumers.oldest_lease(queue)
     return None if since is None else now - since
 
 

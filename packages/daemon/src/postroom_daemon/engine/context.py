@@ -11,10 +11,13 @@ from postroom_common.policy import Policy
 from postroom_common.protocol import State
 
 from ..journal.history import MessageHistory
-from ..model.dlq_index import DeadAddresses
+from ..model.consumers import Consumers
+from ..model.cursors import Cursors
+from ..model.dlq_index import DlqIndex
 from ..model.principal import Principal
 from ..model.records import Entry
-from ..model.waiters import Waiters
+from ..model.subscriptions import Subscriptions
+from ..model.usage import Usage
 from ..platform.clock import Now
 from ..platform.ids import Ids
 from ..policy.access import Access
@@ -124,13 +127,14 @@ class Context:
     ids: Ids
     access: Access
     quotas: Quotas
-    rounds: dict[str, Any] = field(default_factory=dict)
-    """How far the chores have come, each under a name of its own: kept while the root is open, no part of its state."""
+    consumers: Consumers = field(default_factory=Consumers)
+    usage: Usage | None = None
+    cursors: Cursors = field(default_factory=Cursors)
     pending: Pending = field(default_factory=Pending)
     draining: bool = False
     rates: Rates = field(default_factory=Rates)
-    waiters: Waiters = field(default_factory=Waiters)
-    addresses: DeadAddresses = field(default_factory=DeadAddresses)
+    subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    dlq_index: DlqIndex = field(default_factory=DlqIndex)
 
     def may(self, verb: Verb | None, queue: str) -> bool:
         """Whether who asks may do something with a queue, or for None anything at all."""

@@ -1,7 +1,7 @@
 """decide: a command and the state, to events or an error.
 
-Nothing here changes state, does I/O or reads a clock. What a command decides depends only on the store's answers, the
-reading of the clock that it is given, the policies, and the source of ids.
+Nothing here changes state, does I/O or reads a clock. A decision depends only on the state, the reading of the clock
+that it is given, the policies, and the source of ids.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from postroom_common.protocol import Command
 
-from .context import Context, Decision, Draft
+from .context import Context, Decision
 from .fields import Fields, read_fields
 from .verbs import batches, deadletters, imports, inspection, operation, publish, queues, schedules, settle, state
 
@@ -78,14 +78,9 @@ BRINGING: Final = frozenset({Command.PUBLISH, Command.PUBLISH_BATCH, Command.ACK
 
 
 def decide(command: Command, payload: dict[str, Any], context: Context) -> Decision:
-    """What ``command`` comes to on the state as it is.
+    """What ``command`` comes to in the present state.
 
-    Raises ``CommandError``, then nothing is to be changed; ``BodyLost`` for a message that can only die: see
-    ``decide_lost``; ``BodyUnread`` for one that may have to.
+    Raises ``CommandError``: then nothing changes. Raises ``BodyLost``, ``BodyUnread`` or ``consume.Expired`` for a
+    message that must be seen to before the request can be decided.
     """
     return VERBS[command](context, read_fields(command, payload))
-
-
-def decide_lost(context: Context, key: str) -> Draft:
-    """What follows when the body of a ready message is found to be lost."""
-    return settle.body_lost(context, key)

@@ -1,7 +1,7 @@
-"""apply: an event, turned into store primitives. The only way in which state ever changes.
+"""apply: an event, turned into store primitives. State changes in no other way.
 
-It decides nothing: every number stands in the event. An event at or below ``store.applied`` has been applied and is
-passed over, so replay may begin anywhere before the end.
+The fold decides nothing: every number is in the event. An event at or below ``store.applied`` was applied before and is
+passed over, so a replay may begin anywhere before the end.
 """
 
 from __future__ import annotations
@@ -11,32 +11,37 @@ from typing import Final
 from postroom_common.events import COUNTED_TYPES, Event, EventType
 from postroom_common.protocol import ReasonCode
 
+from ..model.observer import UNOBSERVED, Observer
 from ..model.records import FACT_LOSSES, with_loss
 from ..stores.base import Store, StoreError
 from .fold_messages import OF_MESSAGES
 from .fold_queues import OF_QUEUES, note_claim, queue_of
 
 
-def apply(event: Event, store: Store) -> None:
-    """Fold one event into the store's open transaction.
+def apply(event: Event, store: Store, observer: Observer = UNOBSERVED) -> None:
+    """Fold one event into the store's open transaction, and show ``observer`` what it changes.
 
     Raises ``NotStored`` or ``IllegalTransition`` before anything is changed, and ``StoreError``: the transaction must
     then be rolled back.
     """
     if event["id"] <= store.applied:
         return
-    if event["id"] > store.applied + 1:  # nobody knows what they said: it is kept in mind that they are lacking
+    if event["id"] > store.applied + 1:  # nobody knows what those between said: record that they are missing
         store.put_kv(FACT_LOSSES, with_loss(store.get_kv(FACT_LOSSES) or [], store.applied + 1, event["id"] - 1))
     type_ = event["type"]
-    handler = _HANDLERS.get(type_)
-    if handler:
+    of_message, of_queue = OF_MESSAGES.get(type_), OF_QUEUES.get(type_)
+    if of_message or of_queue:
         store.folding = event["id"]
         if not (store.recovery.replaying and store.recovery.already_applied(event)):
-            handler(event, store)
+            if of_message:
+                of_message(event, store, observer)
+            elif of_queue:
+                of_queue(event, store)
         _note(event, store)
-    elif "queue" in event:  # from a newer version, and about something that this version keeps
+    elif "queue" in event:  # from a newer version, and about something that this version stores
         raise StoreError(f"event {event['id']} is of type {event['type']!r}, unknown to this postroomd: upgrade it")
     store.applied = event["id"]
+    observer.folded(event)
 
 
 def apply_without_message(event: Event, store: Store) -> None:
@@ -72,4 +77,3 @@ def _count(event: Event, total: str, store: Store) -> None:
 
 #: What is counted in a queue's totals, and under which name.
 _TOTALS: Final[dict[str, str]] = {type_: type_.value for type_ in COUNTED_TYPES}
-_HANDLERS: Final = OF_MESSAGES | OF_QUEUES

@@ -9,6 +9,7 @@ from postroom_common.events import COMMON_FIELDS, Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from ..model.lifecycle import check_transition
+from ..model.observer import Observer
 from ..model.principal import stored_account
 from ..model.records import BodyReference, Entry, QueueRecord, history_fact, with_failure
 from ..stores.base import NotStored, Store
@@ -19,7 +20,7 @@ from .fold_queues import end_claim, queue_of
 _PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
 
 
-def _published(event: Event, store: Store) -> None:
+def _published(event: Event, store: Store, observer: Observer) -> None:
     engine = event["engineMs"]
     entry = Entry(event["key"], event["queue"], State.READY, 0, event["id"], event["wallMs"], engine)
     if len(event) > _PLAIN_FIELDS:
@@ -34,8 +35,7 @@ def _published(event: Event, store: Store) -> None:
         reference = BodyReference.from_json(event["body"])
         entry.size = reference.length
         store.bodies.insert(entry, reference)
-    if store.stored:
-        store.stored.comes(entry)
+    observer.published(entry)
 
 
 def _take_options(entry: Entry, event: Event) -> None:
@@ -53,8 +53,8 @@ def _take_options(entry: Entry, event: Event) -> None:
     entry.publisher_uid = str(event.get("publisher", ""))
 
 
-def _leased(event: Event, store: Store) -> None:
-    entry, before = _move_leased(event, store)
+def _leased(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move_leased(event, store, observer)
     entry.lease_id = event["lease"]
     entry.consumer_id = event["consumer"]
     entry.holder_uid = stored_account(event)
@@ -62,37 +62,37 @@ def _leased(event: Event, store: Store) -> None:
     entry.leased_at = event["engineMs"]
     entry.attempt = event["attempt"]
     store.update(entry, before)
-    if store.in_flight and entry.state is State.INFLIGHT:
-        store.in_flight.leases(entry)
+    if entry.state is State.INFLIGHT:
+        observer.leased(entry)
 
 
-def _extended(event: Event, store: Store) -> None:
-    entry, before = _move_leased(event, store)
+def _extended(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move_leased(event, store, observer)
     entry.lease_until = event["untilEngineMs"]
     store.update(entry, before)
 
 
-def _acked(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, None)
-    _forget(entry, before, store)
+def _acked(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, None)
+    _forget(entry, before, store, observer)
 
 
-def _released(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, State.DEAD if event.get("state") == State.DEAD else State.READY)
+def _released(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, State.DEAD if event.get("state") == State.DEAD else State.READY)
     entry.attempt = event["attempt"]
     _end_lease(entry)
     store.update(entry, before)
 
 
-def _retried(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, State.DELAYED)
+def _retried(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, State.DELAYED)
     entry.due = event["dueEngineMs"]
     _fail(entry, event, store)
     store.update(entry, before)
 
 
-def _died(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, State.DEAD)
+def _died(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, State.DEAD)
     entry.dead_at = event["engineMs"]
     entry.reason = str(event["failure"]["reasonCode"])
     entry.phase = event.get("phase", "")
@@ -101,13 +101,13 @@ def _died(event: Event, store: Store) -> None:
     store.update(entry, before)
 
 
-def _dropped(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, None)
-    _forget(entry, before, store)
+def _dropped(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, None)
+    _forget(entry, before, store, observer)
 
 
-def _reprocessed(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, State.READY)
+def _reprocessed(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, State.READY)
     _count_reason(entry, -1, store)
     entry.attempt = 0
     entry.dead_at = 0
@@ -117,19 +117,19 @@ def _reprocessed(event: Event, store: Store) -> None:
     _bring(entry, event, before, store)
 
 
-def _held(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, State.HELD)
+def _held(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, State.HELD)
     store.update(entry, before)
 
 
-def _unheld(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, State.DELAYED if "dueEngineMs" in event else State.READY)
+def _unheld(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, State.DELAYED if "dueEngineMs" in event else State.READY)
     entry.due = event.get("dueEngineMs", entry.due)
     store.update(entry, before)
 
 
-def _moved(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, None, stays=True)
+def _moved(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, None, stays=True)
     entry.expires = event.get("expiresEngineMs", 0)
     _bring(entry, event, before, store)
 
@@ -150,21 +150,21 @@ def _bring(entry: Entry, event: Event, before: State, store: Store) -> None:
     store.queue_for_update(target).used = event["engineMs"]
 
 
-def _retargeted(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, None, stays=True)
+def _retargeted(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, None, stays=True)
     entry.target = ""
     entry.fallback = 0
     store.update(entry, before)
 
 
-def _rescheduled(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, None, stays=True)
+def _rescheduled(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, None, stays=True)
     entry.due = event["dueEngineMs"]
     store.update(entry, before)
 
 
-def _quarantined(event: Event, store: Store) -> None:
-    entry, before = _move(event, store, State.DEAD)
+def _quarantined(event: Event, store: Store, observer: Observer) -> None:
+    entry, before = _move(event, store, observer, State.DEAD)
     entry.phase = event["phase"]
     store.update(entry, before)
 
@@ -175,31 +175,33 @@ def _claim_while_present(event: Event) -> str:
     return claim["name"] if claim and not claim.get("untilEngineMs") else ""
 
 
-def _move(event: Event, store: Store, after: State | None, stays: bool = False) -> tuple[Entry, State]:
+def _move(
+    event: Event, store: Store, observer: Observer, after: State | None, stays: bool = False
+) -> tuple[Entry, State]:
     """The message of an event, already in its new state (the old one if it ``stays``), and the state it had."""
     entry = store.get(event["key"])
     if entry is None:
         raise NotStored(f"event {event['id']} names {event['key']}, which is not stored")
-    return entry, _step(entry, event, store, entry.state if stays else after)
+    return entry, _step(entry, event, observer, entry.state if stays else after)
 
 
-def _step(entry: Entry, event: Event, store: Store, after: State | None) -> State:
+def _step(entry: Entry, event: Event, observer: Observer, after: State | None) -> State:
     """Bring the message of an event into its new state; the state it had."""
     before = entry.state
     check_transition(before, event["type"], after)
-    if store.in_flight and before is State.INFLIGHT and after is not State.INFLIGHT:
-        store.in_flight.settles(entry)
+    if before is State.INFLIGHT and after is not State.INFLIGHT:
+        observer.lease_ended(entry)
     if after is not None:
         entry.state = after
     return before
 
 
-def _move_leased(event: Event, store: Store) -> tuple[Entry, State]:
+def _move_leased(event: Event, store: Store, observer: Observer) -> tuple[Entry, State]:
     """As ``_move`` to in flight; a dead letter that is leased stays one."""
     entry = store.get(event["key"])
     if entry is None:
-        return _move(event, store, State.INFLIGHT)
-    return entry, _step(entry, event, store, State.DEAD if entry.state is State.DEAD else State.INFLIGHT)
+        return _move(event, store, observer, State.INFLIGHT)
+    return entry, _step(entry, event, observer, State.DEAD if entry.state is State.DEAD else State.INFLIGHT)
 
 
 def _count_reason(entry: Entry, by: int, store: Store) -> None:
@@ -224,19 +226,18 @@ def _fail(entry: Entry, event: Event, store: Store) -> None:
     _end_lease(entry)
 
 
-def _forget(entry: Entry, before: State, store: Store) -> None:
+def _forget(entry: Entry, before: State, store: Store, observer: Observer) -> None:
     """The end of a message."""
     if before is State.DEAD:
         _count_reason(entry, -1, store)
     store.delete(entry, before)
-    if store.stored:
-        store.stored.goes(entry)
+    observer.removed(entry)
     if entry.failures:
         store.put_kv(history_fact(entry.key), None)
 
 
 #: By the type of an event about a message.
-OF_MESSAGES: Final[dict[str, Callable[[Event, Store], None]]] = {
+OF_MESSAGES: Final[dict[str, Callable[[Event, Store, Observer], None]]] = {
     EventType.PUBLISHED: _published,
     EventType.LEASED: _leased,
     EventType.LEASE_EXTENDED: _extended,

@@ -9,12 +9,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from postroom_common.codec import Request
+from postroom_common.codec import Request as WireRequest
 
-from ..broker.idempotency import request_key
 from ..config.config import Config
 from ..model.principal import Principal
-from ..model.request import Answer, Call
+from ..model.request import Answer, Request
 from ..platform.clock import Clock
 from ..root.open_root import OpenRoot, Sources, StartError, open_root
 from ..stores.base import StoreError
@@ -38,10 +37,9 @@ class LocalSession:
         """
         answers: list[Answer] = []
         self._count += 1
-        request = Request(f"local-{os.getpid()}-{self._count}", "local", command, 0, payload)
-        key = request_key(os.geteuid(), os.urandom(16))
-        call = Call(request, Principal("local", os.geteuid()), key, time.time_ns() // 1_000_000, answers.append)
-        self._root.broker.submit(call)
+        wire = WireRequest(f"local-{os.getpid()}-{self._count}", "local", command, 0, payload)
+        who, made_ms = Principal("local", os.geteuid()), time.time_ns() // 1_000_000
+        self._root.broker.submit(Request(wire, who, None, made_ms, answers.append))
         self._root.broker.run_group()
         while not answers:  # it waits for a message, as asked
             due = self._root.broker.next_due() or 0

@@ -1,68 +1,78 @@
-"""Which queues share a name of dead letters: found once, and remembered while the root is open."""
+"""Which queues share a dead-letter address: looked up once, and remembered while the root is open."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-from postroom_common.events import EventType
+from postroom_common.events import Event, EventType
 
-#: Names that are remembered, and queues of one: whose list is longer is found anew each time.
-_NAMES_LIMIT: Final = 64
+from .observer import Observer
+
+#: Addresses that are remembered, and queues of one: a longer list is looked up each time.
+_ADDRESSES_LIMIT: Final = 64
 _QUEUES_LIMIT: Final = 100_000
-#: What changes which queues a name addresses.
+#: Events that change which queues an address stands for.
 _CHANGES: Final = frozenset({EventType.QUEUE_CREATED, EventType.QUEUE_DELETED, EventType.POLICY_SET})
 
 
 class Addressed:
-    """The queues that share a name, in order; ``lively`` are those of them that may have dead letters."""
+    """The queues that share an address, in order."""
 
-    def __init__(self, queues: list[str], has_letters: Callable[[str], bool]) -> None:
+    def __init__(self, queues: list[str], has_dead_letters: Callable[[str], bool]) -> None:
         self.queues = queues
         self._all = frozenset(queues)
-        self._has_letters = has_letters
-        self._lively = set(queues)
+        self._has_dead_letters = has_dead_letters
+        self._candidates = set(queues)
 
-    def with_letters(self) -> list[str]:
+    def with_dead_letters(self) -> list[str]:
         """Those of the queues that have dead letters, in order."""
-        self._lively = set(filter(self._has_letters, self._lively))
-        return sorted(self._lively)
+        self._candidates = set(filter(self._has_dead_letters, self._candidates))
+        return sorted(self._candidates)
 
-    def dies(self, queue: str) -> None:
-        """A message has died in a queue."""
+    def note_death(self, queue: str) -> None:
+        """A message of a queue has died."""
         if queue in self._all:
-            self._lively.add(queue)
+            self._candidates.add(queue)
 
 
-class DeadAddresses:
-    """No part of the root's state. Whoever changes queues, their policies or dead letters says so by ``note``, and by
-    ``forget`` when a change is taken back."""
+class DlqIndex(Observer):
+    """Not part of the root's state. A participant of transactions: a rollback forgets everything."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Addressed] = {}
+        self._addresses: dict[str, Addressed] = {}
 
-    def of(self, name: str, find: Callable[[], Addressed]) -> Addressed:
-        """The queues whose dead letters ``name`` addresses; ``find`` is asked if that is not known."""
-        known = self._known.get(name)
-        if known is None:
-            known = find()
-            if len(known.queues) <= _QUEUES_LIMIT:
-                if len(self._known) >= _NAMES_LIMIT:
-                    del self._known[next(iter(self._known))]
-                self._known[name] = known
-        return known
+    def of(self, address: str, look_up: Callable[[], Addressed]) -> Addressed:
+        """The queues whose dead letters an address stands for; ``look_up`` is called if they are not remembered."""
+        addressed = self._addresses.get(address)
+        if addressed is None:
+            addressed = look_up()
+            if len(addressed.queues) <= _QUEUES_LIMIT:
+                if len(self._addresses) >= _ADDRESSES_LIMIT:
+                    del self._addresses[next(iter(self._addresses))]
+                self._addresses[address] = addressed
+        return addressed
 
-    def note(self, events: Iterable[dict[str, Any]]) -> None:
-        """Events, or drafts of such, are recorded: what they may have changed is found anew."""
-        if not self._known:
+    def folded(self, event: Event) -> None:
+        """See ``Observer``."""
+        if not self._addresses:
             return
-        for event in events:
-            if event["type"] in _CHANGES:
-                self._known.clear()
-            elif event["type"] == EventType.DIED:
-                for known in self._known.values():
-                    known.dies(event["queue"])
+        if event["type"] in _CHANGES:
+            self._addresses.clear()
+        elif event["type"] == EventType.DIED:
+            for addressed in self._addresses.values():
+                addressed.note_death(event["queue"])
+
+    def begin(self) -> None:
+        """See ``Participant``."""
+
+    def commit(self) -> None:
+        """See ``Participant``."""
+
+    def rollback(self) -> None:
+        """See ``Participant``."""
+        self._addresses.clear()
 
     def forget(self) -> None:
-        """Find everything anew."""
-        self._known.clear()
+        """Look everything up again: the policies have changed."""
+        self._addresses.clear()

@@ -1,4 +1,4 @@
-"""The seam between the broker and whoever brings it requests: a call goes in, one answer comes out."""
+"""A request on its way through the daemon, and its answer."""
 
 from __future__ import annotations
 
@@ -6,66 +6,64 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from postroom_common.codec import Request, encode_error, encode_reply
+from postroom_common.codec import Request as WireRequest
 from postroom_common.errors import CommandError
 from postroom_common.protocol import Command
 from postroom_common.trace import trace_id
 
-from ..platform.logs.records import about
 from .principal import Principal
 
 
 class Answer(NamedTuple):
-    """The answer to a call: ``data``, or an error."""
+    """The answer to a request: ``data``, or an error. ``leases`` are the messages that it delivers, each by key and
+    lease id: a door that cannot deliver them gives them back (``Broker.return_undelivered``)."""
 
     data: dict[str, Any] | None = None
     error: CommandError | None = None
-
-    def encode(self, request_id: str) -> bytes:
-        """The response bytes."""
-        if self.error:
-            return encode_error(request_id, self.error.code, self.error.message)
-        return encode_reply(request_id, self.data or {})
+    leases: tuple[tuple[str, str], ...] = ()
 
 
 def always_alive() -> bool:
-    """For callers that do not go away."""
+    """For clients that do not go away."""
     return True
 
 
 @dataclass(slots=True, eq=False)
-class Call:
-    """One request on its way.
+class Request:
+    """One request from a door.
 
-    ``key`` is what a repeat has in common with the first (``repeats.request_key``). ``arrived_wall`` is when it was
-    made (Unix ms): a wait counts from there. ``on_answer`` is called once, after what the answer promises is durable.
-    ``alive`` is asked before a message is leased to a caller that has waited. ``bytes`` is the size of the request,
-    ``engine`` the time at which it was decided, ``refusals`` how often its user was refused something in it.
+    ``key`` is the idempotency key: a repeat has the same; None if the door recognises no repeats. ``arrived_wall`` is
+    when the request was made (Unix ms): a wait counts from there. ``on_answer`` is called once, when what the answer
+    promises is durable. ``alive`` is called before a message is leased to a request that has waited. ``session`` is
+    the connection that it came by, if there is one: a wait ends with it. ``bytes`` is the size of the request.
+
+    The broker sets the rest: ``engine`` is the time at which it was decided (engine ms), ``has_waited`` whether it had
+    to wait for a message, ``refusals`` how often it was refused something.
     """
 
-    request: Request
+    wire: WireRequest
     who: Principal
-    key: bytes
+    key: bytes | None
     arrived_wall: int
     on_answer: Callable[[Answer], None]
     alive: Callable[[], bool] = always_alive
+    bytes: int = 0
+    door: str = ""
+    session: object | None = None
     command: Command | None = None
     queue: str = ""
-    number: int = 0
-    wait_until: int = 0
     started_ns: int = 0
-    bytes: int = 0
+    has_waited: bool = False
     engine: int = 0
     refusals: int = 0
 
-
-def about_call(call: Call) -> dict[str, dict[str, Any]]:
-    """What a record of the log says of a call beside its text: ``extra`` of a call of ``logging``."""
-    return about(
-        request=call.request.request_id,
-        client=call.who.client_id,
-        **call.who.event_fields(),
-        command=call.command or call.request.command[:80],
-        queue=call.queue,
-        trace_id=trace_id(call.request.traceparent),
-    )
+    def log_fields(self) -> dict[str, Any]:
+        """What a log record says of this request beside its text."""
+        return {
+            "request": self.wire.request_id,
+            "client": self.who.client_id,
+            **self.who.event_fields(),
+            "command": self.command or self.wire.command[:80],
+            "queue": self.queue,
+            "trace_id": trace_id(self.wire.traceparent),
+        }

@@ -1,20 +1,20 @@
-"""Of how many bytes the messages are that each user has published and that are still stored: kept up by the fold while
-a root is open, in memory.
+"""How many bytes of messages each account has published that are still stored: an observer of the fold, in memory.
 
-What was stored before is counted after the start, some at a time (``chores.stored``): until that is done, a user may
-seem to have less. A transaction of the store that is taken back is taken back here as well.
+Messages that were stored before the start are counted after it, some at a time: until that is complete, an account may
+seem to have less.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+from .observer import Observer
 from .principal import Account
 from .records import Entry
 
 
-class Stored:
-    """``since`` is the last event that the store had folded at the start."""
+class Usage(Observer):
+    """``since`` is the last event that the store had folded at the start. A participant of transactions."""
 
     def __init__(self, since: int) -> None:
         self.counted = ""
@@ -30,28 +30,30 @@ class Stored:
         return self._bytes[str(account)]
 
     def begin(self) -> None:
-        """What was counted before stays."""
+        """See ``Participant``."""
         self._undo.clear()
         self._counted_before = (self.counted, self.is_complete)
 
+    commit = begin
+
     def rollback(self) -> None:
-        """What was counted since ``begin`` has not happened."""
-        for uid, size in reversed(self._undo):
-            self._add(uid, -size)
+        """See ``Participant``."""
+        for account, size in reversed(self._undo):
+            self._add(account, -size)
         self.counted, self.is_complete = self._counted_before
         self.begin()
 
-    def comes(self, entry: Entry) -> None:
-        """A message is published."""
+    def published(self, entry: Entry) -> None:
+        """See ``Observer``."""
         self._note(entry, entry.size)
 
-    def goes(self, entry: Entry) -> None:
-        """A message is not stored any more."""
+    def removed(self, entry: Entry) -> None:
+        """See ``Observer``."""
         if self.is_complete or entry.seq > self._since or entry.key <= self.counted:
             self._note(entry, -entry.size)
 
     def count(self, page: list[Entry], is_last: bool) -> None:
-        """The next messages in the order of their keys; those of after the start are counted already."""
+        """Count the next stored messages in the order of their keys; those of after the start are counted already."""
         for entry in page:
             if entry.seq <= self._since:
                 self._note(entry, entry.size)
@@ -63,7 +65,7 @@ class Stored:
             self._undo.append((entry.publisher_uid, size))
             self._add(entry.publisher_uid, size)
 
-    def _add(self, uid: str, size: int) -> None:
-        self._bytes[uid] += size
-        if not self._bytes[uid]:
-            del self._bytes[uid]
+    def _add(self, account: str, size: int) -> None:
+        self._bytes[account] += size
+        if not self._bytes[account]:
+            del self._bytes[account]

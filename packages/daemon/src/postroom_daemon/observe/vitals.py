@@ -8,7 +8,6 @@ from collections.abc import Callable, Generator, Mapping
 from importlib.metadata import version
 from typing import Any
 
-from postroom_common.codec import Request
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import PROTOCOL_VERSION, Command, ErrorCode
 
@@ -16,8 +15,9 @@ from ..config.settings import Settings
 from ..journal.history import MessageHistory, history_slices
 from ..journal.journal import Journal
 from ..journal.reserve import Reserve
+from ..model.consumers import Consumers
 from ..model.records import FACT_LOSSES, LOSSES_LIMIT
-from ..model.request import Answer, Call
+from ..model.request import Answer, Request
 from ..platform.clock import Clock, Now
 from ..platform.quarantine import Quarantine
 from ..stores.base import Store, StoreError
@@ -68,6 +68,7 @@ class DaemonVitals:
     ) -> None:
         self.doors: dict[str, Callable[[], dict[str, int]]] = {}
         self.waiting: Callable[[], int] = int
+        self.consumers = Consumers()
         self.quota_refusals: Mapping[str, int] = {}
         self._clock = clock
         self.journal = journal
@@ -91,30 +92,30 @@ class DaemonVitals:
 
     # --- counting ---------------------------------------------------------------------------------------------
 
-    def count_answer(self, call: Call, answer: Answer) -> None:
+    def count_answer(self, request: Request, answer: Answer) -> None:
         """Count a request that was answered, and write its traffic line."""
-        took_ns = time.monotonic_ns() - call.started_ns
+        took_ns = time.monotonic_ns() - request.started_ns
         code = answer.error.code if answer.error else ""
         wall_ms = self._clock.wall_ms()
-        self.counters.answered(call.command, code, took_ns)
-        if not call.wait_until:  # a long poll is to take long
-            self.counters.aged(wall_ms - call.arrived_wall)
+        self.counters.answered(request.command, code, took_ns)
+        if not request.has_waited:  # a long poll is to take long
+            self.counters.aged(wall_ms - request.arrived_wall)
         if self._traffic:
-            line = _traffic_line(call, code, took_ns, wall_ms)
-            self._traffic.add(line, failed=bool(code), refused=code in _REFUSED or bool(call.refusals))
+            line = _traffic_line(request, code, took_ns, wall_ms)
+            self._traffic.add(line, failed=bool(code), refused=code in _REFUSED or bool(request.refusals))
 
     def count_unanswered(self, reason: str) -> None:
         """Count a request file that was set aside without an answer."""
         self.counters.set_aside(ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST)
 
-    def count_foreign(self, reason: str, call: Call) -> None:
+    def count_foreign(self, reason: str, request: Request) -> None:
         """Count a request that was set aside because it came under the client id of another user; it has a traffic
         line as if it had been answered."""
         self.counters.set_aside(ErrorCode.FORBIDDEN)
         if self._traffic:
             now = self._clock.now()
-            call.engine = now.engine
-            self._traffic.add(_traffic_line(call, ErrorCode.FORBIDDEN, 0, now.wall), failed=True, refused=True)
+            request.engine = now.engine
+            self._traffic.add(_traffic_line(request, ErrorCode.FORBIDDEN, 0, now.wall), failed=True, refused=True)
 
     def count_group(self, requests: int, events: list[Event], now: Now) -> None:
         """Count a group and its events."""
@@ -257,22 +258,22 @@ def _check(probe: Callable[[], None]) -> dict[str, Any]:
     return {"ok": True}
 
 
-def _traffic_line(call: Call, code: str, took_ns: int, wall_ms: int) -> dict[str, Any]:
-    request: Request = call.request
+def _traffic_line(request: Request, code: str, took_ns: int, wall_ms: int) -> dict[str, Any]:
+    wire = request.wire
     line = {
         "wallMs": wall_ms,
-        "engineMs": call.engine,
-        "client": call.who.client_id,
-        **call.who.event_fields(),
-        "command": call.command or request.command[:80],
-        "queue": call.queue,
+        "engineMs": request.engine,
+        "client": request.who.client_id,
+        **request.who.event_fields(),
+        "command": request.command or wire.command[:80],
+        "queue": request.queue,
         "code": code or "OK",
         "ms": round(took_ns / 1e6, 3),
-        "bytes": call.bytes,
-        "request": request.request_id,
+        "bytes": request.bytes,
+        "request": wire.request_id,
     }
-    if request.traceparent:
-        line["traceparent"] = request.traceparent
-    if call.refusals and not code:
-        line["refusals"] = call.refusals
+    if wire.traceparent:
+        line["traceparent"] = wire.traceparent
+    if request.refusals and not code:
+        line["refusals"] = request.refusals
     return line

@@ -1,6 +1,6 @@
-"""How fast messages are published to queues that have a limit: one bucket of tokens each, in memory.
+"""How fast messages are published to queues that have a limit: a token bucket for each, in memory.
 
-A bucket holds as many tokens as may be published in a second, at least one, and is full at the start. It is filled in
+A bucket holds as many tokens as messages may be published in a second, at least one; it starts full and is filled in
 engine time.
 """
 
@@ -8,7 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Buckets that are kept before those that are full again are forgotten.
+from postroom_common.events import Event, EventType
+
+from ..model.observer import Observer
+
+#: Buckets that are remembered before those that are full again are forgotten.
 BUCKETS_LIMIT: Final = 1000
 _ROUNDING: Final = 1e-6
 
@@ -27,20 +31,15 @@ class _Bucket:
         self.at = now
 
 
-class Rates:
-    """The buckets by queue."""
+class Rates(Observer):
+    """The buckets by queue. A participant of transactions."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, _Bucket] = {}
-
-    @property
-    def limits_any(self) -> bool:
-        """Whether a queue with a limit was asked for: of others nothing is counted."""
-        return bool(self._buckets)
+        self._taken: list[str] = []
 
     def wait_ms(self, queue: str, rate: float, count: int, now: int) -> int:
-        """How long it takes until ``count`` messages may be published to a queue that takes ``rate`` a second. 0: they
-        may be now. Changes nothing."""
+        """Milliseconds until ``count`` messages may be published to a queue that takes ``rate`` a second; 0: now."""
         bucket = self._buckets.get(queue)
         if bucket is None:
             self._forget_full(now)
@@ -49,12 +48,32 @@ class Rates:
         lacking = count - bucket.tokens
         return 0 if lacking <= _ROUNDING else max(1, -int(-lacking * 1000 // rate))
 
+    def folded(self, event: Event) -> None:
+        """See ``Observer``. Imported messages do not count: they were published elsewhere, at another time."""
+        if self._buckets and event["type"] == EventType.PUBLISHED:
+            bucket = self._buckets.get(event["queue"])
+            if bucket and event["engineMs"] >= bucket.at:
+                self._taken.append(event["queue"])
+                self.take(event["queue"])
+
+    def begin(self) -> None:
+        """See ``Participant``."""
+        self._taken.clear()
+
+    commit = begin
+
+    def rollback(self) -> None:
+        """See ``Participant``."""
+        for queue in self._taken:
+            self.take(queue, -1)
+        self._taken.clear()
+
     def take(self, queue: str, count: int = 1) -> None:
-        """Messages have been published to a queue; or have not, after all, if ``count`` is negative."""
+        """Take tokens for messages that were published to a queue; a negative ``count`` returns them."""
         bucket = self._buckets.get(queue)
         if bucket:
             bucket.tokens -= count
-            if bucket.tokens < -_ROUNDING:  # nobody has asked: there is no limit any more
+            if bucket.tokens < -_ROUNDING:  # nobody has asked before: there is no limit any more
                 del self._buckets[queue]
 
     def _forget_full(self, now: int) -> None:

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from postroom_common.errors import PostroomError
 from postroom_common.protocol import State
 
-from ..broker.broker import Broker
-from ..broker.engine_state import Parts
-from ..broker.idempotency import Repeats
+from ..broker.broker import Broker, GroupLimits
+from ..broker.engine_state import EngineState
+from ..broker.idempotency import Idempotency
 from ..config.config import Config
 from ..config.settings import Settings
 from ..journal.journal import Journal, JournalRefused, JournalUnknown
 from ..journal.order import Owner
 from ..journal.reserve import Reserve
 from ..journal.segments import list_segments
-from ..model.consumers import InFlight
+from ..model.consumers import Consumers
 from ..model.records import FACT_EPOCH
-from ..model.usage import Stored
+from ..model.usage import Usage
 from ..observe.refusals import Refusals
 from ..observe.traffic import TrafficLog
 from ..observe.vitals import DaemonVitals
@@ -146,53 +146,59 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         journal = _journal(config, files)
         opened.callback(journal.close)
         journal.open(_owner(store))
-        clock, repeats = sources.clock(), Repeats()
+        clock, idempotency = sources.clock(), Idempotency()
         notify_busy("reading the journal")
-        recovery = Recovery(store, journal, _quarantine(config, files), repeats, sources.ids)
+        recovery = Recovery(store, journal, _quarantine(config, files), idempotency, sources.ids)
         recovery.run(clock)
         policies = Policies(config.defaults, config.queues, config.patterns)
-        store.in_flight = _in_flight(store)
-        store.stored = Stored(store.applied) if settings.limits_user_stored_bytes else None
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
         vitals.checkpointed = store.applied  # it may be less; the first checkpoint tells
         quotas = Quotas(settings, os.geteuid())
         access = Access(config.access, os.geteuid(), config.accounts)
         vitals.quota_refusals = quotas.refused
-        parts = Parts(
-            store,
-            journal,
-            clock,
-            policies,
-            vitals,
-            repeats,
-            reserve,
-            recovery.root_id,
-            recovery.epoch,
-            os.geteuid(),
-            sources.ids,
-            access,
-            quotas,
+        vitals.consumers = _consumers(store)
+        state = EngineState(
+            store=store,
+            journal=journal,
+            clock=clock,
+            policies=policies,
+            vitals=vitals,
+            idempotency=idempotency,
+            reserve=reserve,
+            root_id=recovery.root_id,
+            epoch=recovery.epoch,
+            daemon_uid=os.geteuid(),
+            ids=sources.ids,
+            access=access,
+            quotas=quotas,
+            consumers=vitals.consumers,
+            usage=Usage(store.applied) if settings.limits_user_stored_bytes else None,
         )
-        broker = Broker(parts, sync_each_group=settings.journal_durability == "commit")
-        vitals.waiting = lambda: broker.waiters.count
+        broker = Broker(state, group_limits(settings), sync_each_group=settings.journal_durability == "commit")
+        vitals.waiting = lambda: broker.subscriptions.count
         opened.pop_all()  # they are the caller's from here
         reserve.tick()
         return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, access, quotas, locks.pop_all())
 
 
-def _in_flight(store: Store) -> InFlight:
-    """Who holds how many messages."""
-    found = InFlight()
+def group_limits(settings: Settings) -> GroupLimits:
+    """The limits of a group, as the settings have them."""
+    return GroupLimits(settings.limits_group_requests, settings.limits_group_bytes, settings.limits_user_turn_requests)
+
+
+def _consumers(store: Store) -> Consumers:
+    """Who has how many messages leased at the start."""
+    consumers = Consumers()
     after: Cursor = ()
     store.begin()
     while True:
         page, after = store.pages.scan("", State.INFLIGHT, after, 1000)
-        found.holds(page)
+        consumers.add_leased(page)
         if not after:
             break
     store.rollback()
-    return found
+    return consumers
 
 
 def _reserve(config: Config, files: Files) -> Reserve:

@@ -11,7 +11,7 @@ import logging
 from postroom_common.events import Event, EventType
 
 from ..broker.group import Group
-from ..broker.idempotency import REMEMBERED_AFTER_RESTART, Repeats, key_of_event
+from ..broker.idempotency import REMEMBERED_AFTER_RESTART, Idempotency, key_of_event
 from ..engine.context import Draft
 from ..engine.fold import apply
 from ..journal.journal import Journal
@@ -38,7 +38,9 @@ class Recovery:
     After ``run``: ``root_id`` and ``epoch`` of the root, and ``missing``, the ranges of ids that are in neither.
     """
 
-    def __init__(self, store: Store, journal: Journal, quarantine: Quarantine, repeats: Repeats, ids: Ids) -> None:
+    def __init__(
+        self, store: Store, journal: Journal, quarantine: Quarantine, idempotency: Idempotency, ids: Ids
+    ) -> None:
         self.root_id = ""
         self.epoch = 0
         self.missing: list[tuple[int, int]] = []
@@ -46,7 +48,7 @@ class Recovery:
         self._store = store
         self._journal = journal
         self._quarantine = quarantine
-        self._repeats = repeats
+        self._idempotency = idempotency
         self._ids = ids
         self._folded = 0
         self._had_store = store.applied > 0  # it knows how far the numbers have come
@@ -97,7 +99,7 @@ class Recovery:
             self._noted += first["ranges"]
         key = key_of_event(last)
         if key:
-            self._repeats.remember(key, request.place)
+            self._idempotency.remember(key, request.place)
         return int(last["id"]) + 1
 
     def _miss(self, first: int, last: int) -> None:

@@ -203,7 +203,7 @@ class Loop:
         self._stalled.clear()
         for door in ready:
             try:
-                requests = door.collect()
+                requests = door.collect(self._broker.space_for(door.name))
             except OSError as error:  # out of descriptors, or the disk: it is tried again with the next look
                 log.error("%s: %s", door.name, error)
                 self._stalled.add(door)

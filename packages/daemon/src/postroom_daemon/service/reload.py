@@ -14,7 +14,7 @@ from ..config.settings import ATTRIBUTES
 from ..doors.base import Door
 from ..platform import logs
 from ..policy.policies import Policies
-from ..root.open_root import OpenRoot
+from ..root.open_root import OpenRoot, group_limits
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ def put_in_force(config: Config, root: OpenRoot, doors: Sequence[Door]) -> None:
     if root.traffic:
         root.traffic.sample_every = settings.traffic_sample_every
         root.traffic.refusals.per_minute = settings.traffic_refusals_per_minute
-    root.broker.reload(Policies(config.defaults, config.queues, config.patterns))
+    root.broker.reload(Policies(config.defaults, config.queues, config.patterns), group_limits(settings))
     root.access.use(config.access, config.accounts)
     root.quotas.reload(settings)
 

@@ -23,9 +23,7 @@ from postroom_common.errors import PostroomError
 from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ..model.consumers import InFlight
 from ..model.records import BodyReference, Entry, QueueRecord
-from ..model.usage import Stored
 from ..platform.files import FULL_ERRNOS
 
 #: Why a damaged checkpoint of a store goes to quarantine.
@@ -319,10 +317,6 @@ class Store(ABC):
     name: ClassVar[str]
     applied: int = 0
     folding: int = 0
-    #: Who has how many messages leased. The fold keeps it up once the root is open. Not part of what is stored.
-    in_flight: InFlight | None = None
-    #: How many bytes each user's messages have, likewise; None if that is not limited.
-    stored: Stored | None = None
 
     due: Due
     pages: Pages

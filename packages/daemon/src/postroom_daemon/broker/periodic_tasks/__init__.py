@@ -1,1 +1,1 @@
-"""What has to be done without a request; ``housekeeping`` lists it."""
+"""Periodic tasks, each in steps; ``broker.periodic`` lists them."""

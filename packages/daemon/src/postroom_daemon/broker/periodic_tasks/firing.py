@@ -33,7 +33,7 @@ _UNREAD: Final = "schedules that cannot be read"
 _REFUSED: Final = "schedules whose runs are refused"
 
 
-def due_schedules(context: Context) -> Iterator[list[Draft]]:
+def fire_schedules(context: Context) -> Iterator[list[Draft]]:
     """Publishes what schedules have to publish by now. A run that is refused, because its queue is paused or full, does
     not take place; the event says so."""
     wall = context.now.wall
@@ -70,14 +70,14 @@ def _planned(schedule: dict[str, Any], wall: int, most: int) -> tuple[dict[str, 
 
 def _forget_others(context: Context, names: set[str]) -> None:
     """What was said of schedules that are gone need not be kept."""
-    for told in (context.rounds.get(_UNREAD, {}), context.rounds.get(_REFUSED, {})):
+    for told in (context.cursors.get(_UNREAD, {}), context.cursors.get(_REFUSED, {})):
         for name in told.keys() - names:
             del told[name]
 
 
 def _note_unread(context: Context, name: str, schedule: dict[str, Any], why: str) -> None:
     """Say so once. It waits: what it misses meanwhile was missed, should it be read again."""
-    told: dict[str, Any] = context.rounds.setdefault(_UNREAD, {})
+    told: dict[str, Any] = context.cursors.setdefault(_UNREAD, {})
     if told.get(name) != schedule:
         told[name] = schedule
         log.error("schedule %r cannot be read, and publishes nothing: %s", name, why, extra=about(schedule=name))
@@ -109,12 +109,12 @@ def _fired(context: Context, name: str, schedule: dict[str, Any], at: int, follo
     if at:
         try:
             payload = {"queue": schedule["queue"], **schedule["publish"]}
-            alone = replace(context, pending=Pending())  # the run before has been applied
+            alone = replace(context, pending=Pending())  # the run before was folded
             drafts = publish(alone, read_fields(Command.PUBLISH, payload)).drafts
-            context.rounds.get(_REFUSED, {}).pop(name, None)
+            context.cursors.get(_REFUSED, {}).pop(name, None)
         except CommandError as error:
             fired["refused"] = error.code
-            told: dict[str, str] = context.rounds.setdefault(_REFUSED, {})
+            told: dict[str, str] = context.cursors.setdefault(_REFUSED, {})
             if told.get(name) != error.code:  # the journal has each run; the log would have hundreds a second
                 told[name] = error.code
                 log.warning(

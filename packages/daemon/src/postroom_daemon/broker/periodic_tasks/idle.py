@@ -14,12 +14,12 @@ _QUEUES_A_TURN: Final = 200
 _ROUND: Final = "idle queues"
 
 
-def idle_queues(context: Context) -> Iterator[list[Draft]]:
+def delete_idle_queues(context: Context) -> Iterator[list[Draft]]:
     """Deletes empty queues in which nothing has happened for as long as their policy says, and of which nobody has
     asked for messages meanwhile. One that is paused stays: its pause would be forgotten with it."""
     store = context.store
-    names = store.pages.queue_names(context.rounds.get(_ROUND, ""), _QUEUES_A_TURN)
-    context.rounds[_ROUND] = names[-1] if len(names) == _QUEUES_A_TURN else ""
+    names = store.pages.queue_names(context.cursors.get(_ROUND, ""), _QUEUES_A_TURN)
+    context.cursors[_ROUND] = names[-1] if len(names) == _QUEUES_A_TURN else ""
     asked: dict[str, int] | None = None
     for name in names:
         record = store.queue(name)
@@ -27,7 +27,7 @@ def idle_queues(context: Context) -> Iterator[list[Draft]]:
         if not record or not keep_ms or any(record.counts.values()) or record.publish_paused or record.consume_paused:
             continue
         since = context.now.engine - keep_ms
-        if record.used > since or context.waiters.on(name):
+        if record.used > since or context.subscriptions.on(name):
             continue
         if asked is None:
             asked = _last_asked(context)
@@ -38,6 +38,6 @@ def idle_queues(context: Context) -> Iterator[list[Draft]]:
 def _last_asked(context: Context) -> dict[str, int]:
     """When a message of a queue was asked for last, as far as is known: over a restart that is forgotten."""
     asked: dict[str, int] = {}
-    for queue, _, holder in context.store.in_flight.consumers() if context.store.in_flight else ():
-        asked[queue] = max(holder.asked, asked.get(queue, 0))
+    for queue, _, consumer in context.consumers.listed():
+        asked[queue] = max(consumer.asked, asked.get(queue, 0))
     return asked

@@ -35,13 +35,13 @@ class _Place(NamedTuple):
     rests_until: int = 0
 
 
-def old_dead_letters(context: Context) -> Iterator[list[Draft]]:
+def drop_old_dead_letters(context: Context) -> Iterator[list[Draft]]:
     """Drops, oldest first, dead letters that are older than their queue keeps them, and those that are too many since
     its policy was made stricter. Those that are leased or quarantined stay, and however many these are, the newest."""
     store = context.store
-    places: dict[str, _Place] = context.rounds.setdefault(_PLACES, {})
-    names = store.pages.queue_names(context.rounds.get(_ROUND, ""), _QUEUES_A_TURN)
-    context.rounds[_ROUND] = names[-1] if len(names) == _QUEUES_A_TURN else ""
+    places: dict[str, _Place] = context.cursors.setdefault(_PLACES, {})
+    names = store.pages.queue_names(context.cursors.get(_ROUND, ""), _QUEUES_A_TURN)
+    context.cursors[_ROUND] = names[-1] if len(names) == _QUEUES_A_TURN else ""
     for name in names:
         record = store.queue(name)
         place = places.get(name, _Place())
@@ -49,7 +49,7 @@ def old_dead_letters(context: Context) -> Iterator[list[Draft]]:
             places.pop(name, None)
         elif context.now.engine >= place.rests_until:
             places[name] = yield from _look_through(context, record, place)
-    if not context.rounds[_ROUND]:  # of queues that are gone, and of those that need none
+    if not context.cursors[_ROUND]:  # of queues that are gone, and of those that need none
         for name in [name for name, place in places.items() if store.queue(name) is None or place == _Place()]:
             del places[name]
 

@@ -1,4 +1,4 @@
-"""Messages that have waited too long: for anyone to want them, or for their target to take them."""
+"""Messages that have waited too long: past their time to live, or for a target that has not come."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from ...engine.verbs.terminations import about, died, dropped, failure
 from ...model.records import Entry
 
 #: Messages that one group sees to; the rest follows in the next.
-LAPSES_LIMIT: Final = 500
+EXPIRIES_LIMIT: Final = 500
 
 
-def lapses(context: Context) -> Iterator[list[Draft]]:
-    """What follows for messages whose time has come."""
-    for entry in context.store.due.expiring(context.now.engine, LAPSES_LIMIT):
-        yield lapsed(replace(context, pending=Pending()), entry)  # the one before has been applied
+def expire_messages(context: Context) -> Iterator[list[Draft]]:
+    """End the waiting of messages whose time is over."""
+    for entry in context.store.due.expiring(context.now.engine, EXPIRIES_LIMIT):
+        yield expired(replace(context, pending=Pending()), entry)  # the one before was folded
 
 
-def lapsed(context: Context, entry: Entry) -> list[Draft]:
-    """A message that waits is no longer wanted: it dies or is dropped by its queue's policy. Or its target has not come
-    in time: anyone may have it from now on."""
+def expired(context: Context, entry: Entry) -> list[Draft]:
+    """A message is past its time to live: it dies or is dropped, by its queue's policy. Or its target has not come in
+    time: anyone may have it from now on."""
     if not entry.expires or entry.expires > context.now.engine:
         return [about(EventType.RETARGETED, entry)]
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))

@@ -22,9 +22,9 @@ _LOOKS: Final = 2000
 _KNOWN, _AFTER = "wall clock", "wall clock, looked at up to"
 
 
-def clock_steps(context: Context) -> Iterator[list[Draft]]:
+def follow_wall_clock(context: Context) -> Iterator[list[Draft]]:
     """After a start, and after each step of the wall clock, works out anew when messages with ``deliverAt`` are due."""
-    rounds, now = context.rounds, context.now
+    rounds, now = context.cursors, context.now
     offset = now.wall - now.engine
     known = rounds.get(_KNOWN)
     if known is None or abs(offset - known) > STEP_MS:

@@ -6,21 +6,24 @@ import errno
 import fcntl
 import logging
 import os
+import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from selectors import EVENT_READ, BaseSelector
 from typing import Final
 
-from postroom_common.codec import Request, decode_request
+from postroom_common.codec import Request as WireRequest
+from postroom_common.codec import decode_request, encode_error, encode_reply
 from postroom_common.errors import RequestRejected
 
 from ...broker.idempotency import request_key
 from ...config.settings import Settings
 from ...model.principal import Principal
-from ...model.request import Answer, Call, about_call
+from ...model.request import Answer, Request
 from ...platform.clock import Now
 from ...platform.files import FULL_ERRNOS, Files
+from ...platform.logs import about
 from ...policy.access import may_use_box
 from ...policy.quotas import Quotas
 from ..base import Door, DoorReplaced
@@ -70,7 +73,7 @@ class Mailbox(Door):
         on_set_aside: Callable[[str], None],
         make_room: Callable[[], bool] = _nothing_to_give,
         quotas: Quotas | None = None,
-        on_foreign: Callable[[str, Call], None] | None = None,
+        on_foreign: Callable[[str, Request], None] | None = None,
         knows: Callable[[int], bool] = lambda uid: True,
         on_replaced: Callable[[], None] = _nothing_to_do,
     ) -> None:
@@ -79,7 +82,7 @@ class Mailbox(Door):
         self._settings = settings
         self._files = files
         self._on_set_aside = on_set_aside
-        self._on_foreign = on_foreign or (lambda reason, call: on_set_aside(reason))
+        self._on_foreign = on_foreign or (lambda reason, request: on_set_aside(reason))
         self._make_room = make_room
         self._knows = knows
         self._on_replaced = on_replaced
@@ -110,7 +113,7 @@ class Mailbox(Door):
             self._directories = Directories(root, others, files, moving=settings.ipc_requests_dir)
             opened.callback(self._directories.close)
             self._opened = opened.pop_all()
-        self._calls: dict[str, Call] = {}
+        self._requests: dict[str, Request] = {}
         self._upkeep = Upkeep(settings, files, self._boxes, self._dead, requests)
         self._watch = self._make_watch()
 
@@ -154,31 +157,33 @@ class Mailbox(Door):
             "straysRemoved": self._intake.strays.removed,
         }
 
-    def collect(self) -> list[Call]:
+    def collect(self, limit: int = sys.maxsize) -> list[Request]:
         """See ``Door``."""
         if self._watch and self._intake.looks:
             self._arm(self._watch)
         try:
-            taken = self._intake.take(self._settings.limits_group_requests, self._settings.limits_group_bytes)
+            taken = self._intake.take(
+                min(limit, self._settings.limits_group_requests), self._settings.limits_group_bytes
+            )
         except OSError:
             self._boxes.release()  # it may be the descriptors that are used up
             raise
-        calls = []
+        requests = []
         owners: dict[str, int | None] = {}  # boxes are looked at once a group
         for one in taken:
             try:
-                call = self._call_for(one, owners)
+                request = self._request_of(one, owners)
             except OSError as error:  # of this request alone: the others go on
                 log.error("request %r is put off: %s", one.name[:100], error)
                 self._intake.postpone(one)
                 continue
-            if call:
+            if request:
                 self._intake.hold(one)
-                self._calls[one.name] = call
-                calls.append(call)
-        if calls:
+                self._requests[one.name] = request
+                requests.append(request)
+        if requests:
             self._upkeep.go_on()
-        return calls
+        return requests
 
     def _arm(self, watch: Watch) -> None:
         try:
@@ -190,21 +195,21 @@ class Mailbox(Door):
             watch.close()
             self._watch = None
 
-    def _call_for(self, taken: Taken, owners: dict[str, int | None]) -> Call | None:
+    def _request_of(self, taken: Taken, owners: dict[str, int | None]) -> Request | None:
         try:
-            request = decode_request(taken.data)
-            box_uid = owners.get(request.client_id)
+            wire = decode_request(taken.data)
+            box_uid = owners.get(wire.client_id)
             if box_uid is None:
-                box_uid = owners[request.client_id] = self._boxes.owner(request.client_id)
+                box_uid = owners[wire.client_id] = self._boxes.owner(wire.client_id)
             if box_uid is None:
                 if taken.uid != os.geteuid():
-                    raise NoBox(f"its client has no box: make responses/{request.client_id}, mode 0770")
-                self._with_room(self._boxes.make, request.client_id)
+                    raise NoBox(f"its client has no box: make responses/{wire.client_id}, mode 0770")
+                self._with_room(self._boxes.make, wire.client_id)
             elif not may_use_box(taken.uid, box_uid):
                 # It cannot be answered: what is put into that box, its owner reads.
-                text = f"client id {request.client_id} belongs to another user: use one of your own"
+                text = f"client id {wire.client_id} belongs to another user: use one of your own"
                 self._intake.set_aside(taken.name, text)
-                self._on_foreign(text, self._made(taken, request))
+                self._on_foreign(text, self._made(taken, wire))
                 return None
         except RequestRejected as error:
             if not self._intake.settles(taken):
@@ -216,20 +221,21 @@ class Mailbox(Door):
         if not self._knows(taken.uid):
             self._intake.postpone(taken)
             return None
-        if taken.over and not request.problem:
-            request = request._replace(problem=self._quotas.too_many_waiting(taken.uid))
-        return self._made(taken, request)
+        if taken.over and not wire.problem:
+            wire = wire._replace(problem=self._quotas.too_many_waiting(taken.uid))
+        return self._made(taken, wire)
 
-    def _made(self, taken: Taken, request: Request) -> Call:
+    def _made(self, taken: Taken, wire: WireRequest) -> Request:
         name, uid = taken.name, taken.uid  # the request must not keep the bytes of its file
-        return Call(
-            request=request,
-            who=Principal(request.client_id, uid),
+        return Request(
+            wire=wire,
+            who=Principal(wire.client_id, uid),
             key=request_key(taken.uid, taken.data),
             arrived_wall=taken.ctime_ms,
             on_answer=lambda answer: self._respond(name, uid, answer),
             alive=lambda: self._is_alive(name),
             bytes=len(taken.data),
+            door=self.name,
         )
 
     def _with_room(self, write: Callable[..., None], *arguments: str | int | bytes) -> None:
@@ -246,23 +252,31 @@ class Mailbox(Door):
         self._on_set_aside(reason)
 
     def _respond(self, name: str, uid: int, answer: Answer) -> None:
-        call = self._calls.pop(name)
-        request = call.request
-        response = answer.encode(request.request_id)
+        request = self._requests.pop(name)
+        wire, error = request.wire, answer.error
+        if error:
+            response = encode_error(wire.request_id, error.code, error.message)
+        else:
+            response = encode_reply(wire.request_id, answer.data or {})
         try:
-            self._with_room(self._boxes.put, request.client_id, uid, request.request_id, response)
-        except OSError as error:
+            self._with_room(self._boxes.put, wire.client_id, uid, wire.request_id, response)
+        except OSError as failure:
             # The request is done: when it is looked at again, it is a repeat and gets its answer.
-            if error.errno in _PASSING:
-                log.error("the response to %r is put off: %s", name[:100], error, extra=about_call(call))
+            if failure.errno in _PASSING:
+                log.error("the response to %r is put off: %s", name[:100], failure, extra=about(**request.log_fields()))
                 self._intake.put_off(name)
             else:
-                self._intake.set_aside(name, f"the response could not be written: {error}")
+                self._intake.set_aside(name, f"the response could not be written: {failure}")
             return
         try:
             self._intake.finish(name)
-        except OSError as error:
-            log.error("request %r is answered and cannot be removed: %s", name[:100], error, extra=about_call(call))
+        except OSError as failure:
+            log.error(
+                "request %r is answered and cannot be removed: %s",
+                name[:100],
+                failure,
+                extra=about(**request.log_fields()),
+            )
 
     def _is_alive(self, name: str) -> bool:
         """Whether the client of a parked request still waits: it may have taken the file back, or have died, which
@@ -271,7 +285,7 @@ class Mailbox(Door):
         if fd is None:
             return False
         try:
-            if not self._calls[name].request.payload.get("waitLock"):
+            if not self._requests[name].wire.payload.get("waitLock"):
                 return True
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -281,14 +295,14 @@ class Mailbox(Door):
         finally:
             self._files.close(fd)
         self._intake.finish(name)
-        del self._calls[name]
+        del self._requests[name]
         return False
 
-    def tick(self, now: Now, files_wall_ms: int) -> list[Call]:
+    def tick(self, now: Now, files_wall_ms: int) -> list[Request]:
         """See ``Door``. Removes what is old, and checks the directories."""
         if self.check():
             self._on_replaced()
-        gone = [self._calls.pop(name) for name in self._intake.gone() if name in self._calls]
+        gone = [self._requests.pop(name) for name in self._intake.gone() if name in self._requests]
         self._upkeep.tick(now, files_wall_ms)
         return gone
 

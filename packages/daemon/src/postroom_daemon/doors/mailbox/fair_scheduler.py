@@ -14,9 +14,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from ...broker.fair_scheduler import BYTES_OF_A_TURN, Budget, in_turns
 from .request_files import RequestFiles, Taken
 from .spill import UNFIT, Shelf, is_held, shelf_of
-from .user_queue import Line, Room, Seen, Working
+from .user_queue import Line, Seen, Working
 
 log = logging.getLogger(__name__)
 
@@ -27,16 +28,8 @@ MOVED_A_STEP: Final = 1500
 _UNMOVED: Final = 500
 #: After files could not be moved, milliseconds until it is tried again; they are taken from where they are meanwhile.
 _PAUSE_MS: Final = 1000
-#: The part of a group's bytes that one user may have.
-_BYTES_OF_A_TURN: Final = 0.25
 #: Requests of a user that are refused in a turn, as a part of those that are executed.
 _REFUSED_OF_A_TURN: Final = 0.25
-#: Turns are longer, by these factors, where for a second requests have come from one user alone, and where those of
-#: different users have followed each other fewer than so many times.
-_ALONE: Final = 16
-_NEARLY_ALONE: Final = 4
-_FEW: Final = 20
-_SECOND_NS: Final = 1_000_000_000
 #: Stands for the owner of what is no plain file with one name: whoever has put it there.
 _NOBODY: Final = -1
 
@@ -45,11 +38,42 @@ MayHave = Callable[[int, int, int], bool]
 """Whether a user may have so many requests, of so many bytes, waiting."""
 
 
+#: Turns are longer, by these factors, if for a second requests have come from one account alone, and if those of
+#: different accounts have followed each other fewer than so many times.
+_ALONE: Final = 16
+_NEARLY_ALONE: Final = 4
+_FEW: Final = 20
+_SECOND_NS: Final = 1_000_000_000
+
+
+class Turns:
+    """How many requests of one user a group takes: ``requests``, and more while few others send any."""
+
+    def __init__(self, requests: int) -> None:
+        self._requests = requests
+        self._latest: int | None = None
+        self._changes: deque[int] = deque(maxlen=_FEW)  # when a request of another user than before was taken
+
+    @property
+    def length(self) -> int:
+        """Requests of one user that a group takes now."""
+        changes, since = self._changes, time.monotonic_ns() - _SECOND_NS
+        if not changes or changes[-1] < since:
+            return self._requests * _ALONE
+        return self._requests * (_NEARLY_ALONE if len(changes) < _FEW or changes[0] < since else 1)
+
+    def note(self, uid: int) -> None:
+        """A request of a user is taken."""
+        if uid != self._latest:
+            self._latest = uid
+            self._changes.append(time.monotonic_ns())
+
+
 class Lines:
     """The lines of all users. A user may have ``share`` files in ``requests/``, and ``turn`` requests in one group."""
 
     def __init__(self, requests: RequestFiles, share: int, turn: int, may_have: MayHave) -> None:
-        self._turn = turn
+        self._turns = Turns(turn)
         self._requests = requests
         self._share = share
         self._may_have = may_have
@@ -60,8 +84,6 @@ class Lines:
         self.here: set[str] = set()
         """Names in ``requests/`` that are in a line, or about to be."""
         self._paused_until = 0
-        self._latest_user = _NOBODY
-        self._changes: deque[int] = deque(maxlen=_FEW)  # when a request of another user than before was taken
         for name, shelf in requests.held.shelves.copy().items():
             if shelf.count:
                 self._line_of(name)
@@ -69,18 +91,13 @@ class Lines:
     @property
     def turn(self) -> int:
         """Requests of one user that a group may have now."""
-        changes, since = self._changes, time.monotonic_ns() - _SECOND_NS
-        if not changes or changes[-1] < since:
-            return self._turn * _ALONE
-        return self._turn * (_NEARLY_ALONE if len(changes) < _FEW or changes[0] < since else 1)
+        return self._turns.length
 
     @property
     def waiting(self) -> int:
         """Files that were seen and not taken."""
         return (
-            sum(line.count for line in self._lines.values())
-            + len(self._unsorted)
-            + sum(map(len, self._sorted.values()))
+            sum(len(line) for line in self._lines.values()) + len(self._unsorted) + sum(map(len, self._sorted.values()))
         )
 
     @property
@@ -199,36 +216,27 @@ class Lines:
 
     def note(self, uid: int) -> None:
         """A request of a user is taken."""
-        if uid != self._latest_user:
-            self._latest_user = uid
-            self._changes.append(time.monotonic_ns())
+        self._turns.note(uid)
 
     # --- turns ------------------------------------------------------------------------------------------------
 
     def take(self, max_requests: int, max_bytes: int, read: Callable[[str], Taken | None]) -> list[Taken]:
-        """The next requests, at most so many and about so many bytes: of each user a turn, in the order of its line;
+        """The next requests, at most so many and about so many bytes: of each user a turn, in the order of its queue;
         those of several users by arrival. Raises ``OSError``, as ``read`` does, when there is nothing else."""
         taken: list[tuple[int, Taken]] = []
-        room = Room(max_requests, max_bytes)
-        most = self.turn
-        for _ in range(len(self._order)):
-            if room.is_used_up:
-                break
-            uid = self._order.popleft()
-            line = self._lines[uid]
-            try:
-                for refused, part in ((False, 1.0), (True, _REFUSED_OF_A_TURN)):
-                    turn = Room(min(room.requests, max(1, int(most * part))), int(max_bytes * _BYTES_OF_A_TURN))
-                    self._take_turn(line, refused, turn, room, read, taken)
-            except OSError:
-                if not taken:
-                    raise
-                break  # what was taken is not in its line any more; the error comes again, or has passed
-            finally:
-                if line.count:
-                    self._order.append(uid)
-                else:
-                    del self._lines[uid]
+        budget, length = Budget(max_requests, max_bytes), self._turns.length
+
+        def turn(line: Line) -> None:
+            for refused, part in ((False, 1.0), (True, _REFUSED_OF_A_TURN)):
+                of_turn = Budget(min(budget.requests, max(1, int(length * part))), int(max_bytes * BYTES_OF_A_TURN))
+                self._take_turn(line, refused, of_turn, budget, read, taken)
+
+        try:
+            in_turns(self._order, self._lines, budget, turn)
+        except OSError:
+            if not taken:
+                raise
+            # What was taken is no longer in its queue; the error comes again, or has passed.
         taken.sort(key=lambda one: one[0])
         return [one for _, one in taken]
 
@@ -236,13 +244,13 @@ class Lines:
         self,
         line: Line,
         refused: bool,
-        turn: Room,
-        room: Room,
+        turn: Budget,
+        budget: Budget,
         read: Callable[[str], Taken | None],
         taken: list[tuple[int, Taken]],
     ) -> None:
         latest = 0
-        while not (turn.is_used_up or room.is_used_up):
+        while not (turn.is_used_up or budget.is_used_up):
             name = line.next(refused)
             if name is None:
                 return
@@ -256,7 +264,7 @@ class Lines:
                 raise
             size = len(one.data) if one else 0
             turn.use(size)
-            room.use(size)
+            budget.use(size)
             if one:
                 self.note(one.uid)
                 latest = max(latest, one.ctime_ns)  # the clock may have been set back

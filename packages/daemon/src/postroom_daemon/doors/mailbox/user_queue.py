@@ -48,9 +48,8 @@ class Line:
     over: deque[Seen] = field(default_factory=deque)
     again: deque[str] = field(default_factory=deque)
 
-    @property
-    def count(self) -> int:
-        """How much waits."""
+    def __len__(self) -> int:
+        """How much is pending."""
         return self.shelf.count + self.refused.count + len(self.here) + len(self.over) + len(self.again)
 
     def next(self, refused: bool) -> str | None:
@@ -63,21 +62,3 @@ class Line:
             shelf.take_first()
             return name
         return here.popleft().name if here else None
-
-
-@dataclass(slots=True)
-class Room:
-    """How much more fits: requests, and bytes, of which the last may be too much."""
-
-    requests: int
-    bytes: int
-
-    @property
-    def is_used_up(self) -> bool:
-        """Whether nothing more fits."""
-        return self.requests <= 0 or self.bytes <= 0
-
-    def use(self, size: int) -> None:
-        """A request of so many bytes takes its room."""
-        self.requests -= 1
-        self.bytes -= size

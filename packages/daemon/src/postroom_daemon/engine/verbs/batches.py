@@ -89,18 +89,18 @@ def _further(context: Context, fields: Fields, first: list[Draft]) -> Callable[[
     """Leases the messages behind the first: one by one, since each may end what may be leased, or let another of its
     ordering key come to its turn."""
     left = fields["max"] - 1
-    room = DELIVERED_BYTES - _size(context, first)
+    space = DELIVERED_BYTES - _size(context, first)
 
     def further() -> list[Draft]:
-        nonlocal left, room
-        if left <= 0 or room <= 0:
+        nonlocal left, space
+        if left <= 0 or space <= 0:
             return []
         try:
             drafts = consume.consume_next(context, fields).drafts
-        except (CommandError, BodyLost, BodyUnread, consume.TimeOver):
-            return []  # the next request will be told
-        left, room = left - 1, room - _size(context, drafts)
-        return drafts if room >= 0 else []
+        except (CommandError, BodyLost, BodyUnread, consume.Expired):
+            return []  # the next request sees to it
+        left, space = left - 1, space - _size(context, drafts)
+        return drafts if space >= 0 else []
 
     return further
 

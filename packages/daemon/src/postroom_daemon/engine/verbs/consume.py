@@ -16,21 +16,20 @@ from .creation import addresses_dead_letters
 from .settle import lease_ms
 
 
-class TimeOver(PostroomError):
-    """The message that is next, ``key``, is not wanted any more: it must lapse before another one is looked for."""
+class Expired(PostroomError):
+    """The next message, ``entry``, is past its time to live: it must expire before another one is looked for."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__(f"{key}: its time is over")
-        self.key = key
+    def __init__(self, entry: Entry) -> None:
+        super().__init__(f"{entry.key}: its time to live is over")
+        self.entry = entry
 
 
 def consume_next(context: Context, fields: Fields) -> Decision:
-    """Lease the message that is next for this consumer.
+    """Lease the next message for this consumer. If there is none: the empty answer, or with ``waitMs``, a wait.
 
-    Without one: the empty answer, or a wish to wait when ``waitMs`` is given. Raises ``CommandError`` for a
-    ``payloadAs`` that does not exist and for who may not consume, ``BodyLost`` when that message has lost its body,
-    ``BodyUnread`` when the disk does not give it, ``TimeOver`` when nobody wants it any more; and for a user who has as
-    many leases as one may (ERR_QUOTA_EXCEEDED).
+    Raises ``CommandError``: ERR_INVALID_REQUEST for an unknown ``payloadAs``, ERR_FORBIDDEN, ERR_QUOTA_EXCEEDED for an
+    account with as many leases as it may have. Raises ``BodyLost``, ``BodyUnread`` or ``Expired`` if the next message
+    cannot be delivered.
     """
     if fields["payloadAs"] not in ("text", "value"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
@@ -41,8 +40,7 @@ def consume_next(context: Context, fields: Fields) -> Decision:
         if fields["waitMs"]:
             return Decision(wait_until=now + fields["waitMs"])
         return Decision(data={"message": None})
-    if context.store.in_flight:
-        context.quotas.check_leases(context.who.account, context.store.in_flight.of_account(context.who.account))
+    context.quotas.check_leases(context.who.account, context.consumers.leases_of_account(context.who.account))
     draft: Draft = {
         "type": EventType.LEASED,
         "queue": entry.queue,
@@ -72,7 +70,7 @@ def _next(context: Context, queue: str, consumer: str) -> Entry | None:
     entry = None if record.consume_paused else _allowed(context, queue, consumer, record)
     if entry:
         if 0 < entry.expires <= context.now.engine:
-            raise TimeOver(entry.key)
+            raise Expired(entry)
         store.envelope(entry.key)
     return entry
 

@@ -52,7 +52,7 @@ def queues_with_letters(context: Context, name: str, verb: Verb, by_address: boo
     if not by_address and context.store.queue(name) is not None:
         return dead_letters_of(context, name, verb)
     allowed, shared = addressed_by(context, name, verb), _shared(context, name)
-    return _allowed(context, shared.with_letters(), verb) if shared else allowed
+    return _allowed(context, shared.with_dead_letters(), verb) if shared else allowed
 
 
 def _allowed(context: Context, queues: list[str], verb: Verb | None) -> list[str]:
@@ -74,7 +74,7 @@ def _shared(context: Context, name: str) -> Addressed | None:
     def find() -> Addressed:
         return Addressed([queue for queue in _queues(context) if _name(context, queue) == name], has_letters)
 
-    return context.addresses.of(name, find)
+    return context.dlq_index.of(name, find)
 
 
 def _own(context: Context, name: str) -> list[str]:

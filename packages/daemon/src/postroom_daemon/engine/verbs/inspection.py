@@ -87,20 +87,20 @@ def list_consumers(context: Context, fields: Fields) -> Decision:
     ``CommandError``."""
     if fields["queue"]:
         context.require(Verb.BROWSE, fields["queue"])
-    known = context.store.in_flight.consumers(fields["queue"]) if context.store.in_flight else []
+    known = context.consumers.listed(fields["queue"])
     known = [one for one in known if context.may(Verb.BROWSE, one[0])]
     after, limit = _read_place(fields["after"]), fields["limit"]
     found = nsmallest(limit + 1, (one for one in known if one[:2] > after), key=lambda one: one[:2])
     rows = [
         {
             "queue": queue,
-            "consumerId": consumer,
-            "inflight": holder.held,
-            "delivered": holder.given,
-            "lastAskedEngineMs": holder.asked or None,
-            "lastDeliveredEngineMs": holder.given_at or None,
+            "consumerId": name,
+            "inflight": consumer.leased,
+            "delivered": consumer.delivered,
+            "lastAskedEngineMs": consumer.asked or None,
+            "lastDeliveredEngineMs": consumer.delivered_at or None,
         }
-        for queue, consumer, holder in found[:limit]
+        for queue, name, consumer in found[:limit]
     ]
     following = _written_place(found[limit - 1][:2]) if len(found) > limit else ""
     return Decision(data={"consumers": rows, "count": len(rows), "next": following, **as_of(context)})

@@ -163,11 +163,11 @@ def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> 
 
 def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:
     """Let a message count for who publishes it. Raises ``CommandError`` for more than one user may have stored."""
-    account, stored = context.who.account, context.store.stored
+    account, usage = context.who.account, context.usage
     if context.quotas.applies(account):
         draft["publisher"] = account
-        if stored:
-            context.quotas.check_stored(account, stored.of_account(account) + context.pending.stored, size)
+        if usage:
+            context.quotas.check_stored(account, usage.of_account(account) + context.pending.stored, size)
             context.pending.stored += size
 
 

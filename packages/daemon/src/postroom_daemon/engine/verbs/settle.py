@@ -17,13 +17,13 @@ from .terminations import QUARANTINED, about, died, failure, gone
 
 def ack(context: Context, fields: Fields) -> Decision:
     """The message is done. Raises ``CommandError`` unless the caller holds its lease."""
-    entry = _held(context, fields)
+    entry = _leased_message(context, fields)
     return Decision([gone(EventType.ACKED, entry) | {"heldMs": context.now.engine - entry.leased_at}])
 
 
 def nack(context: Context, fields: Fields) -> Decision:
     """The delivery failed: with ``requeue`` retried by the policy, else dead at once. Raises as ``ack``."""
-    entry = _held(context, fields)
+    entry = _leased_message(context, fields)
     reason = fields["reason"]
     if entry.state is State.DEAD:
         return Decision([_back_among_the_dead(entry)])
@@ -34,15 +34,13 @@ def nack(context: Context, fields: Fields) -> Decision:
 
 def release(context: Context, fields: Fields) -> Decision:
     """The message goes back as if it had not been delivered. Raises as ``ack``."""
-    entry = _held(context, fields)
-    if entry.state is State.DEAD:
-        return Decision([_back_among_the_dead(entry)])
-    return Decision([about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}])
+    entry = _leased_message(context, fields)
+    return Decision(given_back(entry, entry.lease_id))
 
 
 def extend_lease(context: Context, fields: Fields) -> Decision:
     """The lease lasts ``visibilityTimeoutSec`` (or the policy's) from now. Raises as ``ack``."""
-    entry = _held(context, fields)
+    entry = _leased_message(context, fields)
     until = context.now.engine + lease_ms(context, entry.queue, fields)
     return Decision([about(EventType.LEASE_EXTENDED, entry) | {"untilEngineMs": until}])
 
@@ -109,8 +107,17 @@ def _back_among_the_dead(entry: Entry) -> Draft:
     return about(EventType.RELEASED, entry) | {"attempt": entry.attempt, "state": State.DEAD}
 
 
-def _held(context: Context, fields: Fields) -> Entry:
-    """The message that the caller's lease holds.
+def given_back(entry: Entry | None, lease: str) -> list[Draft]:
+    """What follows when a lease never reached its consumer: the message goes back as if it had not been delivered."""
+    if entry is None or entry.lease_id != lease:
+        return []  # it has ended meanwhile
+    if entry.state is State.DEAD:
+        return [_back_among_the_dead(entry)]
+    return [about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}]
+
+
+def _leased_message(context: Context, fields: Fields) -> Entry:
+    """The message that the caller has leased.
 
     Raises ``CommandError``: ERR_FORBIDDEN, ERR_MESSAGE_NOT_FOUND, ERR_LEASE_EXPIRED, ERR_LEASE_MISMATCH.
     """

@@ -13,6 +13,7 @@ from ...config.settings import Settings
 from ...journal.journal import Journal
 from ...journal.reserve import Reserve
 from ...journal.segments import list_segments
+from ...model.consumers import Consumers
 from ...model.records import FACT_DRAINING, FACT_LOSSES
 from ...platform import logs
 from ...platform.clock import Now
@@ -40,6 +41,7 @@ class Measured(Protocol):
     checkpointed: int
     reserve: Reserve
     quarantine: Quarantine
+    consumers: Consumers
     quota_refusals: Mapping[str, int]
 
     @property
@@ -70,7 +72,7 @@ def collect(vitals: Measured, store: Store, now: Now, shows: Callable[[str], boo
     _add_disks(out, vitals)
     _add_logs(out, vitals)
     add_process(out)
-    yield from add_queues(out, store, now.engine, vitals.settings.metrics_queues, shows)
+    yield from add_queues(out, store, vitals.consumers, now.engine, vitals.settings.metrics_queues, shows)
     return out.text()
 
 

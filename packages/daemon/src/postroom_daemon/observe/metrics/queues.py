@@ -13,6 +13,7 @@ from postroom_common.events import EventType
 from postroom_common.protocol import State
 
 from ...engine.ages import oldest_dead_ms, oldest_lease_ms, oldest_ready_ms
+from ...model.consumers import Consumers
 from ...model.records import QueueRecord
 from ...stores.base import Store, StoreDamaged, StoreError
 from . import table
@@ -90,7 +91,9 @@ class _Found:
             del self.listed[most:]
 
 
-def add_queues(out: Exposition, store: Store, now: int, most: int, shows: Callable[[str], bool]) -> Iterator[None]:
+def add_queues(
+    out: Exposition, store: Store, consumers: Consumers, now: int, most: int, shows: Callable[[str], bool]
+) -> Iterator[None]:
     """Add the figures of all queues, and by themselves those of the ``most`` that were made first, of those that
     ``shows`` lets pass: in steps of a few milliseconds, outside of transactions. Raises as ``reading``."""
     found, after, more = _Found(), "", True
@@ -99,7 +102,7 @@ def add_queues(out: Exposition, store: Store, now: int, most: int, shows: Callab
         with reading(store):
             names = store.pages.queue_names(after, STEP)
             for name in names:
-                one = _look(store, now, name)
+                one = _look(store, consumers, now, name)
                 if one:
                     found.add(one)
                     if shows(name):
@@ -113,14 +116,14 @@ def add_queues(out: Exposition, store: Store, now: int, most: int, shows: Callab
     _add_sums(out, found, complete=not more)
 
 
-def _look(store: Store, now: int, name: str) -> _Queue | None:
+def _look(store: Store, consumers: Consumers, now: int, name: str) -> _Queue | None:
     record = store.queue(name)
     if record is None:
         return None
     return _Queue(
         record,
         oldest_ready_ms(store, now, record) or 0,
-        oldest_lease_ms(store, now, name) or 0,
+        oldest_lease_ms(consumers, now, name) or 0,
         oldest_dead_ms(store, now, record) or 0,
     )
 

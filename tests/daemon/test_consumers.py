@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from postroom_common.protocol import State
-from postroom_daemon.broker import merge as decider
-from postroom_daemon.broker.periodic_tasks import ttl as lapses
-from postroom_daemon.model import consumers as in_flight
-from postroom_daemon.model.consumers import InFlight
+from postroom_daemon.broker import transaction
+from postroom_daemon.broker.periodic_tasks import ttl
+from postroom_daemon.journal.journal import JournalRefused
+from postroom_daemon.model import consumers
+from postroom_daemon.model.consumers import Consumers
 from postroom_daemon.model.records import Entry
 from tests.conformance.bench import Bench, Sent
 
@@ -157,15 +158,15 @@ def test_a_group_that_is_taken_back_counts_for_nobody(any_bench: Bench) -> None:
 
 
 def test_consumers_that_hold_nothing_are_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_flight, "CONSUMERS_LIMIT", 10)
-    counted = InFlight()
-    counted.leases(Entry("k", "q", State.INFLIGHT, 0, 1, 0, 0, consumer_id="holder", leased_at=1))
+    monkeypatch.setattr(consumers, "CONSUMERS_LIMIT", 10)
+    counted = Consumers()
+    counted.leased(Entry("k", "q", State.INFLIGHT, 0, 1, 0, 0, consumer_id="holder", leased_at=1))
     for number in range(50):
         counted.begin()
-        counted.asks("q", f"c{number}", number)
-    known = {name for _, name, _ in counted.consumers("q")}
+        counted.note_asked("q", f"c{number}", number)
+    known = {name for _, name, _ in counted.listed("q")}
     assert known == {"holder", *(f"c{number}" for number in range(41, 50))}
-    assert counted.of("q", "holder") == 1
+    assert counted.leases_of("q", "holder") == 1
 
 
 def test_leased_dead_letters_count_for_no_limit(any_bench: Bench) -> None:
@@ -271,7 +272,7 @@ def test_a_key_is_freed_by_the_last_failed_delivery(any_bench: Bench) -> None:
 def test_what_has_not_lapsed_yet_is_not_delivered_though_its_time_is_over(
     any_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lapses, "LAPSES_LIMIT", 2)
+    monkeypatch.setattr(ttl, "EXPIRIES_LIMIT", 2)
     publish(any_bench, *"abcde", ttlMs=1000)
     publish(any_bench, "fresh")
     any_bench.hands.pass_ms(1000)
@@ -284,8 +285,8 @@ def test_what_has_not_lapsed_yet_is_not_delivered_though_its_time_is_over(
 def test_where_very_many_are_over_a_request_ends_without_a_message(
     many: bool, any_bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lapses, "LAPSES_LIMIT", 1)
-    monkeypatch.setattr(decider, "LOST_LIMIT", 2)
+    monkeypatch.setattr(ttl, "EXPIRIES_LIMIT", 1)
+    monkeypatch.setattr(transaction, "PASSED_OVER_LIMIT", 2)
     publish(any_bench, *"abcdefg", ttlMs=1000)
     any_bench.hands.pass_ms(1000)
     options = {"max": 5} if many else {}

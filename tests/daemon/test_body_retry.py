@@ -1,4 +1,4 @@
-"""A body that the disk does not give is no lost body, and holds up its queue for a while only."""
+"""A body that the disk does not return is not lost, and holds up its queue for a while only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.broker.body_retry import LOOKS, LOOKS_MS, Unread
+from postroom_daemon.broker.body_retry import READS, READS_MS, BodyRetry
 from postroom_daemon.platform.files import Files
 from tests.conformance.bench import Bench
 
@@ -83,9 +83,9 @@ def test_a_body_that_is_never_given_is_looked_at_for_a_while_and_then_a_dead_let
 ) -> None:
     bench = served(make_bench, backend, disk)
     disk.code = errno.EIO
-    for _ in range(2 * LOOKS):  # however often in that time
+    for _ in range(2 * READS):  # however often in that time
         assert consume(bench) == "ERR_STORAGE_FAILED"
-    bench.hands.pass_ms(LOOKS_MS - 1)
+    bench.hands.pass_ms(READS_MS - 1)
     assert consume(bench) == "ERR_STORAGE_FAILED"
     bench.hands.pass_ms(1)
     assert consume(bench) == "second"
@@ -99,9 +99,9 @@ def test_a_disk_that_is_gone_costs_no_message_however_long(
 ) -> None:
     bench = served(make_bench, backend, disk)
     disk.code, disk.gone = errno.EIO, True
-    for _ in range(2 * LOOKS):
+    for _ in range(2 * READS):
         assert consume(bench) == "ERR_STORAGE_FAILED"
-        bench.hands.pass_ms(LOOKS_MS)
+        bench.hands.pass_ms(READS_MS)
     disk.code, disk.gone = 0, False
     assert consume(bench) == "first"
 
@@ -125,16 +125,16 @@ def test_who_waits_is_told_of_a_body_that_the_disk_does_not_give_and_who_publish
     assert bench.event_types().count("published") == 2
 
 
-def test_looks_in_vain_count_in_a_row_only() -> None:
-    unread = Unread()
-    assert not any(unread.note("key", 0) for _ in range(LOOKS - 1))
-    unread.forget("key")
-    assert not any(unread.note("key", LOOKS_MS) for _ in range(LOOKS))
-    assert unread.note("key", 2 * LOOKS_MS)
+def test_only_failed_reads_in_a_row_count() -> None:
+    retry = BodyRetry()
+    assert not any(retry.note_failure("key", 0) for _ in range(READS - 1))
+    retry.forget("key")
+    assert not any(retry.note_failure("key", READS_MS) for _ in range(READS))
+    assert retry.note_failure("key", 2 * READS_MS)
 
 
-def test_a_message_that_was_given_up_and_is_brought_back_is_looked_at_anew() -> None:
-    unread = Unread()
-    looks = [unread.note("key", now) for now in (0, 1000, 2000, 3000, 5000)]
-    assert looks == [False, False, False, False, True]
-    assert [unread.note("key", now) for now in (6000, 7000, 8000, 9000)] == [False] * 4
+def test_a_message_that_was_given_up_and_is_brought_back_starts_from_nothing() -> None:
+    retry = BodyRetry()
+    given_up = [retry.note_failure("key", now) for now in (0, 1000, 2000, 3000, 5000)]
+    assert given_up == [False, False, False, False, True]
+    assert [retry.note_failure("key", now) for now in (6000, 7000, 8000, 9000)] == [False] * 4

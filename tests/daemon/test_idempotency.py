@@ -7,7 +7,13 @@ import pytest
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 from postroom_daemon.broker import idempotency as module
-from postroom_daemon.broker.idempotency import REMEMBERED, REMEMBERED_AFTER_RESTART, Repeats, key_of_event, request_key
+from postroom_daemon.broker.idempotency import (
+    REMEMBERED,
+    REMEMBERED_AFTER_RESTART,
+    Idempotency,
+    key_of_event,
+    request_key,
+)
 from postroom_daemon.model.request import Answer
 from tests.conformance.bench import Bench
 
@@ -28,13 +34,13 @@ def test_the_promise_of_the_protocol_is_kept() -> None:
 def test_the_oldest_are_forgotten_first_and_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REMEMBERED", 10)
     monkeypatch.setattr(module, "ANSWERS", 5)
-    repeats = Repeats()
+    idempotency = Idempotency()
     for number in range(100):
-        repeats.remember(key(number), number)
-        repeats.remember(key(number), number)
-        repeats.remember_answer(key(number), Answer(error=CommandError(ErrorCode.PAUSED, str(number))))
-    assert [number for number in range(100) if repeats.place(key(number)) is not None] == list(range(90, 100))
-    assert [number for number in range(100) if repeats.answer(key(number))] == list(range(95, 100))
+        idempotency.remember(key(number), number)
+        idempotency.remember(key(number), number)
+        idempotency.remember_answer(key(number), Answer(error=CommandError(ErrorCode.PAUSED, str(number))))
+    assert [number for number in range(100) if idempotency.place(key(number)) is not None] == list(range(90, 100))
+    assert [number for number in range(100) if idempotency.answer(key(number))] == list(range(95, 100))
 
 
 def test_a_refused_request_is_refused_again_in_the_same_words(bench: Bench) -> None:
@@ -49,8 +55,8 @@ def test_a_refused_request_is_refused_again_in_the_same_words(bench: Bench) -> N
 def test_another_user_with_the_same_bytes_makes_another_request(bench: Bench) -> None:
     sent = bench.send("publish", queue="q", message="x")
     other = bench.make("publish", queue="q", message="x", uid=4242)
-    other.call.request = sent.call.request
-    other.call.key = request_key(4242, b"client/request-1")
+    other.request.wire = sent.request.wire
+    other.request.key = request_key(4242, b"client/request-1")
     bench.run(other)
     assert other.data["messageKey"] != sent.data["messageKey"]
 
@@ -58,5 +64,5 @@ def test_another_user_with_the_same_bytes_makes_another_request(bench: Bench) ->
 def test_a_last_event_names_its_request_and_others_name_none(bench: Bench) -> None:
     sent = bench.send("publish", queue="new", message="x")
     by_type = {event["type"]: event for event in bench.events()}
-    assert key_of_event(by_type["published"]) == sent.call.key
+    assert key_of_event(by_type["published"]) == sent.request.key
     assert key_of_event(by_type["queue_created"]) is None

@@ -1,0 +1,143 @@
+"""Who waits: in which order, until when, and in how much memory."""
+
+from __future__ import annotations
+
+import pytest
+
+from postroom_common.codec import Request as WireRequest
+from postroom_common.protocol import State
+from postroom_daemon.model.principal import Principal
+from postroom_daemon.model.request import Request
+from postroom_daemon.model.subscriptions import Subscription, Subscriptions, choose
+from tests.conformance.bench import Bench
+
+
+def waiting(queue: str = "q", until: int = 100, session: object = None) -> Subscription:
+    wire = WireRequest("r", "c", "consume_next", 0, {})
+    request = Request(wire, Principal("c", 0), b"", 0, lambda answer: None, session=session)
+    return Subscription(request, queue, until)
+
+
+def filled(*subscriptions: Subscription) -> Subscriptions:
+    filled = Subscriptions()
+    for one in subscriptions:
+        filled.add(one)
+    filled.commit()
+    return filled
+
+
+def test_who_has_waited_longest_is_offered_a_message_first() -> None:
+    given = [waiting(), waiting(), waiting("other"), waiting()]
+    subscriptions = filled(*given)
+    assert subscriptions.on("q") == [given[0], given[1], given[3]]
+    assert subscriptions.on("none") == [] and subscriptions.count == 4
+
+
+def test_who_waits_by_a_pattern_stands_in_one_row_with_those_who_wait_by_name() -> None:
+    given = [waiting("q-1"), waiting(""), waiting("q-1")]
+    given[1].matches = lambda queue: queue.startswith("q-")
+    subscriptions = filled(*given)
+    assert subscriptions.on("q-1") == given
+    assert subscriptions.on("q-2") == [given[1]]
+    assert choose(reversed(given), "q-1") == given
+    assert subscriptions.remove(given[1].request)
+    assert subscriptions.on("q-2") == []
+
+
+def test_a_rollback_gives_everyone_the_old_place_back() -> None:
+    given = [waiting() for _ in range(4)]
+    subscriptions = filled(*given)
+    subscriptions.begin()
+    for index in (2, 0, 3):
+        subscriptions.take(given[index])
+    newcomer = waiting()
+    subscriptions.add(newcomer)
+    assert subscriptions.on("q") == [given[1], newcomer]
+    subscriptions.rollback()
+    assert subscriptions.on("q") == given and subscriptions.count == 4
+    assert not subscriptions.remove(newcomer.request)
+
+
+def test_who_has_gone_does_not_come_back_with_a_rollback() -> None:
+    subscriptions = filled(gone := waiting(), stays := waiting())
+    subscriptions.begin()
+    assert subscriptions.remove(gone.request)
+    subscriptions.rollback()
+    assert subscriptions.on("q") == [stays]
+
+
+def test_a_wait_ends_once_and_in_order_of_the_ends() -> None:
+    given = [waiting(until=until) for until in (30, 10, 20, 20)]
+    subscriptions = filled(*given)
+    assert subscriptions.next_end() == 10
+    assert subscriptions.take_ended(9) == []
+    assert subscriptions.take_ended(20) == [given[1], given[2], given[3]]
+    assert subscriptions.take_ended(20) == [] and subscriptions.next_end() == 30
+    subscriptions.remove(given[0].request)
+    assert subscriptions.next_end() is None and subscriptions.count == 0
+
+
+def test_a_session_has_its_own_waits() -> None:
+    first, second = object(), object()
+    given = [waiting(session=first), waiting(session=second), waiting(session=first)]
+    assert filled(*given).of_session(first) == [given[0].request, given[2].request]
+
+
+def test_waits_that_were_served_before_their_end_leave_nothing_behind() -> None:
+    steady = waiting(until=10**5)  # never behind those that left: its end is looked at first
+    subscriptions = filled(steady)
+    for number in range(20_000):
+        subscriptions.begin()
+        subscriptions.add(one := waiting(until=10**6 + number))
+        subscriptions.take(one)
+        subscriptions.commit()
+    assert len(subscriptions._ends) < 100
+    assert subscriptions.next_end() == 10**5 and subscriptions.on("q") == [steady]
+    assert subscriptions.take_ended(10**7) == [steady]
+
+
+def test_a_session_that_ends_takes_its_waits_with_it(bench: Bench) -> None:
+    session = object()
+    sent = bench.make("consume_next", queue="q", waitMs=60_000)
+    sent.request.session = session
+    other = bench.make("consume_next", queue="q", waitMs=60_000)
+    bench.run(sent, other)
+    bench.live.broker.end_session(session)
+    key = bench.publish()
+    assert not sent.answers
+    assert other.data["message"]["messageKey"] == key
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one", "max"])
+def test_a_delivery_that_did_not_reach_its_client_goes_back_and_does_not_count(many: bool, bench: Bench) -> None:
+    keys = [bench.publish(), bench.publish()]
+    sent = bench.send("consume_next", queue="q", **({"max": 2} if many else {}))
+    assert [key for key, _ in sent.answer.leases] == keys[: len(sent.answer.leases)]
+    bench.live.broker.return_undelivered(sent.answer)
+    assert bench.live.broker.next_due() == 0, "it is due at once"
+    bench.run()
+    assert bench.do("status", queue="q")["metrics"]["ready"] == 2
+    again = bench.do("consume_next", queue="q")["message"]
+    assert (again["messageKey"], again["attempt"]) == (keys[0], 1)
+
+
+def test_a_dead_letter_that_did_not_reach_its_client_stays_as_it_was(bench: Bench) -> None:
+    key = bench.publish()
+    lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
+    bench.do("nack", messageKey=key, leaseId=lease, requeue=False)
+    sent = bench.send("consume_next", queue="q.dlq")
+    bench.live.broker.return_undelivered(sent.answer)
+    bench.run()
+    entry = bench.store.get(key)
+    assert entry and (entry.state, entry.lease_id, entry.attempt) == (State.DEAD, "", 1)
+
+
+def test_who_waits_at_a_dead_letter_address_gets_the_letters_that_a_policy_brings_there(bench: Bench) -> None:
+    key = bench.publish()
+    lease = bench.do("consume_next", queue="q")["lease"]["leaseId"]
+    bench.do("nack", messageKey=key, leaseId=lease, requeue=False)
+    bench.do("set_policy", queue="other", policy={"dlq": {"queue": "graves"}})
+    waiting = bench.make("consume_next", queue="graves", waitMs=60_000)
+    bench.run(waiting)
+    bench.do("set_policy", queue="q", policy={"dlq": {"queue": "graves"}})
+    assert waiting.data["message"]["messageKey"] == key
