@@ -1,4 +1,4 @@
-"""The engine without the mailbox: calls handed to the broker in groups, the journal synced once for each."""
+"""The engine without the mailbox: requests submitted to the broker in groups, the journal synced once for each."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def run_requests(root: OpenRoot, command: str, payloads: list[Payload]) -> list[
     answers: list[Answer] = []
     for payload in payloads:
         root.broker.submit(make_request(command, payload, answers.append))
-    root.broker.run_group()
+    while root.broker.has_work:
+        root.broker.run_group()
     if root.traffic:
         root.traffic.flush()
     for answer in answers:

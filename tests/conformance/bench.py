@@ -30,6 +30,9 @@ from postroom_daemon.platform.ids import Ids
 from postroom_daemon.root.open_root import OpenRoot, Sources, open_root
 from postroom_daemon.stores.base import Store
 
+#: All requests that a test runs together are one group.
+ONE_GROUP = {"limits.groupRequests": "65536", "limits.groupBytes": str(2**30)}
+
 
 @dataclass
 class Hands:
@@ -102,7 +105,7 @@ class Bench:
         self.ids = itertools.count(1)
         self.requests = itertools.count(1)
         lean = {"traffic.enabled": "false", "storage.reserveBytes": "0"}
-        config = load(root, None, {}, {"backend": backend, **lean, **flags})
+        config = load(root, None, {}, {"backend": backend, **lean, **ONE_GROUP, **flags})
         self.config = replace(config, settings=replace(config.settings, journal_segment_bytes=segment_bytes))
         self.root: OpenRoot | None = None
 
@@ -156,7 +159,7 @@ class Bench:
         for one in sent:
             self.live.broker.submit(one.request)
         self.live.broker.run_group()
-        while self.live.broker.is_working:
+        while self.live.broker.has_work:
             self.live.broker.run_group()
 
     def stop(self) -> None:

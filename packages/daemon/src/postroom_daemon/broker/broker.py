@@ -128,15 +128,15 @@ class Broker:
 
     def next_due(self) -> int | None:
         """The engine time at which there is something to do without a request."""
-        if self._working or self._undelivered or self._scheduler.count:
+        if self.has_work:
             return 0
         times = [t for t in (self.store.due.next_time(), self.subscriptions.next_end()) if t is not None]
         return max(min(times), self._tasks_from) if times else None
 
     @property
-    def is_working(self) -> bool:
-        """Whether questions are being worked on: ``run_group`` does a step of one."""
-        return bool(self._working)
+    def has_work(self) -> bool:
+        """Whether ``run_group`` has something to do at once: more requests, or a step of a question that takes long."""
+        return bool(self._working or self._undelivered or self._scheduler.count)
 
     # --- confirmation by others -----------------------------------------------------------------------------------
 
