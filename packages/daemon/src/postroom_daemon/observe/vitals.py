@@ -174,8 +174,8 @@ class DaemonVitals:
             lost = sum(last - first + 1 for first, last in losses)
             check["ok"] = False
             check["error"] = (
-                f"{lost} events are lost, the first is {losses[0][0]}: messages of then may be missing, and ended ones"
-                " back; restore a backup, or take note of it with: postroomd accept-loss"
+                f"{lost} events are lost, the first is {losses[0][0]}: messages may be missing, and ended ones"
+                " may be back; restore a backup, or accept the loss with: postroomd accept-loss"
             )
 
     def _check_disk(self) -> dict[str, Any]:
