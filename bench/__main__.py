@@ -22,7 +22,7 @@ STAGE_GROUPS = 300
 
 
 class Interrupted(Exception):
-    """A signal, or the end of the time that a run may take."""
+    """A signal, or the end of the time limit of a run."""
 
 
 def main() -> int:
@@ -117,7 +117,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _end_in_time(limit_s: int) -> None:
-    """Signals, and the end of the time allowed, end the run by an exception, so that everything is cleaned up."""
+    """Let signals and the time limit end the run by an exception, so that everything is cleaned up."""
 
     def end(number: int, frame: FrameType | None) -> None:
         why = f"{limit_s} s are over" if number == signal.SIGALRM else signal.Signals(number).name

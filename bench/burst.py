@@ -16,7 +16,7 @@ _TIMEOUT_S = 120.0
 
 @dataclass(slots=True)
 class Burst:
-    """What a burst came to."""
+    """The result of a burst."""
 
     per_second: float
     cpu_us: float

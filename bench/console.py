@@ -1,4 +1,4 @@
-"""``scripts/bench console``: what the operations console takes, on a terminal, beside its budgets."""
+"""``scripts/bench console``: what the operations console costs on a terminal, beside its budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real daemon in a process of its own, and what the kernel says of it."""
+"""A real daemon in a process of its own, and its figures from the kernel."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def die_with_parent() -> None:
-    """To be called in a child: nothing outlives the benchmark, however it ends."""
+    """To be called in a child process: it ends with the benchmark, however that ends."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -69,15 +69,15 @@ class Daemon:
         raise RuntimeError(f"the daemon did not start; its log says:\n{(self.root / 'daemon.log').read_text()[-2000:]}")
 
     def pause(self) -> None:
-        """Stop it in its tracks, without its notice."""
+        """Freeze it (SIGSTOP)."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """The end of ``pause``."""
+        """End ``pause``."""
         os.kill(self.pid, signal.SIGCONT)
 
     def stop(self) -> None:
-        """Stop it in order; a daemon that does not is killed, and that is an error."""
+        """Stop it cleanly. One that does not stop is killed, which is an error."""
         if self._process.returncode is not None:
             return
         self.client.close()
@@ -100,7 +100,7 @@ class Daemon:
         return (int(fields[11]) + int(fields[12])) / _TICKS_S
 
     def kernel_s(self) -> float:
-        """The part of ``cpu_s`` that went into system calls."""
+        """The part of ``cpu_s`` spent in system calls."""
         return int(self._stat()[12]) / _TICKS_S
 
     def _stat(self) -> list[str]:
@@ -118,7 +118,7 @@ class Daemon:
         return 0.0
 
     def written_bytes(self) -> int:
-        """Bytes that it caused to be sent to the disk."""
+        """Bytes that it has made the kernel write to the disk."""
         io = dict(line.split(": ") for line in Path(f"/proc/{self.pid}/io").read_text().splitlines())
         return int(io["write_bytes"])
 

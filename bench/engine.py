@@ -1,4 +1,4 @@
-"""The engine without the mailbox: requests submitted to the broker in groups, the journal synced once for each."""
+"""The engine without the mailbox: requests go to the broker in groups, with one sync of the journal per group."""
 
 from __future__ import annotations
 

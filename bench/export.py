@@ -1,4 +1,4 @@
-"""``scripts/bench export``: what an export takes, and how much it disturbs a busy daemon."""
+"""``scripts/bench export``: what an export costs, and how much it slows a busy daemon down."""
 
 from __future__ import annotations
 

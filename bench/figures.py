@@ -1,4 +1,4 @@
-"""A measured figure, its budget, and whether it keeps it."""
+"""A measured figure, its budget, and whether it is within the budget."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Figure:
 
     @property
     def kept(self) -> bool | None:
-        """Whether the budget is kept; None when there is none."""
+        """Whether the figure is within its budget; None without a budget."""
         if self.budget is None:
             return None
         return self.value >= self.budget if self.at_least else self.value <= self.budget
@@ -46,7 +46,7 @@ class Figure:
 
 
 class Report:
-    """Figures as they come: printed at once, written as JSON at the end."""
+    """Collects figures: prints each at once, and writes all as JSON at the end."""
 
     def __init__(self, conditions: dict[str, Any]) -> None:
         self.conditions = conditions
@@ -93,7 +93,7 @@ class Report:
         print(f"  {name:<58} not measured: {reason}", flush=True)
 
     def summary(self) -> str:
-        """How many budgets are kept, and which are not."""
+        """How many figures are within their budgets, and which are not."""
         judged = [figure for figure in self.figures if figure.kept is not None]
         over = [figure.name for figure in judged if not figure.kept]
         text = f"{len(judged) - len(over)} of {len(judged)} figures with a budget are within it"
@@ -112,7 +112,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 def number(value: float) -> str:
-    """A figure with as many digits as mean something."""
+    """A figure with its significant digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"

@@ -57,8 +57,8 @@ def _consumer(pipe: Connection, ipc: str, samples: int) -> None:
 
 
 def consume_by_turns(daemons: Sequence[Daemon], queue: str, samples: int) -> list[list[float]]:
-    """Milliseconds of ``samples`` consumes from ``queue`` of each daemon, taken by turns so that all meet the same
-    weather. Before each, one message is published; after it, the delivery is acknowledged."""
+    """Milliseconds of ``samples`` consumes from ``queue`` of each daemon, taken in turns, so that all meet the same
+    conditions. Before each, one message is published; after it, the delivery is acknowledged."""
     took: list[list[float]] = [[] for _ in daemons]
     for _ in range(samples):
         for daemon, times in zip(daemons, took, strict=True):

@@ -29,7 +29,7 @@ Publish = Callable[[], object]
 
 @dataclass(slots=True)
 class Outcome:
-    """What a load came to, between warm-up and end."""
+    """The result of a load, between warm-up and end."""
 
     requests: int
     seconds: float

@@ -1,4 +1,4 @@
-"""What a measurement was made on, and under which conditions."""
+"""The machine of a measurement, and its state."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def text(found: dict[str, Any]) -> str:
 
 
 def text_at_end(found: dict[str, Any]) -> str:
-    """What is known at the end, for people."""
+    """The description at the end of a measurement, for people."""
     return (
         f"took {found['seconds']} s, load {found['loadAverageAtEnd']} at the end;"
         f" other guests of the host took {found['stolenPercent']:.1f} % of this machine's CPU time meanwhile"
@@ -80,7 +80,7 @@ def file_system(directory: Path) -> tuple[str, str, str]:
 
 
 def cautions(directory: Path, kind: str) -> list[str]:
-    """What makes figures from this file system doubtful."""
+    """Reasons to doubt figures from this file system."""
     if kind in ("tmpfs", "ramfs"):
         return ["this file system lies in memory: nothing here says anything about durable work"]
     if kind == "ext4":

@@ -1,4 +1,4 @@
-"""``scripts/bench mailbox``: the mailbox, the engine and what the daemon costs, beside their budgets."""
+"""``scripts/bench mailbox``: the mailbox, the engine and the costs of the daemon, beside their budgets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``scripts/bench pipeline``: a fleet's snapshots through the pipeline, beside engines of one machine."""
+"""``scripts/bench pipeline``: the pipeline on the snapshots of a fleet, beside other engines on one machine."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _AGAIN_S: Final = 15.0
 
 
 class Differs(Exception):
-    """Two engines came to different results; the text says which."""
+    """Two engines have different results; the text says which."""
 
 
 def measure(report: Report, size: Size, place: Path, cache: Path) -> None:

@@ -1,4 +1,4 @@
-"""A command and all processes that it starts: what they take while it runs, and line by line of what it says."""
+"""The cost of a command and of all processes that it starts, in total and at each line of its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``scripts/bench stages``: where the daemon's CPU goes in a durable publish, stage by stage.
+"""``scripts/bench stages``: the CPU of the daemon in a durable publish, by stage.
 
 The daemon's own mailbox and broker work in this process on real files, in groups of an exact size. The functions at the
 borders of the stages are wrapped: each stage is charged the thread's CPU time between its borders, less what the

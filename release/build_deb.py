@@ -1,4 +1,4 @@
-"""``scripts/build-deb``: the Debian packages of a checkout, or of the releases that are recorded."""
+"""``scripts/build-deb``: Debian packages of this checkout, or of the recorded releases."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from .errors import ReleaseError
 from .packages import ROOT, Package, packages
 from .recorded import commit_time, find_release, git, last_of, unpack_commit
 
-#: The packages of the workspace that are in Debian packages.
+#: The packages of the workspace that Debian packages contain.
 PARTS = ("client", "common", "console", "daemon")
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    """Run ``scripts/build-deb``; the exit status: 0 built, 1 not, 2 wrong use."""
+    """Run ``scripts/build-deb``; the exit status: 0 built, 1 failed, 2 wrong usage."""
     parser = argparse.ArgumentParser(
         prog="scripts/build-deb",
         description="Build the Debian packages of this checkout, for this machine and its Debian.",
         epilog="They bring their own Python environment, for Debian's Python. See docs/release.md.",
     )
     parser.add_argument("names", nargs="*", metavar="PACKAGE", help=f"only these of {', '.join(_names())}")
-    parser.add_argument("--recorded", action="store_true", help="of the last releases, each from its commit")
-    parser.add_argument("--out", type=Path, default=Path("dist"), metavar="DIR", help="where they are put (dist)")
+    parser.add_argument("--recorded", action="store_true", help="build the last releases, each from its commit")
+    parser.add_argument("--out", type=Path, default=Path("dist"), metavar="DIR", help="destination (dist)")
     parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3"), help="Debian's interpreter")
     options = parser.parse_args(arguments)
     unknown = set(options.names) - set(_names())
@@ -90,12 +90,12 @@ def _recorded_parts(workspace: Path, root: Path) -> tuple[dict[str, Package], Pa
 def _last_change(root: Path) -> int:
     try:
         return commit_time("HEAD", root)
-    except ReleaseError:  # files without a clone can be packaged, too
+    except ReleaseError:  # a checkout without git can be packaged, too
         return int(time.time())
 
 
 def _version(package: Package, recorded: bool, root: Path) -> str:
-    """The Debian version: that of the release; of what is to become one, something that sorts before it."""
+    """The Debian version: that of the release, or for an unreleased package one that sorts before it."""
     if recorded:
         return f"{package.version}-1"
     last = last_of(package.distribution, root)

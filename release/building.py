@@ -1,4 +1,4 @@
-"""Wheels and source archives of packages, and the checks of what is in them."""
+"""Builds wheels and source archives, and checks their contents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from packaging.version import Version
 from .errors import ReleaseError
 from .packages import Package
 
-#: What no wheel may hold.
+#: Files that no wheel may contain.
 UNWANTED = (".pyc", ".orig", ".rej", "~")
 
 
@@ -45,7 +45,7 @@ def _build_in(directory: Path, destination: Path, kind: str, dated_s: int | None
 
 
 def check_wheel(wheel: Path, package: Package) -> None:
-    """Raises ``ReleaseError`` when a wheel is not what the package is, or what an index would refuse."""
+    """Raises ``ReleaseError`` if a wheel does not match its package, or if a package index would refuse it."""
     name, version, _, _ = parse_wheel_filename(wheel.name)
     if (name, version) != (package.distribution, Version(package.version)):
         raise ReleaseError(f"{wheel.name} is not {package.distribution} {package.version}")
@@ -54,7 +54,7 @@ def check_wheel(wheel: Path, package: Package) -> None:
         members = {one: archive.read(one) for one in archive.namelist()}
     for member in members:
         if member.split("/")[0] not in (package.module, info) or member.endswith(UNWANTED):
-            raise ReleaseError(f"{wheel.name} holds {member}, which is no part of it")
+            raise ReleaseError(f"{wheel.name} contains {member}, which is not part of the package")
     missing = {
         path.relative_to(package.source.parent).as_posix() for path in package.source.rglob("*") if path.is_file()
     }
@@ -71,7 +71,7 @@ def check_wheel(wheel: Path, package: Package) -> None:
 def _check_sums(name: str, members: dict[str, bytes], record: str) -> None:
     lines = [line.rsplit(",", 2) for line in members[record].decode().splitlines()]
     if sorted(path for path, _, _ in lines) != sorted(members):
-        raise ReleaseError(f"{name}: RECORD does not list what is in it")
+        raise ReleaseError(f"{name}: RECORD does not list the files of the wheel")
     for path, digest, _ in lines:
         sha256 = base64.urlsafe_b64encode(hashlib.sha256(members[path]).digest()).decode().rstrip("=")
         if path != record and digest != f"sha256={sha256}":
@@ -85,20 +85,20 @@ def _check_metadata(data: bytes, package: Package, name: str) -> None:
         faults = error.exceptions if isinstance(error, ExceptionGroup) else [error]
         raise ReleaseError(f"{name}: {'; '.join(str(fault) for fault in faults)}") from None
     if metadata.name != package.distribution or str(metadata.version) != package.version:
-        raise ReleaseError(f"{name} says that it is {metadata.name} {metadata.version}")
+        raise ReleaseError(f"{name}: the metadata are those of {metadata.name} {metadata.version}")
     wanted = {"summary": metadata.summary, "requires-python": metadata.requires_python}
     wanted |= {"license": metadata.license_expression, "readme": metadata.description}
     absent = [key for key, value in wanted.items() if not value]
     if absent:
-        raise ReleaseError(f"{name} does not tell its {', '.join(absent)}")
+        raise ReleaseError(f"{name}: the metadata lack {', '.join(absent)}")
     if metadata.description_content_type != "text/markdown":
         raise ReleaseError(f"{name}: the readme is {metadata.description_content_type}, not text/markdown")
     if BytesParser().parsebytes(data).defects:
-        raise ReleaseError(f"{name}: the metadata have faults of form")
+        raise ReleaseError(f"{name}: the metadata are malformed")
 
 
 def check_sdist(sdist: Path, package: Package, wheel: Path, workspace: Path, dated_s: int | None = None) -> None:
-    """Raises ``ReleaseError`` when a source archive does not give the very wheel."""
+    """Raises ``ReleaseError`` if a wheel built from a source archive differs from the wheel of the commit."""
     name, version = parse_sdist_filename(sdist.name)
     if (name, version) != (package.distribution, Version(package.version)):
         raise ReleaseError(f"{sdist.name} is not {package.distribution} {package.version}")
@@ -107,4 +107,4 @@ def check_sdist(sdist: Path, package: Package, wheel: Path, workspace: Path, dat
     (unpacked,) = workspace.iterdir()
     again = _build_in(unpacked, workspace / "wheel", "wheel", dated_s)
     if again.read_bytes() != wheel.read_bytes():
-        raise ReleaseError(f"{sdist.name} does not give the wheel that the commit gives")
+        raise ReleaseError(f"{sdist.name} builds another wheel than the commit")

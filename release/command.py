@@ -1,4 +1,4 @@
-"""``scripts/release``: one package, built from a commit, checked as a user gets it, and written down."""
+"""``scripts/release``: builds a package from a commit, checks it in the form that users get, and records it."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from .recorded import (
 
 
 def main(arguments: list[str], root: Path = ROOT) -> int:
-    """Run ``scripts/release``; the exit status: 0 done, 1 not fit for release, 2 wrong use."""
+    """Run ``scripts/release``; the exit status: 0 done, 1 not fit for release, 2 wrong usage."""
     parser = argparse.ArgumentParser(
         prog="scripts/release",
-        description="Build a package of this commit, or of a recorded release, and check it as a user gets it.",
-        epilog="What is built is what is committed; files that are not are not in it. See docs/release.md.",
+        description="Build a package of this commit or of a recorded release, and check it in the form that users get.",
+        epilog="Only committed files are built. See docs/release.md.",
     )
     parser.add_argument("package", nargs="?", metavar="PACKAGE", help="client, common, console, daemon or pipeline")
-    parser.add_argument("--version", metavar="VERSION", help=f"build this release of {FILE} again; last: the newest")
-    parser.add_argument("--record", action="store_true", help=f"write it down in {FILE}, once all checks have passed")
-    parser.add_argument("--out", type=Path, default=Path("dist"), metavar="DIR", help="where it is put (dist)")
-    parser.add_argument("--list", action="store_true", help="list the releases that are recorded")
+    parser.add_argument("--version", metavar="VERSION", help=f"rebuild this release of {FILE}; last: the newest")
+    parser.add_argument("--record", action="store_true", help=f"record it in {FILE} after all checks have passed")
+    parser.add_argument("--out", type=Path, default=Path("dist"), metavar="DIR", help="destination (dist)")
+    parser.add_argument("--list", action="store_true", help="list the recorded releases")
     options = parser.parse_args(arguments)
     if options.list == bool(options.package) or (options.record and options.version):
-        parser.error("PACKAGE or --list, and with --version there is nothing to record")
+        parser.error("give PACKAGE or --list; --record does not go with --version")
     try:
         if options.list:
             for one in recorded(root):
@@ -72,29 +72,29 @@ def _release(name: str, version: str | None, is_recorded: bool, out: Path, root:
     if is_recorded:
         record(release, root)
         said = f"git commit -m 'Release: {release.package} {release.version}' -- {FILE}"
-        print(f"release: recorded; now: {said}", file=sys.stderr)
+        print(f"release: recorded; now run: {said}", file=sys.stderr)
 
 
 def check_fit(package: Package, root: Path = ROOT) -> None:
-    """Raises ``ReleaseError`` when a package of the present commit should not become a release."""
+    """Raises ``ReleaseError`` if the package of the current commit is not fit for release."""
     changed = git(root, "status", "--porcelain", "--", str(package.directory))
     if changed:
-        raise ReleaseError(f"{package.directory.name} has changes that are not committed:\n{changed}")
+        raise ReleaseError(f"{package.directory.name} has uncommitted changes:\n{changed}")
     try:
         version = Version(package.version)
     except InvalidVersion:
-        raise ReleaseError(f"{package.version} is no version") from None
+        raise ReleaseError(f"{package.version} is not a version") from None
     last = last_of(package.distribution, root)
     if last and version <= Version(last.version):
-        raise ReleaseError(f"{last.version} is released: {package.version} must be a later version")
+        raise ReleaseError(f"{last.version} is released: the version must be later than that, not {package.version}")
     if next(iter(package.changes), None) != package.version:
         raise ReleaseError(f"CHANGELOG.md of {package.name} must begin with ## {package.version}")
     if not package.changes[package.version]:
-        raise ReleaseError(f"CHANGELOG.md of {package.name} says nothing of {package.version}")
+        raise ReleaseError(f"CHANGELOG.md of {package.name} has no lines for {package.version}")
 
 
 def make_checked(release: Release, workspace: Path, root: Path = ROOT) -> list[Path]:
-    """Wheel and source archive of a release, built from its commit and checked. Raises ``ReleaseError``."""
+    """Build and check wheel and source archive of a release, from its commit; the paths. Raises ``ReleaseError``."""
     check_commit(release.commit, root)
     dated_s = commit_time(release.commit, root)
     checkout = unpack_commit(release.commit, workspace / "checkout", root)

@@ -1,4 +1,4 @@
-"""Debian packages: made of wheels, with Debian's own tools, for the machine and the Python of this system."""
+"""Builds Debian packages from wheels with Debian's own tools, for the processor and the Python of this system."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ TOOLS = ("dpkg-deb", "dpkg-gencontrol", "dpkg-shlibdeps")
 
 @dataclass(frozen=True)
 class Binary:
-    """What a Debian package is made of: packages of the workspace, their programs, and the files beside them."""
+    """The contents of a Debian package: packages of the workspace, their programs, and further files."""
 
     name: str
     packages: tuple[str, ...]
     programs: tuple[str, ...]
     #: Files below ``packaging/`` and where they are installed.
     files: tuple[tuple[str, str], ...] = ()
-    #: Whether it brings the daemon's first configuration, as ``postroomd init`` writes it, and the documents.
+    #: Whether it contains the first configuration of the daemon, as ``postroomd init`` writes it, and the documents.
     is_configured: bool = False
 
     @property
     def prefix(self) -> Path:
-        """Where its environment is."""
+        """The directory of its environment."""
         return Path("/usr/lib") / self.name
 
     @property
     def versioned_by(self) -> str:
-        """The package whose version it has."""
+        """The package of the workspace whose version it has."""
         return self.packages[0]
 
 
@@ -70,7 +70,7 @@ BINARIES = (
 
 @dataclass(frozen=True)
 class Source:
-    """What all packages of a build share."""
+    """The settings of a build, common to all its packages."""
 
     packages: dict[str, Package]
     wheels: Path
@@ -81,14 +81,14 @@ class Source:
 
 
 def check_tools(python: Path) -> None:
-    """Raises ``ReleaseError`` when this system cannot build packages."""
+    """Raises ``ReleaseError`` if this system cannot build packages."""
     missing = [tool for tool in TOOLS if not shutil.which(tool)]
     if missing:
         raise ReleaseError(f"{', '.join(missing)} not found; on Debian: apt-get install dpkg-dev")
     if not os.access(python, os.X_OK):
-        raise ReleaseError(f"{python} is no interpreter; on Debian: apt-get install python3 python3-venv")
+        raise ReleaseError(f"{python} is not an interpreter; on Debian: apt-get install python3 python3-venv")
     if not Path(os.path.realpath(python)).is_relative_to("/usr/bin"):
-        raise ReleaseError(f"{python} is not Debian's: the package could not depend on it")
+        raise ReleaseError(f"{python} does not come from a Debian package, so no package can depend on it")
 
 
 def build_binary(binary: Binary, version: str, source: Source, workspace: Path, out: Path) -> Path:
@@ -118,7 +118,7 @@ def build_binary(binary: Binary, version: str, source: Source, workspace: Path, 
 
 
 def run(*command: str, cwd: Path | None = None, environment: dict[str, str] | None = None) -> str:
-    """The output of a tool. Raises ``ReleaseError`` when it fails."""
+    """Run a tool; its output. Raises ``ReleaseError`` if it fails."""
     done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True)
     if done.returncode:
         raise ReleaseError(f"{command[0]}: {done.stderr.strip() or done.stdout.strip()}")
@@ -126,7 +126,7 @@ def run(*command: str, cwd: Path | None = None, environment: dict[str, str] | No
 
 
 def _minor(python: Path) -> Path:
-    """The interpreter by the name that stays the same: python3 is another one in the next Debian."""
+    """The interpreter by its versioned name: python3 is another one in the next Debian."""
     version = run(str(python), "-c", "import sys; print('%d.%d' % sys.version_info[:2])").strip()
     return Path("/usr/bin") / f"python{version}"
 
@@ -189,7 +189,7 @@ def _changelog(binary: Binary, version: str, source: Source) -> str:
 
 
 def _compress(path: Path) -> None:
-    """As ``gzip -9n``."""
+    """Like ``gzip -9n``."""
     if path.is_symlink():
         return
     data = gzip.compress(path.read_bytes(), 9, mtime=0)
@@ -225,7 +225,7 @@ def _write_control(binary: Binary, version: str, source: Source, workspace: Path
 
 
 def _normalise(stage: Path) -> None:
-    """Modes do not depend on the umask of who builds; what is not run cannot be."""
+    """Set the modes of all files, independently of the umask. Only programs are executable."""
     for path in stage.rglob("*"):
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)

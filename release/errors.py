@@ -1,7 +1,7 @@
-"""What ends a release."""
+"""The error that ends a release."""
 
 from __future__ import annotations
 
 
 class ReleaseError(Exception):
-    """It cannot be built, or not be released as it is; the text says why, and what to do."""
+    """A package cannot be built or released; the text says why, and what to do."""

@@ -1,4 +1,4 @@
-"""Wheels in an environment of their own, as a user has them: nothing of the checkout is in it."""
+"""Installs wheels into an environment of their own, without anything of the checkout."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .errors import ReleaseError
 
 PATIENCE_S = 300
 
-#: Imports all modules of a package but those that run.
+#: Imports all modules of a package except ``__main__``.
 _EVERY_MODULE = """
 import importlib, pkgutil, sys
 package = importlib.import_module(sys.argv[1])
@@ -26,7 +26,7 @@ print(len(names))
 
 
 def pip(python: Path, *arguments: str) -> None:
-    """Run pip on another environment. Raises ``ReleaseError`` with what pip said."""
+    """Run pip on another environment. Raises ``ReleaseError`` with the output of pip."""
     environment = dict(os.environ, PIP_DISABLE_PIP_VERSION_CHECK="1")
     command = [sys.executable, "-m", "pip", "--python", str(python), *arguments]
     run = subprocess.run(command, capture_output=True, text=True, env=environment)
@@ -35,7 +35,7 @@ def pip(python: Path, *arguments: str) -> None:
 
 
 def install_wheels(python: Path, wheels: Path, names: list[str], outside: Iterable[str], constraints: Path) -> None:
-    """Install packages from a directory of wheels alone; what they need from outside comes from where pip gets it.
+    """Install packages from a directory of wheels. Packages from outside the workspace come from pip's usual sources.
 
     The ranges that packages require of each other are checked by pip's resolver. Raises ``ReleaseError``.
     """
@@ -45,7 +45,7 @@ def install_wheels(python: Path, wheels: Path, names: list[str], outside: Iterab
 
 
 class Environment:
-    """A new virtual environment without pip: pip works on it from outside."""
+    """A new virtual environment without pip, which is run from outside."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -53,12 +53,12 @@ class Environment:
         self.python = home / "bin" / "python"
 
     def install(self, wheels: Path, names: list[str], outside: Iterable[str], constraints: Path) -> None:
-        """As ``install_wheels``; and nothing that was there before has lost what it needs."""
+        """Like ``install_wheels``, and check that all requirements in the environment are met."""
         install_wheels(self.python, wheels, names, outside, constraints)
         pip(self.python, "check")
 
     def run(self, *command: str, check: bool = True) -> str:
-        """The output of a command of it, or of a Python's arguments (``-c``, ``-m``), outside the checkout.
+        """Run a command of the environment, or its Python with ``-c`` or ``-m``, outside the checkout; the output.
 
         Raises ``ReleaseError`` when it fails, unless ``check`` is off.
         """
@@ -71,7 +71,7 @@ class Environment:
         return run.stdout
 
     def check(self, module: str, scripts: Iterable[str]) -> None:
-        """Import every module of a package without a warning, and ask every command of it for its help.
+        """Import every module of a package without a warning, and run every command of it with ``--help``.
 
         Raises ``ReleaseError``.
         """
@@ -79,4 +79,4 @@ class Environment:
             raise ReleaseError(f"{module} has no modules")
         for script in scripts:
             if not self.run(script, "--help"):
-                raise ReleaseError(f"{script} --help says nothing")
+                raise ReleaseError(f"{script} --help prints nothing")

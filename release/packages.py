@@ -1,4 +1,4 @@
-"""The packages of the workspace, as they stand in a checkout."""
+"""The packages of the workspace, read from a checkout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from .errors import ReleaseError
 
-#: The checkout that this file is in.
+#: The checkout that contains this file.
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -22,17 +22,17 @@ class Package:
 
     @property
     def name(self) -> str:
-        """The short name, as ``daemon``."""
+        """The short name, such as ``daemon``."""
         return self.directory.name
 
     @property
     def distribution(self) -> str:
-        """The name that it is installed by."""
+        """The name for pip."""
         return f"postroom-{self.name}"
 
     @property
     def module(self) -> str:
-        """The name that it is imported by."""
+        """The name for ``import``."""
         return f"postroom_{self.name}"
 
     @property
@@ -48,7 +48,7 @@ class Package:
 
     @property
     def version(self) -> str:
-        """The version that its wheel gets: static, or, for the client, the source's own."""
+        """The version of its wheel: from ``pyproject.toml``, or for the client from its source."""
         static = self.project["project"].get("version")
         if static:
             return str(static)
@@ -63,18 +63,18 @@ class Package:
 
     @property
     def siblings(self) -> list[str]:
-        """Short names of the packages of this workspace that it needs itself."""
+        """Short names of the packages of this workspace that it requires directly."""
         found = (re.match(r"postroom-([a-z]+)", one) for one in self.project["project"]["dependencies"])
         return [match[1] for match in found if match]
 
     @property
     def outside(self) -> set[str]:
-        """Its requirements that are not of this workspace."""
+        """Its requirements from outside this workspace."""
         return {one for one in self.project["project"]["dependencies"] if not one.startswith("postroom-")}
 
     @property
     def changes(self) -> dict[str, list[str]]:
-        """The changelog: version to its lines, the newest first."""
+        """The changelog: lines by version, the newest version first."""
         parts = re.split(r"^## (\S+).*$", (self.directory / "CHANGELOG.md").read_text(), flags=re.MULTILINE)[1:]
         sections = zip(parts[::2], parts[1::2], strict=True)
         return {version: re.findall(r"^- .+", text, re.MULTILINE) for version, text in sections}
@@ -86,16 +86,16 @@ def packages(root: Path = ROOT) -> list[Package]:
 
 
 def find_package(name: str, root: Path = ROOT) -> Package:
-    """The package that is called so, shortly or in full. Raises ``ReleaseError`` when there is none."""
+    """The package with this short or full name. Raises ``ReleaseError`` if none exists."""
     known = packages(root)
     for package in known:
         if name in (package.name, package.distribution):
             return package
-    raise ReleaseError(f"there is no package {name}; there are {', '.join(one.name for one in known)}")
+    raise ReleaseError(f"unknown package {name}; the packages are {', '.join(one.name for one in known)}")
 
 
 def with_siblings(package: Package) -> list[Package]:
-    """A package and all of this workspace that it needs."""
+    """A package and all packages of this workspace that it requires."""
     found = {package.name: package}
     for name in package.siblings:
         found |= {one.name: one for one in with_siblings(Package(package.directory.parent / name))}

@@ -27,7 +27,7 @@ class Release:
 
 
 def recorded(root: Path = ROOT) -> list[Release]:
-    """All releases, in the order of their recording. Raises ``ReleaseError`` when the record cannot be read."""
+    """All releases, in the order of recording. Raises ``ReleaseError`` if the file cannot be read."""
     path = root / FILE
     if not path.exists():
         return []
@@ -45,7 +45,7 @@ def last_of(distribution: str, root: Path = ROOT) -> Release | None:
 
 
 def find_release(distribution: str, version: str, root: Path = ROOT) -> Release:
-    """A recorded release; ``last`` is the newest. Raises ``ReleaseError`` when there is none."""
+    """A recorded release; ``last`` is the newest. Raises ``ReleaseError`` if none matches."""
     of_it = [one for one in recorded(root) if one.package == distribution]
     found = last_of(distribution, root) if version == "last" else None
     found = found or next((one for one in of_it if one.version == version), None)
@@ -56,7 +56,7 @@ def find_release(distribution: str, version: str, root: Path = ROOT) -> Release:
 
 
 def record(release: Release, root: Path = ROOT) -> None:
-    """Write a release down behind the others. The change is left to be committed."""
+    """Append a release to the file. The caller commits the change."""
     path = root / FILE
     before = path.read_text("utf-8") if path.exists() else ""
     lines = [f'{name} = "{value}"' for name, value in vars(release).items()]
@@ -64,7 +64,7 @@ def record(release: Release, root: Path = ROOT) -> None:
 
 
 def git(root: Path, *arguments: str) -> str:
-    """What git says in a checkout. Raises ``ReleaseError`` when it fails, with its own words."""
+    """Run git in a checkout; its output. Raises ``ReleaseError`` with the error of git."""
     run = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True)
     if run.returncode:
         raise ReleaseError(f"git {arguments[0]}: {run.stderr.strip() or 'failed'}")
@@ -72,17 +72,17 @@ def git(root: Path, *arguments: str) -> str:
 
 
 def check_commit(commit: str, root: Path = ROOT) -> None:
-    """Raises ``ReleaseError`` when the checkout has not got this commit, and says how to get it."""
+    """Raises ``ReleaseError`` if the clone lacks this commit; the text says how to get it."""
     if not re.fullmatch(r"[0-9a-f]{40}", commit):
-        raise ReleaseError(f"{commit} is no whole commit id")
+        raise ReleaseError(f"{commit} is not a full commit id")
     try:
         shallow = git(root, "rev-parse", "--is-shallow-repository")
     except ReleaseError as error:
-        raise ReleaseError(f"{root} is no clone, and releases are built from their commits ({error})") from None
+        raise ReleaseError(f"{root} is not a clone, and releases are built from their commits ({error})") from None
     run = subprocess.run(["git", "-C", str(root), "cat-file", "-e", f"{commit}^{{commit}}"], capture_output=True)
     if run.returncode:
         how = "it is shallow: git fetch --unshallow" if shallow == "true" else "git fetch, from where it was released"
-        raise ReleaseError(f"this clone has not got commit {commit} ({how})")
+        raise ReleaseError(f"this clone lacks commit {commit} ({how})")
 
 
 def unpack_commit(commit: str, destination: Path, root: Path = ROOT) -> Path:
@@ -100,5 +100,5 @@ def unpack_commit(commit: str, destination: Path, root: Path = ROOT) -> Path:
 
 
 def commit_time(commit: str, root: Path = ROOT) -> int:
-    """When a commit was made, in seconds since 1970: what is built from it is dated so."""
+    """The time of a commit (Unix seconds), used as the date of everything built from it."""
     return int(git(root, "show", "--no-patch", "--format=%ct", commit))

@@ -1,4 +1,4 @@
-"""A virtual environment that is made in one place and used in another: under the prefix of a package."""
+"""A virtual environment that is made in one directory and used in another, the prefix of a package."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from .errors import ReleaseError
 from .installing import install_wheels
 
-#: Compiled here, since the users that run it may not write there; and never compared with the source again, so that no
-#: date of a file matters.
+#: Compiled at build time, because users may not write to the prefix; never compared with the source again, so that the
+#: dates of files do not matter.
 _COMPILE = ("-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash")
 
 
@@ -64,15 +64,15 @@ def _keep_programs(packages: Path, home: Path, prefix: Path, names: list[str]) -
 
 
 def check_relocated(home: Path, stage: Path) -> None:
-    """Raises ``ReleaseError`` when a file says where it was made, or a link leads there."""
+    """Raises ``ReleaseError`` if a file contains the build directory, or a link points there."""
     place = str(stage).encode()
     for path in home.rglob("*"):
         if path.is_symlink():
             target = str(path.readlink())
             if target.startswith(str(stage)) or (target.startswith("/") and not Path(target).exists()):
-                raise ReleaseError(f"{path.relative_to(stage)} leads to {target}")
+                raise ReleaseError(f"{path.relative_to(stage)} points to {target}")
         elif path.is_file() and place in path.read_bytes():
-            raise ReleaseError(f"{path.relative_to(stage)} says where it was made: {stage}")
+            raise ReleaseError(f"{path.relative_to(stage)} contains the build directory {stage}")
 
 
 def _run(*command: str) -> None:

@@ -1,4 +1,4 @@
-"""The rounds: every queue in turn, without a backlog and behind one, so that all meet the same weather."""
+"""The rounds: every queue in turn, with and without a backlog, so that all meet the same conditions."""
 
 from __future__ import annotations
 

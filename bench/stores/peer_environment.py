@@ -1,4 +1,4 @@
-"""The environment of the peers: beside the product's, so that nothing of ours can come to depend on them."""
+"""The environment of the peers: apart from the product's, so that nothing of ours can depend on them."""
 
 from __future__ import annotations
 

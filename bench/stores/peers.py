@@ -1,4 +1,4 @@
-"""The peers, each used as its documents say, with the settings that make it durable where it has any.
+"""The peers, each used as its documentation says, with the settings that make it durable if it has any.
 
 They are imported when they are asked for: their packages are in an environment of their own, ours are not.
 """

@@ -1,4 +1,4 @@
-"""What a queue must offer to be measured, and how it is checked that it does its work."""
+"""What a queue must offer to be measured, and the check of its results."""
 
 from __future__ import annotations
 

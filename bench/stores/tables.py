@@ -1,4 +1,4 @@
-"""The figures of a contest side by side, for people; the same go into the report, for programs."""
+"""Prints the figures of a contest side by side, and adds them to the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of the queues, as the contest sees them."""
+"""The processes of the queues, for the contest."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class QueueProcess:
             raise QueueMissing(self.versions["missing"])
 
     def ask(self, do: str, **arguments: Any) -> dict[str, Any]:
-        """One order, and its answer. Raises ``RuntimeError`` when it could not be done."""
+        """Send an order; its answer. Raises ``RuntimeError`` if it fails."""
         self.begin(do, **arguments)
         return self.answer()
 
@@ -49,7 +49,7 @@ class QueueProcess:
         self._process.stdin.flush()
 
     def answer(self) -> dict[str, Any]:
-        """What came of the order that was begun. Raises ``RuntimeError`` when it could not be done."""
+        """The answer to the order that was begun. Raises ``RuntimeError`` if it failed."""
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         answer: dict[str, Any] = json.loads(line) if line else {"error": f"it ended with {self._process.wait()}"}
@@ -58,7 +58,7 @@ class QueueProcess:
         return answer
 
     def close(self) -> None:
-        """End it in order; if it does not, kill it."""
+        """Stop it cleanly, or kill it if it does not stop."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         try:

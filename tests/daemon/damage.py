@@ -1,6 +1,7 @@
-"""Damaged roots: one root that was used and killed, copied, hurt in one place, opened again, and judged.
+"""Damaged roots: a root that was used and killed is copied, damaged in one file, opened and checked.
 
-The suite tries each kind of damage on each kind of file once; ``scripts/campaign bits`` draws as many as it is told to.
+The suite tries each kind of damage on each kind of file once; ``scripts/campaign bits`` draws as many as it is asked
+for.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ SEGMENT_BYTES = 3000
 
 
 class OwnRoots(CountedIds):
-    """Ids of which no two roots have the same."""
+    """Ids with a root id that no other root has."""
 
     def root(self) -> str:
         return f"root-{os.urandom(4).hex()}"
@@ -38,7 +39,7 @@ class OwnRoots(CountedIds):
 
 @dataclass
 class Victim:
-    """A root that was killed, and what is true of it."""
+    """A root whose daemon was killed, and what is true of its messages."""
 
     path: Path
     backend: str
@@ -111,31 +112,31 @@ def targets(victim: Victim) -> dict[str, list[Path]]:
 
 # --- how --------------------------------------------------------------------------------------------------------------
 
-Hurt = Callable[[Path, "Damage"], object]
+DoDamage = Callable[[Path, "Damage"], object]
 
 
 @dataclass
 class Damage:
-    """What is done to a file: by whom (``other`` is another file of the kind), and with what chance."""
+    """What damage needs beside its file: randomness, another file of the kind, and one of another root."""
 
     chance: random.Random
     other: Path
     stranger: Path
 
 
-def _change(change: Callable[[bytes, random.Random], bytes]) -> Hurt:
-    def hurt(path: Path, damage: Damage) -> None:
+def _change(change: Callable[[bytes, random.Random], bytes]) -> DoDamage:
+    def do(path: Path, damage: Damage) -> None:
         path.write_bytes(change(path.read_bytes(), damage.chance))
 
-    return hurt
+    return do
 
 
 def _flip(data: bytes, chance: random.Random) -> bytes:
     if not data:
         return b"\1"
-    hurt = bytearray(data)
-    hurt[chance.randrange(len(hurt))] ^= 1 << chance.randrange(8)
-    return bytes(hurt)
+    changed = bytearray(data)
+    changed[chance.randrange(len(changed))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
 
 
 def _zero(data: bytes, begin: int, end: int) -> bytes:
@@ -147,12 +148,12 @@ def _zero_block(data: bytes, chance: random.Random) -> bytes:
     return _zero(data, begin, begin + 512)
 
 
-def _replace(make: Callable[[Path], Any]) -> Hurt:
-    def hurt(path: Path, damage: Damage) -> None:
+def _replace(make: Callable[[Path], Any]) -> DoDamage:
+    def do(path: Path, damage: Damage) -> None:
         path.unlink()
         make(path)
 
-    return hurt
+    return do
 
 
 def _swap(path: Path, damage: Damage) -> None:
@@ -176,7 +177,7 @@ def _renumber(path: Path, damage: Damage) -> None:
         path.rename(path.with_name(name))
 
 
-HURTS: dict[str, Hurt] = {
+DAMAGES: dict[str, DoDamage] = {
     "emptied": _change(lambda data, chance: b""),
     "cut in the middle": _change(lambda data, chance: data[: len(data) // 2]),
     "one byte short": _change(lambda data, chance: data[:-1]),
@@ -199,7 +200,7 @@ HURTS: dict[str, Hurt] = {
 }
 
 
-#: Where the daemon says what to put back, and does not start: a store of another root, a lock that may be held.
+#: The daemon does not start, and says what to put back: a store of another root, a lock that may be locked.
 REFUSED = {("database", "another root's"), ("checkpoint", "another root's"), ("lock", "not readable")}
 #: Taking a message's file away takes the message away: docs/storage.md, "By hand".
 REMOVED = ("gone", "renamed", "another root's", "a directory", "a link", "a pipe")
@@ -221,9 +222,9 @@ class Outcome:
 
 
 def try_one(
-    victim: Victim, stranger: Victim, scratch: Path, kind: str, hurt: str, seed: int, without_store: bool = False
+    victim: Victim, stranger: Victim, scratch: Path, kind: str, how: str, seed: int, without_store: bool = False
 ) -> Outcome:
-    """Copy, hurt, open, judge. Raises ``AssertionError`` where a promise is broken."""
+    """Copy the root, damage one file, open it and check it. Raises ``AssertionError`` if a promise is broken."""
     chance = random.Random(seed)
     shutil.rmtree(scratch, ignore_errors=True)
     shutil.copytree(victim.path, scratch)
@@ -231,20 +232,20 @@ def try_one(
     path = scratch / chance.choice(paths)
     strangers = targets(stranger).get(kind) or targets(stranger)["first segment"]
     damage = Damage(chance, scratch / chance.choice(paths), stranger.path / chance.choice(strangers))
-    HURTS[hurt](path, damage)
+    DAMAGES[how](path, damage)
     bench = victim.bench(scratch, first=10**6)
     if without_store:
         bench.lose_store()
         if victim.backend == "hybrid":
             bench.config.settings.hybrid_payload_root.mkdir(exist_ok=True)
     before = _bytes_of(scratch / "journal")
-    hidden = path.stat().st_ino if hurt == "not readable" else 0
+    hidden = path.stat().st_ino if how == "not readable" else 0
     intact = set(_intact(scratch / "journal", victim, hidden))
     with patch("tests.conformance.bench.CountedIds", OwnRoots), _unreadable(bench, hidden):
         try:
             bench.open()
         except StartError as error:
-            assert (kind, hurt) in REFUSED, f"it does not start: {error}"
+            assert (kind, how) in REFUSED, f"it does not start: {error}"
             return Outcome(started=False)
         outcome = Outcome()
         try:
@@ -260,7 +261,7 @@ def try_one(
         outcome.new_id = again.live.journal.last_id
         assert again.do("consume_next", queue="new")["message"]["messageKey"] == new
         again.close()
-    by_hand = {victim.key_of(path)} if kind == "message" and hurt in REMOVED else set()
+    by_hand = {victim.key_of(path)} if kind == "message" and how in REMOVED else set()
     _judge(victim, outcome, intact - by_hand, by_hand, without_store, kind)
     kept = _bytes_of(scratch / "journal") + _bytes_of(scratch / "quarantine")
     if not hidden:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.daemon.damage import BACKENDS, HURTS, Victim, build, targets, try_one
+from tests.daemon.damage import BACKENDS, DAMAGES, Victim, build, targets, try_one
 
 SEGMENTS = ("first segment", "middle segment", "last segment")
 KINDS = {
@@ -27,11 +27,11 @@ def victims(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Victim,
 
 
 def try_all(victims: tuple[Victim, Victim], scratch: Path, kind: str, without_store: bool) -> None:
-    for number, hurt in enumerate(HURTS):
+    for number, how in enumerate(DAMAGES):
         try:
-            try_one(*victims, scratch, kind, hurt, number, without_store)
+            try_one(*victims, scratch, kind, how, number, without_store)
         except Exception as error:
-            raise AssertionError(f"{kind}, {hurt}, seed {number}: {error}") from error
+            raise AssertionError(f"{kind}, {how}, seed {number}: {error}") from error
 
 
 @pytest.mark.parametrize(("backend", "kind"), [(name, kind) for name in BACKENDS for kind in KINDS[name]])
@@ -55,14 +55,14 @@ PAST = [
 ]
 
 
-@pytest.mark.parametrize(("backend", "kind", "hurt", "seed", "without_store"), PAST)
+@pytest.mark.parametrize(("backend", "kind", "how", "seed", "without_store"), PAST)
 def test_what_once_broke_a_promise_keeps_it(
     victims: dict[str, tuple[Victim, Victim]],
     tmp_path: Path,
     backend: str,
     kind: str,
-    hurt: str,
+    how: str,
     seed: int,
     without_store: bool,
 ) -> None:
-    try_one(*victims[backend], tmp_path / "scratch", kind, hurt, seed, without_store)
+    try_one(*victims[backend], tmp_path / "scratch", kind, how, seed, without_store)

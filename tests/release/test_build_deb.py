@@ -15,7 +15,7 @@ from release.relocated import check_relocated
 
 def test_an_interpreter_that_is_not_debian_s_is_refused(tmp_path: Path, capsys) -> None:
     assert main(["--python", sys.executable, "--out", str(tmp_path / "out")]) == 1
-    assert "is not Debian's: the package could not depend on it" in capsys.readouterr().err
+    assert "does not come from a Debian package, so no package can depend on it" in capsys.readouterr().err
     assert main(["--python", "/nowhere/python3"]) == 1
     assert "apt-get install python3" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -38,7 +38,7 @@ def test_a_file_that_says_where_it_was_made_is_found(tmp_path: Path) -> None:
     home.mkdir(parents=True)
     check_relocated(home, tmp_path)
     (home / "script").write_text(f"#!{tmp_path}/usr/lib/it/bin/python3\n")
-    with pytest.raises(ReleaseError, match="usr/lib/it/script says where it was made"):
+    with pytest.raises(ReleaseError, match="usr/lib/it/script contains the build directory"):
         check_relocated(home, tmp_path)
 
 
@@ -47,5 +47,5 @@ def test_a_link_that_leads_where_nothing_will_be_is_found(target: str, tmp_path:
     home = tmp_path / "usr"
     home.mkdir()
     (home / "python3").symlink_to(target.format(stage=tmp_path))
-    with pytest.raises(ReleaseError, match="usr/python3 leads to"):
+    with pytest.raises(ReleaseError, match="usr/python3 points to"):
         check_relocated(home, tmp_path)

@@ -67,7 +67,7 @@ def test_a_release_is_built_checked_and_recorded_and_built_again_the_same(clone:
 def test_a_package_with_uncommitted_changes_is_no_release(clone: Path) -> None:
     client = raise_version(clone)
     (clone / "packages/client/src/postroom_client/left_over.py").touch()
-    with pytest.raises(ReleaseError, match=r"not committed:\n.*left_over\.py"):
+    with pytest.raises(ReleaseError, match=r"uncommitted changes:\n.*left_over\.py"):
         check_fit(client, clone)
 
 
@@ -76,7 +76,7 @@ def test_a_version_is_released_once(clone: Path, tmp_path: Path, capsys) -> None
     record(Release(client.distribution, "9.0.1", "0" * 40), clone)
     git(clone, "commit", "--quiet", "--message", "Release", "--", "releases.toml")
     assert main(["client", "--out", str(tmp_path / "out")], clone) == 1
-    assert "9.0.1 is released: 9.0.1 must be a later version" in capsys.readouterr().err
+    assert "9.0.1 is released: the version must be later than that, not 9.0.1" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -84,7 +84,7 @@ def test_a_version_is_released_once(clone: Path, tmp_path: Path, capsys) -> None
     ("old", "new", "told"),
     [
         ("## 9.0.1", "## 9.0.2", "must begin with ## 9.0.1"),
-        ("- Something that a user notices.\n", "", "says nothing of 9.0.1"),
+        ("- Something that a user notices.\n", "", "has no lines for 9.0.1"),
     ],
 )
 def test_a_release_has_its_lines_in_the_changelog(old: str, new: str, told: str, clone: Path) -> None:
@@ -96,7 +96,9 @@ def test_a_release_has_its_lines_in_the_changelog(old: str, new: str, told: str,
 
 def test_what_is_asked_for_wrongly_is_told(clone: Path, capsys) -> None:
     assert main(["klient"], clone) == 1
-    assert "there is no package klient; there are client, common, console, daemon, pipeline" in capsys.readouterr().err
+    assert (
+        "unknown package klient; the packages are client, common, console, daemon, pipeline" in capsys.readouterr().err
+    )
     assert main(["client", "--version", "77"], clone) == 1
     assert "postroom-client 77 is not recorded in releases.toml; recorded are: 0.1.0" in capsys.readouterr().err
 
@@ -120,8 +122,8 @@ def broken(wheel: Path, made: Path, remove: str = "", add: str = "", replace: tu
     ("fault", "told"),
     [
         ({"remove": "postroom_client/errors.pyi"}, "lacks postroom_client/errors.pyi"),
-        ({"add": "tests/test_it.py"}, "holds tests/test_it.py, which is no part of it"),
-        ({"add": "postroom_client/more.txt"}, "RECORD does not list what is in it"),
+        ({"add": "tests/test_it.py"}, "contains tests/test_it.py, which is not part of the package"),
+        ({"add": "postroom_client/more.txt"}, "RECORD does not list the files of the wheel"),
         ({"replace": ("/errors.py", b"class", b"clazz")}, "another checksum of postroom_client/errors.py"),
         ({"remove": "licenses/LICENSE"}, "RECORD does not list"),
     ],
@@ -142,7 +144,7 @@ def client_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_metadata_that_an_index_would_refuse_are_told(clone: Path, tmp_path: Path) -> None:
     change(clone, "packages/client/pyproject.toml", 'license = "MIT"\n', "")
     client = find_package("client", clone)
-    with pytest.raises(ReleaseError, match="does not tell its license"):
+    with pytest.raises(ReleaseError, match="the metadata lack license"):
         check_wheel(build(client, tmp_path / "wheel", "wheel"), client)
 
 
@@ -151,13 +153,13 @@ def test_a_shallow_clone_says_how_to_get_what_it_lacks(tmp_path: Path, capsys) -
     release = find_release("postroom-client", "0.1.0", tmp_path / "shallow")
     assert main(["client", "--version", "0.1.0", "--out", str(tmp_path / "out")], tmp_path / "shallow") == 1
     assert capsys.readouterr().err == (
-        f"release: this clone has not got commit {release.commit} (it is shallow: git fetch --unshallow)\n"
+        f"release: this clone lacks commit {release.commit} (it is shallow: git fetch --unshallow)\n"
     )
 
 
 def test_files_without_a_clone_say_that_a_release_needs_one(clone: Path, tmp_path: Path) -> None:
     unpack_commit(git(clone, "rev-parse", "HEAD"), tmp_path / "files", clone)
-    with pytest.raises(ReleaseError, match="is no clone, and releases are built from their commits"):
+    with pytest.raises(ReleaseError, match="is not a clone, and releases are built from their commits"):
         check_commit("0" * 40, tmp_path / "files")
 
 

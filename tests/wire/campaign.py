@@ -46,7 +46,7 @@ def flood(options: argparse.Namespace) -> None:
 
 def bits(options: argparse.Namespace) -> None:
     """Roots on every store, each damaged in one place: most by one flipped bit, the others in every other way."""
-    from tests.daemon.damage import BACKENDS, HURTS, build, targets, try_one
+    from tests.daemon.damage import BACKENDS, DAMAGES, build, targets, try_one
 
     print(f"bits: {options.runs} damaged roots, seed {options.seed}")
     logging.disable(logging.CRITICAL)  # it complains of each
@@ -60,14 +60,14 @@ def bits(options: argparse.Namespace) -> None:
     for number in range(options.runs):
         backend, without_store = chance.choice([*victims]), chance.random() < 0.3
         kinds = [kind for kind in targets(victims[backend][0]) if not without_store or "segment" in kind]
-        kind, hurt = chance.choice(kinds), chance.choice(["a bit flipped", chance.choice([*HURTS])])
-        what = f"{backend}, {kind}, {hurt}, seed {number}" + (", without its store" if without_store else "")
+        kind, how = chance.choice(kinds), chance.choice(["a bit flipped", chance.choice([*DAMAGES])])
+        what = f"{backend}, {kind}, {how}, seed {number}" + (", without its store" if without_store else "")
         try:
-            outcome = try_one(*victims[backend], folder / "scratch", kind, hurt, number, without_store)
+            outcome = try_one(*victims[backend], folder / "scratch", kind, how, number, without_store)
         except BaseException:
             print(f"{what}; what is left of it: {folder}", file=sys.stderr)
             raise
-        tried[hurt] += 1
+        tried[how] += 1
         tried["a message lost, and told"] += outcome.degraded
         tried["a body lost, and told"] += bool(outcome.lost_bodies)
         tried["refused, as documented"] += not outcome.started
