@@ -301,7 +301,7 @@ _CONSUMER = Field("consumerId", Kind.TEXT, "name of the consumer; the clientId i
 _VISIBILITY = Field(
     "visibilityTimeoutSec",
     Kind.NUMBER,
-    "length of the lease in seconds (fractions allowed); the queue's policy applies if absent",
+    "lease duration in seconds (fractions allowed); the queue's policy applies if absent",
     low=0.001,
     high=VISIBILITY_MS_LIMIT / 1000,
 )
@@ -310,7 +310,7 @@ _FILTER = Field("filter", Kind.OBJECT, "selects messages (see Filters); all if a
 _UP_TO = Field(
     "upToEvent",
     Kind.INTEGER,
-    "only messages published up to this event; copy it from the first reply into every later request",
+    "only messages published up to this event; copy it from the first answer into every later request",
     low=0,
     high=2**63 - 1,
 )
@@ -389,7 +389,7 @@ FIELDS: Final[dict[Command, tuple[Field, ...]]] = {
         Field(
             "max",
             Kind.INTEGER,
-            "maximum number of messages to lease; if given, the reply contains messages",
+            "maximum number of messages to lease; if given, the answer contains messages",
             low=1,
             high=BATCH_LIMIT,
         ),
