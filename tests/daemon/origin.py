@@ -17,7 +17,7 @@ from postroom_common.protocol import State
 from postroom_daemon.config.settings import Settings
 from postroom_daemon.engine.fold import apply
 from postroom_daemon.maintenance.backup import Manifest, make_backup
-from postroom_daemon.maintenance.restore import Request, Restored, Wish, restore
+from postroom_daemon.maintenance.restore import Request, Restored, RestorePoint, restore
 from postroom_daemon.model.records import BodyReference, Entry
 from postroom_daemon.observe.state import of_store
 from postroom_daemon.platform.clock import Now
@@ -32,7 +32,7 @@ from tests.conformance.bench import Bench
 STORES = ("sqlite", "filesystem", "hybrid")
 on_every_store = pytest.mark.parametrize("backend", STORES)
 DAY_MS = 24 * 3600 * 1000
-THE_BACKUP = Wish()
+THE_BACKUP = RestorePoint()
 
 
 @dataclass
@@ -148,10 +148,12 @@ def shown(store: Any) -> dict[str, Any]:
     return {"queues": queues, "messages": messages, "facts": state.facts}
 
 
-def restored(bench: Bench, backup: Path, wish: Wish = THE_BACKUP, files: Files | None = None, **how: Any) -> Restored:
+def restored(
+    bench: Bench, backup: Path, point: RestorePoint = THE_BACKUP, files: Files | None = None, **how: Any
+) -> Restored:
     """Restore the root of a closed bench."""
     sources = Sources(files=files or Files(), clock=bench.hands.clock)
-    return restore(bench.config, Request(backup, wish, **how), sources)
+    return restore(bench.config, Request(backup, point, **how), sources)
 
 
 MakeBench = Callable[..., Bench]

@@ -21,7 +21,7 @@ from postroom_daemon.maintenance.backup import BackupError, make, make_backup, o
 from postroom_daemon.maintenance.backup.format import Manifest
 from postroom_daemon.observe.state import State
 from postroom_daemon.platform.atomic_create import PlaceTaken
-from postroom_daemon.root.swap import ChangeoverInterrupted
+from postroom_daemon.root.swap import SwapInterrupted
 from tests.daemon.cpp_database import CppDatabase
 from tests.daemon.origin import MakeBench, Origin
 
@@ -218,7 +218,7 @@ def test_bodies_that_are_lost_are_counted(make_bench: MakeBench, tmp_path: Path)
 def test_a_root_whose_restore_was_interrupted_is_not_backed_up(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     (origin.bench.path / "restore.json").write_text("{}")
-    with pytest.raises(ChangeoverInterrupted, match="give the same postroomd restore again"):
+    with pytest.raises(SwapInterrupted, match="give the same postroomd restore again"):
         origin.back_up(tmp_path / "backup")
     assert not (tmp_path / "backup").exists()
 

@@ -12,7 +12,7 @@ import pytest
 from postroom_daemon.maintenance.restore import RestoreError
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import StartError
-from postroom_daemon.root.swap import MARKER_NAME, ChangeoverError
+from postroom_daemon.root.swap import MARKER_NAME, SwapError
 from tests.conformance.bench import Bench
 from tests.crash.faults import FewerCalls, Killed
 from tests.daemon.origin import MakeBench, Origin, messages, on_every_store, picture_of, restored, stored_state
@@ -108,7 +108,7 @@ def test_a_list_of_renames_that_is_damaged_is_told_and_left(make_bench: MakeBenc
     origin.back_up(tmp_path / "backup")
     for data in (b"{}", b"\0\0"):
         (origin.bench.path / MARKER_NAME).write_bytes(data)
-        with pytest.raises(ChangeoverError, match="is damaged"):
+        with pytest.raises(SwapError, match="is damaged"):
             restored(origin.bench, tmp_path / "backup", replace=True)
         assert (origin.bench.path / MARKER_NAME).read_bytes() == data
 

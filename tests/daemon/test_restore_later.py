@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from postroom_common.events import Event
-from postroom_daemon.maintenance.restore import RestoreError, Wish
+from postroom_daemon.maintenance.restore import RestoreError, RestorePoint
 from tests.daemon.origin import MakeBench, Origin, messages, on_every_store, restored, stored_state
 
 
@@ -27,7 +27,7 @@ def test_it_can_be_restored_to_every_event_behind_the_backup(
     assert last > manifest.event + 20
     for event_id in [*range(manifest.event, last + 1, 3), last]:
         done = restored(
-            origin.bench, tmp_path / "backup", Wish(event=event_id),
+            origin.bench, tmp_path / "backup", RestorePoint(event=event_id),
             journal=kept / "journal", payloads=kept / "data" / "payloads", replace=True,
         )  # fmt: skip
         taken = max(event["id"] for event in events if event["id"] == event["req"] <= event_id)
@@ -56,7 +56,7 @@ def several(origin: Origin, tmp_path: Path) -> tuple[int, list[Event]]:
 def test_the_journal_of_the_root_itself_is_gone_on_by(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     _, events = several(origin, tmp_path)
-    done = restored(origin.bench, tmp_path / "backup", Wish(end=True), replace=True)
+    done = restored(origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True)
     assert (done.event, messages(origin)) == (events[-1]["id"], 4)
     origin.bench.open()
     assert origin.bench.events()[: len(events)] == events
@@ -70,7 +70,7 @@ def test_a_time_means_the_last_event_before_the_clock_first_showed_a_later_one(
     second = [event for event in events if event["type"] == "published"][2]
     journal = origin.settings.journal_root
     for wall_ms in (second["wallMs"], second["wallMs"] + 59_999):
-        done = restored(origin.bench, tmp_path / "backup", Wish(wall_ms=wall_ms), replace=True, journal=journal)
+        done = restored(origin.bench, tmp_path / "backup", RestorePoint(wall_ms=wall_ms), replace=True, journal=journal)
         assert (done.event, done.wall_ms, messages(origin)) == (second["id"], second["wallMs"], 3)
         journal = Path(done.replaced[0]) / "journal"
 
@@ -83,7 +83,7 @@ def test_a_request_is_taken_whole_or_not_at_all(make_bench: MakeBench, tmp_path:
     events = origin.end()
     created = next(event for event in events if event["type"] == "queue_created")
     assert created["id"] < created["req"]
-    done = restored(origin.bench, tmp_path / "backup", Wish(event=created["id"]), replace=True)
+    done = restored(origin.bench, tmp_path / "backup", RestorePoint(event=created["id"]), replace=True)
     assert done.event == created["id"] - 1 >= manifest.event
     assert stored_state(origin.settings)["queues"] == []
 
@@ -93,14 +93,14 @@ def test_what_lies_before_the_backup_or_behind_the_journal_is_refused(make_bench
     backed, events = several(origin, tmp_path)
     wall = {event["id"]: event["wallMs"] for event in events}
     before = stored_state(origin.settings)
-    for wish, text in (
-        (Wish(event=backed - 1), f"is of event {backed} .* the earliest"),
-        (Wish(wall_ms=wall[backed] - 1), f"is of event {backed} .* the earliest"),
-        (Wish(event=events[-1]["id"] + 1), f"ends with event {events[-1]['id']} of .* the latest"),
-        (Wish(wall_ms=wall[events[-1]["id"]] + 1), f"ends with event {events[-1]['id']} of .* the latest"),
+    for point, text in (
+        (RestorePoint(event=backed - 1), f"is of event {backed} .* the earliest"),
+        (RestorePoint(wall_ms=wall[backed] - 1), f"is of event {backed} .* the earliest"),
+        (RestorePoint(event=events[-1]["id"] + 1), f"ends with event {events[-1]['id']} of .* the latest"),
+        (RestorePoint(wall_ms=wall[events[-1]["id"]] + 1), f"ends with event {events[-1]['id']} of .* the latest"),
     ):
         with pytest.raises(RestoreError, match=text):
-            restored(origin.bench, tmp_path / "backup", wish, replace=True)
+            restored(origin.bench, tmp_path / "backup", point, replace=True)
     assert stored_state(origin.settings) == before
     assert origin.bench.events() == events
 
@@ -113,8 +113,8 @@ def test_a_gap_in_the_events_that_are_needed_is_refused_and_named(make_bench: Ma
     lines = segment.read_bytes().splitlines(True)
     segment.write_bytes(b"".join(line for line in lines if b'{"id":%d,' % second not in line))
     with pytest.raises(RestoreError, match=f"event {second} is missing: .* latest .* is event {second - 1}"):
-        restored(origin.bench, tmp_path / "backup", Wish(end=True), replace=True)
-    assert restored(origin.bench, tmp_path / "backup", Wish(event=first), replace=True).event == first
+        restored(origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True)
+    assert restored(origin.bench, tmp_path / "backup", RestorePoint(event=first), replace=True).event == first
 
 
 def test_a_journal_that_does_not_go_on_from_the_backup_is_refused(make_bench: MakeBench, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_journal_that_does_not_go_on_from_the_backup_is_refused(make_bench: Ma
     other.end()
     for journal in (other.settings.journal_root, tmp_path / "nowhere"):
         with pytest.raises(RestoreError, match=r"does not go on from this backup|is no journal with events"):
-            restored(origin.bench, tmp_path / "backup", Wish(end=True), replace=True, journal=journal)
+            restored(origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True, journal=journal)
 
 
 def test_a_journal_that_was_restored_to_before_the_backup_does_not_go_on_from_it(
@@ -140,7 +140,7 @@ def test_a_journal_that_was_restored_to_before_the_backup_does_not_go_on_from_it
     origin.work(40)
     origin.end()
     with pytest.raises(RestoreError, match="does not go on from this backup"):
-        restored(origin.bench, tmp_path / "backup", Wish(end=True), replace=True)
+        restored(origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True)
 
 
 def test_a_restored_root_goes_on_from_the_backup_that_it_came_from(make_bench: MakeBench, tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_a_restored_root_goes_on_from_the_backup_that_it_came_from(make_bench: M
     origin.bench.open()
     origin.publish(message="later")
     events = origin.end()
-    done = restored(origin.bench, tmp_path / "backup", Wish(end=True), replace=True)
+    done = restored(origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True)
     assert (done.event, done.epoch, messages(origin)) == (events[-1]["id"], 3, 2)
 
 
@@ -166,12 +166,12 @@ def test_a_message_whose_body_is_gone_with_its_file_is_left_out_and_named(
         origin.bench.do("ack", messageKey=lease["messageKey"], leaseId=lease["leaseId"])
     events = origin.end()
     acked = [event["id"] for event in events if event["type"] == "acked"]
-    done = restored(origin.bench, tmp_path / "backup", Wish(event=acked[0] - 1), replace=True)
+    done = restored(origin.bench, tmp_path / "backup", RestorePoint(event=acked[0] - 1), replace=True)
     assert done.lost == [gone, done_with]
     assert [message["key"] for message in stored_state(origin.settings)["messages"]] == [kept]
     replaced = Path(done.replaced[0])
     done = restored(
-        origin.bench, tmp_path / "backup", Wish(end=True), replace=True,
+        origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True,
         journal=replaced / "journal", payloads=replaced / "payloads",
     )  # fmt: skip
     assert done.lost == []

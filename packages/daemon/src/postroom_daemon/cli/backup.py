@@ -16,7 +16,7 @@ import click
 from .options import Source, configured, json_option
 
 if TYPE_CHECKING:
-    from ..maintenance.restore import Restored, Wish
+    from ..maintenance.restore import Restored, RestorePoint
 
 #: Endings of archives of other kinds: whoever writes one does not mean a folder.
 _OTHER_ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".zip", ".7z")
@@ -119,8 +119,8 @@ def restore(
     a later one that the journal still has, with a new epoch. A damaged backup is refused before anything is changed. If
     the command is interrupted, DIR is as it was, or the daemon refuses to start until the same command has finished.
     """
-    wish = _wish(to_event, to_time)
-    if wish.is_backup and (journal or payloads):
+    point = _restore_point(to_event, to_time)
+    if point.is_backup and (journal or payloads):
         raise click.UsageError("--journal and --payloads need --to-event or --to-time")
     config = source.load()
     from ..maintenance.restore import Request
@@ -128,7 +128,7 @@ def restore(
     from ..root.open_root import Sources
 
     in_flag = config.sources["backend"].startswith("flag")
-    request = Request(backup.absolute(), wish, _absolute(journal), _absolute(payloads), replace, in_flag)
+    request = Request(backup.absolute(), point, _absolute(journal), _absolute(payloads), replace, in_flag)
     done = carry_out(config, request, Sources())
     if as_json:
         click.echo(json.dumps(_shown(done)))
@@ -140,18 +140,18 @@ def _absolute(path: Path | None) -> Path | None:
     return path.absolute() if path else None
 
 
-def _wish(to_event: str | None, to_time: str | None) -> Wish:
-    from ..maintenance.restore import Wish
+def _restore_point(to_event: str | None, to_time: str | None) -> RestorePoint:
+    from ..maintenance.restore import RestorePoint
 
     if to_event is not None and to_time is not None:
         raise click.UsageError("--to-event and --to-time: give one of them")
     if to_event == "last":
-        return Wish(end=True)
+        return RestorePoint(end=True)
     if to_event is not None:
         if not re.fullmatch(r"[0-9]{1,18}", to_event):
             raise click.UsageError("--to-event: expected the id of an event, or last")
-        return Wish(event=int(to_event))
-    return Wish(wall_ms=_milliseconds(to_time)) if to_time is not None else Wish()
+        return RestorePoint(event=int(to_event))
+    return RestorePoint(wall_ms=_milliseconds(to_time)) if to_time is not None else RestorePoint()
 
 
 def _milliseconds(text: str) -> int:

@@ -16,7 +16,7 @@ from postroom_common.errors import PostroomError
 from ..config.config import Config
 from ..platform.files import DIRECTORY_FLAGS, Files
 from ..stores.alone import be_alone
-from .swap import check_whole
+from .swap import check_no_swap
 
 LOCK_NAME = "postroomd.lock"
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -26,7 +26,7 @@ class RootBusy(PostroomError):
     """Another process works on the root."""
 
 
-class RootOfAnother(PostroomError):
+class WrongOwner(PostroomError):
     """The root is another user's, whose daemon could not use what this process would write."""
 
 
@@ -37,7 +37,7 @@ def lock_root(config: Config, files: Files, unfinished: bool = False, writing: b
 
     The journal is the truth: whoever holds it is alone, wherever its directory lies. A lock ends with its process; what
     the file holds does not matter. A store that is open locks its own files; see ``lock_store``.
-    Raises ``RootBusy``, ``RootOfAnother``, ``ChangeoverInterrupted``, ``OSError``.
+    Raises ``RootBusy``, ``WrongOwner``, ``SwapInterrupted``, ``OSError``.
     """
     with ExitStack() as locks:
         for directory in dict.fromkeys((config.root, config.settings.journal_root)):
@@ -46,7 +46,7 @@ def lock_root(config: Config, files: Files, unfinished: bool = False, writing: b
             if writing:
                 _check_owner(fd, directory)
         if not unfinished:
-            check_whole(config.root)
+            check_no_swap(config.root)
         yield
 
 
@@ -95,7 +95,7 @@ def _check_owner(fd: int, directory: Path) -> None:
         name = pwd.getpwuid(owner).pw_name
     except KeyError:
         name = f"#{owner}"
-    raise RootOfAnother(
+    raise WrongOwner(
         f"{directory} belongs to the user {name}, who could not use what is written here: do this as that user, "
         f"for instance with `runuser -u {name} --`"
     )

@@ -36,10 +36,10 @@ from ..policy.policies import Policies
 from ..policy.quotas import Quotas
 from ..stores.backends import make_store
 from ..stores.base import Cursor, Store, StoreBusy, StoreDamaged, StoreError, StoreFull
-from .locks import RootBusy, RootOfAnother, lock_root, lock_store
+from .locks import RootBusy, WrongOwner, lock_root, lock_store
 from .preflight import hindrance, missing_import
 from .recovery import Recovery
-from .swap import ChangeoverInterrupted
+from .swap import SwapInterrupted
 
 log = logging.getLogger(__name__)
 
@@ -106,7 +106,7 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
             reserve = _reserve(config, files)
             locks.callback(reserve.close)
             return _open_with_reserve(config, sources, reserve, locks)
-        except (RootBusy, RootOfAnother, StoreBusy, ChangeoverInterrupted) as error:
+        except (RootBusy, WrongOwner, StoreBusy, SwapInterrupted) as error:
             raise StartError(str(error)) from error
         except (OSError, StoreError, JournalRefused, JournalUnknown) as error:
             raise StartError(f"{config.root}: {error}", _lacks_space(error)) from error

@@ -23,19 +23,19 @@ from ..platform.files import Files
 MARKER_NAME: Final = "restore.json"
 
 
-class ChangeoverInterrupted(PostroomError):
+class SwapInterrupted(PostroomError):
     """The root is half of one and half of another."""
 
 
-class ChangeoverError(PostroomError):
+class SwapError(PostroomError):
     """It can neither be finished nor undone by the program: somebody has taken away a part of it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Changeover:
+class Swap:
     """All renames, each from one path to another: what goes aside, then what comes into place.
 
-    ``asked`` tells one wish from another, ``result`` is what to say when it is done.
+    ``asked`` tells one restore from another, ``result`` is what to say when it is done.
     """
 
     asked: str
@@ -51,42 +51,40 @@ def replaced_name(wall_ms: int, is_taken: Callable[[str], bool]) -> str:
     return next(free for free in names if not is_taken(free))
 
 
-def check_whole(root: Path) -> None:
-    """Raise ``ChangeoverInterrupted`` for a root whose changeover did not come to its end."""
+def check_no_swap(root: Path) -> None:
+    """Raise ``SwapInterrupted`` for a root whose swap did not come to its end."""
     if (root / MARKER_NAME).exists():
-        raise ChangeoverInterrupted(
+        raise SwapInterrupted(
             f"{root}: its restore was interrupted: give the same postroomd restore again, which finishes it"
         )
 
 
-def read_changeover(root: Path) -> Changeover | None:
-    """The changeover that was interrupted, if there is one. Raises ``OSError``; ``ChangeoverError`` when it cannot be
+def read_swap(root: Path) -> Swap | None:
+    """The swap that was interrupted, if there is one. Raises ``OSError``; ``SwapError`` when it cannot be
     told what is to be done."""
     path = root / MARKER_NAME
     try:
-        return Changeover(**orjson.loads(path.read_bytes()))
+        return Swap(**orjson.loads(path.read_bytes()))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
-        raise ChangeoverError(
-            f"{path} is damaged, and with it the list of what a restore has to move: {error}"
-        ) from None
+        raise SwapError(f"{path} is damaged, and with it the list of what a restore has to move: {error}") from None
 
 
-def carry_out(changeover: Changeover, root: Path, files: Files) -> None:
+def carry_out(swap: Swap, root: Path, files: Files) -> None:
     """Do it from the beginning, or from where it was interrupted; it is durable in the end.
 
-    Raises ``OSError``, ``ChangeoverError``: then it is to be done again.
+    Raises ``OSError``, ``SwapError``: then it is to be done again.
     """
     directory = files.open_directory(root)
     try:
         if not (root / MARKER_NAME).exists():
-            files.put(directory, MARKER_NAME, orjson.dumps(asdict(changeover)), durable=True)
+            files.put(directory, MARKER_NAME, orjson.dumps(asdict(swap)), durable=True)
         # Where something is aside already, what is in its place now is new.
-        _rename([(source, target) for source, target in changeover.aside if not os.path.lexists(target)], files)
-        _sync(changeover.aside, files)
-        _rename(changeover.into_place, files)
-        _sync(changeover.into_place, files)
+        _rename([(source, target) for source, target in swap.aside if not os.path.lexists(target)], files)
+        _sync(swap.aside, files)
+        _rename(swap.into_place, files)
+        _sync(swap.into_place, files)
         files.unlink(MARKER_NAME, dir_fd=directory)
         files.fsync(directory)
     finally:
@@ -101,7 +99,7 @@ def _rename(pairs: list[tuple[str, str]], files: Files) -> None:
                 files.close(files.open_directory(parent))
             files.rename(source, target)
         elif not os.path.lexists(target):
-            raise ChangeoverError(f"neither {source} nor {target} is there: put back the one that you have moved")
+            raise SwapError(f"neither {source} nor {target} is there: put back the one that you have moved")
 
 
 def _sync(pairs: list[tuple[str, str]], files: Files) -> None:

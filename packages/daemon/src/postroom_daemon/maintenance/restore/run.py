@@ -17,14 +17,14 @@ from ...platform.files import Files, remove_all
 from ...platform.quarantine import Quarantine
 from ...root.locks import lock_root, lock_store
 from ...root.open_root import Sources
-from ...root.swap import Changeover, carry_out, read_changeover, replaced_name
+from ...root.swap import Swap, carry_out, read_swap, replaced_name
 from ...stores.backends import beside, every_layout, every_place, layout_of
 from ..backup import Backup, open_backup
-from .staging import SUFFIX, Source, stage
-from .target import RestoreError, Wish, end_of, find_target
+from .staging import SUFFIX, RestoreSource, stage
+from .target import RestoreError, RestorePoint, end_of, find_target
 
 
-class Move(NamedTuple):
+class AsideMove(NamedTuple):
     """Something that goes aside, into a directory that says when it was replaced."""
 
     directory: Path
@@ -32,7 +32,7 @@ class Move(NamedTuple):
     target: Path
 
 
-class Ground:
+class RootLayout:
     """Those of one configuration."""
 
     def __init__(self, config: Config) -> None:
@@ -65,7 +65,7 @@ class Ground:
             if os.path.ismount(place):
                 raise RestoreError(f"{place} is a mount point, which cannot be renamed: use a directory below it")
 
-    def aside(self, wall_ms: int, with_configuration: bool) -> list[Move]:
+    def aside(self, wall_ms: int, with_configuration: bool) -> list[AsideMove]:
         """Where everything goes: into the root, or beside its place, where that is on another file system."""
         there = self.occupied()
         if with_configuration and self._configuration.exists():
@@ -74,7 +74,7 @@ class Ground:
         # Of the directory that a file lies in: on an overlay, the file itself shows another device.
         homes = {path: root if path.parent.stat().st_dev == root.stat().st_dev else path.parent for path in there}
         free = replaced_name(wall_ms, lambda name: any((home / name).exists() for home in homes.values()))
-        return [Move(homes[path] / free, path, homes[path] / free / called) for path, called in there.items()]
+        return [AsideMove(homes[path] / free, path, homes[path] / free / called) for path, called in there.items()]
 
     def stage_configuration(self, files: Files) -> tuple[str, str]:
         """Prepare a configuration file that names the backend: the rename that puts it in place. Raises ``OSError``."""
@@ -105,7 +105,7 @@ class Request:
     the backend."""
 
     backup: Path
-    wish: Wish
+    point: RestorePoint
     journal: Path | None = None
     payloads: Path | None = None
     replace: bool = False
@@ -142,27 +142,27 @@ def restore(config: Config, request: Request, sources: Sources) -> Restored:
     """
     if not layout_of(config.settings).is_persistent:
         raise RestoreError("backend memory keeps nothing: choose another one by --backend")
-    ground, files = Ground(config), sources.files
-    with lock_root(config, files, unfinished=True), lock_store(files, *ground.directories()):
-        changeover = read_changeover(config.root)
-        if changeover is None:
-            changeover = _prepare(config, ground, request, sources)
-        carry_out(changeover, config.root, files)
-    if changeover.asked != repr(request):
+    layout, files = RootLayout(config), sources.files
+    with lock_root(config, files, unfinished=True), lock_store(files, *layout.directories()):
+        swap = read_swap(config.root)
+        if swap is None:
+            swap = _prepare(config, layout, request, sources)
+        carry_out(swap, config.root, files)
+    if swap.asked != repr(request):
         raise RestoreError(
-            f"the restore from {changeover.result['backup']} that was interrupted is finished now, up to event"
-            f" {changeover.result['event']}; nothing else was done"
+            f"the restore from {swap.result['backup']} that was interrupted is finished now, up to event"
+            f" {swap.result['event']}; nothing else was done"
         )
-    return Restored(**changeover.result)
+    return Restored(**swap.result)
 
 
-def _prepare(config: Config, ground: Ground, request: Request, sources: Sources) -> Changeover:
+def _prepare(config: Config, layout: RootLayout, request: Request, sources: Sources) -> Swap:
     settings = config.settings
-    ground.clear()
-    there = ground.occupied()
+    layout.clear()
+    there = layout.occupied()
     if there and not request.replace:
         raise RestoreError(f"{config.root} is in use: {next(iter(there))} is there; --replace moves it aside")
-    ground.check_movable()
+    layout.check_movable()
     with open_backup(request.backup, config.root / _UNPACKED) as backup:
         backup.check()
         source = _source(config, request, backup)
@@ -170,11 +170,11 @@ def _prepare(config: Config, ground: Ground, request: Request, sources: Sources)
             staged = stage(source, settings, Quarantine(config.quarantine_root, sources.files), sources)
             into_place = list(staged.renames)
             if request.write_backend:
-                into_place.append(ground.stage_configuration(sources.files))
+                into_place.append(layout.stage_configuration(sources.files))
         except (Exception, KeyboardInterrupt):
-            ground.clear()
+            layout.clear()
             raise
-    aside = ground.aside(sources.clock().now().wall, with_configuration=request.write_backend)
+    aside = layout.aside(sources.clock().now().wall, with_configuration=request.write_backend)
     result = Restored(
         backup=source.backup.name,
         event=source.target.event,
@@ -188,16 +188,14 @@ def _prepare(config: Config, ground: Ground, request: Request, sources: Sources)
         lost=staged.lost,
         replaced=sorted({str(move.directory) for move in aside}),
     )
-    return Changeover(
-        repr(request), [(str(move.source), str(move.target)) for move in aside], into_place, asdict(result)
-    )
+    return Swap(repr(request), [(str(move.source), str(move.target)) for move in aside], into_place, asdict(result))
 
 
-def _source(config: Config, request: Request, backup: Backup) -> Source:
+def _source(config: Config, request: Request, backup: Backup) -> RestoreSource:
     settings = config.settings
     journal = request.journal or settings.journal_root
-    target = find_target(backup.manifest, journal, request.wish)
+    target = find_target(backup.manifest, journal, request.point)
     ends = [end_of(directory) for directory in {journal, settings.journal_root}]
     epoch = max((end["epoch"] for end in ends if end), default=0)
     body = bodies_in(request.payloads or settings.hybrid_payload_root)
-    return Source(backup, journal, body, target, epoch)
+    return RestoreSource(backup, journal, body, target, epoch)

@@ -39,7 +39,7 @@ _BATCH: Final = 1000
 
 
 @dataclass(slots=True)
-class Roll:
+class RollForward:
     """``body`` reads the bodies that events only refer to. ``lost`` are the messages that are left out, since there is
     none."""
 
@@ -101,7 +101,7 @@ _PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RestoreSource:
     """What a root is restored from: a backup, and the journal that goes on from it, up to ``target``.
 
     ``body`` reads the bodies that this journal only refers to. ``epoch`` is the highest that the replaced root had.
@@ -120,7 +120,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
+class StagedRoot:
     """What was prepared: the renames that put it into place, and what it holds. ``history_from`` is the first event of
     the past that the journal has; 0: none."""
 
@@ -133,7 +133,7 @@ class Staged:
     lost: list[str]
 
 
-def stage(source: Source, settings: Settings, quarantine: Quarantine, sources: Sources) -> Staged:
+def stage(source: RestoreSource, settings: Settings, quarantine: Quarantine, sources: Sources) -> StagedRoot:
     """Prepare the root that ``settings`` tell, durably. Nothing that is there is touched.
 
     Raises ``OSError``, ``StateError``, ``StoreError``.
@@ -145,7 +145,7 @@ def stage(source: Source, settings: Settings, quarantine: Quarantine, sources: S
     store = make_store(beside_it, files, quarantine)
     store.open()
     try:
-        roll = Roll(store, source.body)
+        roll = RollForward(store, source.body)
         with source.backup.state() as state:
             roll.lost.update(dict.fromkeys(load(state, store)))
         if source.rolls:
@@ -161,10 +161,10 @@ def stage(source: Source, settings: Settings, quarantine: Quarantine, sources: S
     pairs = zip(places(beside_it), places(settings), strict=True)
     renames += [(str(prepared), str(place)) for prepared, place in pairs if prepared.exists()]
     history_from = int(history[0].name.partition(".")[0]) if history else 0
-    return Staged(renames, root, epoch, queues, messages, history_from, list(roll.lost))
+    return StagedRoot(renames, root, epoch, queues, messages, history_from, list(roll.lost))
 
 
-def _begin_epoch(store: Store, source: Source, sources: Sources) -> tuple[str, int, bytes]:
+def _begin_epoch(store: Store, source: RestoreSource, sources: Sources) -> tuple[str, int, bytes]:
     """Let the store go on as another root, in a time of its own: root, epoch, and what its journal says of it."""
     manifest, target = source.backup.manifest, source.target
     kept = store.get_kv(FACT_CLOCK)
@@ -195,7 +195,7 @@ def _count(store: Store) -> tuple[int, int]:
     return queues, messages
 
 
-def _history(source: Source, backend: str) -> list[Path]:
+def _history(source: RestoreSource, backend: str) -> list[Path]:
     """The segments of the past, in order: those of the backup, from where the journal begins its own."""
     backup = source.backup
     if not folds_journal_of(backend, backup.manifest.backend):

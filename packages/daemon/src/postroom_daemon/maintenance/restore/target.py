@@ -19,7 +19,7 @@ class RestoreError(PostroomError):
     """A restore is refused; the text says why and what to do."""
 
 
-class Wish(NamedTuple):
+class RestorePoint(NamedTuple):
     """What a restore is to stop at: an event, a moment (Unix ms), the journal's end; or, without any, the backup."""
 
     event: int | None = None
@@ -29,7 +29,7 @@ class Wish(NamedTuple):
     @property
     def is_backup(self) -> bool:
         """Whether no event behind the backup's is wanted."""
-        return self == Wish()
+        return self == RestorePoint()
 
     def ends_before(self, event: Event) -> bool:
         """Whether a request whose last event this is comes too late."""
@@ -46,33 +46,33 @@ class Target(NamedTuple):
     wall_ms: int
 
 
-def find_target(manifest: Manifest, journal: Path, wish: Wish) -> Target:
-    """The event that a wish means: the last one of the last request that had ended by then.
+def find_target(manifest: Manifest, journal: Path, point: RestorePoint) -> Target:
+    """The event that a point means: the last one of the last request that had ended by then.
 
     Raises ``RestoreError`` for one before the backup's event or behind the journal's end, for a journal that is not the
     backup's, and for a gap in it; ``OSError``.
     """
     target = Target(manifest.event, manifest.engine_ms, manifest.event_wall_ms)
-    if wish.is_backup:
+    if point.is_backup:
         return target
-    _check_not_before(manifest, wish)
+    _check_not_before(manifest, point)
     end = end_of(journal)
     if end is None:
         raise RestoreError(f"{journal} is no journal with events: name the one of the backup's root by --journal")
     if end["id"] < manifest.event:
         raise RestoreError(f"{journal} ends before the backup's event {manifest.event}: name its journal by --journal")
-    if wish.event == manifest.event:
+    if point.event == manifest.event:
         return target
     _check_goes_on(manifest, journal)
-    _check_not_behind(end, journal, wish)
+    _check_not_behind(end, journal, point)
     for request in read_requests(journal, manifest.event + 1, lambda damage: None):
         if request.events[0]["id"] != target.event + 1:
             break
         last = request.events[-1]
-        if wish.ends_before(last):
+        if point.ends_before(last):
             return target
         target = Target(last["id"], last["engineMs"], last["wallMs"])
-        if target.event in (end["id"], wish.event):
+        if target.event in (end["id"], point.event):
             return target
     raise RestoreError(
         f"{journal}: event {target.event + 1} is missing: from this backup, the latest that can be restored is event"
@@ -90,18 +90,18 @@ def end_of(journal: Path) -> Event | None:
     return None
 
 
-def _check_not_before(manifest: Manifest, wish: Wish) -> None:
-    earlier = wish.event is not None and wish.event < manifest.event
-    if earlier or (wish.wall_ms is not None and wish.wall_ms < manifest.event_wall_ms):
+def _check_not_before(manifest: Manifest, point: RestorePoint) -> None:
+    earlier = point.event is not None and point.event < manifest.event
+    if earlier or (point.wall_ms is not None and point.wall_ms < manifest.event_wall_ms):
         raise RestoreError(
             f"the backup is of event {manifest.event} of {moment(manifest.event_wall_ms)}: that is the earliest that"
             " can be restored from it; take an older backup, and name the journal that goes on from it by --journal"
         )
 
 
-def _check_not_behind(end: Event, journal: Path, wish: Wish) -> None:
-    later = wish.event is not None and wish.event > end["id"]
-    if later or (wish.wall_ms is not None and wish.wall_ms > end["wallMs"]):
+def _check_not_behind(end: Event, journal: Path, point: RestorePoint) -> None:
+    later = point.event is not None and point.event > end["id"]
+    if later or (point.wall_ms is not None and point.wall_ms > end["wallMs"]):
         raise RestoreError(
             f"{journal} ends with event {end['id']} of {moment(end['wallMs'])}: that is the latest that can be restored"
             " (--to-event last)"

@@ -22,11 +22,11 @@ from ...platform.clock import Clock
 from ...platform.files import LOST_ERRNOS, Files
 from ...platform.quarantine import sizes_kept
 from ...root.locks import LOCK_NAME, RootBusy, lock_root
-from ...root.swap import MARKER_NAME, check_whole
+from ...root.swap import MARKER_NAME, check_no_swap
 from ...stores.backends import layout_of
 from ...stores.base import Store, StoreDamaged, StoreError
 from ..connect import NotReached, reach
-from .compare import MALFORMED, Comparison, Facing
+from .compare import MALFORMED, Comparison, StoreComparison
 from .findings import Finding, Kind, OnFinding, Report
 from .journal import JournalCheck
 from .leftovers import file_findings, rows_beside
@@ -34,14 +34,14 @@ from .readonly_store import (
     COPY_NAME,
     FOLDED_NAME,
     PAYLOADS_NAME,
-    Look,
+    ReadonlyStore,
     copied,
+    dry_run,
     is_of_cpp,
-    look,
-    rehearsed,
+    open_readonly,
     with_payloads,
 )
-from .rebuilt import Expected, lies_in
+from .rebuilt import Rebuilt, lies_in
 
 
 class NotVerified(PostroomError):
@@ -49,7 +49,7 @@ class NotVerified(PostroomError):
 
 
 class Verification:
-    """One look at a root. Each finding goes to ``on_finding`` as it is found.
+    """One check of a root. Each finding goes to ``on_finding`` as it is found.
 
     ``deep``: SQLite checks its pages as well. ``workspace`` is a directory with room for what is needed meanwhile: the
     store, and an index of the journal.
@@ -73,7 +73,7 @@ class Verification:
         self._report = Report(str(config.root), config.settings.backend, running=False)
 
     def run(self) -> Report:
-        """Look at everything. Raises ``NotVerified``."""
+        """ReadonlyStore at everything. Raises ``NotVerified``."""
         self._check_there()
         try:
             with tempfile.TemporaryDirectory(prefix="postroom-verify-", dir=self._workspace) as directory:
@@ -99,7 +99,7 @@ class Verification:
 
     def _run(self, workspace: Path) -> None:
         if not self._settings.journal_root.is_dir():  # locking would make it, and no daemon can work without it
-            check_whole(self._config.root)
+            check_no_swap(self._config.root)
             self._stopped(workspace)
             return
         try:
@@ -140,11 +140,11 @@ class Verification:
                 self._report.as_of_event = self._report.applied = head.event
                 if not in_order:
                     self._not_compared()
-                elif expected := self._fold(workspace, head.event, head.event):
-                    with closing(expected):
-                        self._tell_missing(expected, [])
+                elif rebuilt := self._fold(workspace, head.event, head.event):
+                    with closing(rebuilt):
+                        self._tell_missing(rebuilt, [])
                         comparison = Comparison(
-                            state, expected, head.event, head.event, head.engine_ms, [], shifting=True
+                            state, rebuilt, head.event, head.event, head.engine_ms, [], shifting=True
                         )
                         self._compare(comparison, state)
 
@@ -179,14 +179,14 @@ class Verification:
             self._rehearse(settings, workspace, in_order, damaged=True)
 
     def _damage_of_store(self, settings: Settings, workspace: Path, in_order: bool) -> str:
-        """Look at the store that ``settings`` name. What has kept it from being read, "" for nothing."""
+        """ReadonlyStore at the store that ``settings`` name. What has kept it from being read, "" for nothing."""
         try:
             if is_of_cpp(settings):
                 self._add(Kind.STORE_OF_CPP, self._settings.backend, str(self._settings.sqlite_db_path))
                 return ""
             for finding in rows_beside(settings, self._deep):
                 self._take(finding)
-            with look(self._config.quarantine_root, settings) as seen:
+            with open_readonly(self._config.quarantine_root, settings) as seen:
                 self._store(seen, workspace, in_order)
         except StoreDamaged as error:
             return self._named(error, workspace)
@@ -206,7 +206,7 @@ class Verification:
             self._not_compared()
             return
         try:
-            with rehearsed(self._config.quarantine_root, settings, workspace, damaged) as seen:
+            with dry_run(self._config.quarantine_root, settings, workspace, damaged) as seen:
                 self._store(seen, workspace, in_order)
         except StoreError as error:
             self._add(Kind.STORE_REFUSED, self._settings.backend, self._named(error, workspace))
@@ -218,7 +218,7 @@ class Verification:
             text = text.replace(str(workspace / name), str(settings.sqlite_db_path))
         return text.replace(str(workspace / PAYLOADS_NAME), str(settings.hybrid_payload_root))
 
-    def _store(self, seen: Look, workspace: Path, in_order: bool) -> None:
+    def _store(self, seen: ReadonlyStore, workspace: Path, in_order: bool) -> None:
         store, journal = seen.store, self._report.journal
         self._report.applied = store.applied
         known = store.get_kv(FACT_EPOCH)
@@ -230,52 +230,52 @@ class Verification:
             self._add(Kind.STORE_FOREIGN, self._settings.backend, text)
         elif not in_order:
             self._not_compared()
-        elif expected := self._fold(workspace, 2**63, store.applied):
-            with closing(expected):
-                self._told_of_ends(expected, store)
+        elif rebuilt := self._fold(workspace, 2**63, store.applied):
+            with closing(rebuilt):
+                self._told_of_ends(rebuilt, store)
                 if known:  # else it is empty, and everything will be folded
-                    self._face(store, expected)
-                clean = expected.clean and not expected.behind
-                for finding in file_findings(seen, expected.last, clean):
+                    self._face(store, rebuilt)
+                clean = rebuilt.clean and not rebuilt.behind
+                for finding in file_findings(seen, rebuilt.last, clean):
                     self._take(finding)
 
-    def _told_of_ends(self, expected: Expected, store: Store) -> None:
+    def _told_of_ends(self, rebuilt: Rebuilt, store: Store) -> None:
         """How far store and journal have come, and what neither of them has."""
         applied, shown = store.applied, store.audit.newest_event()
         losses: list[list[int]] = store.get_kv(FACT_LOSSES) or []
-        if applied < expected.first - 1:
-            losses = [*losses, [applied + 1, expected.first - 1]]
-        losses += [[first, last] for first, last in expected.missing if first > applied]
+        if applied < rebuilt.first - 1:
+            losses = [*losses, [applied + 1, rebuilt.first - 1]]
+        losses += [[first, last] for first, last in rebuilt.missing if first > applied]
         self._lost(losses)
-        self._tell_missing(expected, [(first, last) for first, last in losses])
-        if expected.behind:
-            text = f"{expected.behind} events will be folded at the next start"
-            self._add(Kind.STORE_BEHIND, f"{applied + 1}-{expected.last}", text)
-        if expected.unfoldable and not store.bodies.separate:
-            text = f"{expected.unfoldable} is to be folded, and its body is in a file of backend hybrid: see migrate"
+        self._tell_missing(rebuilt, [(first, last) for first, last in losses])
+        if rebuilt.behind:
+            text = f"{rebuilt.behind} events will be folded at the next start"
+            self._add(Kind.STORE_BEHIND, f"{applied + 1}-{rebuilt.last}", text)
+        if rebuilt.unfoldable and not store.bodies.separate:
+            text = f"{rebuilt.unfoldable} is to be folded, and its body is in a file of backend hybrid: see migrate"
             self._add(Kind.STORE_REFUSED, self._settings.backend, text)
-        if shown > expected.last > 0:
+        if shown > rebuilt.last > 0:
             text = "the journal has lost them: the next start goes on behind them"
-            self._add(Kind.STORE_AHEAD, f"{expected.last + 1}-{shown}", text)
+            self._add(Kind.STORE_AHEAD, f"{rebuilt.last + 1}-{shown}", text)
 
-    def _face(self, store: Store, expected: Expected) -> None:
-        facing = Facing(store, expected, self._clock())
-        self._compare(facing.comparison, facing.state)
-        for difference in facing.facts():
+    def _face(self, store: Store, rebuilt: Rebuilt) -> None:
+        compared = StoreComparison(store, rebuilt, self._clock())
+        self._compare(compared.comparison, compared.state)
+        for difference in compared.facts():
             self._take(difference.finding)
 
     # --- what both have in common -----------------------------------------------------------------------------
 
-    def _fold(self, workspace: Path, up_to: int, at: int) -> Expected | None:
-        expected = Expected(workspace / "expected.db", at)
-        expected.open()
+    def _fold(self, workspace: Path, up_to: int, at: int) -> Rebuilt | None:
+        rebuilt = Rebuilt(workspace / "rebuilt.db", at)
+        rebuilt.open()
         try:
-            expected.read(self._settings.journal_root, up_to)
+            rebuilt.read(self._settings.journal_root, up_to)
         except MALFORMED as error:
-            expected.close()
+            rebuilt.close()
             self._add(Kind.JOURNAL_FORMAT, "journal", f"an event is not of the form that it should have: {error!r}")
             return None
-        return expected
+        return rebuilt
 
     def _compare(self, comparison: Comparison, state: State) -> None:
         for difference in comparison.run():
@@ -283,12 +283,12 @@ class Verification:
         self._report.messages, self._report.only_in_store = comparison.messages, comparison.only_in_store
         self._report.queues = len(state.queues)
 
-    def _tell_missing(self, expected: Expected, lost: list[tuple[int, int]]) -> None:
+    def _tell_missing(self, rebuilt: Rebuilt, lost: list[tuple[int, int]]) -> None:
         """Tell of the events that the journal lacks, but for those that were told as lost."""
         missing, self._missing = self._missing, []
         for span in missing:
             if not lies_in(span, lost):
-                kind = Kind.EVENTS_NOTED if expected.is_noted(span) else Kind.EVENTS_MISSING
+                kind = Kind.EVENTS_NOTED if rebuilt.is_noted(span) else Kind.EVENTS_MISSING
                 text = f"{span[1] - span[0] + 1} events are not in the journal"
                 self._add(kind, f"{span[0]}-{span[1]}", text)
 

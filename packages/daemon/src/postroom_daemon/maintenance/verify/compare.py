@@ -25,7 +25,7 @@ from ...platform.clock import Clock, Mark, Now
 from ...stores.base import Store
 from .compare_kv import corrections
 from .findings import Finding, Kind
-from .rebuilt import Expected, Said, lies_in
+from .rebuilt import Rebuilt, RebuiltMessage, lies_in
 
 #: Facts of a message that never change.
 FIXED: Final = ("queue", "seq", "priority", "created_wall", "created", "due_wall", "order_key", "publisher_uid")
@@ -55,7 +55,7 @@ class Difference(NamedTuple):
     right value."""
 
     finding: Finding
-    said: Said | None = None
+    said: RebuiltMessage | None = None
     found: Message | None = None
     queue: QueueRecord | None = None
     fact: tuple[str, Any] | None = None
@@ -70,7 +70,7 @@ class Comparison:
     def __init__(
         self,
         state: State,
-        expected: Expected,
+        rebuilt: Rebuilt,
         at: int,
         seen: int,
         now: int,
@@ -80,18 +80,18 @@ class Comparison:
         self.messages = 0
         self.only_in_store = 0  # published before the journal begins, and not named by it
         self._state = state
-        self._expected = expected
+        self._rebuilt = rebuilt
         self._at = at
         self._now = now
         self._shifting = shifting
         #: Behind the last event before this, the store may have seen more than the journal has.
-        self.doubt = _doubt(expected, seen, unseen)
+        self.doubt = _doubt(rebuilt, seen, unseen)
         self._counts: dict[str, _Counted] = {}
         self._claimed: dict[str, str] = {}
 
     def run(self) -> Iterator[Difference]:
         """All differences. Raises ``StoreError`` and what reading the state raises."""
-        said, found = self._expected.messages(), iter(self._state.messages)
+        said, found = self._rebuilt.messages(), iter(self._state.messages)
         wanted, message = next(said, None), next(found, None)
         while wanted or message:
             if message is None or (wanted and wanted.entry.key < message["key"]):
@@ -117,7 +117,7 @@ class Comparison:
 
     # --- messages ---------------------------------------------------------------------------------------------
 
-    def _lacking(self, said: Said) -> Iterator[Difference]:
+    def _lacking(self, said: RebuiltMessage) -> Iterator[Difference]:
         key, seq = said.entry.key, said.entry.seq
         if seq > self._at:
             return  # it will be folded
@@ -128,26 +128,26 @@ class Comparison:
             text = f"not in the store; event {seq} published it, event {said.event} is the last about it"
             yield Difference(Finding(Kind.MESSAGE_MISSING, key, text), said)
         else:
-            text = f"not in the store; published before event {self._expected.first}; event {said.event} is its last"
+            text = f"not in the store; published before event {self._rebuilt.first}; event {said.event} is its last"
             yield Difference(Finding(Kind.MESSAGE_LOST, key, text), said)
 
     def _surplus(self, message: Message) -> Iterator[Difference]:
         key, seq = message["key"], message["published"]
-        ended = self._expected.ended(key)
+        ended = self._rebuilt.ended(key)
         if ended:
             if ended > self._at:
                 return  # it will be folded
             text = f"in the store, though event {ended} has ended it"
             kind = Kind.MESSAGE_UNCERTAIN if ended < self.doubt else Kind.MESSAGE_LEFT
             yield Difference(Finding(kind, key, text), found=message)
-        elif self._expected.lacks(seq):
+        elif self._rebuilt.lacks(seq):
             self.only_in_store += 1
             yield from self._body(message, None)
         else:
             text = "in the store, though by the journal it has ended, or was never published"
             yield Difference(Finding(Kind.MESSAGE_LEFT, key, text), found=message)
 
-    def _both(self, said: Said, message: Message) -> Iterator[Difference]:
+    def _both(self, said: RebuiltMessage, message: Message) -> Iterator[Difference]:
         yield from self._body(message, said)
         entry = entry_from_json(message)
         wrong = _differing(said.entry, entry, FIXED) if said.entry.seq else []
@@ -160,7 +160,7 @@ class Comparison:
             text = f"{'; '.join(wrong)} (event {said.event} is the last about it)"
             yield Difference(Finding(kind, entry.key, text), said, message)
 
-    def _changing(self, said: Said, entry: Entry, history: list[Any]) -> list[str]:
+    def _changing(self, said: RebuiltMessage, entry: Entry, history: list[Any]) -> list[str]:
         wrong = []
         told = said.known is None or "state" in said.known
         if told and entry.state is not self._state_now(said.entry, entry):
@@ -178,7 +178,7 @@ class Comparison:
             return MessageState.READY
         return said.state
 
-    def _body(self, message: Message, said: Said | None) -> Iterator[Difference]:
+    def _body(self, message: Message, said: RebuiltMessage | None) -> Iterator[Difference]:
         key = message["key"]
         if "bodyLost" in message:
             dead = message["state"] == MessageState.DEAD
@@ -192,13 +192,13 @@ class Comparison:
 
     def _queues(self) -> Iterator[Difference]:
         left = dict(self._counts)
-        books = self._expected.books
+        books = self._rebuilt.books
         for record in self._state.queues:
             counts = left.pop(record.name, _Counted())
             yield from self._check_counts(record, counts)
             if record.name in books.queues:
                 yield from self._check_record(record, books.queues[record.name])
-        missing = {name: None for name in left if name in books.queues or self._expected.store.queue(name) is None}
+        missing = {name: None for name in left if name in books.queues or self._rebuilt.store.queue(name) is None}
         known = {record.name for record in self._state.queues}
         missing |= dict.fromkeys(
             name for name in books.queues if name not in known and books.told.get((name, "created"), 0) > self.doubt
@@ -228,7 +228,7 @@ class Comparison:
         return counts | {ready: counts[ready] + counts[delayed], delayed: 0}
 
     def _check_record(self, record: QueueRecord, said: QueueRecord) -> Iterator[Difference]:
-        name, told = record.name, self._expected.books.told
+        name, told = record.name, self._rebuilt.books.told
         right = replace(record)
         if told.get((name, "override"), 0) > self.doubt:
             right.override = said.override
@@ -246,9 +246,9 @@ class Comparison:
 
     def _facts(self) -> Iterator[Difference]:
         found = {fact["name"]: fact["value"] for fact in self._state.facts}
-        complete = self._expected.first == 1 and not self.doubt
-        told = self._expected.told_facts()
-        claimed = None if self._expected.behind else self._claimed  # files of messages go before a checkpoint
+        complete = self._rebuilt.first == 1 and not self.doubt
+        told = self._rebuilt.told_facts()
+        claimed = None if self._rebuilt.behind else self._claimed  # files of messages go before a checkpoint
         for one in corrections(found, told, claimed, self._at, self.doubt, complete):
             yield Difference(one.finding, fact=(one.name, one.value))
 
@@ -288,12 +288,12 @@ def _differing(said: Any, found: Any, names: Any) -> list[str]:
     ]
 
 
-def _doubt(expected: Expected, seen: int, unseen: list[tuple[int, int]]) -> int:
+def _doubt(rebuilt: Rebuilt, seen: int, unseen: list[tuple[int, int]]) -> int:
     """The last event that the journal lacks and the store may have folded; 0 for none."""
-    lacking = [*expected.missing]
-    if seen > expected.last:
-        lacking.append((expected.last + 1, seen))
-    told = [*unseen, *expected.accepted]
+    lacking = [*rebuilt.missing]
+    if seen > rebuilt.last:
+        lacking.append((rebuilt.last + 1, seen))
+    told = [*unseen, *rebuilt.accepted]
     return max((span[1] for span in lacking if not lies_in(span, told)), default=0)
 
 
@@ -301,18 +301,16 @@ def _doubt(expected: Expected, seen: int, unseen: list[tuple[int, int]]) -> int:
 MALFORMED: Final = (KeyError, TypeError, ValueError)
 
 
-class Facing:
+class StoreComparison:
     """The store must be open, without a transaction, and used before."""
 
-    def __init__(self, store: Store, expected: Expected, clock: Clock) -> None:
+    def __init__(self, store: Store, rebuilt: Rebuilt, clock: Clock) -> None:
         self.store = store
-        self.expected = expected
-        now = engine_now(store, expected, clock)
+        self.rebuilt = rebuilt
+        now = engine_now(store, rebuilt, clock)
         losses = [(first, last) for first, last in store.get_kv(FACT_LOSSES) or []]
         self.state = of_store(store, now)
-        self.comparison = Comparison(
-            self.state, expected, store.applied, store.audit.newest_event(), now.engine, losses
-        )
+        self.comparison = Comparison(self.state, rebuilt, store.applied, store.audit.newest_event(), now.engine, losses)
 
     def facts(self) -> Iterator[Difference]:
         """What is wrong with single facts."""
@@ -321,14 +319,14 @@ class Facing:
             if name and self.store.get_kv(dlq_fact(name)) is None:
                 text = f"queue {record.name!r} addresses its dead letters by it"
                 yield Difference(Finding(Kind.DLQ_NAME, name, text), queue=record)
-        clock = self.expected.books.clock
+        clock = self.rebuilt.books.clock
         if clock and not self.comparison.doubt and self.store.get_kv(FACT_CLOCK) != clock:
             yield Difference(Finding(Kind.CLOCK_WRONG, "clock", f"it is {self.store.get_kv(FACT_CLOCK)}, not {clock}"))
 
 
-def engine_now(store: Store, expected: Expected, clock: Clock) -> Now:
+def engine_now(store: Store, rebuilt: Rebuilt, clock: Clock) -> Now:
     """The time at which a daemon that starts now would go on."""
-    kept = expected.store.get_kv(FACT_CLOCK) or store.get_kv(FACT_CLOCK)
+    kept = rebuilt.store.get_kv(FACT_CLOCK) or store.get_kv(FACT_CLOCK)
     mark = Mark(kept["bootId"], kept["bootMs"], kept["engineMs"], kept["wallMs"]) if kept else None
-    clock.resume(mark, max(expected.time, Now(mark.engine, mark.wall)) if mark else expected.time)
+    clock.resume(mark, max(rebuilt.time, Now(mark.engine, mark.wall)) if mark else rebuilt.time)
     return clock.now()

@@ -13,7 +13,7 @@ from .findings import Finding, Kind
 TOLD_FACTS: Final = (CLAIM, FACT_DRAINING, SCHEDULE)
 
 
-class Told(NamedTuple):
+class RebuiltKv(NamedTuple):
     """What the journal says of a fact: its ``value``, None where it is not there. ``base`` is the event that told all
     of it, ``last`` the last one that told of it."""
 
@@ -33,7 +33,7 @@ class Correction(NamedTuple):
 
 def corrections(
     found: dict[str, Any],
-    told: Iterable[Told],
+    told: Iterable[RebuiltKv],
     claimed: dict[str, str] | None,
     at: int,
     doubt: int,

@@ -61,7 +61,7 @@ class Kind(StrEnum):
     MOVED_BY_HAND = "moved-by-hand"
 
 
-class Rule(NamedTuple):
+class Advice(NamedTuple):
     """The meaning of a kind, and what repair does about it. A ``note`` is not a fault, and fails nothing. Without
     ``repair``, repair cannot help."""
 
@@ -74,103 +74,105 @@ _CUT: Final = "copies the file to quarantine, and rewrites it without these byte
 _ASIDE: Final = "moves it to quarantine"
 _START: Final = "nothing: the next start does it"
 
-RULES: Final[dict[Kind, Rule]] = {
-    Kind.JOURNAL_DAMAGED: Rule("bytes of the journal that are not an intact event", _CUT),
-    Kind.JOURNAL_INCOMPLETE: Rule("a request that has lost an event, and is therefore ignored", _CUT),
-    Kind.JOURNAL_DISORDER: Rule(
+RULES: Final[dict[Kind, Advice]] = {
+    Kind.JOURNAL_DAMAGED: Advice("bytes of the journal that are not an intact event", _CUT),
+    Kind.JOURNAL_INCOMPLETE: Advice("a request that has lost an event, and is therefore ignored", _CUT),
+    Kind.JOURNAL_DISORDER: Advice(
         "an event whose id occurred before", "moves copied segments to quarantine; otherwise " + _CUT
     ),
-    Kind.JOURNAL_MISNAMED: Rule("a segment of the journal with the name of another one", "renames it"),
-    Kind.JOURNAL_NOT_A_FILE: Rule("a directory, link or pipe in place of a segment", _ASIDE),
-    Kind.JOURNAL_FOREIGN: Rule("a segment of another root's journal", _ASIDE),
-    Kind.JOURNAL_UNREADABLE: Rule("a segment that cannot be read", _ASIDE + ", unless only its mode prevents it"),
-    Kind.JOURNAL_EPOCH: Rule("the epoch falls, or rises without an `epoch_started` event", ""),
-    Kind.JOURNAL_FORMAT: Rule("written by a newer version; only that version may use it", ""),
-    Kind.JOURNAL_UNFINISHED: Rule(
+    Kind.JOURNAL_MISNAMED: Advice("a segment of the journal with the name of another one", "renames it"),
+    Kind.JOURNAL_NOT_A_FILE: Advice("a directory, link or pipe in place of a segment", _ASIDE),
+    Kind.JOURNAL_FOREIGN: Advice("a segment of another root's journal", _ASIDE),
+    Kind.JOURNAL_UNREADABLE: Advice("a segment that cannot be read", _ASIDE + ", unless only its mode prevents it"),
+    Kind.JOURNAL_EPOCH: Advice("the epoch falls, or rises without an `epoch_started` event", ""),
+    Kind.JOURNAL_FORMAT: Advice("written by a newer version; only that version may use it", ""),
+    Kind.JOURNAL_UNFINISHED: Advice(
         "the journal ends with an incomplete group, which was not answered", _START, note=True
     ),
-    Kind.JOURNAL_MISSING: Rule(
+    Kind.JOURNAL_MISSING: Advice(
         "the journal is missing or empty, but there is a store: restore it if possible",
         "starts a new journal after the store's last event; the history of messages is lost",
     ),
-    Kind.EVENTS_LOST: Rule(
+    Kind.EVENTS_LOST: Advice(
         "events that neither journal nor store has: messages may be missing, and ended ones may be back",
         "accepts the loss, as `accept-loss` does",
     ),
-    Kind.EVENTS_MISSING: Rule(
+    Kind.EVENTS_MISSING: Advice(
         "events that the journal lacks, but that the store has folded: their history is lost",
         "accepts the loss",
     ),
-    Kind.EVENTS_NOTED: Rule("missing events whose loss was accepted", "nothing", note=True),
-    Kind.STORE_MISSING: Rule("the journal has events, but there is no store", "folds the journal into a new one"),
-    Kind.STORE_DAMAGED: Rule(
+    Kind.EVENTS_NOTED: Advice("missing events whose loss was accepted", "nothing", note=True),
+    Kind.STORE_MISSING: Advice("the journal has events, but there is no store", "folds the journal into a new one"),
+    Kind.STORE_DAMAGED: Advice(
         "the store cannot be read",
         "as a start: moves it to quarantine, and rebuilds it from its intact rows and the journal",
     ),
-    Kind.STORE_REFUSED: Rule("this version and configuration cannot open the store", ""),
-    Kind.STORE_FOREIGN: Rule("the store belongs to another root than the journal", ""),
-    Kind.STORE_OF_CPP: Rule(
+    Kind.STORE_REFUSED: Advice("this version and configuration cannot open the store", ""),
+    Kind.STORE_FOREIGN: Advice("the store belongs to another root than the journal", ""),
+    Kind.STORE_OF_CPP: Advice(
         "a database of the C++ system that was not imported", "nothing: `postroomd import cpp` imports it", note=True
     ),
-    Kind.STORE_BEHIND: Rule("the store has not folded the journal's last events yet", _START, note=True),
-    Kind.STORE_AHEAD: Rule("the journal has lost its last events, which the store has folded", _START, note=True),
-    Kind.NOT_COMPARED: Rule(
+    Kind.STORE_BEHIND: Advice("the store has not folded the journal's last events yet", _START, note=True),
+    Kind.STORE_AHEAD: Advice("the journal has lost its last events, which the store has folded", _START, note=True),
+    Kind.NOT_COMPARED: Advice(
         "store and journal are not compared until the journal is repaired: there may be further faults",
         "compares them when it is, and repairs what it finds",
         note=True,
     ),
-    Kind.MESSAGE_MISSING: Rule("a message that the store lacks", "restores it from its event"),
-    Kind.MESSAGE_LOST: Rule(
+    Kind.MESSAGE_MISSING: Advice("a message that the store lacks", "restores it from its event"),
+    Kind.MESSAGE_LOST: Advice(
         "a message that the store lacks, and whose segment is missing", "nothing: restore a backup"
     ),
-    Kind.MESSAGE_LEFT: Rule(
+    Kind.MESSAGE_LEFT: Advice(
         "a message in the store that has ended, or was never published", "copies it to quarantine, and removes it"
     ),
-    Kind.MESSAGE_WRONG: Rule("a message that differs from its events", "sets it to what the events say"),
-    Kind.MESSAGE_UNCERTAIN: Rule(
+    Kind.MESSAGE_WRONG: Advice("a message that differs from its events", "sets it to what the events say"),
+    Kind.MESSAGE_UNCERTAIN: Advice(
         "a message that differs from its events, but later events are missing: the store may be right",
         "nothing: the store is trusted",
         note=True,
     ),
-    Kind.BODY_LOST: Rule(
+    Kind.BODY_LOST: Advice(
         "the body of a message is missing or damaged",
         "restores it from its event; if only the file had it, the message dies (`BODY_LOST`)",
     ),
-    Kind.BODY_WRONG: Rule(
+    Kind.BODY_WRONG: Advice(
         "the body of a message differs from the published one", "as `body-lost`; copies the body to quarantine"
     ),
-    Kind.BODY_BURIED: Rule(
+    Kind.BODY_BURIED: Advice(
         "a dead letter whose body is lost", "nothing: restore the right bytes, and reprocess it", note=True
     ),
-    Kind.QUEUE_MISSING: Rule("a queue without a record", "creates it from its events"),
-    Kind.QUEUE_COUNTS: Rule(
+    Kind.QUEUE_MISSING: Advice("a queue without a record", "creates it from its events"),
+    Kind.QUEUE_COUNTS: Advice(
         "wrong counts of a queue: messages, bytes, or reasons of dead letters",
         "counts again",
     ),
-    Kind.QUEUE_WRONG: Rule(
+    Kind.QUEUE_WRONG: Advice(
         "pauses, policy or totals of a queue differ from its events", "sets them to what the events say"
     ),
-    Kind.DLQ_NAME: Rule("the dead-letter address of a queue is missing from the index", "adds it"),
-    Kind.CLAIM_WRONG: Rule(
+    Kind.DLQ_NAME: Advice("the dead-letter address of a queue is missing from the index", "adds it"),
+    Kind.CLAIM_WRONG: Advice(
         "a deduplication key is in use, or free, contrary to its events",
         "sets it to what the events say",
     ),
-    Kind.SCHEDULE_WRONG: Rule("a schedule differs from its events", "sets it to what the events say"),
-    Kind.DRAIN_WRONG: Rule("the root is draining, or is not, contrary to its events", "sets it to what the events say"),
-    Kind.CLOCK_WRONG: Rule("the last clock mark differs from the journal's", "uses the journal's"),
-    Kind.ROW_ORPHAN: Rule(
+    Kind.SCHEDULE_WRONG: Advice("a schedule differs from its events", "sets it to what the events say"),
+    Kind.DRAIN_WRONG: Advice(
+        "the root is draining, or is not, contrary to its events", "sets it to what the events say"
+    ),
+    Kind.CLOCK_WRONG: Advice("the last clock mark differs from the journal's", "uses the journal's"),
+    Kind.ROW_ORPHAN: Advice(
         "a body or history in the database without a message", "copies it to quarantine, and removes it"
     ),
-    Kind.FILE_ORPHAN: Rule("a file with a body, but without a message", _ASIDE),
-    Kind.FILE_MISPLACED: Rule(
+    Kind.FILE_ORPHAN: Advice("a file with a body, but without a message", _ASIDE),
+    Kind.FILE_MISPLACED: Advice(
         "a message's file in the wrong directory", "moves it back, or to quarantine if another file is there"
     ),
-    Kind.FILE_STRANGE: Rule("a file among the messages that is not a message", _ASIDE),
-    Kind.FILE_SECOND: Rule("a second file of a message", "moves the one with the older state to quarantine"),
-    Kind.FILE_UNREADABLE: Rule("a directory of bodies that cannot be read", ""),
-    Kind.FILE_LEFT_OVER: Rule("a file left behind by a crash", _START, note=True),
-    Kind.CHECKPOINT_DAMAGED: Rule("a checkpoint of the filesystem store that cannot be read", _ASIDE),
-    Kind.MOVED_BY_HAND: Rule(
+    Kind.FILE_STRANGE: Advice("a file among the messages that is not a message", _ASIDE),
+    Kind.FILE_SECOND: Advice("a second file of a message", "moves the one with the older state to quarantine"),
+    Kind.FILE_UNREADABLE: Advice("a directory of bodies that cannot be read", ""),
+    Kind.FILE_LEFT_OVER: Advice("a file left behind by a crash", _START, note=True),
+    Kind.CHECKPOINT_DAMAGED: Advice("a checkpoint of the filesystem store that cannot be read", _ASIDE),
+    Kind.MOVED_BY_HAND: Advice(
         "a dead letter that was moved to the ready messages by hand: the next start reprocesses it", _START, note=True
     ),
 }
@@ -184,7 +186,7 @@ class Finding(NamedTuple):
     text: str
 
     @property
-    def rule(self) -> Rule:
+    def rule(self) -> Advice:
         return RULES[self.kind]
 
     @property

@@ -28,7 +28,7 @@ from ...platform.quarantine import Quarantine
 from ...stores.base import BodyLost, Store
 from .compare import FIXED, QUEUE_FACTS, Difference
 from .findings import Finding, Kind
-from .rebuilt import Expected, Said
+from .rebuilt import Rebuilt, RebuiltMessage
 
 #: Messages whose published events are looked for in one pass over the journal.
 _BATCH: Final = 500
@@ -38,17 +38,15 @@ _NAME_LIMIT: Final = 150
 Done = Callable[[Finding, str], None]
 
 
-class Mender:
+class Fixer:
     """Works on an open store. ``lost`` are messages whose bodies nobody has, once ``flush`` was called; each thing that
     is done goes to ``done``. Calls raise ``StoreError`` and ``OSError``."""
 
-    def __init__(
-        self, store: Store, expected: Expected, settings: Settings, quarantine: Quarantine, done: Done
-    ) -> None:
+    def __init__(self, store: Store, rebuilt: Rebuilt, settings: Settings, quarantine: Quarantine, done: Done) -> None:
         self.lost: dict[str, Finding] = {}
         self.changed = False
         self._store = store
-        self._expected = expected
+        self._rebuilt = rebuilt
         self._settings = settings
         self._quarantine = quarantine
         self._done = done
@@ -77,7 +75,7 @@ class Mender:
         if difference.fact:
             store.put_kv(*difference.fact)
         elif finding.kind is Kind.CLOCK_WRONG:
-            store.put_kv(FACT_CLOCK, self._expected.books.clock)
+            store.put_kv(FACT_CLOCK, self._rebuilt.books.clock)
         elif record is not None and finding.kind is Kind.DLQ_NAME:
             store.put_kv(dlq_fact(finding.where), record.name)
         elif record is not None:
@@ -134,12 +132,12 @@ class Mender:
 
     # --- one message ------------------------------------------------------------------------------------------
 
-    def _put_back(self, said: Said, event: Event) -> None:
+    def _put_back(self, said: RebuiltMessage, event: Event) -> None:
         self._store.begin()
         self._insert(said, event)
         self._store.commit()
 
-    def _insert(self, said: Said, event: Event) -> None:
+    def _insert(self, said: RebuiltMessage, event: Event) -> None:
         store, entry = self._store, copy(said.entry)
         self._see_to_queue(entry.queue)
         if "message" in event:
@@ -163,10 +161,10 @@ class Mender:
 
     def _see_to_queue(self, name: str) -> None:
         if self._store.queue(name) is None:
-            known = self._expected.books.queues.get(name) or QueueRecord(name)
+            known = self._rebuilt.books.queues.get(name) or QueueRecord(name)
             self._store.add_queue(QueueRecord(name, known.kind, known.created_wall, counts=no_counts()))
 
-    def _replace(self, said: Said, found: Message, event: Event) -> bool:
+    def _replace(self, said: RebuiltMessage, found: Message, event: Event) -> bool:
         """Give a message its body again, from its event or from its file; where neither has it, what refers to it. Its
         other facts stay as they are. Whether it has its body."""
         self._keep(found)
@@ -201,7 +199,7 @@ class Mender:
             store.put_kv(history_fact(entry.key), None)
         store.commit()
 
-    def _correct(self, said: Said, found: Message) -> None:
+    def _correct(self, said: RebuiltMessage, found: Message) -> None:
         store = self._store
         store.begin()
         entry = store.get(said.entry.key)
@@ -268,7 +266,7 @@ def _bytes_of(path: Path) -> bytes:
         return file.read()
 
 
-def corrected(said: Said, found: Entry) -> Entry:
+def corrected(said: RebuiltMessage, found: Entry) -> Entry:
     """An entry as its events say; what they do not tell stays as it was found."""
     if said.known is None:
         return copy(said.entry)

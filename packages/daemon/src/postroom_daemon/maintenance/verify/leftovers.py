@@ -13,7 +13,7 @@ from ...model.records import HISTORY
 from ...stores.backends import layout_of
 from ...stores.base import DAMAGED_CHECKPOINT, FileProblem
 from .findings import Finding, Kind
-from .readonly_store import Look
+from .readonly_store import ReadonlyStore
 
 _KINDS: Final = {
     FileProblem.ORPHAN: Kind.FILE_ORPHAN,
@@ -83,17 +83,17 @@ def orphan_rows(settings: Settings) -> Iterator[Row]:
         return
 
 
-def file_findings(look: Look, last: int, clean: bool) -> Iterator[Finding]:
+def file_findings(opened: ReadonlyStore, last: int, clean: bool) -> Iterator[Finding]:
     """What is wrong with the files of a store. ``last`` is the journal's last event; ``clean``: after it the daemon
     stopped in order, with nothing left to be folded. Raises ``StoreError``."""
-    for path, reason in dict.fromkeys(look.aside):
+    for path, reason in dict.fromkeys(opened.aside):
         if reason == DAMAGED_CHECKPOINT:
             kind = Kind.CHECKPOINT_DAMAGED
         else:
             kind = Kind.FILE_SECOND if "second" in reason else Kind.FILE_STRANGE
         yield Finding(kind, path, reason)
-    for place in look.removed:
-        path = str(look.store.disk.files()[0] / place)
+    for place in opened.removed:
+        path = str(opened.store.disk.files()[0] / place)
         yield Finding(Kind.FILE_LEFT_OVER, path, "not written to its end; the journal has its message")
-    for found in look.store.audit.file_findings(last, clean):
+    for found in opened.store.audit.file_findings(last, clean):
         yield Finding(_KINDS[found.problem], found.path, found.text)

@@ -30,7 +30,7 @@ PAYLOADS_NAME: Final = "payloads"
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-class LookingFiles(Files):
+class ReadonlyFiles(Files):
     """File calls that only read. What would remove a file is noted in ``removed``; all else that would change one
     raises ``OSError``."""
 
@@ -39,7 +39,7 @@ class LookingFiles(Files):
         self.removed: list[str] = []
         self.open = _open
         self.mkdir = _mkdir
-        self.flock = lambda fd, operation: None  # it may look at what another works on
+        self.flock = lambda fd, operation: None  # it may read what another process works on
         self.unlink = lambda path, **options: self.removed.append(os.fspath(path))
         for name in ("write", "rename", "rmdir", "ftruncate", "allocate"):
             setattr(self, name, _refuse)
@@ -60,11 +60,11 @@ def _refuse(*arguments: Any, **options: Any) -> None:
     raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
 
-class NotedQuarantine(Quarantine):
+class RecordingQuarantine(Quarantine):
     """Notes what would be kept, with the reason."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root, LookingFiles())
+        super().__init__(root, ReadonlyFiles())
         self.noted: list[tuple[str, str]] = []
 
     def keep(self, name: str, data: bytes, reason: str) -> None:
@@ -75,7 +75,7 @@ class NotedQuarantine(Quarantine):
 
 
 @dataclass(slots=True)
-class Look:
+class ReadonlyStore:
     """A store that is open to be looked at. ``aside`` and ``removed`` are what opening it would have moved to
     quarantine, with the reason, and removed."""
 
@@ -116,13 +116,13 @@ def with_payloads(settings: Settings, workspace: Path) -> Settings:
 
 
 @contextmanager
-def look(quarantine_root: Path, settings: Settings) -> Iterator[Look]:
-    """Open a store to look at it; a database must be a copy. Raises ``StoreError``, ``OSError``."""
-    files, quarantine = LookingFiles(), NotedQuarantine(quarantine_root)
+def open_readonly(quarantine_root: Path, settings: Settings) -> Iterator[ReadonlyStore]:
+    """Open a store without changing it; a database must be a copy. Raises ``StoreError``, ``OSError``."""
+    files, quarantine = ReadonlyFiles(), RecordingQuarantine(quarantine_root)
     store = make_store(settings, files, quarantine)
     store.open()
     try:
-        yield Look(store, settings, quarantine.noted, files.removed)
+        yield ReadonlyStore(store, settings, quarantine.noted, files.removed)
     finally:
         store.close()
 
@@ -134,10 +134,10 @@ _BATCH: Final = 2000
 
 
 @contextmanager
-def rehearsed(quarantine_root: Path, settings: Settings, workspace: Path, damaged: bool) -> Iterator[Look]:
+def dry_run(quarantine_root: Path, settings: Settings, workspace: Path, damaged: bool) -> Iterator[ReadonlyStore]:
     """The new store, to be looked at. ``damaged``: ``settings`` name a copy of a database, of which is kept what can
     still be read; else it begins with nothing. Raises ``StoreError`` where the start would be refused, ``OSError``."""
-    files, quarantine = LookingFiles(), NotedQuarantine(quarantine_root)
+    files, quarantine = ReadonlyFiles(), RecordingQuarantine(quarantine_root)
     if layout_of(settings).database is None:  # nothing can be salvaged, and folded into a database it is the same
         settings, damaged = replace(settings, backend=SqliteStore.name), False
     if not damaged:
@@ -149,7 +149,7 @@ def rehearsed(quarantine_root: Path, settings: Settings, workspace: Path, damage
         store.close()
         _make(store, settings.journal_root, False)
     try:
-        yield Look(store, settings, quarantine.noted, files.removed)
+        yield ReadonlyStore(store, settings, quarantine.noted, files.removed)
     finally:
         store.close()
 

@@ -26,7 +26,7 @@ from ...stores.base import Bodies
 from ...stores.sqlite.references import reference_value
 from ...stores.sqlite.rows import as_of, entry_of
 from ...stores.sqlite.store import SqliteStore
-from .compare_kv import TOLD_FACTS, Told
+from .compare_kv import TOLD_FACTS, RebuiltKv
 
 _LEASE: Final = frozenset({"lease_id", "consumer_id", "holder_uid", "lease_until", "leased_at"})
 _STATE: Final = frozenset({"state"})
@@ -85,7 +85,7 @@ _TOLD: Final = "told:"
 _BODY: Final = "body"
 
 
-class Said(NamedTuple):
+class RebuiltMessage(NamedTuple):
     """What the journal says of a message. ``event`` is the last one about it, ``known`` the changing facts that it
     tells (None: all). An entry whose ``seq`` is 0 was published before the journal begins: no more is known of it."""
 
@@ -97,7 +97,7 @@ class Said(NamedTuple):
 
 
 @dataclass(slots=True)
-class Books:
+class RebuiltQueues:
     """What the journal says of queues and clocks, up to an event."""
 
     queues: dict[str, QueueRecord] = field(default_factory=dict)
@@ -115,7 +115,7 @@ class _References(Bodies):
         self._store.insert_value(entry, reference_value(reference), _BODY)
 
 
-class Expected:
+class Rebuilt:
     """``at`` is the event up to which the store has folded: ``books`` are as of then."""
 
     def __init__(self, path: Path, at: int) -> None:
@@ -133,7 +133,7 @@ class Expected:
         self.untold: list[tuple[int, int]] = []  # those of which no gap event tells
         self.accepted: list[tuple[int, int]] = []  # the store has never seen them, and an operator knows
         self.noted: list[tuple[int, int]] = []  # the store has folded them, and an operator knows
-        self.books = Books()
+        self.books = RebuiltQueues()
         self._at = at
         self._told: dict[tuple[str, str], int] = {}
         self._hole = 0  # the last event that is missing so far
@@ -191,7 +191,7 @@ class Expected:
         self._closed = True
         names = [key for key, _ in self._told] + self.store.pages.queue_names("", 2**31)
         records = {name: deepcopy(record) for name in names if (record := self.store.queue(name))}
-        self.books = Books(records, dict(self._told), self.store.get_kv(FACT_CLOCK))
+        self.books = RebuiltQueues(records, dict(self._told), self.store.get_kv(FACT_CLOCK))
 
     def _fold(self, event: Event) -> None:
         if event["id"] <= self.store.applied:
@@ -289,7 +289,7 @@ class Expected:
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def messages(self) -> Iterator[Said]:
+    def messages(self) -> Iterator[RebuiltMessage]:
         """What is said of each message that is there at the end, in the order of their keys."""
         after = ""
         while True:
@@ -304,15 +304,15 @@ class Expected:
                 return
             after = page[-1].entry.key
 
-    def _said(self, entry: Entry, event: int) -> Said:
+    def _said(self, entry: Entry, event: int) -> RebuiltMessage:
         history = self.store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
         known = self.store.get_kv(_known(entry.key)) if entry.seq == 0 or entry.seq < self._hole else None
         if entry.seq == 0:
-            return Said(entry, event, None, history, frozenset(known or ()))
+            return RebuiltMessage(entry, event, None, history, frozenset(known or ()))
         body = BodyReference.from_json(orjson.loads(self.store.envelope(entry.key)))
-        return Said(entry, event, body, history, None if known is None else frozenset(known))
+        return RebuiltMessage(entry, event, body, history, None if known is None else frozenset(known))
 
-    def told_facts(self) -> Iterator[Told]:
+    def told_facts(self) -> Iterator[RebuiltKv]:
         """What is said of each fact that the journal tells of."""
         after = ""
         while True:
@@ -325,9 +325,9 @@ class Expected:
                 return
             after = page[-1]
 
-    def _told_fact(self, name: str) -> Told:
+    def _told_fact(self, name: str) -> RebuiltKv:
         base, last = self.store.get_kv(_TOLD + name)
-        return Told(name, base, last, self.store.get_kv(name))
+        return RebuiltKv(name, base, last, self.store.get_kv(name))
 
     def ended(self, key: str) -> int:
         """The event that ended a message, if it was published before the journal begins, or was ended behind what the

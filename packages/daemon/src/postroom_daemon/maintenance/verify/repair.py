@@ -30,13 +30,13 @@ from ...root.open_root import OpenRoot, Sources, StartError, open_root
 from ...stores.backends import layout_of
 from ...stores.base import StoreError
 from .check import Verification, default_workspace
-from .compare import Facing
+from .compare import StoreComparison
 from .findings import Finding, Kind, OnFinding, Report, Say
-from .fixes import Mender
+from .fixes import Fixer
 from .journal import repair_journal
 from .leftovers import orphan_rows
-from .readonly_store import look
-from .rebuilt import Expected
+from .readonly_store import open_readonly
+from .rebuilt import Rebuilt
 
 #: A root with one of these is left alone.
 _HOPELESS: Final = frozenset({Kind.JOURNAL_FORMAT, Kind.STORE_REFUSED, Kind.STORE_FOREIGN})
@@ -101,7 +101,7 @@ class Repair:
         self._done: list[str] = []
 
     def plan(self) -> Repaired:
-        """Only look. Raises ``NotVerified``; ``NotRepaired`` when a daemon works on the root."""
+        """Only check. Raises ``NotVerified``; ``NotRepaired`` when a daemon works on the root."""
         if self._settings.journal_root.is_dir():
             try:
                 with lock_root(self._config, self._files):
@@ -163,7 +163,7 @@ class Repair:
         for text in store.audit.restore_misplaced():
             self._tell(text)
         for number in range(_PASSES):
-            lost, changed = self._pass(root, workspace / f"expected-{number}.db")
+            lost, changed = self._pass(root, workspace / f"rebuilt-{number}.db")
             if lost:
                 root.broker.bury(list(lost))
                 for key in lost:
@@ -173,13 +173,13 @@ class Repair:
         store.audit.set_orphans_aside()
         for first, last in root.broker.accept_losses():
             self._tell(f"events {first} to {last} are lost: taken note of")
-        self._note_missing(root, workspace / "expected-last.db")
+        self._note_missing(root, workspace / "rebuilt-last.db")
 
     def _note_missing(self, root: OpenRoot, database: Path) -> None:
-        with closing(Expected(database, root.store.applied)) as expected:
-            expected.open()
-            expected.read(self._settings.journal_root, root.store.applied)
-            untold = [list(span) for span in expected.untold if not expected.is_noted(span)]
+        with closing(Rebuilt(database, root.store.applied)) as rebuilt:
+            rebuilt.open()
+            rebuilt.read(self._settings.journal_root, root.store.applied)
+            untold = [list(span) for span in rebuilt.untold if not rebuilt.is_noted(span)]
         for start in range(0, len(untold), _RANGES):
             root.broker.note_missing(untold[start : start + _RANGES])
         for first, last in untold:
@@ -187,22 +187,22 @@ class Repair:
 
     def _pass(self, root: OpenRoot, database: Path) -> tuple[dict[str, Finding], bool]:
         """Mend messages, or, where none is to be mended, what is told of queues. The messages whose body is lost."""
-        with closing(Expected(database, root.store.applied)) as expected:
-            expected.open()
-            expected.read(self._settings.journal_root, root.store.applied)
-            facing = Facing(root.store, expected, self._sources.clock())
-            mender = Mender(root.store, expected, self._settings, self._quarantine, self._done_to)
+        with closing(Rebuilt(database, root.store.applied)) as rebuilt:
+            rebuilt.open()
+            rebuilt.read(self._settings.journal_root, root.store.applied)
+            compared = StoreComparison(root.store, rebuilt, self._sources.clock())
+            fixer = Fixer(root.store, rebuilt, self._settings, self._quarantine, self._done_to)
             books = []
-            for difference in facing.comparison.run():
+            for difference in compared.comparison.run():
                 if difference.finding.kind in _BOOKS:
                     books.append(difference)
                 elif difference.finding.is_fault:
-                    mender.mend(difference)
-            mender.flush()
-            if not mender.changed:
-                for difference in (*books, *facing.facts()):
-                    mender.mend_books(difference)
-            return mender.lost, mender.changed
+                    fixer.mend(difference)
+            fixer.flush()
+            if not fixer.changed:
+                for difference in (*books, *compared.facts()):
+                    fixer.mend_books(difference)
+            return fixer.lost, fixer.changed
 
     def _done_to(self, finding: Finding, text: str) -> None:
         self._tell(f"{finding.where}: {text}")
@@ -212,7 +212,7 @@ class Repair:
         root = layout_of(self._settings).messages
         if root is None or not root.is_dir():
             return
-        with look(self._config.quarantine_root, self._settings) as seen:
+        with open_readonly(self._config.quarantine_root, self._settings) as seen:
             foreign = seen.store.audit.foreign_files()
         with lock_store(self._files, root):
             for path in foreign:
