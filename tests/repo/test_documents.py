@@ -1,8 +1,9 @@
-"""The documents tell of everything there is, and what they point at exists."""
+"""The documents describe everything that exists, and what they link to exists."""
 
 from __future__ import annotations
 
 import re
+import subprocess
 import tomllib
 
 import click
@@ -23,6 +24,9 @@ from postroom_daemon.cli import main as postroomd
 from postroom_daemon.config.settings import SETTINGS
 from postroom_daemon.engine.filters import KEYS
 
+#: Longest line of a document, in characters.
+LINE_LIMIT = 200
+
 
 @pytest.fixture(scope="module")
 def documents(root):
@@ -36,19 +40,19 @@ def assert_said(text, words):
     assert not missing, f"not documented: {missing}"
 
 
-def test_the_protocol_tells_of_every_command_and_alias(documents):
+def test_the_protocol_documents_every_command_and_alias(documents):
     assert_said(documents["protocol.md"], [*Command, *ALIASES])
 
 
 @pytest.mark.parametrize("command", Command)
-def test_the_protocol_tells_of_every_field_in_the_section_of_its_command(documents, command):
+def test_the_protocol_documents_every_field_in_the_section_of_its_command(documents, command):
     heading = re.search(rf"^### .*\b{command}\b.*$", documents["protocol.md"], re.MULTILINE)
     assert heading, f"docs/protocol.md has no section about {command}"
     section = re.split(r"^#{2,3} ", documents["protocol.md"][heading.end() :], maxsplit=1, flags=re.MULTILINE)[0]
     assert_said(section, [f"`{field.name}`" for field in FIELDS[command]] or [""])
 
 
-def test_the_protocol_tells_of_every_error_code_and_reason(documents):
+def test_the_protocol_documents_every_error_code_and_reason(documents):
     assert_said(documents["protocol.md"], [*ErrorCode])
     assert_said("\n".join(documents.values()), [*ReasonCode])
 
@@ -64,11 +68,11 @@ def test_the_guide_to_incidents_helps_with_every_error_exit_code_and_alert(root,
     assert_said(guide, alerts)
 
 
-def test_the_journal_tells_of_every_event(documents):
+def test_the_journal_documents_every_event(documents):
     assert_said(documents["journal.md"], EventType)
 
 
-def test_the_configuration_tells_of_every_setting_and_how_its_other_names_follow(documents):
+def test_the_configuration_documents_every_setting_and_how_its_other_names_follow(documents):
     assert_said(documents["configuration.md"], list(SETTINGS))
     assert "POSTROOM_" in documents["configuration.md"]
 
@@ -106,7 +110,7 @@ def test_the_client_s_commands_and_options_are_documented(documents, words, caps
             assert any(name in documents["client.md"] for name in spellings), f"not documented: {spellings}"
 
 
-def test_the_guide_names_what_the_daemon_needs_wherever_it_tells_how_to_get_it(root):
+def test_the_guide_names_what_the_daemon_needs_wherever_it_says_how_to_get_it(root):
     needed = tomllib.loads((root / "packages/daemon/pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
     guide = (root / "docs/install.md").read_text("utf-8")
     places = [guide.partition("It needs `")[2].partition(".")[0], guide.partition("pip download")[2].partition("#")[0]]
@@ -148,9 +152,18 @@ def without_code(text):
 
 
 def anchors(text):
-    """The anchors of a document's headings, as its readers' sites make them."""
+    """The anchors of a document's headings, as sites that render Markdown create them."""
     headings = re.findall(r"^#+ (.+)$", without_code(text), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_no_line_of_a_document_is_longer_than_200_characters(root):
+    listed = subprocess.run(["git", "ls-files", "-z", "*.md"], cwd=root, capture_output=True, text=True, check=True)
+    names = [name for name in listed.stdout.split("\0") if (root / name).is_file()]
+    assert {"README.md", "docs/protocol.md", "packages/client/CHANGELOG.md"} <= set(names)
+    for name in names:
+        for number, line in enumerate((root / name).read_text("utf-8").splitlines(), 1):
+            assert len(line) <= LINE_LIMIT, f"{name}:{number} has {len(line)} characters"
 
 
 def test_every_decision_is_listed(root):
