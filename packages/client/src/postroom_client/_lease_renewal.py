@@ -64,7 +64,7 @@ class LeaseRenewer(object):
         self._woken_fd, self._wake_fd = os.pipe()
         for fd in (self._woken_fd, self._wake_fd):
             set_close_on_exec(fd)
-        self._thread = threading.Thread(target=self._run, name="postroom-keeper")
+        self._thread = threading.Thread(target=self._run, name="postroom-lease-renewal")
         self._thread.daemon = True
         self._thread.start()
 

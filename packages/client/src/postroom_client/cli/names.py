@@ -19,7 +19,7 @@ SUBCOMMANDS = (
     ("status", "status", "show the backlog, policy and pauses of a queue"),
     ("queues", "list_queues", "list the queues"),
     ("consumers", "list_consumers", "list the consumers"),
-    ("inflight", "list_inflight", "list the leased messages: by whom, until when"),
+    ("inflight", "list_inflight", "list the leased messages with their consumers"),
     ("browse", "browse", "list the messages of a queue without leasing them"),
     ("message", "get_message", "show one message and its events"),
     ("list-dlq", "list_dlq", "list the dead letters of a queue"),
@@ -85,25 +85,16 @@ FILTER_KEYS = (
 
 #: Help of an option whose field has another help in the protocol.
 HELP = {
-    "message": "TEXT, @FILE, or - for standard input, which is the default unless it is a terminal",
+    "message": "TEXT, @FILE, or - for standard input (the default, unless it is a terminal)",
     "attributes": "headers as a JSON object, or @FILE",
-    "delayMs": "milliseconds before the message can be consumed (0)",
     "targetConsumerId": "the only consumer that may get the message (default: any)",
     "encoding": "base64: the message is binary data as base64 text (--binary sets this itself)",
-    "contentType": "media type of the message, such as image/png",
-    "type": "the application's message type",
-    "version": "the application's version of that type",
-    "deduplicationKey": "the publisher's name for one fact: by the queue's policy, another message with it is not "
-    "stored",
-    "timestamp": "the application's time of the fact, passed on unchanged",
     "consumerId": "name of the consumer (default: the client id)",
     "visibilityTimeoutSec": "lease duration in seconds, from now on (default: by the queue's policy)",
     "waitMs": "milliseconds to wait for a message (0: do not wait)",
     "waitLock": "do not lock the request file while waiting",
-    "payloadAs": "text: message and attributes as text; value: as the JSON values that they are (text)",
     "messageKey": "key of the message, as publish, consume and list-dlq print it",
     "leaseId": "lease id, as consume prints it (without it, the consumer id must be that of the lease)",
-    "reason": "the reason, recorded with the message",
     "requeue": "retry it later by the queue's policy (without it: dead letter)",
     "limit": "maximum number of entries to print (100)",
     "after": "continue after this entry, as the previous page printed it",
@@ -114,7 +105,6 @@ HELP = {
     "items": "JSON array of objects, each with a message key and a lease id, or @FILE, or - for standard input",
     "filter": "JSON object or @FILE that selects messages (all), such as '{\"olderThanMs\": 86400000}'; its keys: %s"
     % ", ".join(FILTER_KEYS),
-    "dryRun": "change nothing: only count the messages",
     "quarantined": "lift the quarantine",
     "draining": "end the drain: accept new messages again",
     "ttlMs": "milliseconds after which the message expires (default: by the queue's policy)",
@@ -128,7 +118,11 @@ _PAGE_LIMIT = "do one page of at most so many messages (without it: all pages)"
 
 #: Help of an option of one command, where other commands with that option have another.
 HELP_OF = {
-    ("nack", "delayMs"): "milliseconds until it is retried, with --requeue (default: by the queue's policy)",
+    ("nack", "delayMs"): "with --requeue: milliseconds before the retry (default: by the queue's policy)",
+    ("consume_next", "max"): "maximum number of messages to lease (1)",
+    ("move", "messageKey"): "key of one message (without it, --queue, --state and --filter select)",
+    ("reprocess_dlq", "messageKey"): "key of one dead letter (without it, --queue and --filter select)",
+    ("drop_dlq", "messageKey"): "key of one dead letter (without it, --queue and --filter select)",
     ("move", "limit"): _PAGE_LIMIT,
     ("purge", "limit"): _PAGE_LIMIT,
     ("reprocess_dlq", "limit"): _PAGE_LIMIT,
@@ -140,7 +134,7 @@ def option_help(command, field_name, text, default):
     """Return the help of the option of a field, with its default unless the help has it. ``text`` is the help of the
     protocol."""
     text = HELP_OF.get((command, field_name)) or HELP.get(field_name, text)
-    if default not in (None, "", True, False) and "(" not in text:
+    if default not in (None, "") and not isinstance(default, bool) and "(" not in text:
         text += " (%s)" % default
     return text
 
