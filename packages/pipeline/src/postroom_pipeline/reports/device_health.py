@@ -43,7 +43,7 @@ _COUNTED: Final = {
     "stuck_leases": (stuck_leases, stuck_leases.TROUBLE, 20, "stuck leases"),
     "retry_storms": (retry_storms, retry_storms.TROUBLE, 20, "retry storms"),
     "poison_messages": (poison_messages, poison_messages.TROUBLE, 10, "poison messages"),
-    "clock_troubles": (clock_trouble, clock_trouble.TROUBLE, 10, "clock problems, including power failures"),
+    "clock_troubles": (clock_trouble, clock_trouble.TROUBLE, 10, "clock problems, including power cuts"),
     "duplicate_publishes": (duplicate_publishes, duplicate_publishes.TROUBLE, 5, "messages published twice"),
     "anomalies": (anomalies, anomalies.TROUBLE, 2, "anomalies"),
 }
