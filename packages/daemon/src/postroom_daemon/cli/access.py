@@ -14,7 +14,7 @@ from postroom_common.protocol import queue_name_problem
 from ..config.config import Config
 from ..platform.accounts import Accounts, group_name, user_name
 from ..policy.access import Access, Ruling
-from ..policy.access_rules import ID_CEILING, AccessRules, Rule, in_order, is_number
+from ..policy.access_rules import ID_CEILING, AccessRule, AccessRules, in_order, is_number
 from .options import Source, configured, json_option
 
 
@@ -41,7 +41,7 @@ def access(source: Source, as_json: bool, user: str, queue: str | None) -> None:
     click.echo(json.dumps({"ok": True, **known}) if as_json else "\n".join(_lines(known)))
 
 
-def rule_line(rule: Rule) -> str:
+def rule_line(rule: AccessRule) -> str:
     """A rule as one line of text."""
     queues = f"queue {rule.queue!r}" if rule.queue else f"pattern {rule.pattern}" if rule.pattern else "all queues"
     verbs = [f"{word} {' '.join(in_order(of))}" for word, of in (("allow", rule.allow), ("deny", rule.deny)) if of]

@@ -15,11 +15,11 @@ from ..policy.access_rules import (
     ID_CEILING,
     OPEN,
     TECHNICIANS,
+    AccessRule,
     AccessRules,
-    Rule,
-    Someone,
+    Subject,
+    SubjectKind,
     Verb,
-    Whom,
     in_order,
     is_number,
 )
@@ -53,13 +53,13 @@ def read_access(tree: Mapping[str, Any], where: str) -> AccessRules:
     return AccessRules(operators, default, rules, clients)
 
 
-def _rules(entries: Any, where: str) -> tuple[Rule, ...]:
+def _rules(entries: Any, where: str) -> tuple[AccessRule, ...]:
     if len(expect(entries, list, where)) > RULES_LIMIT:
         raise ConfigurationError(f"{where}: at most {RULES_LIMIT:,} rules, not {len(entries):,}")
     return tuple(_rule(entry, f"{where}[{at}]") for at, entry in enumerate(entries))
 
 
-def _rule(entry: Any, where: str) -> Rule:
+def _rule(entry: Any, where: str) -> AccessRule:
     refuse_strangers(expect(entry, dict, where), ("who", "queue", "pattern", "allow", "deny"), where)
     who = _who(entry.get("who"), f"{where}.who")
     if not who:
@@ -76,39 +76,39 @@ def _rule(entry: Any, where: str) -> Rule:
     if problem:
         raise ConfigurationError(f"{where}.queue: {shown(queue)} {problem}")
     if "pattern" not in entry:
-        return Rule(who, allow, deny, queue)
+        return AccessRule(who, allow, deny, queue)
     if not pattern:
         raise ConfigurationError(f"{where}.pattern: is empty, which no name matches; leave it out to mean all queues")
     try:
-        return Rule(who, allow, deny, pattern=pattern, expression=Pattern(pattern))
+        return AccessRule(who, allow, deny, pattern=pattern, expression=Pattern(pattern))
     except ValueError as error:
         raise ConfigurationError(f"{where}.pattern: {error}") from None
 
 
-def _clients(tree: Any, where: str) -> Mapping[str, Someone]:
-    clients: dict[str, Someone] = {}
+def _clients(tree: Any, where: str) -> Mapping[str, Subject]:
+    clients: dict[str, Subject] = {}
     for client, user in expect(tree, dict, where).items():
         if not re.fullmatch(ID_PATTERN, client):
             raise ConfigurationError(f"{where}: {shown(client)} can be no client id; expected {ID_PATTERN}")
         if not _is_name(expect(user, str, f"{where}.{client}")):
             raise ConfigurationError(f"{where}.{client}: expected name or number of a user, got {shown(user)}")
-        clients[client] = Someone(Whom.USER, user)
+        clients[client] = Subject(SubjectKind.USER, user)
     return MappingProxyType(clients)
 
 
-def _who(entries: Any, where: str) -> tuple[Someone, ...]:
+def _who(entries: Any, where: str) -> tuple[Subject, ...]:
     places = {f"{where}[{at}]": entry for at, entry in enumerate(expect(entries, list, where))}
-    return tuple(_someone(expect(entry, str, place), place) for place, entry in places.items())
+    return tuple(_subject(expect(entry, str, place), place) for place, entry in places.items())
 
 
-def _someone(text: str, where: str) -> Someone:
+def _subject(text: str, where: str) -> Subject:
     kind, _, name = text.partition(" ")
-    if kind == Whom.EVERYONE and not name:
-        return Someone(Whom.EVERYONE)
-    if kind not in (Whom.USER, Whom.GROUP) or not _is_name(name):
+    if kind == SubjectKind.EVERYONE and not name:
+        return Subject(SubjectKind.EVERYONE)
+    if kind not in (SubjectKind.USER, SubjectKind.GROUP) or not _is_name(name):
         expected = "user NAME, group NAME (or a number for NAME), or everyone"
         raise ConfigurationError(f"{where}: expected {expected}, got {shown(text)}")
-    return Someone(Whom(kind), name)
+    return Subject(SubjectKind(kind), name)
 
 
 def _is_name(name: str) -> bool:

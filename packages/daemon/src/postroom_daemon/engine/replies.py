@@ -12,7 +12,7 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import ErrorCode, State
 
-from ..model.records import Entry, QueueRecord, history_fact, last_failure
+from ..model.records import Entry, QueueRecord, history_fact, last_failure, message_id_of
 from ..platform.clock import Now
 from ..policy.policies import Policies, override_to_wire
 from ..stores.base import Store
@@ -46,7 +46,7 @@ def stored_to_wire(entry: Entry, envelope: dict[str, Any], as_value: bool, attem
     """A message with its whole body and all that it carries."""
     attributes = envelope.get("attributes")
     shown: dict[str, Any] = {
-        "messageId": entry.key.rpartition(":")[2],
+        "messageId": message_id_of(entry.key),
         "messageKey": entry.key,
         "queue": entry.queue,
         **part_to_wire(envelope["parts"][0], as_value),
@@ -65,7 +65,7 @@ def stored_to_wire(entry: Entry, envelope: dict[str, Any], as_value: bool, attem
 
 def duplicate_of(key: str) -> dict[str, Any]:
     """What is said of a publish under a key that a message has used."""
-    return {"messageId": key.rpartition(":")[2], "messageKey": key, "duplicate": True}
+    return {"messageId": message_id_of(key), "messageKey": key, "duplicate": True}
 
 
 def lease_end(event: Event, now: Now) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def policy_to_wire(queue: str, store: Store, policies: Policies) -> dict[str, An
 
 def _published(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     key = event["key"]
-    return {"messageId": key.rpartition(":")[2], "messageKey": key}
+    return {"messageId": message_id_of(key), "messageKey": key}
 
 
 def _leased(event: Event, store: Store, policies: Policies, now: Now) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from postroom_common.events import JOURNAL_FORMAT, Event, EventType
 
+from .ranges import missing_before
 from .segments import Line, list_segments, list_strangers, read_lines, segment_name
 
 _TYPES = frozenset(EventType)
@@ -201,13 +202,13 @@ class JournalAudit:
             yield JournalFinding(JournalFindingKind.DISORDER, self._path, line.offset, len(line.data), this, this, text)
             return
         previous = self._previous
-        if this > before + 1:
-            if event["type"] == EventType.GAP:
-                text = f"events {before + 1} to {this - 1} were lost, as the journal says"
-                yield JournalFinding(JournalFindingKind.GAP, self._path, line.offset, 0, before + 1, this - 1, text)
-            else:
-                text = f"events {before + 1} to {this - 1} are not there"
-                yield JournalFinding(JournalFindingKind.MISSING, self._path, line.offset, 0, before + 1, this - 1, text)
+        missing = missing_before(event, before + 1)
+        if missing:
+            kind = JournalFindingKind.GAP if missing.declared else JournalFindingKind.MISSING
+            text = f"events {missing.first} to {missing.last} " + (
+                "were lost, as a gap event says" if missing.declared else "are missing"
+            )
+            yield JournalFinding(kind, self._path, line.offset, 0, missing.first, missing.last, text)
         elif previous and previous["id"] != previous["grp"] != event["grp"]:
             yield self._between(JournalFindingKind.TORN_GROUP, previous, "a crash has cut the rest of this group")
 

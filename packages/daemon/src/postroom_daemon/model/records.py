@@ -16,6 +16,11 @@ from .death_stats import NO_DEATHS, Deaths
 _OLD_REASON: Final = 200
 
 
+def message_id_of(key: str) -> str:
+    """The id of a message, which ends its key ``msg:<queue>:<id>``."""
+    return key.rpartition(":")[2]
+
+
 @dataclass(slots=True)
 class Entry:
     """The changing facts of one message. Its body is stored beside it and never changes.

@@ -10,7 +10,7 @@ from postroom_common.protocol import TOOL_COMMANDS, Command, ErrorCode
 
 from ..model.principal import Account, Principal, name_of
 from ..platform.accounts import Accounts
-from .access_rules import AccessRules, Rule, Someone, Verb, Whom
+from .access_rules import AccessRule, AccessRules, Subject, SubjectKind, Verb
 
 #: Names and groups of users are looked up again after so many engine milliseconds.
 LOOKED_UP_MS: Final = 60_000
@@ -140,7 +140,7 @@ class Access:
                 found |= {verb: Ruling(verb in rule.allow, "rule", place) for verb in open_verbs}
         return {verb: found.get(verb) or Ruling(verb in self.rules.default, "default") for verb in Verb}
 
-    def about(self, account: Account) -> list[tuple[int, Rule]]:
+    def about(self, account: Account) -> list[tuple[int, AccessRule]]:
         """The rules that are about a user, in their order, with their places in the configuration."""
         known = self._about.get(account)
         if known is None:
@@ -150,12 +150,12 @@ class Access:
             known = self._about[account] = [(place, rule) for place, rule in found if rule]
         return known
 
-    def _for(self, account: Account, rule: Rule) -> Rule | None:
+    def _for(self, account: Account, rule: AccessRule) -> AccessRule | None:
         """What a rule says of a user, if anything. Of one without an entry it is not known in which groups he is: what
         is denied to a group is denied to him."""
         if self._is_among(account, rule.who):
             return rule
-        if rule.deny and any(one.kind is Whom.GROUP for one in rule.who) and self._groups_of(account) is None:
+        if rule.deny and any(one.kind is SubjectKind.GROUP for one in rule.who) and self._groups_of(account) is None:
             return replace(rule, allow=frozenset())
         return None
 
@@ -173,15 +173,15 @@ class Access:
         return known
 
     def _forget(self) -> None:
-        self._meant: dict[tuple[Someone, ...], _Meant] = {}
+        self._meant: dict[tuple[Subject, ...], _Meant] = {}
         self._operators: dict[Account, bool] = {}
-        self._about: dict[Account, list[tuple[int, Rule]]] = {}
+        self._about: dict[Account, list[tuple[int, AccessRule]]] = {}
         self._remembered: dict[tuple[Account, str], frozenset[Verb]] = {}
         named = [one for who in (self.rules.operators, *(rule.who for rule in self.rules.rules)) for one in who]
-        groups = [one for one in named if one.kind is Whom.GROUP]
+        groups = [one for one in named if one.kind is SubjectKind.GROUP]
         self._by_groups = any(one.number(self._accounts) is not None for one in groups)
 
-    def _is_among(self, account: Account, who: tuple[Someone, ...]) -> bool:
+    def _is_among(self, account: Account, who: tuple[Subject, ...]) -> bool:
         meant = self._meant.get(who)
         if meant is None:
             meant = self._meant[who] = self._numbers(who)
@@ -192,10 +192,12 @@ class Access:
     def _groups_of(self, account: Account) -> frozenset[int] | None:
         return self._accounts.groups_of(account) if type(account) is int else frozenset()
 
-    def _numbers(self, who: tuple[Someone, ...]) -> _Meant:
-        ids: dict[Whom, set[int]] = {kind: set() for kind in Whom}
+    def _numbers(self, who: tuple[Subject, ...]) -> _Meant:
+        ids: dict[SubjectKind, set[int]] = {kind: set() for kind in SubjectKind}
         for one in who:
-            number = 0 if one.kind is Whom.EVERYONE else one.number(self._accounts)
+            number = 0 if one.kind is SubjectKind.EVERYONE else one.number(self._accounts)
             if number is not None:
                 ids[one.kind].add(number)
-        return _Meant(frozenset(ids[Whom.USER]), frozenset(ids[Whom.GROUP]), bool(ids[Whom.EVERYONE]))
+        return _Meant(
+            frozenset(ids[SubjectKind.USER]), frozenset(ids[SubjectKind.GROUP]), bool(ids[SubjectKind.EVERYONE])
+        )

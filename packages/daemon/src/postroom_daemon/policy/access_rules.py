@@ -23,7 +23,7 @@ class Verb(StrEnum):
     __hash__ = str.__hash__  # that of enumerations costs more than a look at the rights of a user
 
 
-class Whom(StrEnum):
+class SubjectKind(StrEnum):
     """The kinds of those that a rule may name."""
 
     USER = "user"
@@ -31,10 +31,10 @@ class Whom(StrEnum):
     EVERYONE = "everyone"
 
 
-class Someone(NamedTuple):
+class Subject(NamedTuple):
     """A user or a group, by name or by number; or everyone."""
 
-    kind: Whom
+    kind: SubjectKind
     name: str = ""
 
     @property
@@ -46,15 +46,15 @@ class Someone(NamedTuple):
         """The uid or gid; None for a name that is not known."""
         if is_number(self.name):
             return int(self.name)
-        return accounts.user_id(self.name) if self.kind is Whom.USER else accounts.group_id(self.name)
+        return accounts.user_id(self.name) if self.kind is SubjectKind.USER else accounts.group_id(self.name)
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class AccessRule:
     """What some may do, or may not, with the queue of a name, with those whose whole name matches a pattern, or with
     all."""
 
-    who: tuple[Someone, ...]
+    who: tuple[Subject, ...]
     allow: frozenset[Verb]
     deny: frozenset[Verb]
     queue: str = ""
@@ -85,7 +85,7 @@ ID_CEILING: Final = 2**32 - 2
 #: What those may do whom no rule concerns, where there are none.
 OPEN: Final = frozenset({Verb.PUBLISH, Verb.CONSUME, Verb.BROWSE})
 #: Who may do everything, where the configuration names nobody.
-TECHNICIANS: Final = (Someone(Whom.GROUP, "postroom-ops"),)
+TECHNICIANS: Final = (Subject(SubjectKind.GROUP, "postroom-ops"),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ class AccessRules:
     rule decides; ``clients`` has the user of each client id that is registered.
     """
 
-    operators: tuple[Someone, ...] = TECHNICIANS
+    operators: tuple[Subject, ...] = TECHNICIANS
     default: frozenset[Verb] = OPEN
-    rules: tuple[Rule, ...] = ()
-    clients: Mapping[str, Someone] = field(default_factory=lambda: MappingProxyType({}))
+    rules: tuple[AccessRule, ...] = ()
+    clients: Mapping[str, Subject] = field(default_factory=lambda: MappingProxyType({}))
 
     def to_wire(self) -> dict[str, Any]:
         """As it stands in the configuration."""
@@ -114,7 +114,7 @@ class AccessRules:
 
     def unknown(self, accounts: Accounts) -> list[str]:
         """Warnings of users and groups that the device does not have, each once."""
-        found: dict[Someone, str] = {}
+        found: dict[Subject, str] = {}
         for place, one in self._named():
             if one not in found and one.number(accounts) is None and one not in TECHNICIANS:
                 found[one] = f"{place}: this device has no {one.text}; nobody is meant by it as long as that is so"
@@ -127,16 +127,16 @@ class AccessRules:
             " denies: correct the name, or give the number"
             for at, rule in enumerate(self.rules)
             for one in rule.who
-            if rule.deny and one.kind is not Whom.EVERYONE and one.number(accounts) is None
+            if rule.deny and one.kind is not SubjectKind.EVERYONE and one.number(accounts) is None
         ]
 
-    def _named(self) -> Iterator[tuple[str, Someone]]:
+    def _named(self) -> Iterator[tuple[str, Subject]]:
         """All users and groups that are named, with their places."""
         places = {f"access.rules[{at}]": rule.who for at, rule in enumerate(self.rules)}
         places["access.operators"] = self.operators
         places |= {f"clients.{client}": (one,) for client, one in self.clients.items()}
         for place, named in places.items():
-            yield from ((place, one) for one in named if one.kind is not Whom.EVERYONE)
+            yield from ((place, one) for one in named if one.kind is not SubjectKind.EVERYONE)
 
 
 def in_order(verbs: frozenset[Verb]) -> list[str]:

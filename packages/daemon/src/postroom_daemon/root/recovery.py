@@ -15,6 +15,7 @@ from ..broker.idempotency import REMEMBERED_AFTER_RESTART, Idempotency, key_of_e
 from ..engine.context import Draft
 from ..engine.fold import apply
 from ..journal.journal import Journal
+from ..journal.ranges import missing_before
 from ..journal.segments import Damage, PlacedRequest
 from ..model.lifecycle import IllegalTransition
 from ..model.records import FACT_CLOCK, FACT_EPOCH, FACT_LOSSES, without_losses
@@ -90,8 +91,9 @@ class Recovery:
     def _note(self, request: PlacedRequest, expected: int) -> int:
         """Remember what a request tells; the id that the next one must begin with."""
         first, last = request.events[0], request.events[-1]
-        if first["id"] > expected and first["type"] != EventType.GAP:
-            self._miss(expected, first["id"] - 1)
+        missing = missing_before(first, expected)
+        if missing and not missing.declared:
+            self._miss(missing.first, missing.last)
         self._last = Now(last["engineMs"], last["wallMs"])
         self.epoch = last["epoch"]
         self._clean = last.get("clean", False)

@@ -11,7 +11,7 @@ from postroom_common.policy import dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State, queue_name_problem
 
 from ...model.death_stats import NO_DEATHS
-from ...model.records import Entry, history_fact, last_failure
+from ...model.records import Entry, history_fact, last_failure, message_id_of
 from ...policy.access_rules import Verb
 from ..context import Context, Decision, Draft
 from ..fields import Fields
@@ -86,7 +86,7 @@ def _whole(context: Context, entry: Entry, envelope: dict[str, Any], failure: di
     """A letter as the documents of the C++ system describe it: what was published, why it died, where it belongs."""
     attributes = envelope.get("attributes")
     original: dict[str, Any] = {
-        "messageId": entry.key.rpartition(":")[2],
+        "messageId": message_id_of(entry.key),
         "queue": entry.queue,
         **part_to_wire(envelope["parts"][0], True),
         "attributes": value_to_wire(attributes, True) if attributes else {},

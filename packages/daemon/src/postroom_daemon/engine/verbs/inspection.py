@@ -14,7 +14,7 @@ from postroom_common.events import Event
 from postroom_common.protocol import ErrorCode, State
 
 from ...model.principal import account_fields
-from ...model.records import Entry, history_fact
+from ...model.records import Entry, history_fact, message_id_of
 from ...policy.access_rules import Verb
 from ..context import Context, Decision, Work
 from ..fields import Fields
@@ -144,7 +144,7 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
     now = context.now
     shown: dict[str, Any] = {
         "messageKey": entry.key,
-        "messageId": entry.key.rpartition(":")[2],
+        "messageId": message_id_of(entry.key),
         "queue": entry.queue,
         "state": entry.state,
         "priority": entry.priority,

@@ -14,7 +14,7 @@ from postroom_common.events import EventType
 from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, ReasonCode, State, message_key
 
-from ...model.records import Entry, QueueRecord
+from ...model.records import Entry, QueueRecord, message_id_of
 from ...policy.access_rules import Verb
 from ..admission import QueueFull, check_rate, check_size, make_room, takes_anything
 from ..context import Context, Decision, Draft
@@ -120,7 +120,7 @@ def _refuse_while_closed(context: Context, queue: str, record: QueueRecord | Non
 
 
 def _named(key: str) -> dict[str, Any]:
-    return {"messageId": key.rpartition(":")[2], "messageKey": key}
+    return {"messageId": message_id_of(key), "messageKey": key}
 
 
 def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> tuple[Draft, int]:

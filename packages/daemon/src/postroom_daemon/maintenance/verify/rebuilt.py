@@ -18,6 +18,7 @@ from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
 from ...engine.fold import apply
+from ...journal.ranges import missing_before
 from ...journal.segments import read_requests
 from ...model.lifecycle import TRANSITIONS, states_before
 from ...model.records import FACT_CLOCK, BodyReference, Entry, QueueRecord, claim_fact, history_fact
@@ -130,7 +131,7 @@ class Rebuilt:
         self.clean = False  # after the last event the daemon stopped in order
         self.time = Now(0, 0)  # of the last event
         self.missing: list[tuple[int, int]] = []  # inside the journal, whatever a gap event says of them
-        self.untold: list[tuple[int, int]] = []  # those of which no gap event tells
+        self.undeclared: list[tuple[int, int]] = []  # those that no gap event declares
         self.accepted: list[tuple[int, int]] = []  # the store has never seen them, and an operator knows
         self.noted: list[tuple[int, int]] = []  # the store has folded them, and an operator knows
         self.books = RebuiltQueues()
@@ -173,11 +174,11 @@ class Rebuilt:
         if not self.first:
             self.first = first
             self.store.applied = first - 1
-        elif first > self.last + 1:
-            self._hole = first - 1
-            self.missing.append((self.last + 1, self._hole))
-            if events[0]["type"] != EventType.GAP:
-                self.untold.append(self.missing[-1])
+        elif missing := missing_before(events[0], self.last + 1):
+            self._hole = missing.last
+            self.missing.append((missing.first, missing.last))
+            if not missing.declared:
+                self.undeclared.append((missing.first, missing.last))
         if last["id"] > self._at:
             if not self._closed:
                 self._close_books()

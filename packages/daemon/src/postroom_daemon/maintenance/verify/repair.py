@@ -179,10 +179,10 @@ class Repair:
         with closing(Rebuilt(database, root.store.applied)) as rebuilt:
             rebuilt.open()
             rebuilt.read(self._settings.journal_root, root.store.applied)
-            untold = [list(span) for span in rebuilt.untold if not rebuilt.is_noted(span)]
-        for start in range(0, len(untold), _RANGES):
-            root.broker.note_missing(untold[start : start + _RANGES])
-        for first, last in untold:
+            undeclared = [list(span) for span in rebuilt.undeclared if not rebuilt.is_noted(span)]
+        for start in range(0, len(undeclared), _RANGES):
+            root.broker.note_missing(undeclared[start : start + _RANGES])
+        for first, last in undeclared:
             self._tell(f"events {first} to {last} are missing from the journal: taken note of")
 
     def _pass(self, root: OpenRoot, database: Path) -> tuple[dict[str, Finding], bool]:

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 from postroom_common.protocol import State, message_key
 
-from ...model.records import Entry
+from ...model.records import Entry, message_id_of
 
 NAME_BYTES_LIMIT: Final = 255
 #: Longest directory name of a queue that is not hashed.
@@ -168,7 +168,7 @@ def queue_of_key(key: str) -> str:
 
 def id_of(key: str, queue: str) -> str:
     """The part of a file's name that tells its message; ``+`` and a digest when the key cannot stand there."""
-    id_ = key.rpartition(":")[2]
+    id_ = message_id_of(key)
     if _PLAIN_ID.fullmatch(id_) and key == message_key(queue, id_):
         return id_
     return "+" + hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
