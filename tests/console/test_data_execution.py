@@ -46,7 +46,7 @@ def test_an_action_that_was_not_begun_in_time_is_unknown_and_then_known_to_be_re
     ticket = source.execute((Step("pause", {"queue": "alarms", "operation": "consume"}),))
     outcome = watch.outcome(ticket)
     assert (outcome.result, outcome.has_ended) == (Result.UNKNOWN, False)
-    assert "it is asked what became of it" in outcome.text
+    assert "asking for the result" in outcome.text
     daemon.thaw()
     while not (outcome := watch.outcome(ticket)).has_ended:
         pass
@@ -143,7 +143,7 @@ def test_what_is_removed_was_saved_before_to_a_file_for_its_owner_only(
     ticket = source.execute((saving(path), PURGE))
     outcome = Watch(source).outcome(ticket)
     assert (outcome.result, outcome.count) == (Result.OK, 3)
-    assert outcome.text == f"3 were saved to {path}"
+    assert outcome.text == f"3 saved to {path}"
     saved = [json.loads(line) for line in path.read_text().splitlines()]
     assert [one["messageKey"] for one in saved] == keys
     assert saved[0]["originalMessage"]["payload"] == "body 0"
@@ -179,7 +179,7 @@ def test_a_file_that_is_not_whole_is_told_and_nothing_is_removed(daemon: Daemon,
     outcome = execute_action(actor, 1, (saving(path), PURGE))
     actor.close()
     assert outcome.result is Result.REFUSED
-    assert f"not all were saved, only 2, to {path}" in outcome.text
+    assert f"only 2 saved to {path}" in outcome.text
     assert len(path.read_text().splitlines()) == 2
     assert daemon.counts("alarms") == {"dlq": 3}
 

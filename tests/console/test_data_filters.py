@@ -78,13 +78,13 @@ def test_a_filter_means_these_records(text: str, meant: list[Record]) -> None:
     ("text", "reason"),
     [
         ('q:"my queue', "a quote"),
-        ("!", "! stands before a word"),
-        ("q:", "q: needs something behind it"),
-        ('q:""', "q: needs something behind it"),
-        (".a.b[x]", "a path is"),
-        ("~(", "the regular expression cannot be read"),
-        ("~" + "(" * 2000, "the regular expression cannot be read"),
-        ("~a{99999999999999999999}", "the regular expression cannot be read"),
+        ("!", "! must precede a word"),
+        ("q:", "q: needs a value"),
+        ('q:""', "q: needs a value"),
+        (".a.b[x]", "a path must"),
+        ("~(", "invalid regular expression"),
+        ("~" + "(" * 2000, "invalid regular expression"),
+        ("~a{99999999999999999999}", "invalid regular expression"),
     ],
 )
 def test_a_filter_that_cannot_be_read_says_why(text: str, reason: str) -> None:

@@ -109,7 +109,7 @@ def test_deeds_are_kept_of_a_bounded_number_of_queues() -> None:
 
 def test_a_pause_that_the_tail_no_longer_has_is_told_as_such() -> None:
     lines = detail_lines(Queue("a", consume_paused=True), {}, AdminEvents(), [], 0, 0, 38)
-    assert "PAUSED: consuming" in lines and "  since before the tail begins" in lines
+    assert "PAUSED: consuming" in lines and "  since before the start of the tail" in lines
 
 
 def test_a_policy_is_taken_back_whole_with_the_keys_that_were_new() -> None:

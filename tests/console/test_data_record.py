@@ -340,13 +340,13 @@ def test_nothing_is_asked_or_done_in_a_recording(replay: Replay) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"", "no recording of a console"),
-        (b"root:x:0:0:root:/root:/bin/bash\n", "no recording of a console"),
-        (b"\x00" * 4096, "no recording of a console"),
-        (b"{}\n", "no recording of a console"),
-        (encode_line({"format": "another", "version": 1}), "no recording of a console"),
-        (encode_line({"format": "postroom-console-recording", "version": "1"}), "no recording of a console"),
-        (encode_line({"format": "postroom-console-recording", "version": 1}), "no recording of a console"),
+        (b"", "not a recording of a console"),
+        (b"root:x:0:0:root:/root:/bin/bash\n", "not a recording of a console"),
+        (b"\x00" * 4096, "not a recording of a console"),
+        (b"{}\n", "not a recording of a console"),
+        (encode_line({"format": "another", "version": 1}), "not a recording of a console"),
+        (encode_line({"format": "postroom-console-recording", "version": "1"}), "not a recording of a console"),
+        (encode_line({"format": "postroom-console-recording", "version": 1}), "not a recording of a console"),
         (encode_line({"format": "postroom-console-recording", "version": 2}), "a newer console"),
         (encode_header("site-a", 1)[:-20] + b"\n", "its beginning is damaged"),
     ],
@@ -362,7 +362,7 @@ def test_a_file_that_is_no_recording_is_told(tmp_path: Path, data: bytes, reason
 def test_what_is_no_file_is_told(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path, tmp_path / "fifo"):
-        with pytest.raises(RecordingError, match="this is no file"):
+        with pytest.raises(RecordingError, match="not a regular file"):
             Replay(path)
 
 

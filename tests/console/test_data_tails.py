@@ -147,7 +147,7 @@ def test_what_is_no_file_is_not_opened_and_told(tmp_path: Path, kind: str) -> No
     }[kind]()
     tail = Tail(root)
     assert tail.read() == [b"one"]
-    assert tail.problem == f"{root}: {SECOND} is no file"
+    assert tail.problem == f"{root}: {SECOND} is not a regular file"
     add(root, FIRST, b"two\n")
     assert tail.read() == [b"two"]
 

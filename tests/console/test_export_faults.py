@@ -31,7 +31,7 @@ def test_what_is_no_file_is_not_taken_for_one_of_ours(
     tmp_path: Path, name: str, plant: Callable[[Path], object]
 ) -> None:
     plant(tmp_path / name)
-    with pytest.raises(Refused, match="is no file"), ExportFolder(tmp_path):
+    with pytest.raises(Refused, match="is not a regular file"), ExportFolder(tmp_path):
         pass
 
 
@@ -46,7 +46,7 @@ def test_in_a_folder_of_everybody_a_file_of_another_is_not_believed(tmp_path: Pa
         assert opened.problem == "", "one's own is, and so is one of the folder's owner"
     if os.geteuid() == 0:  # only a superuser can make one of another
         os.chown(folder / name, 12345, 12345)
-        with pytest.raises(Refused, match="is that of another user"), ExportFolder(folder):
+        with pytest.raises(Refused, match="belongs to another user"), ExportFolder(folder):
             pass
 
 
@@ -108,7 +108,7 @@ def test_what_no_file_and_no_clock_takes_is_a_wrong_use(tmp_path: Path, words: t
 def test_a_slice_that_begins_in_the_future_is_told(daemon: Daemon, tmp_path: Path) -> None:
     for since, words in (
         (Since("99999", event=99_999), "there is no event 99999 yet"),
-        (Since("9999-01-01", wall_ms=253_370_764_800_000), "9999-01-01 is still to come"),
+        (Since("9999-01-01", wall_ms=253_370_764_800_000), "9999-01-01 is in the future"),
     ):
         made = make(daemon.root, tmp_path / "out", since=since)
         assert [words in warning for warning in made.warnings] == [True]
@@ -127,7 +127,7 @@ def test_events_that_have_gone_by_age_are_told(daemon: Daemon, tmp_path: Path) -
     known.mkdir()
     owner = event_line(begin - 1, "clock_marked", root=first.header["root"])
     (known / f"{begin:020d}.jsonl").write_bytes(owner + path.read_bytes().splitlines(keepends=True)[-1])
-    gone = f"events {first.header['asOfEvent'] + 1} to {begin - 1} are not in the journal any more"
+    gone = f"events {first.header['asOfEvent'] + 1} to {begin - 1} are no longer in the journal"
     for request in (ExportRequest(out), ExportRequest(out, since=Since("2", event=first.header["asOfEvent"] + 1))):
         places = find_paths(daemon.root, journal=known)
         made = Exporter(places, request, lambda: False, lambda seconds: None).run()
@@ -154,7 +154,7 @@ def test_a_data_directory_that_is_replaced_meanwhile_is_not_mixed_with_the_other
                 daemon.publish("other", number)
 
     work = Exporter(find_paths(daemon.root), ExportRequest(tmp_path / "out"), lambda: False, replace)
-    with pytest.raises(Refused, match=r"replaced by another one|restored to an earlier state"):
+    with pytest.raises(Refused, match=r"replaced during the export|restored to an earlier state"):
         work.run()
     assert list((tmp_path / "out").glob("*.gz")) == []
 
@@ -222,7 +222,7 @@ def test_a_disk_with_no_room_for_what_is_remembered_has_a_whole_snapshot_or_noth
     if room:
         make(daemon.root, folder)
     else:
-        with pytest.raises(Refused, match="no space is left, so there is no new snapshot"):
+        with pytest.raises(Refused, match="no space left, so there is no new snapshot"):
             make(daemon.root, folder)
     monkeypatch.undo()
     assert len(list(folder.glob("*.gz"))) == room

@@ -55,7 +55,7 @@ def test_a_line_that_is_being_written_is_none(tmp_path: Path) -> None:
     write(tmp_path / "journal", 1, event_line(1), event_line(2)[:-9])
     journal = Journal(tmp_path / "journal")
     assert ids(journal, 0, 2) == [1]
-    with pytest.raises(JournalUnreadable, match="does not show event 2"):
+    with pytest.raises(JournalUnreadable, match="does not have event 2"):
         journal.wait_for(2, lambda seconds: None, 0.0)
 
 
@@ -146,7 +146,7 @@ def test_its_owner_is_told_by_its_newest_file(tmp_path: Path) -> None:
     assert Journal(tmp_path / "journal").owner() == "01a2"
     write(tmp_path / "journal", 1, event_line(1))
     write(tmp_path / "journal", 2, event_line(2))
-    with pytest.raises(JournalUnreadable, match="no file says whose"):
+    with pytest.raises(JournalUnreadable, match="no segment names its"):
         Journal(tmp_path / "journal").owner()
 
 

@@ -63,7 +63,7 @@ def test_events_of_a_directory_that_was_put_back_are_in_the_next_slice(
     assert third.header["previousEvent"] == second.header["asOfEvent"] >= third.header["firstEvent"]
     assert not third.header["continuous"]
     assert f"no longer has event {second.header['asOfEvent']} as it was exported" in say(made)
-    assert f"begin behind {first.header['asOfEvent']} again" in say(made)
+    assert f"begin after {first.header['asOfEvent']} again" in say(made)
     publish(daemon, "y")
     fourth = make(daemon.root, out)
     assert told(Snapshot(fourth.path)) == ["y"]

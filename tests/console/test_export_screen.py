@@ -38,7 +38,7 @@ def test_what_is_left_out_can_be_chosen(daemon: Daemon, tmp_path: Path) -> None:
         await desk.keys("E", "enter", "end", "ctrl+u")
         await desk.types("all")
         await desk.keys("enter")
-        await desk.sees("left out can be: payload, attributes, none")
+        await desk.sees("omit must be one of payload, attributes, none")
         await desk.keys("E", "enter", "end", "ctrl+u")
         await desk.types("attributes")
         await desk.keys("enter")
@@ -67,7 +67,7 @@ def test_a_folder_that_takes_nothing_is_told(daemon: Daemon, tmp_path: Path) -> 
 def test_without_a_daemon_there_is_nothing_to_be_written(daemon: Daemon, tmp_path: Path) -> None:
     async def visit(desk: Desk) -> None:
         await desk.keys("E")
-        await desk.sees("there is no daemon to be exported")
+        await desk.sees("there is no daemon to export")
 
     sit_down(daemon, visit, save_root=tmp_path)
     assert list(tmp_path.glob("*.gz")) == []

@@ -179,8 +179,8 @@ def test_a_limit_that_nothing_fits_into_still_goes_on(daemon: Daemon, tmp_path: 
     daemon.publish("q", "x" * 100)
     while Snapshot((made := make(daemon.root, tmp_path / "out", max_bytes=10)).path).header["cut"]:
         cut, large = made.warnings
-        assert cut.startswith(f"by --max-size the events end with {made.last_event}: those up to")
-        assert "more than --max-size: its state is always whole" in large
+        assert cut.startswith(f"--max-size ends the events at {made.last_event}: those up to")
+        assert "more than --max-size: the state is always complete" in large
     assert len(snapshots(tmp_path / "out")) > 2
     last = snapshots(tmp_path / "out")[-1].header["asOfEvent"]
     assert all_events(tmp_path / "out") == list(range(1, last + 1))
@@ -218,7 +218,7 @@ def test_times_are_read_as_people_write_them() -> None:
     assert ago is not None
     assert 0 <= time.time_ns() // 1_000_000 - 7_200_000 - ago < 60_000
     for text in ("", "yesterday", "-5", "2 h", "²", "9" * 30, "1e3"):
-        with pytest.raises(ValueError, match="is no event"):
+        with pytest.raises(ValueError, match="is not an event id"):
             read_since(text)
 
 
@@ -248,7 +248,7 @@ def test_a_journal_that_cannot_be_read_is_told_and_the_state_is_there(daemon: Da
     daemon.publish("q")
     places = find_paths(daemon.root, journal=tmp_path / "none")
     made = Exporter(places, ExportRequest(tmp_path / "out"), lambda: False, lambda seconds: None).run()
-    assert "no events, and the state is not of one event" in made.warnings[0]
+    assert "no events, and its state is not of one event" in made.warnings[0]
     snapshot = Snapshot(made.path)
     assert not snapshot.header["consistent"]
     assert snapshot.of("event") == []
@@ -259,7 +259,7 @@ def test_a_journal_that_cannot_be_read_is_told_and_the_state_is_there(daemon: Da
 def test_a_traffic_log_that_cannot_be_read_is_told(daemon: Daemon, tmp_path: Path) -> None:
     places = find_paths(daemon.root, traffic=tmp_path / "none")
     made = Exporter(places, ExportRequest(tmp_path / "out"), lambda: False, lambda seconds: None).run()
-    assert any("no lines of the traffic log" in warning for warning in made.warnings)
+    assert any("the snapshot has no requests" in warning for warning in made.warnings)
     assert Snapshot(made.path).of("traffic") == []
 
 

@@ -227,7 +227,7 @@ def test_without_a_terminal_there_is_one_reading_and_a_hint(daemon: Daemon) -> N
     done = console("--root", daemon.root)
     assert done.returncode == 0
     assert "0 queues" in done.stdout
-    assert done.stderr == "postroom-console: this is no terminal: --once, --json and watch do without a screen\n"
+    assert done.stderr == "postroom-console: not a terminal: --once, --json and watch work without a screen\n"
 
 
 @pytest.mark.parametrize("words", [["--once"], ["--json"], ["watch"]])
@@ -257,7 +257,7 @@ def test_wrong_usage_is_exit_status_2(root: Path, words: list[str]) -> None:
 
 @pytest.mark.parametrize("words", [["--once"], ["--json"]])
 def test_what_is_no_recording_is_exit_status_1(tmp_path: Path, words: list[str]) -> None:
-    for name, data, reason in (("none", None, "No such file"), ("foreign", b"hello\n", "no recording of a console")):
+    for name, data, reason in (("none", None, "No such file"), ("foreign", b"hello\n", "not a recording of a console")):
         if data:
             (tmp_path / name).write_bytes(data)
         done = console("--replay", tmp_path / name, *words)

@@ -49,12 +49,12 @@ def test_the_tail_stays_where_it_is_read_and_counts_what_came(daemon: Daemon) ->
         await desk.keys("2", "b")
         await desk.sees("FOLLOW", "body-39")
         await desk.keys("g")
-        await desk.sees("HELD +0")
+        await desk.sees("PAUSED +0")
         before = desk.lines()[1:20]
         for number in range(40, 60):
             desk.client.publish("alarms", f"body-{number}")
         await desk.waits(lambda: desk.console.ring.taken >= 120, "all has come")
-        await desk.sees("HELD +40")
+        await desk.sees("PAUSED +40")
         assert desk.lines()[1:20] == before
         await desk.keys("G")
         await desk.sees("FOLLOW", "body-59")
@@ -71,7 +71,7 @@ def test_many_lines_alike_are_one_until_it_is_opened(daemon: Daemon) -> None:
         listed = desk.console.screen.query_one("#tail", RowList)
         await desk.waits(lambda: 1 <= len(listed.rows) <= 8, "they are collapsed")
         await desk.keys("g", "enter")
-        await desk.sees("HELD")
+        await desk.sees("PAUSED")
         before = len(listed.rows)
         assert before > 1 and "body-0" in desk.text()
         await desk.keys("b")
@@ -91,7 +91,7 @@ def test_a_search_finds_the_message_of_a_line_and_its_key_goes_to_the_clipboard_
         await desk.sees("SEARCH")
         await desk.types("body-4")
         await desk.keys("enter")
-        await desk.sees("HELD", "body-4")
+        await desk.sees("PAUSED", "body-4")
         copied: list[str] = []
         desk.console.copy_to_clipboard = copied.append  # type: ignore[method-assign, assignment]
         await desk.keys("n")
@@ -115,7 +115,7 @@ def test_a_queue_is_looked_through_page_by_page(daemon: Daemon) -> None:
         await desk.keys("m")
         await desk.sees("201-300")
         await desk.keys("m")
-        await desk.sees("there are no more")
+        await desk.sees("no more pages")
         await desk.keys("b")
         await desk.sees("1-200")
 
@@ -149,7 +149,7 @@ def test_a_filter_that_cannot_be_read_is_told_and_the_old_one_stays(daemon: Daem
         await desk.keys("slash")
         await desk.types("q")
         await desk.keys("colon", "enter")
-        await desk.sees("q: needs something behind it")
+        await desk.sees("q: needs a value")
         await desk.keys("slash", "e", "v", "colon", "a", "c", "k", "e", "d", "enter")
         await desk.sees_no("published")
         await desk.keys("escape")
@@ -265,10 +265,10 @@ def test_what_was_listed_for_another_filter_is_not_shown_while_the_daemon_hangs(
         await desk.sees("marked 1")
         daemon.freeze()
         await desk.keys("slash", *"even", "enter")
-        await desk.sees("asking...")
+        await desk.sees("loading...")
         assert "odd" not in desk.text() and "marked" not in desk.text()
         daemon.thaw()
-        await desk.sees("no dead letters that fit")
+        await desk.sees("no matching dead letters")
 
     sit_down(daemon, visit)
 
@@ -337,7 +337,7 @@ def test_the_palette_names_every_key_and_does_what_it_does(daemon: Daemon) -> No
         assert desk.text().isascii()
         await desk.keys("escape", "escape")
         await desk.sees("[1 Queues]")
-        for words, seen in (("filter", "filter"), ("take the last", "cannot be taken back"), ("help", "EVERYWHERE")):
+        for words, seen in (("filter", "filter"), ("undo the last", "cannot be undone"), ("help", "EVERYWHERE")):
             await desk.keys("colon", *("space" if one == " " else one for one in words))
             await desk.sees(words)
             await desk.keys("enter")
@@ -353,7 +353,7 @@ def test_a_filter_that_leaves_no_line_is_told_from_a_tail_in_which_nothing_has_h
         await desk.keys("2")
         await desk.sees("published")
         await desk.keys("slash", *"nowhere", "enter")
-        await desk.sees("no line fits the filter")
+        await desk.sees("no line matches the filter")
         await desk.keys("escape")
         await desk.sees("published")
 

@@ -45,10 +45,10 @@ def test_the_environment_counts_more_than_the_file_and_a_flag_most(tmp_path: Pat
         ("sort = ", "config.toml: "),
         ('sort = "size"', "sort: must be one of trouble, name"),
         ("read_only = 1", "read_only: must be true or false"),
-        ("colour = true", "colour: is not known; there are read_only"),
-        ("keys = 3", "keys: is a table"),
-        ("[keys]\npause = 3", "keys.pause: is a key"),
-        ("[keys]\npause = []", "keys.pause: is a key"),
+        ("colour = true", "colour: unknown setting; expected one of read_only"),
+        ("keys = 3", "keys: must be a table"),
+        ("[keys]\npause = 3", "keys.pause: must be a key"),
+        ("[keys]\npause = []", "keys.pause: must be a key"),
     ],
 )
 def test_a_setting_that_cannot_be_used_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
@@ -79,10 +79,10 @@ def test_keys_are_written_as_characters_or_by_their_names(tmp_path: Path) -> Non
     ("keys", "said"),
     [
         ({"paws": ("p",)}, "keys.paws: there is no such action"),
-        ({"pause": ("s",)}, "s is that of two actions"),
-        ({"filter": ("x",)}, "x is that of two actions, drop and filter"),
+        ({"pause": ("s",)}, "s is used by two actions"),
+        ({"filter": ("x",)}, "x is used by two actions, drop and filter"),
         ({"pause": ("A",)}, "A cannot be used: it ends the sequences of arrow keys"),
-        ({"pause": ("hyper+p",)}, "hyper.p is no key"),
+        ({"pause": ("hyper+p",)}, "hyper.p is not a key"),
     ],
 )
 def test_keys_that_cannot_be_used_are_told(keys: dict[str, tuple[str, ...]], said: str) -> None:

@@ -13,15 +13,15 @@ def test_a_slow_action_is_stopped_from_the_log_and_what_it_did_is_told(daemon: D
             daemon.publish("alarms", number)
             daemon.ask("nack", **receipt(daemon.consume("alarms")), requeue=False)
         desk.console.propose(reprocess_all("alarms", {}, rate=0.001))
-        await desk.sees("3 messages are meant")
+        await desk.sees("3 messages are affected")
         await desk.keys("y")
         await desk.waits(lambda: daemon.events("reprocessed"), "the first one is reprocessed")
         await desk.keys("6")
-        await desk.sees("runs")
+        await desk.sees("running")
         await desk.keys("c")
         await desk.sees("reprocess alarms -> stopped 1")
         assert daemon.counts("alarms") == {"ready": 1, "dlq": 2}
         await desk.keys("c")
-        await desk.sees("nothing is under way")
+        await desk.sees("nothing is running")
 
     sit_down(daemon, visit, size=(120, 24))

@@ -32,36 +32,38 @@ EPILOG: Final = (
 
 @click.group(invoke_without_command=True, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--root", type=_DIRECTORY, envvar="POSTROOM_ROOT", help="The daemon's root: its ipc, journal and traffic."
+    "--root", type=_DIRECTORY, envvar="POSTROOM_ROOT", help="The daemon's root, with ipc, journal and traffic below it."
 )
-@click.option("--ipc-root", type=_DIRECTORY, envvar="POSTROOM_IPC_ROOT", help="The mailbox; ROOT/ipc by default.")
-@click.option("--journal", type=_DIRECTORY, help="The journal's directory; ROOT/journal by default.")
-@click.option("--traffic", type=_DIRECTORY, help="The traffic log's directory; ROOT/traffic by default.")
-@click.option("--once", is_flag=True, help="Print one reading as a table, and end.")
-@click.option("--json", "as_json", is_flag=True, help="Print one reading as JSON, and end.")
-@click.option("--read-only", is_flag=True, default=None, help="Look only: no action is offered.")
-@click.option("--lang", type=click.Choice(LANGUAGES), help="Language of the texts; by default LANG decides.")
+@click.option("--ipc-root", type=_DIRECTORY, envvar="POSTROOM_IPC_ROOT", help="The mailbox (default: ROOT/ipc).")
+@click.option("--journal", type=_DIRECTORY, help="The journal's directory (default: ROOT/journal).")
+@click.option("--traffic", type=_DIRECTORY, help="The traffic log's directory (default: ROOT/traffic).")
+@click.option("--once", is_flag=True, help="Print one reading as tables and exit.")
+@click.option("--json", "as_json", is_flag=True, help="Print one reading as JSON and exit.")
+@click.option("--read-only", is_flag=True, default=None, help="Disable all actions.")
+@click.option("--lang", type=click.Choice(LANGUAGES), help="Language of the texts (default: from the locale).")
 @click.option("--ascii", is_flag=True, default=None, help="Draw with ASCII characters only.")
 @click.option(
     "--record",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write what the console sees to a new FILE as well. Bodies of messages are in it.",
+    help="Also record what the console sees to a new FILE, including the bodies of messages.",
 )
 @click.option(
     "--replay",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Show what was recorded in FILE instead of a running daemon.",
+    help="Replay the recording in FILE instead of showing a running daemon.",
 )
-@click.option("--width", type=click.IntRange(20, 1000), help="Cells of a plain table; by default the terminal's.")
+@click.option(
+    "--width", type=click.IntRange(20, 1000), help="Width of plain tables in cells (default: the terminal's)."
+)
 @click.version_option(package_name="postroom-console", prog_name="postroom-console")
 @click.pass_context
 def main(context: click.Context, /, **options: Any) -> None:
-    """Show the queues, the traffic, the leases and the dead letters of one device, and act on them.
+    """Show the queues, traffic, leases and dead letters of one device, and act on them.
 
-    Without a command it opens the screen. A terminal that cannot show it gets one reading as a table; with --record it
-    records until it is interrupted.
+    Without a command, open the screen. If the terminal cannot show it, print one reading as tables, or with --record,
+    record until interrupted.
     """
     use_language(options["lang"] or "")
     places = find_paths(options["root"], options["ipc_root"], options["journal"], options["traffic"])
@@ -69,10 +71,10 @@ def main(context: click.Context, /, **options: Any) -> None:
     context.meta[GUARD] = guarded
     is_once = options["once"] or options["as_json"]
     if options["record"] and (options["replay"] or is_once or context.invoked_subcommand):
-        raise click.UsageError("--record goes with the screen: not with --replay, --once, --json or a command")
+        raise click.UsageError("--record cannot be combined with --replay, --once, --json or a command")
     if context.invoked_subcommand:
         if options["replay"]:
-            raise click.UsageError("--replay goes with the screen, --once or --json")
+            raise click.UsageError("--replay cannot be combined with a command")
         return
     if is_once:
         sys.exit(guarded(lambda: _print_once(places, options)))
@@ -80,20 +82,22 @@ def main(context: click.Context, /, **options: Any) -> None:
     if not problem:
         sys.exit(guarded(lambda: _show(places, options)))
     if options["record"]:
-        click.echo(f"postroom-console: {problem}: {tr('it records until it is interrupted')}", err=True)
+        click.echo(f"postroom-console: {problem}: {tr('recording until interrupted')}", err=True)
         sys.exit(guarded(lambda: _record(places, options)))
-    click.echo(f"postroom-console: {problem}: {tr('--once, --json and watch do without a screen')}", err=True)
+    click.echo(f"postroom-console: {problem}: {tr('--once, --json and watch work without a screen')}", err=True)
     sys.exit(guarded(lambda: _print_once(places, options)))
 
 
 @main.command()
 @click.argument("queue", default="")
-@click.option("--filter", "wanted", default="", help="Only records that it means; see the documentation.")
-@click.option("--json", "raw", is_flag=True, help="The lines as they stand in the files.")
-@click.option("--follow/--no-follow", default=True, help="Go on until interrupted, or end behind what is there.")
+@click.option("--filter", "wanted", default="", help="Only records that match; see the documentation.")
+@click.option("--json", "raw", is_flag=True, help="Print the lines as they are in the files.")
+@click.option(
+    "--follow/--no-follow", default=True, help="Continue until interrupted, or exit after the existing lines."
+)
 @click.pass_context
 def watch(context: click.Context, queue: str, wanted: str, raw: bool, follow: bool) -> None:
-    """Print what happens line by line, in QUEUE or in all. It begins with the last 64 KiB of each file."""
+    """Print events and requests line by line, of QUEUE or of all queues, from the last 64 KiB of each file on."""
     from .data.filters import FilterError
     from .data.tails import Reader
     from .plain import watch as watch_on
@@ -216,7 +220,7 @@ def guarded(work: Callable[[], None]) -> int:
         _warn(str(error))
         return EXIT_FAILED
     except MALFORMED as error:
-        _warn(tr("an answer of another shape: {error}").format(error=repr(error)))
+        _warn(tr("malformed answer: {error}").format(error=repr(error)))
         return EXIT_FAILED
     except OSError as error:
         _warn(": ".join(filter(None, (str(error.filename or ""), error.strerror or str(error)))))
@@ -226,7 +230,7 @@ def guarded(work: Callable[[], None]) -> int:
 
 def _problem_of_terminal() -> str:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return tr("this is no terminal")
+        return tr("not a terminal")
     if os.environ.get("TERM", "dumb") in ("dumb", ""):
-        return tr("this terminal can show no screen")
+        return tr("this terminal cannot show a screen")
     return ""

@@ -52,9 +52,9 @@ def save_path(root: Path, queue: str, what: str, wall_ms: int) -> Path:
 def pause(queue: str, operation: str) -> Plan:
     """Pause consuming from a queue, or publishing to it."""
     effect = (
-        tr("Consumers of {queue} get no more messages. Those that they have may be settled.")
+        tr("Consumers of {queue} get no more messages. They may still settle those they have.")
         if operation == "consume"
-        else tr("Publishers to {queue} are refused (ERR_PAUSED) until it is resumed.")
+        else tr("Publishing to {queue} is refused (ERR_PAUSED) until it is resumed.")
     )
     steps = (Step("pause", {"queue": queue, "operation": operation}),)
     return Plan("pause", queue, effect.format(queue=clean(queue)), steps, undo=_resume(queue, (operation,)))
@@ -69,7 +69,7 @@ def resume(queue: str, operations: Sequence[str]) -> Plan:
 
 def _resume(queue: str, operations: Sequence[str]) -> Plan:
     steps = tuple(Step("resume", {"queue": queue, "operation": operation}) for operation in operations)
-    return Plan("resume", queue, tr("{queue} goes on.").format(queue=clean(queue)), steps)
+    return Plan("resume", queue, tr("{queue} is resumed.").format(queue=clean(queue)), steps)
 
 
 def _to(to: str) -> dict[str, str]:
@@ -90,7 +90,7 @@ def reprocess_all(
     counting = Step("reprocess_dlq", {**payload, "dryRun": True, "limit": 1000})
     if is_dry:
         return Plan("dry run", queue, tr("Counts what would be reprocessed."), (counting,))
-    effect = tr("All dead letters of {queue} that fit become ready again").format(queue=clean(queue))
+    effect = tr("All matching dead letters of {queue} become ready again").format(queue=clean(queue))
     effect += f" -> {clean(to)}" if to else ""
     step = Step("reprocess_dlq", {**payload, "limit": 100 if rate else 1000})
     return Plan("reprocess", queue, effect + ".", (step,), counts=(counting,), rate=rate)
@@ -104,12 +104,12 @@ def quarantine(queue: str, keys: Sequence[str], is_apart: bool) -> Plan:
 def _quarantine(queue: str, keys: Sequence[str], is_apart: bool) -> Plan:
     effect = (
         trn(
-            "{n} dead letter is set apart: no filter brings it back or removes it, and it does not age out.",
-            "{n} dead letters are set apart: no filter brings them back or removes them, and they do not age out.",
+            "{n} dead letter is quarantined: no filter reprocesses or removes it, and it does not age out.",
+            "{n} dead letters are quarantined: no filter reprocesses or removes them, and they do not age out.",
             len(keys),
         )
         if is_apart
-        else trn("{n} dead letter is one like all others.", "{n} dead letters are ones like all others.", len(keys))
+        else trn("{n} dead letter is no longer quarantined.", "{n} dead letters are no longer quarantined.", len(keys))
     )
     steps = tuple(Step("quarantine_dlq", {"messageKey": key, "quarantined": is_apart}) for key in keys)
     return Plan("quarantine", queue, effect, steps)
@@ -122,7 +122,7 @@ def _reprocessed(count: int, to: str) -> str:
 
 def drop(queue: str, keys: Sequence[str], save: Path) -> Plan:
     """Remove dead letters permanently, after saving them to a file."""
-    effect = trn("{n} dead letter is removed for ever.", "{n} dead letters are removed for ever.", len(keys))
+    effect = trn("{n} dead letter is removed permanently.", "{n} dead letters are removed permanently.", len(keys))
     steps = tuple(Step("drop_dlq", {"messageKey": key}) for key in keys)
     saving = Save(save, "get_message", tuple({"messageKey": key} for key in keys), "")
     return Plan("drop", queue, f"{effect} {_saved(save)}", (saving, *steps), typed=queue)
@@ -138,7 +138,7 @@ def purge(queue: str, state: str, save: Path) -> Plan:
         if state == "dead"
         else Save(save, "browse", ({"queue": queue, "state": state, "limit": 1000, "fullBodies": True},), "messages")
     )
-    effect = tr("All {state} messages of {queue} are removed for ever.").format(state=tr(state), queue=clean(queue))
+    effect = tr("All {state} messages of {queue} are removed permanently.").format(state=tr(state), queue=clean(queue))
     return Plan(
         "purge",
         queue,
@@ -150,13 +150,13 @@ def purge(queue: str, state: str, save: Path) -> Plan:
 
 
 def _saved(path: Path) -> str:
-    return tr("They are saved first, to {file}.").format(file=clean(str(path)))
+    return tr("They are first saved to {file}.").format(file=clean(str(path)))
 
 
 def move(queue: str, to: str, state: str = "") -> Plan:
     """Move the backlog of a queue to another queue."""
     payload = {"queue": queue, "to": to, "limit": 1000, **({"state": state} if state else {})}
-    effect = tr("All waiting messages of {queue} go to {to}.").format(queue=clean(queue), to=clean(to))
+    effect = tr("All waiting messages of {queue} are moved to {to}.").format(queue=clean(queue), to=clean(to))
     steps = (Step("move", payload),)
     return Plan("move", queue, effect, steps, counts=(Step("move", {**payload, "dryRun": True}),))
 
@@ -169,10 +169,10 @@ def settle(verb: str, queue: str, leases: Sequence[Mapping[str, Any]], reason: s
         Step(command, {"messageKey": one["messageKey"], "consumerId": one["consumerId"], **more}) for one in leases
     )
     effect = {
-        "extend": trn("{n} lease begins its time anew.", "{n} leases begin their time anew.", len(leases)),
+        "extend": trn("{n} lease restarts its duration.", "{n} leases restart their durations.", len(leases)),
         "release": trn(
-            "{n} message goes back to its place, uncounted; its holder may still work on it.",
-            "{n} messages go back to their places, uncounted; their holders may still work on them.",
+            "{n} message returns to its place, the attempt is not counted; its consumer may still work on it.",
+            "{n} messages return to their places, the attempts are not counted; consumers may still work on them.",
             len(leases),
         ),
         "nack": trn("{n} delivery counts as failed.", "{n} deliveries count as failed.", len(leases)),
@@ -191,8 +191,8 @@ def _hold(queue: str, keys: Sequence[str], is_held: bool) -> Plan:
         trn("{n} message may be delivered.", "{n} messages may be delivered.", len(keys))
         if is_held
         else trn(
-            "{n} message is not delivered until it is let go.",
-            "{n} messages are not delivered until they are let go.",
+            "{n} message is not delivered until it is taken off hold.",
+            "{n} messages are not delivered until they are taken off hold.",
             len(keys),
         )
     )
@@ -223,7 +223,7 @@ def set_policy(queue: str, changes: Mapping[str, Any], before: Mapping[str, Any]
     back: tuple[Step, ...] = (Step("set_policy", {"queue": queue, "policy": {}}),)  # keys that are not named would stay
     if before:
         back += (Step("set_policy", {"queue": queue, "policy": dict(before)}),)
-    words = tr("{queue} has the policy of its own again that it had before: {policy}.").format(
+    words = tr("{queue} gets its previous own policy back: {policy}.").format(
         queue=clean(queue), policy=clean(json.dumps(dict(before), ensure_ascii=False)) if before else tr("none")
     )
     undo = Plan("policy", queue, words, back)

@@ -45,11 +45,11 @@ class Option(NamedTuple):
 
 
 OPTIONS: Final = (
-    Option("read_only", False, "look only: no action is offered"),
-    Option("ascii", False, "draw with ASCII characters only; texts and bodies stay as they are"),
-    Option("sort", SORTS[0], "how the queues are sorted at the start", SORTS),
-    Option("lease_sort", LEASE_SORTS[0], "how the leases are sorted at the start", LEASE_SORTS),
-    Option("bursts", True, "many lines alike of the tail are shown as one"),
+    Option("read_only", False, "disables all actions"),
+    Option("ascii", False, "draws with ASCII characters only; texts and bodies stay as they are"),
+    Option("sort", SORTS[0], "initial order of the queues", SORTS),
+    Option("lease_sort", LEASE_SORTS[0], "initial order of the leases", LEASE_SORTS),
+    Option("bursts", True, "collapses similar lines of the tail"),
 )
 
 
@@ -87,7 +87,7 @@ def load_config(flags: Mapping[str, Any] | None = None, environ: Mapping[str, st
         if name not in known:
             names = ", ".join((*known, "keys"))
             raise ConfigError(
-                tr("{where}: is not known; there are {names}").format(where=f"{path}: {name}", names=names)
+                tr("{where}: unknown setting; expected one of {names}").format(where=f"{path}: {name}", names=names)
             )
         values[name] = _checked(known[name], value, f"{path}: {name}")
     for option in OPTIONS:
@@ -130,13 +130,13 @@ def _from_text(option: Option, text: str) -> Any:
 
 def _keys(path: Path, table: Any) -> dict[str, tuple[str, ...]]:
     if type(table) is not dict:
-        raise ConfigError(tr("{where}: is a table").format(where=f"{path}: keys"))
+        raise ConfigError(tr("{where}: must be a table").format(where=f"{path}: keys"))
     found = {}
     for name, value in _flat(table):
         keys = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else ()
         if not keys or not all(isinstance(key, str) and key for key in keys):
             where = f"{path}: keys.{clean(name)}"
-            raise ConfigError(tr('{where}: is a key, "p", or a list of keys').format(where=where))
+            raise ConfigError(tr('{where}: must be a key, "p", or a list of keys').format(where=where))
         found[name] = keys
     return found
 

@@ -94,7 +94,7 @@ def _paused(queue: Queue, events: AdminEvents, wall_ms: int) -> Iterator[str]:
         since = age(max(wall_ms - event.wall_ms, 0))
         yield f"  {tr('since')} {moment(event.wall_ms, wall_ms)} ({since}) {tr('by')} {clean(event.client or '-')}"
     else:
-        yield f"  {tr('since before the tail begins')}"
+        yield f"  {tr('since before the start of the tail')}"
 
 
 def _policy(status: Mapping[str, Any]) -> Iterator[str]:
@@ -137,7 +137,7 @@ def _operator_actions(queue: str, events: AdminEvents, entries: Iterable[LogEntr
         for entry in entries
         if entry.queue == queue and entry.result and entry.result.value != "ok"
     ]
-    yield _title(tr("DONE"), None)
+    yield _title(tr("ACTIONS"), None)
     for wall_ms, words in sorted(found, reverse=True)[:_LISTED]:
         yield f" {moment(wall_ms, now_ms)} {words.rstrip()}"
 

@@ -95,7 +95,7 @@ class _Action:
     def _outcome(
         self, result: Result, code: str = "", text: str = "", data: Mapping[str, Any] | None = None
     ) -> Outcome:
-        words = " ".join(filter(None, (text, *self._texts)))
+        words = "; ".join(filter(None, (text, *self._texts)))
         return Outcome(self._ticket, result, self._count, code, words, data or {})
 
     def _repeat(self, step: Step) -> Mapping[str, Any]:
@@ -153,7 +153,7 @@ class _Action:
             self._report(Outcome(self._ticket, Result.RUNNING, count, "", words, has_ended=False))
 
     def _report_unsure(self) -> None:
-        words = tr("no answer yet: it is asked what became of it")
+        words = tr("no answer yet: asking for the result")
         self._report(Outcome(self._ticket, Result.UNKNOWN, self._count, "", words, has_ended=False))
 
     def _save(self, save: Save) -> None:
@@ -180,9 +180,9 @@ class _Action:
             is_whole = True
         finally:
             words = (
-                trn("{n} was saved to", "{n} were saved to", saved)
+                trn("{n} saved to", "{n} saved to", saved)
                 if is_whole
-                else trn("not all were saved, only {n}, to", "not all were saved, only {n}, to", saved)
+                else trn("only {n} saved to", "only {n} saved to", saved)
             )
             self._texts.append(f"{words} {clean(str(save.path))}")
 
@@ -195,7 +195,7 @@ def _result_of(error: Exception) -> tuple[Result, str, str]:
         case AnswerLost():
             return Result.UNKNOWN, error.code, error.message
         case DeadlineExpired():
-            return Result.REFUSED, error.code, tr("it was not carried out in time, and will not be")
+            return Result.REFUSED, error.code, tr("it was not executed in time, and will not be")
         case ServerError():
             return Result.REFUSED, error.code, error.message
         case BadResponse():

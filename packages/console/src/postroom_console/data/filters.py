@@ -62,13 +62,13 @@ class Filter:
 
     @property
     def problem(self) -> str:
-        return tr("the regular expression takes too long: lines are left out") if self._patience.is_spent else ""
+        return tr("the regular expression takes too long: lines are missing") if self._patience.is_spent else ""
 
 
 def _test_of(word: str, patience: RegexTimeout) -> Test:
     bare = word.lstrip("!")
     if not bare:
-        raise FilterError(tr("! stands before a word: !q:alarms"))
+        raise FilterError(tr("! must precede a word: !q:alarms"))
     test = _plain_test_of(bare, patience)
     if (len(word) - len(bare)) % 2:
         return lambda record: not test(record)
@@ -84,7 +84,7 @@ def _plain_test_of(word: str, patience: RegexTimeout) -> Test:
     make = _FIELDS.get(name) if colon else None
     if make:
         if not _unquoted(value):
-            raise FilterError(tr("{name}: needs something behind it").format(name=name))
+            raise FilterError(tr("{name}: needs a value").format(name=name))
         return make(_unquoted(value))
     return _text(_unquoted(word))
 
@@ -106,7 +106,7 @@ def _regex(pattern: str, patience: RegexTimeout) -> Test:
             warnings.simplefilter("ignore")  # about syntax that may change its meaning
             search = re.compile(pattern, re.IGNORECASE).search
     except (re.error, RecursionError, OverflowError) as error:
-        raise FilterError(tr("the regular expression cannot be read: {error}").format(error=error)) from None
+        raise FilterError(tr("invalid regular expression: {error}").format(error=error)) from None
 
     def test(record: Record) -> bool:
         text = record.raw[:_REGEX_BYTES].decode("utf-8", "replace")
@@ -168,7 +168,7 @@ def _path(word: str) -> Test:
         end = step.end()
     rest = word[end:]
     if rest and not rest.startswith("="):
-        raise FilterError(tr("{word}: a path is .name.name[0]=value").format(word=word))
+        raise FilterError(tr("{word}: a path must look like .name.name[0]=value").format(word=word))
     wanted = rest[1:] if rest else None
 
     def test(record: Record) -> bool:

@@ -51,7 +51,7 @@ def message_filter(text: str) -> dict[str, Any]:
         key, read = known
         value = value if name == "path" else value.replace('"', "")
         if not value:
-            raise FilterError(tr("{name}: needs something behind it").format(name=name))
+            raise FilterError(tr("{name}: needs a value").format(name=name))
         wanted[key] = {**wanted.get(key, {}), **read(name, value)} if key == "attribute" else read(name, value)
     if plain:
         wanted["text"] = " ".join(plain)
@@ -90,7 +90,7 @@ def _number(name: str, value: str) -> int:
 def _attribute(name: str, value: str) -> dict[str, Any]:
     key, equals, text = value.partition("=")
     if not equals or not key:
-        raise FilterError(tr("attr: is attr:name=value"))
+        raise FilterError(tr("attr: must be attr:name=value"))
     try:
         return {key: orjson.loads(text)}
     except orjson.JSONDecodeError:

@@ -43,7 +43,7 @@ def report_lines(data: Mapping[str, Any]) -> Iterator[str]:
         for failure in failures:
             yield "  " + _failure_line(failure)
     yield ""
-    yield tr("HISTORY") + (f" ({tr('older events were not looked for')})" if data.get("cut") else "")
+    yield tr("HISTORY") + (f" ({tr('older events omitted')})" if data.get("cut") else "")
     for event in data.get("events") or []:
         yield "  " + _event_line(event)
 

@@ -100,7 +100,7 @@ class Model:
             if name == "queues":
                 self._take_queues(before, now)
         except MALFORMED as error:
-            self.fail(name, "", tr("an answer of another shape: {error}").format(error=repr(error)), at_ms)
+            self.fail(name, "", tr("malformed answer: {error}").format(error=repr(error)), at_ms)
             return
         if self.problem and not self.problem_code:
             self.reconnects += 1

@@ -55,14 +55,14 @@ def decode_header(line: bytes) -> dict[str, Any]:
     try:
         fields = decode_line(line)
     except DamagedRecord:
-        raise RecordingError(tr("this is no recording of a console, or its beginning is damaged")) from None
+        raise RecordingError(tr("not a recording of a console, or its beginning is damaged")) from None
     if fields.get("format") != FORMAT or type(fields.get("version")) is not int:
-        raise RecordingError(tr("this is no recording of a console"))
+        raise RecordingError(tr("not a recording of a console"))
     if fields["version"] > VERSION:
-        raise RecordingError(tr("a newer console has made this recording"))
+        raise RecordingError(tr("this recording was made by a newer console"))
     wall_ms = fields.get("wallMs")
     if type(wall_ms) is not int or not 0 <= wall_ms < _WALL_MS_LIMIT or type(fields.get("device")) is not str:
-        raise RecordingError(tr("this is no recording of a console"))
+        raise RecordingError(tr("not a recording of a console"))
     return fields
 
 
@@ -222,5 +222,5 @@ def open_recording(path: Path) -> int:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise RecordingError(f"{path}: {tr('this is no file')}")
+        raise RecordingError(f"{path}: {tr('not a regular file')}")
     return fd

@@ -106,7 +106,7 @@ class Tail:
                 if entry.is_file(follow_symlinks=False):
                     names.append(entry.name)
                 else:
-                    self.problem = f"{self.root}: {entry.name} is no file"
+                    self.problem = f"{self.root}: {entry.name} is not a regular file"
         return sorted(names)
 
     def _begin(self, names: list[str]) -> None:

@@ -20,7 +20,7 @@ class Result(Enum):
     REFUSED = mark("refused")
     UNKNOWN = mark("unknown")
     STOPPED = mark("stopped")
-    RUNNING = mark("runs")
+    RUNNING = mark("running")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def queue_columns() -> list[Column]:
         Column(tr("TREND"), _TREND, from_width=74),
         Column(tr("IN"), _TREND, from_width=100),
         Column(tr("OUT"), _TREND, from_width=100),
-        Column(tr("HELD"), 5, right=True, from_width=110),
+        Column(tr("HOLD"), 5, right=True, from_width=110),
         Column(tr("BYTES"), 6, right=True, from_width=110),
     ]
 
@@ -119,10 +119,10 @@ def lease_columns() -> list[Column]:
     return [
         Column(tr("QUEUE"), 10, grows=True),
         Column(tr("MESSAGE"), 8, from_width=42),
-        Column(tr("HOLDER"), 12, wide=40),
+        Column(tr("CONSUMER"), 14, wide=40),
         Column(tr("UID"), 5, right=True, from_width=64),
         Column(tr("TRY"), 3, right=True, from_width=46),
-        Column(tr("HELD", "lease"), 6, right=True, from_width=70),
+        Column(tr("LEASED"), 6, right=True, from_width=70),
         Column(tr("LEFT"), 6, right=True),
         Column(tr("TIME LEFT"), _BAR + 10, from_width=58),
     ]

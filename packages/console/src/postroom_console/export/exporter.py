@@ -120,7 +120,7 @@ class Exporter:
             raise Refused(str(error)) from error
         except OSError as error:
             if error.errno in _NO_SPACE_ERRNOS:
-                text = f"{path}: no space is left, so there is no new snapshot: make room, or use another --out"
+                text = f"{path}: no space left, so there is no new snapshot: free some, or use another --out"
                 raise Refused(text) from error
             raise
 
@@ -173,7 +173,7 @@ class Exporter:
         owner = self._journal_owner()
         state.ask(self._progress)
         if owner and self._journal_owner() != owner:
-            raise Refused("the data directory was replaced by another one meanwhile: export again")
+            raise Refused("the data directory was replaced during the export: export again")
         return state
 
     def _journal_owner(self) -> str:
@@ -192,7 +192,7 @@ class Exporter:
             epoch = self._journal.wait_for(state.as_of, queries.pause, _JOURNAL_TIMEOUT_S)
             root = self._journal.owner()
         except JournalUnreadable as error:
-            self._warnings.append(f"{error}: no events, and the state is not of one event")
+            self._warnings.append(f"{error}: the snapshot has no events, and its state is not of one event")
             head = {}
             with suppress(Refused):  # only the daemon's user may ask
                 head = queries.ask("read_state", {"part": "head"})
@@ -207,9 +207,9 @@ class Exporter:
         origin = SnapshotOrigin(device, snapshot, root, epoch, since, True, last, trusted, behind)
         if last and origin.was_restored:
             self._warnings.append(
-                f"{self._journal.root} no longer has event {last.point.event} as it was exported: it was put back to "
-                f"an earlier state, or is damaged; so the events begin behind {trusted.event} again, and some may be "
-                "other ones of the same numbers"
+                f"{self._journal.root} no longer has event {last.point.event} as it was exported: it was restored to "
+                f"an earlier state, or is damaged. The events begin after {trusted.event} again, and some may be "
+                "different events with the same ids"
             )
         return origin
 
@@ -232,7 +232,7 @@ class Exporter:
                 if limit is not None and not drafts.spool.fits(limit):
                     break
         if content.traffic.problem:
-            self._warnings.append(f"{content.traffic.problem}: no lines of the traffic log")
+            self._warnings.append(f"{content.traffic.problem}: the snapshot has no requests")
 
     def _put_queues(self, content: _Content, queues: list[Fields]) -> None:
         """Draft the lines of the queues; in the first snapshot of a folder with what each held before its events."""
@@ -259,7 +259,9 @@ class Exporter:
             path = self._finish(folder, writer, content, name)
         file_bytes, limit = path.stat().st_size, self._request.max_bytes
         if limit is not None and file_bytes > limit:
-            self._warnings.append(f"the file has {file_bytes} bytes, more than --max-size: its state is always whole")
+            self._warnings.append(
+                f"the file has {file_bytes} bytes, more than --max-size: the state is always complete"
+            )
         return Made(path, file_bytes, events.count, content.last_event, state.as_of, tuple(self._warnings))
 
     def _finish(self, folder: ExportFolder, writer: SnapshotWriter, content: _Content, name: str) -> Path:

@@ -155,7 +155,7 @@ class ExportFolder:
             self._recover()
         except BlockingIOError:
             os.close(lock)
-            raise Refused(f"{self.path}: another export writes into this folder; wait for its end") from None
+            raise Refused(f"{self.path}: another export is writing into this folder; wait until it ends") from None
         except BaseException:
             os.close(lock)
             raise
@@ -193,14 +193,14 @@ class ExportFolder:
             fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
         except OSError as error:
             if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
-                raise Refused(f"{path} is no file: remove it, or use another --out") from error
+                raise Refused(f"{path} is not a regular file: remove it, or use another --out") from error
             raise
         info, folder = os.fstat(fd), self.path.stat()
         text = ""
         if not stat.S_ISREG(info.st_mode):
-            text = "is no file"
+            text = "is not a regular file"
         elif folder.st_mode & stat.S_IWOTH and info.st_uid not in (os.geteuid(), folder.st_uid):
-            text = "is that of another user, in a folder into which everybody may write"
+            text = "belongs to another user, in a folder that everyone can write to"
         if text:
             os.close(fd)
             raise Refused(f"{path} {text}: remove it, or use another --out")
@@ -238,7 +238,7 @@ class ExportFolder:
             return None
         except (ValueError, KeyError, TypeError, AttributeError):
             self._roots = {}
-            self.problem = f"{path} cannot be read: it is as if no snapshot had been made"
+            self.problem = f"{path} cannot be read: continuing as if no snapshot had been made"
             return None
 
     def _write(self, announced: _Announcement | None) -> None:

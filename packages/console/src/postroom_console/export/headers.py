@@ -104,14 +104,14 @@ def gaps_of(source: SnapshotOrigin, state: DeviceState, events: EventSlice) -> I
     if since.event is not None and since.event > state.as_of:
         yield f"there is no event {since.event} yet: the last one is {state.as_of}"
     elif since.wall_ms is not None and since.wall_ms > state.wall_ms:
-        yield f"{since.text} is still to come, by the device's clock: no events"
+        yield f"{since.text} is in the future by the device's clock: no events"
     elif 0 < wanted < available and not source.was_restored:
-        yield f"events {wanted} to {available - 1} are not in the journal any more"
+        yield f"events {wanted} to {available - 1} are no longer in the journal"
     elif since.wall_ms is not None and available > 1 and events.first and events.first["id"] == available:
-        yield f"the journal begins with event {available}: what happened before is not in it any more"
+        yield f"the journal begins with event {available}: earlier events are no longer in it"
     if events.is_cut and events.last:
         later = "come with the next snapshot" if source.is_remembered else "are not in the file"
-        yield f"by --max-size the events end with {events.last['id']}: those up to {state.as_of} {later}"
+        yield f"--max-size ends the events at {events.last['id']}: those up to {state.as_of} {later}"
 
 
 def _holes(health: Any, events: EventSlice) -> list[list[int]]:

@@ -86,7 +86,7 @@ class Journal:
                     event = _decoded(line)
                     if event and type(event.get("root")) is str:
                         return str(event["root"])
-        raise JournalUnreadable(f"{self.root}: no file says whose journal it is")
+        raise JournalUnreadable(f"{self.root}: no segment names its root")
 
     def wait_for(self, event: int, pause: Callable[[float], None], patience_s: float) -> int:
         """Wait for an event to appear; returns its epoch, or that of a later one. Raises ``JournalUnreadable`` after
@@ -97,7 +97,7 @@ class Journal:
             if last and last["id"] >= event:
                 return int(last["epoch"])
             if time.monotonic() > ends:
-                raise JournalUnreadable(f"{self.root} does not show event {event}: is it the journal of this daemon?")
+                raise JournalUnreadable(f"{self.root} does not have event {event}: is it the journal of this daemon?")
             pause(0.01)
 
     def last(self) -> Event | None:

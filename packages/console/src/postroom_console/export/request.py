@@ -62,7 +62,7 @@ def read_since(text: str) -> Since:
         return Since(text, wall_ms=int(datetime.fromisoformat(text).timestamp() * 1000))
     except (ValueError, OverflowError):
         raise ValueError(
-            f"{text!r} is no event, no time such as 2026-11-28T10:15, no span such as 2h, not last"
+            f"{text!r} is not an event id, a time such as 2026-11-28T10:15, a span such as 2h, or last"
         ) from None
 
 
@@ -71,7 +71,7 @@ def read_span(text: str) -> int:
     match = _SPAN.fullmatch(text)
     seconds = int(match[1]) * _UNITS_S[match[2]] if match else 0
     if not 0 < seconds <= SPAN_MOST_S:
-        raise ValueError(f"{text!r} is no span such as 90s, 30m, 1h or 7d; at most 36500d")
+        raise ValueError(f"{text!r} is not a span such as 90s, 30m, 1h or 7d (at most 36500d)")
     return seconds
 
 
@@ -80,7 +80,7 @@ def read_text(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise ValueError(f"{text!r} is no UTF-8") from None
+        raise ValueError(f"{text!r} is not valid UTF-8") from None
     return text
 
 
@@ -89,5 +89,5 @@ def read_size(text: str) -> int:
     match = _SIZE.fullmatch(text)
     size = int(match[1]) * _SIZES[match[2]] if match else 0
     if size < SIZE_LEAST:
-        raise ValueError(f"{text!r} is no size such as 500k, 64M or 2G; at least 10k")
+        raise ValueError(f"{text!r} is not a size such as 500k, 64M or 2G (at least 10k)")
     return size

@@ -56,7 +56,7 @@ class ExportRunner:
                     if isinstance(error, Unreachable):
                         next_s = min(next_s, time.monotonic() + RETRY_S)
                     wait_s = round(next_s - time.monotonic())
-                    warn(f"{error}: {tr('it is tried again in {n} s').format(n=wait_s)}")
+                    warn(f"{error}: {tr('retrying in {n} s').format(n=wait_s)}")
                 due_s = next_s
         if self._is_interrupted:
             raise KeyboardInterrupt

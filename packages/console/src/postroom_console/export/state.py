@@ -72,7 +72,7 @@ class DeviceState:
             self._queues.put_page(page)
             self.as_of, self.engine_ms, self.draining = page["asOfEvent"], page["engineNowMs"], page["draining"]
         if self.as_of < self._begun:
-            raise Refused("the daemon was restored to an earlier state meanwhile: export again")
+            raise Refused("the daemon was restored to an earlier state during the export: export again")
 
     def _ask_policies(self, queues: list[str]) -> None:
         for queue in queues:

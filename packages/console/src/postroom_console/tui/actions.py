@@ -26,7 +26,7 @@ from .keys import UNDO, Key
 
 #: The stages of an export, as they are shown.
 _STAGES: Final = {
-    "state": mark("asking for the state"),
+    "state": mark("reading the state"),
     "dead letters": mark("dead letters so far"),
     "events": mark("reading the journal"),
     "file": mark("writing the file"),
@@ -69,7 +69,7 @@ class ActionRunner:
         host = self._host
         only_saves = host.source.is_live and all(isinstance(step, Save) for step in plan.steps)
         if host.read_only and not only_saves:
-            host.say(tr("read-only: nothing is changed from here"))
+            host.say(tr("read-only: no actions"))
             return
 
         def answered(agreed: bool | None) -> None:
@@ -87,7 +87,7 @@ class ActionRunner:
     def propose_undo(self) -> None:
         """Propose the undo of the last action."""
         if self._undo is None:
-            self._host.say(tr("the last action cannot be taken back"))
+            self._host.say(tr("the last action cannot be undone"))
         else:
             self.propose(self._undo)
 
@@ -100,14 +100,14 @@ class ActionRunner:
                 return
             choices = [one.value for one in Redaction]
             if values["redact"] not in choices:
-                host.say(tr("left out can be: {choices}").format(choices=", ".join(choices)))
+                host.say(tr("omit must be one of {choices}").format(choices=", ".join(choices)))
                 return
             target = folder / Path(values["folder"]).expanduser()
             self._execute(_snapshot_plan(paths, target, Redaction(values["redact"])))
 
         fields = [
             Field("folder", tr("to the folder:"), clean(str(folder))),
-            Field("redact", tr("left out (payload, attributes or none):"), Redaction.PAYLOAD.value),
+            Field("redact", tr("omit (payload, attributes or none):"), Redaction.PAYLOAD.value),
         ]
         host.push_screen(Ask(tr("SNAPSHOT of the device"), fields), answered)
 
@@ -150,7 +150,7 @@ class ActionRunner:
         if outcome.has_ended:
             self._undo = plan.undo if outcome.result is Result.OK else None
         if self._undo:
-            words += f" ({tr('{key} takes it back').format(key=host.key_label(UNDO))})"
+            words += f" ({tr('{key} undoes it').format(key=host.key_label(UNDO))})"
         if host.action_log.problem:
             words += f" ({tr('not logged')}: {clean(host.action_log.problem)})"
         host.last_message = words
@@ -161,7 +161,7 @@ class ActionRunner:
             return
         dialog.dismiss(None)
         if outcome.result is Result.OK:
-            self._host.say(tr("nothing fits: nothing is changed"))
+            self._host.say(tr("nothing matches: nothing was changed"))
         else:
             self._host.say(f"{tr(dialog.plan.verb)}: {clean(f'{outcome.code} {outcome.text}'.strip())}")
 

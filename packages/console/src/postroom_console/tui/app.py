@@ -298,7 +298,7 @@ class Console(App[None]):
 
     def action_snapshot(self) -> None:
         if self.paths is None or not self.source.is_live:
-            self.say(tr("there is no daemon to be exported"))
+            self.say(tr("there is no daemon to export"))
         elif isinstance(self.screen, View):
             self.runner.propose_snapshot(self.paths, self.save_root)
 

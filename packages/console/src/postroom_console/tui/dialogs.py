@@ -91,11 +91,11 @@ class Confirm(Dialog[bool]):
         yield text_line(plan.effect)
         yield Line(name="lasting")
         if plan.undo:
-            yield text_line(tr("{key} takes it back.").format(key=self._undo_key))
+            yield text_line(tr("{key} undoes it.").format(key=self._undo_key))
 
     def asked(self) -> Iterable[Widget]:
         if self.plan.typed:
-            yield text_line(tr("Type the name of the queue to go on, esc to leave:"))
+            yield text_line(tr("Type the name of the queue to confirm, esc to cancel:"))
             yield entry("typed")
         else:
             yield text_line(tr("y yes    n no"))
@@ -106,10 +106,12 @@ class Confirm(Dialog[bool]):
     def _update(self, note: str = "") -> None:
         if not self.query("#note"):  # it is not open yet
             return
-        counted = "" if self.count is None else trn("{n} message is meant.", "{n} messages are meant.", self.count)
+        counted = (
+            "" if self.count is None else trn("{n} message is affected.", "{n} messages are affected.", self.count)
+        )
         lines = {
             "note": note,
-            "count": tr("counting what fits...") if self._is_counting else counted,
+            "count": tr("counting messages...") if self._is_counting else counted,
             "lasting": lasting(self.plan, self.count),
         }
         for name, text in lines.items():
@@ -184,7 +186,7 @@ class Ask(Dialog[dict[str, str] | None]):
         for field in self._fields:
             yield text_line(field.label)
             yield entry(f"field-{field.name}", field.value)
-        yield text_line(tr("enter goes on    esc leaves"))
+        yield text_line(tr("enter continues    esc cancels"))
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
@@ -220,7 +222,7 @@ class Help(Dialog[None]):
         yield text_line("\n".join(lines[:-1]))
 
     def asked(self) -> Iterable[Widget]:
-        yield text_line(tr("j k scroll    esc closes this"))
+        yield text_line(tr("j k scroll    esc closes"))
 
     def action_leave(self) -> None:
         self.dismiss(None)

@@ -58,8 +58,8 @@ VIEWS: Final = (
 )
 FILTER: Final = Key("filter", "slash", "/", "filter", "filter", short="filter")
 HELP: Final = Key("help", "question_mark", "?", "help", "help", short="help")
-UNDO: Final = Key("undo", "U", "U", "undo", "take the last action back", changes=True)
-PALETTE: Final = Key("palette", "colon", ":", "command_palette", "commands by their names")
+UNDO: Final = Key("undo", "U", "U", "undo", "undo the last action", changes=True)
+PALETTE: Final = Key("palette", "colon", ":", "command_palette", "find commands by name")
 QUIT: Final = Key("quit", "q", "q", "quit", "quit", short="quit")
 EVERYWHERE: Final = (
     *VIEWS,
@@ -78,12 +78,12 @@ LIST: Final = (
     Key("page.up", "pageup", "PgUp", "page(-1)", "a page up"),
     Key("first", "g,home", "g", "first", "to the first"),
     Key("last", "G,end", "G", "last", "to the last"),
-    Key("right", "right", "right", "sideways(1)", "wider columns, then further to their right"),
-    Key("left", "left", "left", "sideways(-1)", "back to the left"),
+    Key("right", "right", "right", "sideways(1)", "widen the columns, then scroll right"),
+    Key("left", "left", "left", "sideways(-1)", "scroll left"),
     Key("other", "tab", "tab", "app.focus_next", "to the other list"),
-    Key("zoom", "Z", "Z", "screen.zoom", "one list alone, the next one, and all again"),
+    Key("zoom", "Z", "Z", "screen.zoom", "one list alone, the next one, all lists"),
     Key("mark", "space", "space", "mark", "mark"),
-    Key("mark.all", "asterisk", "*", "mark_all", "mark all that are shown, or none"),
+    Key("mark.all", "asterisk", "*", "mark_all", "mark all rows, or none"),
     Key("open", "enter", "enter", "open", "open"),
 )
 QUEUES: Final = (
@@ -95,49 +95,57 @@ QUEUES: Final = (
 )
 QUEUE: Final = (
     Key("queue.state", "s", "s", "state", "messages in another state", short="state"),
-    Key("queue.more", "m", "m", "more", "the next page of messages", short="more"),
-    Key("queue.less", "b", "b", "less", "the page before"),
-    Key("queue.hold", "h", "h", "hold", "hold back the marked ones, or let them go", True, "hold"),
+    Key("queue.more", "m", "m", "more", "next page of messages", short="more"),
+    Key("queue.less", "b", "b", "less", "previous page"),
+    Key("queue.hold", "h", "h", "hold", "put the marked ones on hold, or take them off hold", True, "hold"),
     Key("queue.move", "t", "t", "move_messages", "move the marked ones to another queue", True, "move"),
     Key("queue.policy", "w", "w", "policy", "change the policy", True, "policy"),
-    Key("queue.export", "e", "e", "export", "save the messages of this state that fit to a file", short="save"),
+    Key("queue.export", "e", "e", "export", "save the matching messages of this state to a file", short="save"),
     Key("queue.purge", "X", "X", "purge", "remove all messages in this state", True, "purge"),
 )
 TAIL: Final = (
-    Key("follow", "f", "f", "follow", "follow or hold", short="follow"),
+    Key("follow", "f", "f", "follow", "follow, or stop following", short="follow"),
     Key("search", "s", "s", "search", "search", short="search"),
     Key("next", "n", "n", "next(1)", "next hit", short="next"),
     Key("previous", "N", "N", "next(-1)", "previous hit"),
-    Key("bursts", "b", "b", "bursts", "one line for many alike in a second, or all", short="bursts"),
+    Key("bursts", "b", "b", "bursts", "collapse bursts of similar lines, or show all lines", short="bursts"),
     Key("own", "o", "o", "own", "show or hide requests of consoles", short="consoles"),
 )
 LEASES: Final = (
-    Key("extend", "plus", "+", "settle('extend')", "begin the time of the lease anew", True, "extend"),
-    Key("release", "l", "l", "settle('release')", "give the message back, uncounted", True, "release"),
+    Key("extend", "plus", "+", "settle('extend')", "restart the duration of the lease", True, "extend"),
+    Key("release", "l", "l", "settle('release')", "return the message without counting the attempt", True, "release"),
     Key("nack", "K", "K", "settle('nack')", "count the delivery as failed", True, "nack"),
     Key("leases.sort", "s", "s", "sort", "sort by another column", short="sort"),
 )
 DEAD: Final = (
     Key("reprocess", "r", "r", "reprocess", "reprocess the marked ones", True, "reprocess"),
-    Key("reprocess.all", "a", "a", "reprocess_all", "reprocess all that fit, at a rate or elsewhere", True, "all"),
-    Key("reprocess.to", "t", "t", "reprocess_to", "reprocess the marked ones to another queue", True, "elsewhere"),
+    Key(
+        "reprocess.all",
+        "a",
+        "a",
+        "reprocess_all",
+        "reprocess all matching letters, at a rate or elsewhere",
+        True,
+        "all",
+    ),
+    Key("reprocess.to", "t", "t", "reprocess_to", "reprocess the marked ones to another queue", True, "other"),
     Key("drop", "x", "x", "drop", "remove the marked ones", True, "remove"),
-    Key("quarantine", "z", "z", "quarantine", "set the marked ones apart, or take that back", True, "apart"),
-    Key("dead.export", "e", "e", "export", "save all that fit to a file", short="save"),
-    Key("dead.more", "m", "m", "more", "the next page of letters", short="more"),
-    Key("dead.less", "b", "b", "less", "the page before"),
-    Key("dead.purge", "X", "X", "purge", "remove all of the queue", True),
+    Key("quarantine", "z", "z", "quarantine", "quarantine the marked ones, or undo that", True, "quarantine"),
+    Key("dead.export", "e", "e", "export", "save all matching letters to a file", short="save"),
+    Key("dead.more", "m", "m", "more", "next page of letters", short="more"),
+    Key("dead.less", "b", "b", "less", "previous page"),
+    Key("dead.purge", "X", "X", "purge", "remove all letters of the queue", True),
 )
-LOG: Final = (Key("log.stop", "c", "c", "stop", "stop the action that is not done yet", True, "stop"),)
+LOG: Final = (Key("log.stop", "c", "c", "stop", "stop the running action", True, "stop"),)
 MESSAGE: Final = (
     Key("top", "g", "g", "top", "to the top"),
-    Key("message.export", "e", "e", "export", "save the message with its whole body to a file", short="save"),
+    Key("message.export", "e", "e", "export", "save the message with its complete body to a file", short="save"),
 )
 REPLAY: Final = (
-    Key("replay.pause", "v", "v", "replay_pause", "hold the recording or go on", short="hold"),
+    Key("replay.pause", "v", "v", "replay_pause", "pause or continue the recording", short="pause"),
     Key("replay.step", "full_stop", ".", "replay_step", "to the next change", short="step"),
     Key("replay.back", "less_than_sign", "<", "replay_seek(-1)", "10 seconds back", short="back"),
-    Key("replay.forward", "greater_than_sign", ">", "replay_seek(1)", "10 seconds on", short="on"),
+    Key("replay.forward", "greater_than_sign", ">", "replay_seek(1)", "10 seconds forward", short="on"),
     Key("replay.slower", "left_curly_bracket", "{", "replay_speed(-1)", "slower"),
     Key("replay.faster", "right_curly_bracket", "}", "replay_speed(1)", "faster"),
 )
@@ -178,7 +186,7 @@ def keymap(keys_by_id: Mapping[str, tuple[str, ...]], where: str = "") -> dict[s
                 other = taken.setdefault(one, key.id)
                 if other != key.id:
                     raise ConfigError(
-                        tr("{where}: {key} is that of two actions, {one} and {other}").format(
+                        tr("{where}: {key} is used by two actions, {one} and {other}").format(
                             where=f"{where}keys", key=one, one=other, other=key.id
                         )
                     )
@@ -214,4 +222,4 @@ def _name_of(text: str, where: str) -> str:
         bare = bare.partition("+")[2]
     if text in _NAMED or (bare != text and (len(bare) == 1 or bare in _NAMED)):
         return text
-    raise ConfigError(tr("{where}: {key} is no key").format(where=where, key=clean(text)))
+    raise ConfigError(tr("{where}: {key} is not a key").format(where=where, key=clean(text)))

@@ -89,7 +89,7 @@ class PagedView(View):
     def empty_text(self, otherwise: str) -> str:
         """Why the list is empty."""
         refusal = self.console.model.refusals.get(self.QUERY)
-        return clean(refusal) if refusal else otherwise if self.answer() else tr("asking...")
+        return clean(refusal) if refusal else otherwise if self.answer() else tr("loading...")
 
     def marked_text(self) -> str:
         marked = len(self.listed().marks)
@@ -118,7 +118,7 @@ class PagedView(View):
         if self.pages.next(self.answer()):
             self.subscribe()
         else:
-            self.console.say(tr("there are no more"))
+            self.console.say(tr("no more pages"))
 
     def action_less(self) -> None:
         if self.pages.previous():

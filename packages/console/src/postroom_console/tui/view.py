@@ -120,7 +120,7 @@ class View(Screen[None]):
             self.update_body()  # first, because the summary describes it
             parts = console.headline(Part(1, self.summary()), Part(1, filtered))
         except MALFORMED as error:
-            parts = [Part(0, clean(tr("an answer of another shape: {error}").format(error=repr(error))))]
+            parts = [Part(0, clean(tr("malformed answer: {error}").format(error=repr(error))))]
         status.show(fitted(parts, cells))
         status.set_class(console.is_stale, "stale")
         self.set_class(console.is_stale, "stale")

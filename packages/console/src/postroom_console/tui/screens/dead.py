@@ -43,7 +43,7 @@ class DeadLettersView(PagedView):
 
     def compose_body(self) -> ComposeResult:
         yield RowList(reason_columns(), tr("no dead letters"), name="origins")
-        yield RowList(dead_columns(), tr("no dead letters that fit"), name="letters")
+        yield RowList(dead_columns(), tr("no matching dead letters"), name="letters")
 
     def focus_body(self) -> None:
         self.set_focus(self.listed())
@@ -88,7 +88,7 @@ class DeadLettersView(PagedView):
         self.listed().show(dead_rows(self.answer().get("messages", []), self.console.wall_ms()), self._empty_text())
 
     def _empty_text(self) -> str:
-        return self.empty_text(tr("no dead letters that fit")) if self._queue else tr("no dead letters")
+        return self.empty_text(tr("no matching dead letters")) if self._queue else tr("no dead letters")
 
     def _reason_rows(self, queue: Queue) -> Iterator[Row]:
         """A row for the queue, and one for each of its reasons if there are several."""
@@ -164,17 +164,17 @@ class DeadLettersView(PagedView):
                 if rate is not None and not 0 < rate < 1e6:
                     raise ValueError
             except ValueError:
-                self.console.say(tr("the rate is a number above 0, or nothing"))
+                self.console.say(tr("the rate must be a number above 0, or empty"))
                 return
             is_dry = values["dry"][:1].casefold() in with_hangul("y").split(",")
             self.console.propose(actions.reprocess_all(queue, wanted, values["to"], rate, is_dry))
 
         fields = [
             Field("to", tr("to another queue (empty: back to their own):")),
-            Field("rate", tr("messages a second at most (empty: no limit):")),
+            Field("rate", tr("messages per second (empty: no limit):")),
             Field("dry", tr("only count them (y):")),
         ]
-        self.app.push_screen(Ask(f"{tr('REPROCESS all that fit of')} {clean(queue)}", fields), answered)
+        self.app.push_screen(Ask(f"{tr('REPROCESS all matching letters of')} {clean(queue)}", fields), answered)
 
     def action_quarantine(self) -> None:
         if keys := self.chosen_keys():

@@ -57,15 +57,15 @@ class HealthView(View):
         if console.tail_problem:
             lines.append(_line(tr("tail"), [console.tail_problem], True))
         if console.model.problem:
-            lines.append(_line(tr("trouble"), [f"{console.model.problem_code} {console.model.problem}"], True))
+            lines.append(_line(tr("problem"), [f"{console.model.problem_code} {console.model.problem}"], True))
         return lines
 
     def _console_line(self) -> _Part:
         console, ring = self.console, self.console.ring
         words = [
             "RO" if console.read_only else "RW",
-            f"{figure(len(ring))} {tr('records kept')}",
-            f"{figure(ring.dropped)} {tr('let go')}",
+            f"{figure(len(ring))} {tr('records')}",
+            f"{figure(ring.dropped)} {tr('dropped')}",
             f"{size(console.skipped_bytes)} {tr('skipped')}",
             f"{figure(console.bad_lines)} {tr('bad lines')}",
         ]
@@ -109,7 +109,7 @@ def _store_words(health: Mapping[str, Any], check: Mapping[str, Any]) -> Iterato
 def _disk_words(health: Mapping[str, Any], check: Mapping[str, Any]) -> Iterator[str]:
     if "freeBytes" in check:
         yield f"{size(int(check['freeBytes']))} {tr('free')}"
-        yield f"{tr('publishes are refused below')} {size(int(check.get('reserveBytes') or 0))}"
+        yield f"{tr('publish refused below')} {size(int(check.get('reserveBytes') or 0))}"
         if check.get("quarantineBytes"):
             yield f"{tr('quarantine')} {size(int(check['quarantineBytes']))}"
 

@@ -42,7 +42,7 @@ class LogView(View):
             Column(tr("NUMBER"), 6, right=True),
             Column(tr("WHAT"), 16, grows=True),
         ]
-        yield RowList(columns, tr("nothing was done from here"), name="log")
+        yield RowList(columns, tr("no actions yet"), name="log")
 
     def update_body(self) -> None:
         log = self.console.action_log
@@ -56,12 +56,12 @@ class LogView(View):
         log = self.console.action_log
         tickets = log.running_tickets[::-1]
         if not tickets:
-            self.console.say(tr("nothing is under way"))
+            self.console.say(tr("nothing is running"))
             return
         row = self.query_one("#log", RowList).current
         at = len(tickets) + len(log.entries) - int(str(row.key)) if row else 0
         self.console.source.cancel(tickets[at if at < len(tickets) else 0])
-        self.console.say(tr("it ends behind what is being done..."))
+        self.console.say(tr("it stops after the current request..."))
 
     def summary(self) -> str:
         log = self.console.action_log
@@ -76,7 +76,7 @@ def _row(number: int, entry: LogEntry, now_ms: int) -> Row:
             Cell(moment(entry.wall_ms, now_ms), Tone.DIM),
             Cell(tr(entry.verb)),
             Cell(clean(entry.queue)),
-            Cell(tr(result.value) if result else tr("runs"), _TONES[result] if result else Tone.DIM),
+            Cell(tr(result.value) if result else tr("running"), _TONES[result] if result else Tone.DIM),
             Cell(figure(entry.changed)),
             Cell(clean(entry.text or entry.what)),
         ),

@@ -48,7 +48,7 @@ class MessageView(View):
 
     def update_body(self) -> None:
         answer = self._answer()
-        waits = clean(self.console.model.refusals.get("message", "")) or tr("asking...")
+        waits = clean(self.console.model.refusals.get("message", "")) or tr("loading...")
         lines = list(report_lines(answer)) if answer else [waits] if self._key else []
         if self._record:
             lines += [*[""] * bool(lines), tr("THE LINE"), *json_lines(self._record.fields())]

@@ -59,7 +59,7 @@ class QueueView(PagedView):
             Column(tr("GIVEN"), 7, right=True),
             Column(tr("LAST ASKED"), 10, right=True),
         ]
-        yield RowList(consumers, tr("nobody has consumed since the daemon started"), name="consumers")
+        yield RowList(consumers, tr("no consumer since the daemon started"), name="consumers")
         policy = [
             Column(tr("POLICY"), 28),
             Column(tr("VALUE"), 10, grows=True),
@@ -136,7 +136,7 @@ class QueueView(PagedView):
 
     def action_purge(self) -> None:
         if self._state == "inflight":
-            self.console.say(tr("what is in flight is its holder's until the lease ends"))
+            self.console.say(tr("messages in flight cannot be removed until their leases end"))
         else:
             path = self.save_path(self._queue, self._state)
             self.console.propose(actions.purge(self._queue, self._state, path))

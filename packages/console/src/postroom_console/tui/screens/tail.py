@@ -48,7 +48,7 @@ class TailView(View):
         listed = self.query_one("#tail", TailList)
         if self._follows:
             self._end = ring.taken
-        nothing = tr("no line fits the filter") if self.filter_text and len(ring) else tr("nothing has happened yet")
+        nothing = tr("no line matches the filter") if self.filter_text and len(ring) else tr("nothing has happened yet")
         empty = self.console.tail_problem or nothing
         first = ring.shown[0][0] if ring.shown else 0
         shown_now = (
@@ -74,7 +74,7 @@ class TailView(View):
         ring = self.console.ring
         behind = len(ring.shown) - bisect_left(ring.shown, self._end + 1, key=lambda pair: pair[0])
         words = [
-            tr("FOLLOW") if self._follows else f"{tr('HELD', 'tail')} +{figure(behind)}",
+            tr("FOLLOW") if self._follows else f"{tr('PAUSED', 'tail')} +{figure(behind)}",
             f"{figure(len(ring.shown))}",
         ]
         if self.console.skipped_bytes:
@@ -129,7 +129,7 @@ class TailView(View):
                     return
                 self.action_next(-1)
 
-        self.app.push_screen(Ask(tr("SEARCH"), [Field("text", tr("what a line must have, as in a filter:"))]), answered)
+        self.app.push_screen(Ask(tr("SEARCH"), [Field("text", tr("search for (as in a filter):"))]), answered)
 
     def action_next(self, step: int) -> None:
         listed = self.query_one("#tail", TailList)
