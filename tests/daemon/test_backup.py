@@ -218,7 +218,7 @@ def test_bodies_that_are_lost_are_counted(make_bench: MakeBench, tmp_path: Path)
 def test_a_root_whose_restore_was_interrupted_is_not_backed_up(make_bench: MakeBench, tmp_path: Path) -> None:
     origin = Origin.begin(make_bench())
     (origin.bench.path / "restore.json").write_text("{}")
-    with pytest.raises(SwapInterrupted, match="give the same postroomd restore again"):
+    with pytest.raises(SwapInterrupted, match="run the same postroomd restore again"):
         origin.back_up(tmp_path / "backup")
     assert not (tmp_path / "backup").exists()
 
@@ -247,7 +247,7 @@ def test_what_is_no_backup_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "file").write_bytes(data)
     for name in ("file", "missing", "."):
         with (
-            pytest.raises(BackupError, match=r"no tar|no backup|no manifest"),
+            pytest.raises(BackupError, match=r"not a tar|no backup|no manifest"),
             open_backup(tmp_path / name, tmp_path / "unpacked"),
         ):
             pass

@@ -47,7 +47,7 @@ def test_killed_before_any_file_operation_the_root_is_the_old_one_or_waits_for_t
             bench.close()
             assert stored_state(bench.config.settings) in (old, new), number
         except StartError as error:
-            assert "restore was interrupted: give the same" in str(error)
+            assert "restore was interrupted: run the same" in str(error)
             refused += 1
         restored(bench, tmp_path / "backup.tar", replace=True)
         assert stored_state(bench.config.settings) == new, number

@@ -124,7 +124,7 @@ def test_a_journal_that_does_not_go_on_from_the_backup_is_refused(make_bench: Ma
     other.work(30)
     other.end()
     for journal in (other.settings.journal_root, tmp_path / "nowhere"):
-        with pytest.raises(RestoreError, match=r"does not go on from this backup|is no journal with events"):
+        with pytest.raises(RestoreError, match=r"does not continue this backup|has no events"):
             restored(origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True, journal=journal)
 
 
@@ -139,7 +139,7 @@ def test_a_journal_that_was_restored_to_before_the_backup_does_not_go_on_from_it
     origin.bench.open()
     origin.work(40)
     origin.end()
-    with pytest.raises(RestoreError, match="does not go on from this backup"):
+    with pytest.raises(RestoreError, match="does not continue this backup"):
         restored(origin.bench, tmp_path / "backup", RestorePoint(end=True), replace=True)
 
 

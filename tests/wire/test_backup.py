@@ -163,7 +163,7 @@ def test_a_backup_on_standard_output_is_told_of_on_standard_error(daemon: Daemon
         (("--to-time", "2026-11-28T02:00:00"), "has no time zone"),
         (("--to-time", "1", "--to-event", "1"), "give one of them"),
         (("--journal", "somewhere"), "need --to-event or --to-time"),
-        (("--backend", "memory"), "backend memory keeps nothing"),
+        (("--backend", "memory"), "backend memory stores nothing"),
     ],
 )
 def test_a_restore_that_makes_no_sense_is_refused(

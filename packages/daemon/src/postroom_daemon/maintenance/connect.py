@@ -1,6 +1,6 @@
-"""Reach a root for the tools: through its daemon where one is running, else by opening it.
+"""Connect tools to a root: through its daemon if one is running, else by opening the root.
 
-The one place in the daemon's package that speaks through the client: a tool beside a running daemon is a client of it.
+Only this module of the daemon uses the client: a tool beside a running daemon is a client of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..root.locks import RootBusy, lock_root
 from ..root.preflight import missing_import
 from .local import open_local
 
-#: A request of a tool waits so long (s) for its answer: a page of a large root may queue behind other work.
+#: Time-out (s) of a tool's request: a page of a large root may wait behind other requests.
 TIMEOUT_S = 60.0
 
 
@@ -31,13 +31,13 @@ class NotReached(PostroomError):
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A root that answers. ``running``: a daemon works on it meanwhile."""
+    """A root that answers commands. ``running``: by its daemon."""
 
     ask: Ask
     running: bool
 
     def state(self, config: Config, workspace: Path) -> AbstractContextManager[State]:
-        """All that the root holds, at one event. ``workspace`` is a directory with room for it.
+        """The state of the root as of one event. ``workspace`` is a directory with space for it.
 
         Raises ``StateError``, ``OSError``, and what ``ask`` raises.
         """
@@ -49,10 +49,10 @@ class Reached:
 
 @contextmanager
 def reach(config: Config) -> Iterator[Reached]:
-    """A way to ask a root. A stopped root is brought up to its journal, and stays locked and unchanged meanwhile.
+    """Connect to a root. A stopped root is opened, which folds what its store lacks, and stays locked.
 
-    Raises ``StartError`` when it cannot be opened; ``ask`` raises ``NotReached``, and ``CommandError`` when a
-    stopped root refuses.
+    Raises ``StartError`` if it cannot be opened. ``ask`` raises ``NotReached``, or ``CommandError`` if a stopped root
+    refuses a command.
     """
     if not is_running(config):
         with open_local(config, still=True) as session:
@@ -75,15 +75,15 @@ def reach(config: Config) -> Iterator[Reached]:
 
 
 def nothing_done(config: Config) -> str:
-    """Why there is nothing to be read from a root, "" where there is something. Raises ``OSError``."""
+    """Why a root has nothing to read; "" if it has something. Raises ``OSError``."""
     settings = config.settings
     if settings.journal_root.is_dir() and list_segments(settings.journal_root):
         return ""
-    return missing_import(config) or "there is no journal: nothing was ever done here"
+    return missing_import(config) or "there is no journal: no daemon has ever run here"
 
 
 def is_running(config: Config) -> bool:
-    """Whether a process works on the root. Raises ``OSError``."""
+    """Whether another process has the root locked. Raises ``OSError``."""
     try:
         with lock_root(config, Files()):
             return False

@@ -1,4 +1,4 @@
-"""Commands on a stopped root, without a daemon and without a mailbox."""
+"""Commands on a stopped root, without a daemon or a mailbox."""
 
 from __future__ import annotations
 
@@ -24,24 +24,21 @@ __all__ = ["LocalSession", "StartError", "open_local"]
 
 
 class LocalSession:
-    """Commands on a stopped root, without a mailbox."""
+    """Carries out commands on a root that this process has opened."""
 
     def __init__(self, root: OpenRoot) -> None:
         self._root = root
         self._count = 0
 
     def call(self, command: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """Do one command, durably. Its reply's data.
-
-        Raises ``CommandError``.
-        """
+        """Carry out one command, durably. Returns the data of its answer. Raises ``CommandError``."""
         answers: list[Answer] = []
         self._count += 1
         wire = WireRequest(f"local-{os.getpid()}-{self._count}", "local", command, 0, payload)
         who, made_ms = Principal("local", os.geteuid()), time.time_ns() // 1_000_000
         self._root.broker.submit(Request(wire, who, None, made_ms, answers.append))
         self._root.broker.run_group()
-        while not answers:  # it waits for a message, as asked
+        while not answers:  # a long poll
             due = self._root.broker.next_due() or 0
             time.sleep(max(0.0, (due - self._root.clock.now().engine) / 1000))
             self._root.broker.run_group()
@@ -50,7 +47,7 @@ class LocalSession:
         return answers[0].data or {}
 
     def settle(self) -> None:
-        """Do all that is due."""
+        """Carry out all periodic tasks that are due."""
         while (due := self._root.broker.next_due()) is not None and due <= self._root.clock.now().engine:
             self._root.broker.run_group()
 
@@ -61,10 +58,8 @@ class LocalSession:
 
 @contextmanager
 def open_local(config: Config, still: bool = False) -> Iterator[LocalSession]:
-    """A session on a root that no daemon serves. ``still``: time does not pass in it, and what was due is done.
-
-    Raises ``StartError``.
-    """
+    """A session on a root that no daemon serves. ``still``: periodic tasks that are due are carried out first, and then
+    time stands still. Raises ``StartError``."""
     os.umask(0o022)
     root = open_root(config, Sources(clock=Clock.still) if still else Sources())
     try:
@@ -75,7 +70,7 @@ def open_local(config: Config, still: bool = False) -> Iterator[LocalSession]:
         root.broker.stop()
         try:
             root.store.disk.checkpoint()
-        except StoreError as error:  # what was done is in the journal
+        except StoreError as error:  # the journal has all of it
             log.warning("%s", error)
     finally:
         root.close()

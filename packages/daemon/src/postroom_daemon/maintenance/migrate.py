@@ -1,7 +1,7 @@
 """Move a stopped root from one backend to another.
 
-The new store is filled beside its place, compared with the old one message by message, and only then put in place. So a
-stop at any moment leaves a root that works with the old store or the new one, and the same command goes on.
+The new store is filled beside its place, compared with the old one message by message, and only then put in place. So
+an interruption leaves a root that works with the old store or the new one, and the same command continues.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ UNFINISHED: Final = ".migrating"
 
 @dataclass(frozen=True, slots=True)
 class Migrated:
-    """What was done. ``kept`` are the places of the old store, and of what was found where the new one is now."""
+    """The result of a migration. ``kept`` are the new paths of the old store, and of what the new one replaced."""
 
     old: str
     new: str
@@ -49,9 +49,9 @@ class Migrated:
 
 
 def migrate(config: Config, backend: str, say: Callable[[str], None], files: Files | None = None) -> Migrated:
-    """Move the messages of a root to ``backend``, and have its configuration file say so.
+    """Move the messages of a root to ``backend``, and name it in the configuration file. Progress goes to ``say``.
 
-    Raises ``StateError`` for what cannot be migrated, or does not compare equal; ``StartError``, ``StoreError``,
+    Raises ``StateError`` if the root cannot be migrated or the stores differ; ``StartError``, ``StoreError``,
     ``OSError``.
     """
     files = files or Files()
@@ -80,13 +80,15 @@ def _check(config: Config, new: str) -> None:
     if new == old:
         raise StateError(f"the backend of {config.root} is {new} already")
     if not all(layout_of(replace(config.settings, backend=backend)).is_persistent for backend in (old, new)):
-        raise StateError("the backend memory keeps nothing: there is nothing to migrate to it or from it")
+        raise StateError("backend memory stores nothing: nothing can be migrated to it or from it")
     if source not in ("default", "file"):
-        raise StateError(f"the backend is set by {source}: set it in {CONFIG_NAME} instead, so that it can be changed")
+        raise StateError(
+            f"the backend is set by {source}: set it in {CONFIG_NAME} instead, where migrate can change it"
+        )
 
 
 def _open_unfinished(target: Settings, head: Head, files: Files, quarantine: Quarantine) -> Store:
-    """The store that is being filled, opened. What another state had been put into is thrown away."""
+    """Open the store that is being filled. One that was filled from another state is removed first."""
     unfinished = beside(target, UNFINISHED)
     store = make_store(unfinished, files, quarantine)
     try:
@@ -94,7 +96,7 @@ def _open_unfinished(target: Settings, head: Head, files: Files, quarantine: Qua
         if can_go_on(store, head):
             return store
         store.close()
-    except StoreError:  # if it is the disk, the next attempt tells
+    except StoreError:  # if the disk is at fault, the next attempt raises again
         pass
     for place in places(unfinished):
         remove_all(place)
@@ -104,34 +106,34 @@ def _open_unfinished(target: Settings, head: Head, files: Files, quarantine: Qua
 
 
 def _compare(old: State, new: State, lost: set[str]) -> int:
-    """See that two states are the same but for the lost messages. How many messages they have."""
+    """Check that two states are equal except for the lost messages. Returns the number of messages."""
     queues = zip_longest((record.to_json() for record in old.queues), (record.to_json() for record in new.queues))
     for left, right in queues:
         if left != right and not lost:
-            raise StateError(f"the new store differs: {left} became {right}; the old one stays in use")
+            raise StateError(f"the new store differs: {left} became {right}; the old store stays in use")
     count = 0
     kept = (message for message in old.messages if message["key"] not in lost)
     for was, became in zip_longest(kept, new.messages):
         if orjson.dumps(was) != orjson.dumps(became):
             key = (was or became or {}).get("key")
-            raise StateError(f"the new store differs in message {key}; the old one stays in use")
+            raise StateError(f"the new store differs in message {key}; the old store stays in use")
         count += 1
     return count
 
 
 def _check_unchanged(settings: Settings, head: Head) -> None:
-    """See that nothing has happened since the state was read."""
+    """Check that nothing has happened since the state was read."""
     for request in read_requests(settings.journal_root, head.event + 1, lambda damage: None):
         if any(event["type"] != EventType.CLOCK_MARKED for event in request.events):
-            raise StateError("the root went on meanwhile; stop its daemon, then migrate again")
+            raise StateError("a daemon has worked on the root meanwhile; stop it, then migrate again")
 
 
 def _switch(config: Config, target: Settings, files: Files) -> list[Path]:
-    """Put the new store in place and have the configuration name it. The places of what was there before.
+    """Put the new store in place and name it in the configuration. Returns the new paths of what was there before.
 
-    RACE: a stop in between. Until the configuration names the new store, the old one counts, which lies elsewhere. Only
-    ``sqlite`` and ``hybrid`` share a database: ``hybrid`` works with one of ``sqlite`` too, so it is named as long as
-    the database may be of either.
+    RACE: an interruption in between. Until the configuration names the new store, the old one is used, which is
+    elsewhere. Only ``sqlite`` and ``hybrid`` share a database; ``hybrid`` can use one of ``sqlite``, so it is named
+    while the database may be of either.
     """
     concerned = places(config.settings) + places(target)
     name = replaced_name(time.time_ns() // 1_000_000, lambda name: any(_aside(it, name).exists() for it in concerned))
@@ -159,7 +161,7 @@ def _aside(place: Path, name: str) -> Path:
 
 
 def _set_aside(place: Path, name: str, files: Files, replaced: bool) -> list[Path]:
-    """Give what lies at a place another name. A file that is to be replaced keeps its own as well, until it is."""
+    """Rename what is at a place. A file that will be replaced keeps its old name as well until then."""
     aside = _aside(place, name)
     if not place.exists():
         return []

@@ -1,8 +1,7 @@
-"""Export the messages of a root as lines of JSON, and import them into another; with queues, schedules and what may
-not be published twice.
+"""Export the messages of a root as lines of JSON, with queues, schedules and claims, and import them into another.
 
-The file is that of ``state/file.py``. An import goes through the engine like every other change, in the order of
-publishing, message by message: what is there already stays as it is.
+The file is that of ``state/file.py``. An import consists of requests to the engine, message by message in
+the order of publishing. What exists already stays as it is.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from .connect import NotReached, nothing_done, reach
 
 T = TypeVar("T")
 
-#: What one request imports: so many messages at most, of so many bytes, unless one alone has more.
+#: Messages, and bytes of messages, that one request imports at most; a larger message has its own request.
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 1024 * 1024
-#: Queues of one request.
+#: Queues that one request imports.
 _QUEUES: Final = 1000
 
 
 def export_state(config: Config, file: IO[bytes], queues: frozenset[str], workspace: Path) -> Totals:
-    """Write all of a root, or what belongs to some queues, to a file.
+    """Write the state of a root, or of some queues, to a file.
 
-    Raises ``StateError`` for a queue that is not there, or where there is no journal; ``StartError``, ``NotReached``,
+    Raises ``StateError`` for a queue that does not exist, or without a journal; ``StartError``, ``NotReached``,
     ``OSError``.
     """
     if why := nothing_done(config):
@@ -58,7 +57,7 @@ def _of_queues(state: State, queues: frozenset[str]) -> State:
 
 
 def _queue_of(fact: Fact) -> str:
-    """The queue that a fact is about; '' for one of the whole root."""
+    """The queue of a key-value; '' for one of the whole root."""
     name, value = fact["name"], fact["value"]
     if name.startswith(CLAIM_END):
         return str(name.removeprefix(CLAIM_END).partition(":")[2].rpartition("\0")[0])
@@ -66,13 +65,13 @@ def _queue_of(fact: Fact) -> str:
         return str(name.removeprefix(CLAIM).rpartition("\0")[0])
     if name.startswith(SCHEDULE):
         return str(value["queue"])
-    return value if type(value) is str else ""  # a name of dead letters
+    return value if type(value) is str else ""  # a dead-letter address
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What an import came to. ``facts`` are claims and schedules, and the drain; ``skipped`` ones of all were there
-    already, ``lost`` messages came without a body. ``drains``: the file says that its root takes no new messages."""
+    """The result of an import. ``facts`` counts claims, schedules and the drain; ``skipped`` what existed already;
+    ``lost`` messages without a body. ``drains``: the file's root takes no new messages."""
 
     head: Head
     queues: int
@@ -84,17 +83,17 @@ class Imported:
 
 
 class ImportStopped(PostroomError):
-    """An import ended before its end; the text says why, what was imported, and how to go on."""
+    """An import stopped half-way; the text says why, what was imported, and how to continue."""
 
 
 def import_state(config: Config, file: IO[bytes], name: str) -> Imported:
-    """Import all that a file holds, which can be read from any place; ``name`` is for error texts.
+    """Import the content of a seekable file; ``name`` is for error texts.
 
-    The whole file is checked before anything is changed: each line, each value, and whether a running daemon takes
-    messages so large. Raises ``StateError``, ``StartError``, ``NotReached``, ``OSError``; ``ImportStopped`` where it is
-    refused or interrupted on the way.
+    The whole file is checked before anything is changed: each line, each value, and whether a running daemon accepts
+    the largest message. Raises ``StateError``, ``StartError``, ``NotReached``, ``OSError``; ``ImportStopped`` if it is
+    refused or interrupted half-way.
     """
-    whole = _Whole(file, name)
+    whole = _CheckedFile(file, name)
     with reach(config) as reached:
         limit = config.settings.limits_request_bytes if reached.running else None
         whole.check_sizes(limit)
@@ -122,8 +121,8 @@ def _stopped(error: PostroomError, done: Counter[str]) -> str:
     )
 
 
-class _Whole:
-    """A file that was read to its end, and found good. It knows where each message is, in the order of publishing."""
+class _CheckedFile:
+    """A file that was read and checked completely, with the offset of each message in the order of publishing."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self._lines = _Lines(file, name)
@@ -135,7 +134,7 @@ class _Whole:
         self._queues = [record.to_json() for record in state.queues]
         for queue in self._queues:
             _check(exported_queue, queue, name)
-        #: What follows from others is left out: ends of claims, names of dead letters.
+        #: Without those that follow from others: ends of claims, dead-letter addresses.
         self._facts = [fact for fact in state.facts if _check(exported_fact, fact, name)]
         self.drains = any(fact["name"] == FACT_DRAINING for fact in self._facts)
         published, self._places = array("q"), array("q")
@@ -143,15 +142,15 @@ class _Whole:
             if "bodyLost" in message:
                 self.lost += 1
                 continue
-            _check(exported_message, message, self._lines.told)
+            _check(exported_message, message, self._lines.label)
             if self._lines.size > self._largest[0]:
-                self._largest = (self._lines.size, message["key"], self._lines.told)
+                self._largest = (self._lines.size, message["key"], self._lines.label)
             published.append(message.get("published", 0))
             self._places.append(self._lines.place)
         self._order = sorted(range(len(published)), key=published.__getitem__)
 
     def check_sizes(self, limit: int | None) -> None:
-        """Raise ``StateError`` for a message that is larger than a request may be; None: it may have any size."""
+        """Raise ``StateError`` if a message is larger than ``limit``, the size of a request; None: no limit."""
         size, key, line = self._largest
         if limit and size > limit:
             raise StateError(
@@ -160,8 +159,8 @@ class _Whole:
             )
 
     def parts(self, limit: int | None) -> Iterator[dict[str, Any]]:
-        """What the requests of an import hold: queues, then what may not be published twice, then messages, and in the
-        end what would bring messages, or keep them away."""
+        """The requests of an import: queues, claims, messages, and at last schedules and the drain, which would publish
+        messages or refuse them."""
         most_bytes = min(_BATCH_BYTES, limit // 2) if limit else _BATCH_BYTES
         queues = ((queue, len(encode_line(queue))) for queue in self._queues)
         yield from ({"queues": batch} for batch in _batches(queues, _QUEUES, most_bytes))
@@ -188,7 +187,7 @@ def _check(read: Callable[[dict[str, Any]], T], data: dict[str, Any], where: str
 
 
 def _batches(items: Iterable[tuple[T, int]], most: int, most_bytes: int) -> Iterator[list[T]]:
-    """Items with their sizes as lists of at most so many, and of at most so many bytes, unless one alone has more."""
+    """Lists of at most ``most`` items and ``most_bytes`` bytes; a larger item is alone. Items come with their sizes."""
     batch: list[T] = []
     size = 0
     for item, length in items:
@@ -202,7 +201,7 @@ def _batches(items: Iterable[tuple[T, int]], most: int, most_bytes: int) -> Iter
 
 
 class _Lines:
-    """The lines of a file. ``place`` is where the last one began, ``size`` its length, ``told`` its name for people."""
+    """Reads lines: ``place`` is the offset of the last one, ``size`` its length, ``label`` its name in errors."""
 
     def __init__(self, file: IO[bytes], name: str) -> None:
         self.place = self.size = 0
@@ -212,7 +211,7 @@ class _Lines:
         self._number = 0
 
     @property
-    def told(self) -> str:
+    def label(self) -> str:
         return f"{self._name}, line {self._number}"
 
     def readline(self) -> bytes:

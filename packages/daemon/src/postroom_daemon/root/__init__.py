@@ -1,1 +1,1 @@
-"""The root: opened, locked, recovered."""
+"""The root: preflight, locks, recovery, and what an open root consists of."""

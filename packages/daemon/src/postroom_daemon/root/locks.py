@@ -1,4 +1,4 @@
-"""The locks that make one process the only one on a root."""
+"""Locks that let only one process work on a root."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ class RootBusy(PostroomError):
 
 
 class WrongOwner(PostroomError):
-    """The root is another user's, whose daemon could not use what this process would write."""
+    """The root belongs to another user, whose daemon could not use files that this process writes."""
 
 
 @contextmanager
 def lock_root(config: Config, files: Files, unfinished: bool = False, writing: bool = True) -> Iterator[None]:
-    """Be alone on a root. Its directories are made if they are missing. ``unfinished``: also on one whose restore was
-    interrupted, to finish it. Not ``writing``: also on one of another user, only to look.
+    """Lock a root, creating its directories if they are missing. ``unfinished``: even if its restore was interrupted,
+    to finish that. Without ``writing``: even if another user owns it, only to read.
 
-    The journal is the truth: whoever holds it is alone, wherever its directory lies. A lock ends with its process; what
-    the file holds does not matter. A store that is open locks its own files; see ``lock_store``.
+    The journal is the source of truth, so its directory is locked as well, wherever it is. A lock ends with its
+    process; the content of the file does not matter. An open store locks its own files; see ``lock_store``.
     Raises ``RootBusy``, ``WrongOwner``, ``SwapInterrupted``, ``OSError``.
     """
     with ExitStack() as locks:
@@ -52,8 +52,8 @@ def lock_root(config: Config, files: Files, unfinished: bool = False, writing: b
 
 @contextmanager
 def lock_store(files: Files, *places: Path) -> Iterator[None]:
-    """Be alone on directories with files of messages, to move them or what is in them while no store has them open.
-    What is no directory is no store's. Raises ``StoreBusy``, ``OSError``."""
+    """Lock directories with files of messages, to move them or their content while no store has them open. Paths that
+    are not directories are ignored. Raises ``StoreBusy``, ``OSError``."""
     with ExitStack() as locks:
         for place in places:
             if place.is_dir() and not place.is_symlink():
@@ -72,13 +72,13 @@ def _lock(directory: Path, files: Files, writing: bool) -> int:
     except OSError as error:
         if error.errno not in (errno.EISDIR, errno.ELOOP):
             raise
-        # A directory or link, which nobody can have locked: it makes room.
+        # A directory or link, which nobody can have locked: move it away.
         files.rename(path, path.with_name(f"{LOCK_NAME}.{time.time_ns()}"))
         fd = os.open(path, _LOCK_FLAGS, 0o600)
     try:
         if is_new and not writing and os.geteuid() == 0:
             found = os.stat(directory)
-            os.fchown(fd, found.st_uid, found.st_gid)  # whoever only looks does not become the one who works here
+            os.fchown(fd, found.st_uid, found.st_gid)  # a reader must not become the owner of the root
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(fd)
@@ -87,7 +87,7 @@ def _lock(directory: Path, files: Files, writing: bool) -> int:
 
 
 def _check_owner(fd: int, directory: Path) -> None:
-    """Whoever has made the lock works here. What root wrote beside him he could neither read nor change."""
+    """The owner of the lock file owns the root, and could neither read nor change what another user writes here."""
     owner = os.fstat(fd).st_uid
     if owner == os.geteuid():
         return

@@ -1,4 +1,4 @@
-"""An open root: one instance, its journal and store brought together, and everything that works on them."""
+"""An open root: locks, journal and store, recovered, with the broker and everything it uses."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 
 class StartError(PostroomError):
-    """The daemon cannot start; the text says why and what to do. ``full``: only space is lacking."""
+    """The root cannot be opened; the text says why and what to do. ``full``: only disk space is lacking."""
 
     def __init__(self, text: str, full: bool = False) -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class StartError(PostroomError):
 
 @dataclass(slots=True)
 class OpenRoot:
-    """A root that is ready for work."""
+    """A root that is ready to serve requests."""
 
     broker: Broker
     vitals: DaemonVitals
@@ -68,7 +68,7 @@ class OpenRoot:
     locks: ExitStack
 
     def close(self) -> None:
-        """Let go of everything. Nothing is written."""
+        """Close everything. Nothing is written."""
         if self.traffic:
             self.traffic.close()
         self.store.close()
@@ -79,7 +79,7 @@ class OpenRoot:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What a root takes from outside: files, time, randomness. A test gives its own."""
+    """File calls, clock and ids of a root. Tests pass their own."""
 
     files: Files = field(default_factory=Files)
     clock: Callable[[], Clock] = Clock
@@ -87,10 +87,10 @@ class Sources:
 
 
 def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, refold: bool = False) -> OpenRoot:
-    """Bring a root to the state that its journal tells.
+    """Lock a root and bring its store up to its journal.
 
-    ``rewrite_journal`` after a sync that failed: what can be read may not be on the disk. ``refold`` when the store was
-    found damaged: it is set aside, and folded anew. Raises ``StartError``.
+    ``rewrite_journal``: a sync has failed, and what can be read may not be on the disk. ``refold``: the store is
+    damaged, so it is set aside and folded from scratch. Raises ``StartError``.
     """
     files = sources.files
     with ExitStack() as locks:
@@ -113,15 +113,15 @@ def open_root(config: Config, sources: Sources, rewrite_journal: bool = False, r
 
 
 def _open_with_reserve(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
-    """Open it; where the disk has no room even for that, from the reserve."""
+    """Open it, with space of the reserve if the disk is full."""
     salvage = True
     while True:
         try:
             return _open(config, sources, reserve, locks)
         except StoreDamaged as error:
-            log.error("%s: the store is set aside and folded anew from the journal", error)
+            log.error("%s: the store is set aside and folded from the journal again", error)
             _set_store_aside(config, sources.files, salvage)
-            salvage = False  # if what was salvaged is no better, it is done without
+            salvage = False  # if the salvaged store is damaged as well, do without it
         except (OSError, StoreError, JournalRefused) as error:
             if not (_lacks_space(error) and reserve.give()):
                 raise
@@ -153,7 +153,7 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         policies = Policies(config.defaults, config.queues, config.patterns)
         traffic = _traffic(settings, files)
         vitals = DaemonVitals(clock, journal, traffic, reserve, settings, recovery.missing, _quarantine(config, files))
-        vitals.checkpointed = store.applied  # it may be less; the first checkpoint tells
+        vitals.checkpointed = store.applied  # an upper bound; the first checkpoint corrects it
         quotas = Quotas(settings, os.geteuid())
         access = Access(config.access, os.geteuid(), config.accounts)
         vitals.quota_refusals = quotas.refused
@@ -177,13 +177,13 @@ def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) 
         )
         broker = Broker(state, group_limits(settings), sync_each_group=settings.journal_durability == "commit")
         vitals.waiting = lambda: broker.subscriptions.count
-        opened.pop_all()  # they are the caller's from here
+        opened.pop_all()  # the caller closes them
         reserve.tick()
         return OpenRoot(broker, vitals, traffic, store, journal, clock, reserve, access, quotas, locks.pop_all())
 
 
 def group_limits(settings: Settings) -> GroupLimits:
-    """The limits of a group, as the settings have them."""
+    """The limits of a group by the settings."""
     return GroupLimits(settings.limits_group_requests, settings.limits_group_bytes, settings.limits_user_turn_requests)
 
 
@@ -202,7 +202,7 @@ def _consumers(store: Store) -> Consumers:
 
 
 def _reserve(config: Config, files: Files) -> Reserve:
-    """What is held back for the journal's file system; the store's is looked at, too, where it is another one."""
+    """The reserve of the journal's file system; it also watches the store's, if that is another one."""
     settings = config.settings
     directory, device = settings.journal_root, settings.journal_root.stat().st_dev
     stores = (settings.sqlite_db_path.parent, settings.filesystem_root, settings.hybrid_payload_root)

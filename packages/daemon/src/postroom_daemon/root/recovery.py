@@ -1,7 +1,7 @@
-"""Recovery: what the store lacks is folded into it from the journal, which decides.
+"""Recovery at every start: fold into the store what it lacks from the journal, which is the source of truth.
 
-If the store is ahead (its events were lost with a segment), numbering continues after the store's last event, and a
-``gap`` event says so.
+If the store is ahead, because a segment was lost, event ids continue behind the store's last event, and a ``gap`` event
+says so.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 #: Requests that a replay folds in one store transaction.
 REPLAY_BATCH = 1000
-#: Damaged bytes that are held in memory before they are copied.
+#: Damaged bytes in memory before they are copied to quarantine.
 _STRETCH_BYTES = 2**20
 
 
 class Recovery:
-    """One pass over the journal's end: folds what the store lacks, remembers answers, lets time go on.
+    """One pass over the journal's end: folds what the store lacks, remembers answers, resumes the clock.
 
-    After ``run``: ``root_id`` and ``epoch`` of the root, and ``missing``, the ranges of ids that are in neither.
+    After ``run``: ``root_id`` and ``epoch`` of the root, and ``missing``, the ranges of ids that the journal lacks.
     """
 
     def __init__(
@@ -52,14 +52,14 @@ class Recovery:
         self._idempotency = idempotency
         self._ids = ids
         self._folded = 0
-        self._had_store = store.applied > 0  # it knows how far the numbers have come
-        self._clean = False  # the last event says that the daemon stopped in order
-        self._noted: list[list[int]] = []  # ranges of missing events of which an operator has taken note
+        self._had_store = store.applied > 0  # it has the last id
+        self._clean = False  # the daemon stopped in order after the last event
+        self._noted: list[list[int]] = []  # missing events that an operator has accepted
         self._moved: list[str] = []
-        self._stretch: Damage | None = None  # damage that may go on
+        self._stretch: Damage | None = None  # damage that may continue in the next line
 
     def run(self, clock: Clock) -> None:
-        """Do it all. Raises ``OSError``, ``StoreError``, and what the journal raises."""
+        """Recover. Raises ``OSError``, ``StoreError``, and what the journal raises."""
         self._replay()
         self._quarantine_stretch()
         self._resume(clock)
@@ -68,7 +68,7 @@ class Recovery:
     def _replay(self) -> None:
         store, journal = self._store, self._journal
         begin = max(1, min(store.applied + 1, journal.last_id - REMEMBERED_AFTER_RESTART))
-        expected = store.applied + 1  # what was before, retention may have taken
+        expected = store.applied + 1  # retention may have removed earlier ones
         current = store.applied == journal.last_id
         progress = Progress("replaying the journal: event", journal.last_id)
         store.begin()
@@ -89,7 +89,7 @@ class Recovery:
             log.info("folded %d requests from the journal, up to event %d", self._folded, store.applied)
 
     def _note(self, request: PlacedRequest, expected: int) -> int:
-        """Remember what a request tells; the id that the next one must begin with."""
+        """Note the facts of a request. Returns the id with which the next one must begin."""
         first, last = request.events[0], request.events[-1]
         missing = missing_before(first, expected)
         if missing and not missing.declared:
@@ -108,11 +108,11 @@ class Recovery:
         self.missing.append((first, last))
 
     def _tell_missing(self) -> None:
-        """Without alarm where an operator knows, and the store lacks nothing."""
+        """Log missing events; as an error unless an operator has accepted them and the store has folded them."""
         lost = self._store.get_kv(FACT_LOSSES) or []
         for span in map(list, self.missing):
             noted = span not in lost and not without_losses([span], self._noted)
-            text = "events %d to %d are missing from the journal" + (", as was taken note of" if noted else "")
+            text = "events %d to %d are missing from the journal" + (", which was accepted" if noted else "")
             log.log(logging.INFO if noted else logging.ERROR, text, *span)
 
     def _fold(self, events: list[Event]) -> None:
@@ -120,13 +120,13 @@ class Recovery:
             try:
                 apply(event, self._store)
             except (NotStored, IllegalTransition) as error:
-                # What it builds on was damaged: the event stays in the journal, the rest goes on.
+                # An earlier event was lost: this one stays in the journal, and the others are folded.
                 log.error("event %d cannot be folded: %s", event["id"], error)
                 self._store.applied = event["id"]
         self._folded += 1
 
     def _note_damage(self, damage: Damage) -> None:
-        """Copy what is damaged, each stretch as one file (a long one as several)."""
+        """Copy damaged bytes to quarantine, adjacent ones as one file."""
         last = self._stretch
         if not damage.data:
             log.error("%s: %s", damage.segment, damage.reason)
@@ -139,7 +139,7 @@ class Recovery:
             self._quarantine_stretch()
 
     def _quarantine_stretch(self) -> None:
-        """It stays in the journal: a full disk is no reason not to start."""
+        """The bytes stay in the journal as well, so a full disk does not prevent the start."""
         stretch, self._stretch = self._stretch, None
         if stretch:
             try:
@@ -148,7 +148,7 @@ class Recovery:
                 log.error("quarantine: %s at %d: %s", stretch.segment, stretch.offset, error)
 
     def _resume(self, clock: Clock) -> None:
-        """Let engine time go on from the last clock mark, and not before the last event."""
+        """Resume engine time from the last clock mark, and not before the last event."""
         kept = self._store.get_kv(FACT_CLOCK)
         if kept is None:
             clock.resume(None, self._last)
@@ -157,20 +157,22 @@ class Recovery:
         clock.resume(mark, max(self._last, Now(mark.engine, mark.wall)))
 
     def _settle(self, clock: Clock) -> None:
-        """Write what a new root, or a store that is ahead, has to say first."""
+        """Write the first events of a new root, or of one whose store is ahead."""
         store, journal = self._store, self._journal
         drafts: list[Draft] = []
         known = store.get_kv(FACT_EPOCH)
         given = max(store.applied, 0 if self._had_store else journal.last_given)
         if given > journal.last_id:
-            log.error("event %d has been given out, the journal ends at %d: going on", given, journal.last_id)
+            log.error(
+                "event %d has been assigned, but the journal ends at %d: continuing behind it", given, journal.last_id
+            )
             drafts.append({"type": EventType.GAP, "after": journal.last_id, "next": given + 1})
             journal.last_id = given
             journal.roll()
         if known:
             self.root_id, self.epoch = known["root"], known["epoch"]
         else:
-            # If the journal's beginning is gone as well, what is left cannot be told from a copy: it is a new root.
+            # If the journal's beginning is lost too, this may be a copy of another root: make it a new one.
             reason = "rebuilt from a part of the journal" if self.epoch else "new root"
             self.root_id, self.epoch = self._ids.root(), self.epoch + 1
             drafts.append({"type": EventType.EPOCH_STARTED, "root": self.root_id, "reason": reason})
@@ -179,10 +181,10 @@ class Recovery:
             self._write(drafts, clock)
 
     def _reprocessed(self, key: str) -> Draft:
-        """What it means that somebody has put a dead letter back among the ready messages."""
+        """The event for a dead letter whose file was moved to the ready messages by hand."""
         entry = self._store.get(key)
         assert entry is not None
-        log.warning("%s was put back among the ready messages by hand: it is reprocessed", key)
+        log.warning("%s was moved to the ready messages by hand: it is reprocessed", key)
         return {"type": EventType.REPROCESSED, "queue": entry.queue, "key": key, "reason": "moved by hand"}
 
     def _write(self, drafts: list[Draft], clock: Clock) -> None:

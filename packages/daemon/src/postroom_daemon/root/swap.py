@@ -1,7 +1,7 @@
-"""A root put in place of another, as one change: a file in it lists every rename, and is there until all are done.
+"""Replace a root by another as one change: a marker file lists every rename, and exists until all are done.
 
-While it is there, the root is neither the old one nor the new one: nobody may open it, and whoever began goes on where
-he was interrupted.
+While it exists, the root is partly the old and partly the new one: nobody may open it, and the command that began
+continues where it was interrupted.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ MARKER_NAME: Final = "restore.json"
 
 
 class SwapInterrupted(PostroomError):
-    """The root is half of one and half of another."""
+    """The swap of this root was interrupted; it must be finished first."""
 
 
 class SwapError(PostroomError):
-    """It can neither be finished nor undone by the program: somebody has taken away a part of it."""
+    """The swap can be neither finished nor undone: a part of it was removed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """All renames, each from one path to another: what goes aside, then what comes into place.
+    """All renames, as pairs of source and target: first ``aside``, then ``into_place``.
 
-    ``asked`` tells one restore from another, ``result`` is what to say when it is done.
+    ``asked`` identifies the command that began it, ``result`` is its result once it is done.
     """
 
     asked: str
@@ -45,23 +45,22 @@ class Swap:
 
 
 def replaced_name(wall_ms: int, is_taken: Callable[[str], bool]) -> str:
-    """A name, not taken yet, for what another takes the place of at this time: ``replaced-20261128T050000Z``."""
+    """A free name for what is replaced at this time, such as ``replaced-20261128T050000Z``."""
     name = f"replaced-{datetime.fromtimestamp(wall_ms // 1000, UTC):%Y%m%dT%H%M%SZ}"
     names = (f"{name}-{number}" if number else name for number in count())
     return next(free for free in names if not is_taken(free))
 
 
 def check_no_swap(root: Path) -> None:
-    """Raise ``SwapInterrupted`` for a root whose swap did not come to its end."""
+    """Raise ``SwapInterrupted`` for a root whose swap was interrupted."""
     if (root / MARKER_NAME).exists():
         raise SwapInterrupted(
-            f"{root}: its restore was interrupted: give the same postroomd restore again, which finishes it"
+            f"{root}: its restore was interrupted: run the same postroomd restore again, which finishes it"
         )
 
 
 def read_swap(root: Path) -> Swap | None:
-    """The swap that was interrupted, if there is one. Raises ``OSError``; ``SwapError`` when it cannot be
-    told what is to be done."""
+    """The interrupted swap, or None. Raises ``OSError``; ``SwapError`` if its marker file is damaged."""
     path = root / MARKER_NAME
     try:
         return Swap(**orjson.loads(path.read_bytes()))
@@ -72,15 +71,12 @@ def read_swap(root: Path) -> Swap | None:
 
 
 def carry_out(swap: Swap, root: Path, files: Files) -> None:
-    """Do it from the beginning, or from where it was interrupted; it is durable in the end.
-
-    Raises ``OSError``, ``SwapError``: then it is to be done again.
-    """
+    """Do all renames that are not done yet, durably. Raises ``OSError``, ``SwapError``; call it again then."""
     directory = files.open_directory(root)
     try:
         if not (root / MARKER_NAME).exists():
             files.put(directory, MARKER_NAME, orjson.dumps(asdict(swap)), durable=True)
-        # Where something is aside already, what is in its place now is new.
+        # If a target exists already, its source is the new one.
         _rename([(source, target) for source, target in swap.aside if not os.path.lexists(target)], files)
         _sync(swap.aside, files)
         _rename(swap.into_place, files)
@@ -99,7 +95,7 @@ def _rename(pairs: list[tuple[str, str]], files: Files) -> None:
                 files.close(files.open_directory(parent))
             files.rename(source, target)
         elif not os.path.lexists(target):
-            raise SwapError(f"neither {source} nor {target} is there: put back the one that you have moved")
+            raise SwapError(f"neither {source} nor {target} exists: put back the one that was moved")
 
 
 def _sync(pairs: list[tuple[str, str]], files: Files) -> None:

@@ -1,4 +1,4 @@
-"""A backup: all that a root holds at one event, in a folder or a tar that is complete or not there."""
+"""Backups: the state of a root as of one event with its journal, in a folder or tar that is complete or absent."""
 
 from .format import BackupError, FileFacts, Manifest
 from .make import make_backup

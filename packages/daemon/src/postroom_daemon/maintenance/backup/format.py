@@ -1,4 +1,4 @@
-"""The files of a backup, and what its manifest says of them. docs/backup.md describes the fields."""
+"""The files of a backup and its manifest. docs/backup.md describes the fields."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ BACKUP_FORMAT: Final = 1
 
 MANIFEST_NAME: Final = "manifest.json"
 STATE_NAME: Final = "state.jsonl"
-#: The root's configuration file, to be looked at: a restore does not use it.
+#: A copy of the root's configuration file, for people: a restore does not use it.
 CONFIG_NAME: Final = "config.json"
 #: The directory of the events that led to the state.
 JOURNAL_NAME: Final = "journal"
-#: In a tar, all files lie below a directory of this name.
+#: In a tar, all files are below a directory of this name.
 TAR_FOLDER: Final = "postroom-backup"
 
 
 class BackupError(PostroomError):
-    """A backup cannot be made, or one that is there cannot be used; the text says why, and where."""
+    """A backup cannot be made or used; the text says why, and where."""
 
 
 class FileFacts(NamedTuple):
@@ -33,10 +33,10 @@ class FileFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a backup is of.
+    """Which root a backup was made of, when, and its files.
 
     ``event`` is the last event that the state reflects, ``event_wall_ms`` its time. ``event_crc`` is its checksum, by
-    which a journal is known to be the one that goes on from here; empty when the root no longer had that event.
+    which a journal that continues this backup is recognised; empty if the root no longer had that event.
     """
 
     root: str
@@ -55,7 +55,7 @@ class Manifest:
     files: dict[str, FileFacts]
 
     def encode(self) -> bytes:
-        """The manifest as a file has it: one line, closed by a checksum."""
+        """The manifest as one line with a checksum."""
         return encode_line(
             {
                 "format": BACKUP_FORMAT,
@@ -84,7 +84,7 @@ class Manifest:
         except DamagedRecord as error:
             raise BackupError(f"{name} is damaged: {error}") from None
         if fields["format"] > BACKUP_FORMAT:
-            raise BackupError(f"{name} has format {fields['format']}, newer than this postroomd knows: upgrade it")
+            raise BackupError(f"{name} has format {fields['format']}, which is newer than this postroomd: upgrade it")
         return cls(
             root=fields["root"],
             epoch=fields["epoch"],

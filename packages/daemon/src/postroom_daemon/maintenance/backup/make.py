@@ -26,16 +26,16 @@ from ...platform.files import CREATE_FLAGS, Files
 from ..connect import nothing_done, reach
 from .format import CONFIG_NAME, JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, TAR_FOLDER, BackupError, FileFacts, Manifest
 
-#: What stands for a tar on standard output.
+#: The name that means a tar on standard output.
 STDOUT: Final = "-"
 _BUFFER_BYTES: Final = 2**20
-#: Compression that is as strong as it is worth the time.
+#: Compression level; a higher one takes more time than it saves space.
 _LEVEL: Final = 6
 _PACKED: Final = (".tar.gz", ".tgz")
 
 
 def check_apart(path: Path, config: Config) -> None:
-    """Raise ``PlaceTaken`` for a place among the daemon's own files, where what is strange is set aside or removed."""
+    """Raise ``PlaceTaken`` for a path in a directory of the daemon, which sets aside or removes unknown files there."""
     settings, real = config.settings, Path(os.path.realpath(path))
     owned = (
         settings.journal_root,
@@ -52,7 +52,7 @@ def check_apart(path: Path, config: Config) -> None:
 
 
 class Sink(ABC):
-    """Takes a backup's files. ``workspace`` is a directory with room for them, ``files`` are those taken so far."""
+    """Takes the files of a backup: ``files`` so far. ``workspace`` is a directory with space for them."""
 
     def __init__(self, workspace: Path) -> None:
         self.workspace = workspace
@@ -60,7 +60,7 @@ class Sink(ABC):
 
     @contextmanager
     def file(self, name: str) -> Iterator[IO[bytes]]:
-        """A file to be written, which is taken when the block ends. Raises ``OSError``."""
+        """A file to write, which is added when the block ends. Raises ``OSError``."""
         with self._place(name) as file:
             hashed = _Hashed(file)
             with io.BufferedWriter(hashed, _BUFFER_BYTES) as writer:
@@ -69,15 +69,15 @@ class Sink(ABC):
 
     @abstractmethod
     def _place(self, name: str) -> AbstractContextManager[IO[bytes]]:
-        """An empty file, which is kept under ``name`` when the block ends."""
+        """An empty file, which is stored under ``name`` when the block ends."""
 
     @abstractmethod
     def finish(self) -> None:
-        """All files are taken: make them durable. Raises ``OSError``."""
+        """Make all files durable. Raises ``OSError``."""
 
 
 class _Hashed(io.RawIOBase):
-    """Knows the length and the digest of what is written through it."""
+    """Counts and digests what is written through it."""
 
     def __init__(self, file: IO[bytes]) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class _Hashed(io.RawIOBase):
 
 
 class FolderSink(Sink):
-    """Into a directory that is there and empty."""
+    """Writes into an existing, empty directory."""
 
     @contextmanager
     def _place(self, name: str) -> Iterator[IO[bytes]]:
@@ -115,8 +115,7 @@ class FolderSink(Sink):
 
 
 class TarSink(Sink):
-    """Into a tar that is written from its beginning to its end. Each file is first written to the workspace, since a
-    tar tells lengths beforehand."""
+    """Writes a tar as a stream. Each file is first written to the workspace, since a tar has lengths in front."""
 
     def __init__(self, target: IO[bytes], packed: bool, workspace: Path) -> None:
         super().__init__(workspace)
@@ -140,10 +139,10 @@ class TarSink(Sink):
 
 @contextmanager
 def open_sink(to: str, workspace: Path) -> Iterator[Sink]:
-    """Where a backup named ``to`` goes. When the block ends it is there, whole and durable; when it fails, it is not.
+    """A sink for a backup named ``to``, which exists, complete and durable, only if the block ends without an error.
 
-    ``workspace`` is used for a tar on standard output: there, the reader has to look whether the tar is whole. Raises
-    ``PlaceTaken`` when there is something of that name, ``OSError``.
+    ``workspace`` is used for a tar on standard output, whose reader must check that it is complete. Raises
+    ``PlaceTaken`` if something of that name exists, ``OSError``.
     """
     path = Path(os.path.abspath(to))
     with ExitStack() as place:
@@ -161,10 +160,10 @@ def open_sink(to: str, workspace: Path) -> Iterator[Sink]:
 
 
 def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str, str]) -> Manifest:
-    """Write all that a root holds at one event to ``to``: a new folder, a new tar by the ending of its name, or ``-``.
+    """Write the state of a root as of one event to ``to``: a new folder, a new tar by the ending of its name, or ``-``.
 
-    ``versions`` are told in the manifest. Raises ``BackupError``, ``PlaceTaken``, ``StartError``, ``StateError``,
-    ``OSError``, and ``NotReached`` when the daemon does not answer. There is then nothing new at ``to``.
+    ``versions`` go into the manifest. Raises ``BackupError``, ``PlaceTaken``, ``StartError``, ``StateError``,
+    ``OSError``, and ``NotReached`` if the daemon does not answer. Nothing is left at ``to`` then.
     """
     journal = config.settings.journal_root
     if why := nothing_done(config):
@@ -183,7 +182,7 @@ def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str,
             with sink.file(CONFIG_NAME) as file:
                 file.write(config.file.read_bytes())
         manifest = replace(manifest, files=dict(sink.files))
-        with sink.file(MANIFEST_NAME) as file:  # last: who finds it finds all
+        with sink.file(MANIFEST_NAME) as file:  # last: a backup with a manifest is complete
             file.write(manifest.encode())
     return manifest
 
@@ -221,9 +220,9 @@ def _manifest(config: Config, head: Head, totals: Totals, bodies_lost: int, vers
 
 
 def _add_journal(journal: Path, event_id: int, sink: Sink) -> None:
-    """The events up to ``event_id`` that the journal still has.
+    """Copy the events up to ``event_id`` that the journal still has.
 
-    The newest segments come first: the daemon removes the oldest ones meanwhile, and what is copied must have no hole.
+    The newest segments first: the daemon may remove the oldest ones meanwhile, and the copy must have no gap.
     """
     segments = segments_until(journal, event_id)
     for index in reversed(range(len(segments))):

@@ -1,4 +1,4 @@
-"""A backup that is there: found, unpacked, and looked through before anybody relies on it."""
+"""Open an existing backup, unpack it if it is a file, and check every byte before it is used."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from ...observe.state import STATE_BEGINS, State, read_state
 from .format import JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, TAR_FOLDER, BackupError, FileFacts, Manifest
 
 _CHUNK_BYTES: Final = 2**20
-#: No manifest is longer: 100,000 journal files are named in half of it.
+#: Longest manifest (bytes); half of it names 100,000 segments.
 _MANIFEST_LIMIT: Final = 2**24
 _KNOWN: Final = re.compile(r"(manifest\.json|state\.jsonl|config\.json|journal/[0-9]{20}\.jsonl)")
 
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A backup in a folder. ``name`` is what the user calls it."""
+    """A backup in a folder. ``name`` is the path that the user gave."""
 
     name: str
     folder: Path
@@ -40,13 +40,13 @@ class Backup:
 
     @property
     def journal(self) -> Path:
-        """The directory of the events that led to the state; it may be missing."""
+        """The directory of its segments; it may be missing."""
         return self.folder / JOURNAL_NAME
 
     def check(self) -> None:
-        """See that every byte is as it was written.
+        """Check that every byte is as it was written.
 
-        Raises ``BackupError``, or ``StateError`` for a line of the state, naming the place; ``OSError``.
+        Raises ``BackupError``, or ``StateError`` for a line of the state, with the place; ``OSError``.
         """
         for name, facts in self.manifest.files.items():
             path = self.folder / name
@@ -54,7 +54,7 @@ class Backup:
                 raise BackupError(f"{self.name}: {name} is missing")
             size = path.stat().st_size
             if size < facts.size:
-                raise BackupError(f"{self.name}: {name} is cut short: it has {size} of {facts.size} bytes")
+                raise BackupError(f"{self.name}: {name} is truncated: it has {size} of {facts.size} bytes")
         with self.state() as state:
             head = state.head
             for _ in state.messages:
@@ -66,7 +66,7 @@ class Backup:
                 raise BackupError(f"{self.name}: {name} is damaged{self._where(name)}")
 
     def _where(self, name: str) -> str:
-        """The place of damage, as far as it can be told."""
+        """The place of the damage, if it can be found."""
         if not name.startswith(JOURNAL_NAME):
             return ""
         lines = read_lines(self.folder / name)
@@ -80,10 +80,10 @@ def _digest(path: Path) -> str:
 
 @contextmanager
 def open_backup(path: Path, workspace: Path) -> Iterator[Backup]:
-    """The backup at ``path``, which is a folder, a tar, or a state alone. What is a file is unpacked to ``workspace``,
-    which must not exist and is removed in the end.
+    """Open the backup at ``path``: a folder, a tar, or a state file. Files are unpacked to ``workspace``, which must
+    not exist and is removed at the end.
 
-    Raises ``BackupError``, or ``StateError`` for a state, for what is none or is cut short; ``OSError``.
+    Raises ``BackupError``, or ``StateError`` for a state file, if it is not one or is truncated; ``OSError``.
     """
     if path.is_dir():
         yield _found(path, path)
@@ -106,7 +106,7 @@ def _found(path: Path, folder: Path) -> Backup:
         with (folder / MANIFEST_NAME).open("rb") as file:
             data = file.read(_MANIFEST_LIMIT)
     except FileNotFoundError:
-        raise BackupError(f"{path}: there is no {MANIFEST_NAME}: it is no backup, or one that is not whole") from None
+        raise BackupError(f"{path}: there is no {MANIFEST_NAME}: this is not a backup, or not a complete one") from None
     return Backup(str(path), folder, Manifest.decode(data, f"{path}: {MANIFEST_NAME}"))
 
 
@@ -116,7 +116,7 @@ def _is_state(path: Path) -> bool:
 
 
 def _of_state(path: Path, folder: Path) -> Backup:
-    """A backup without a journal, of a state that is known by its own checksums."""
+    """A backup without a journal, made from a state file, which has checksums of its own."""
     with path.open("rb") as file:
         _copy(file, folder / STATE_NAME)
     with (folder / STATE_NAME).open("rb") as file:
@@ -146,7 +146,7 @@ def _of_state(path: Path, folder: Path) -> Backup:
 
 
 def _unpack(path: Path, folder: Path) -> None:
-    """Unpack the files of a backup, whatever else is in the tar left out."""
+    """Unpack the files of a backup; other files in the tar are ignored."""
     place = "its beginning"
     try:
         with tarfile.open(path, "r|*") as tar:
@@ -155,9 +155,9 @@ def _unpack(path: Path, folder: Path) -> None:
                 source = tar.extractfile(member) if member.isreg() else None
                 if source and _KNOWN.fullmatch(name):
                     _copy(source, folder / name)
-                place = f"what comes behind {name}"
+                place = f"the part behind {name}"
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise BackupError(f"{path}: no tar, or damaged or cut short at {place}: {error}") from None
+        raise BackupError(f"{path}: not a tar, or damaged or truncated at {place}: {error}") from None
 
 
 def _copy(source: IO[bytes], target: Path) -> None:

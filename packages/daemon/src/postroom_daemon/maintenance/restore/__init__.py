@@ -1,4 +1,4 @@
-"""Restore a root from a backup, up to an event of the journal behind it, without a moment at which it is a mixture."""
+"""Restore a root from a backup, up to an event of the journal that continues it; it is never a mixture of two roots."""
 
 from .run import Request, Restored, restore
 from .target import RestoreError, RestorePoint

@@ -1,4 +1,4 @@
-"""Restore: everything is looked through first, then prepared beside what is there, then put in its place by renames."""
+"""Restore a root: check the backup, prepare the new root beside the old one, then swap them by renames."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .target import RestoreError, RestorePoint, end_of, find_target
 
 
 class AsideMove(NamedTuple):
-    """Something that goes aside, into a directory that says when it was replaced."""
+    """A rename of something old into a ``replaced-TIME`` directory."""
 
     directory: Path
     source: Path
@@ -33,7 +33,7 @@ class AsideMove(NamedTuple):
 
 
 class RootLayout:
-    """Those of one configuration."""
+    """Where the files of a root are by its configuration, and where a restore puts old and new ones."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -41,7 +41,7 @@ class RootLayout:
         self._configuration = config.file or config.root / CONFIG_NAME
 
     def occupied(self) -> dict[Path, str]:
-        """The journal's files and what stores have left, each with the name that it gets aside. Raises ``OSError``."""
+        """Existing segments and stores, each with its name in the ``replaced-TIME`` directory. Raises ``OSError``."""
         journal = self._settings.journal_root
         names = sorted(os.listdir(journal)) if journal.is_dir() else []
         found = {
@@ -56,7 +56,7 @@ class RootLayout:
         return found
 
     def directories(self) -> tuple[Path, Path]:
-        """Those in which messages lie as files, there or not."""
+        """The directories in which stores have files of messages; they may not exist."""
         return self._settings.filesystem_root, self._settings.hybrid_payload_root
 
     def check_movable(self) -> None:
@@ -66,18 +66,18 @@ class RootLayout:
                 raise RestoreError(f"{place} is a mount point, which cannot be renamed: use a directory below it")
 
     def aside(self, wall_ms: int, with_configuration: bool) -> list[AsideMove]:
-        """Where everything goes: into the root, or beside its place, where that is on another file system."""
+        """The renames of all that exists: into the root, or beside its place if that is on another file system."""
         there = self.occupied()
         if with_configuration and self._configuration.exists():
             there[self._configuration] = CONFIG_NAME
         root = self._config.root
-        # Of the directory that a file lies in: on an overlay, the file itself shows another device.
+        # The device of its directory: on an overlay, a file itself has another one.
         homes = {path: root if path.parent.stat().st_dev == root.stat().st_dev else path.parent for path in there}
         free = replaced_name(wall_ms, lambda name: any((home / name).exists() for home in homes.values()))
         return [AsideMove(homes[path] / free, path, homes[path] / free / called) for path, called in there.items()]
 
     def stage_configuration(self, files: Files) -> tuple[str, str]:
-        """Prepare a configuration file that names the backend: the rename that puts it in place. Raises ``OSError``."""
+        """Prepare a configuration file that names the backend. Returns the rename to its place. Raises ``OSError``."""
         staged = self._configuration.with_name(self._configuration.name + SUFFIX)
         if self._configuration.exists():
             shutil.copy(self._configuration, staged)
@@ -85,7 +85,7 @@ class RootLayout:
         return str(staged), str(self._configuration)
 
     def clear(self) -> None:
-        """Remove what a restore has prepared that did not come to its end. Raises ``OSError``."""
+        """Remove what an unfinished restore has prepared. Raises ``OSError``."""
         found = [*every_place(beside(self._settings, SUFFIX)), self._config.root / ("backup" + SUFFIX)]
         found.append(self._configuration.with_name(self._configuration.name + SUFFIX))
         if self._settings.journal_root.is_dir():
@@ -94,15 +94,14 @@ class RootLayout:
             remove_all(path)
 
 
-#: Where a tar is unpacked, in the root.
+#: The directory in the root where a tar is unpacked.
 _UNPACKED: Final = "backup" + SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is to be restored. ``journal`` and ``payloads`` are where to roll forward from: by default those of the root
-    itself. ``replace`` allows it where there is something already. ``write_backend``: the configuration file is to name
-    the backend."""
+    """What to restore. ``journal`` and ``payloads`` are what to roll forward from, by default those of the root itself.
+    ``replace``: even if the root is in use. ``write_backend``: name the backend in the configuration file."""
 
     backup: Path
     point: RestorePoint
@@ -114,10 +113,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What became of a root: it goes on under ``root`` and ``epoch`` behind ``event``, whose time was ``wall_ms``.
+    """A restored root: it continues as ``root`` with ``epoch`` behind ``event``, whose time was ``wall_ms``.
 
-    ``history_from`` is the first event of the past that its journal has; 0: none. ``lost`` are the messages that were
-    left out since their bodies are lost, ``replaced`` the directories with what was there before.
+    ``history_from`` is the first earlier event in its journal; 0: none. ``lost`` are messages that were left out since
+    their bodies are lost, ``replaced`` the directories with the old root.
     """
 
     backup: str
@@ -134,14 +133,14 @@ class Restored:
 
 
 def restore(config: Config, request: Request, sources: Sources) -> Restored:
-    """Restore a root, or finish what an interrupted restore has begun.
+    """Restore a root, or finish an interrupted restore.
 
     Raises ``RestoreError``, ``BackupError``, ``StateError``, ``RootBusy``, ``StoreError`` (``StoreBusy``: another
-    root's daemon works on the store) and ``OSError``; the root is then as it was. Only when the last renames fail,
-    nobody may open it until they are done.
+    root's daemon uses the store) and ``OSError``; the root is then as it was. Only if the last renames fail, nobody may
+    open it until the same restore has finished them.
     """
     if not layout_of(config.settings).is_persistent:
-        raise RestoreError("backend memory keeps nothing: choose another one by --backend")
+        raise RestoreError("backend memory stores nothing: choose another one by --backend")
     layout, files = RootLayout(config), sources.files
     with lock_root(config, files, unfinished=True), lock_store(files, *layout.directories()):
         swap = read_swap(config.root)
@@ -161,7 +160,7 @@ def _prepare(config: Config, layout: RootLayout, request: Request, sources: Sour
     layout.clear()
     there = layout.occupied()
     if there and not request.replace:
-        raise RestoreError(f"{config.root} is in use: {next(iter(there))} is there; --replace moves it aside")
+        raise RestoreError(f"{config.root} is in use: {next(iter(there))} exists; --replace moves it aside")
     layout.check_movable()
     with open_backup(request.backup, config.root / _UNPACKED) as backup:
         backup.check()

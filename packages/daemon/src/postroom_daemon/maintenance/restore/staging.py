@@ -1,4 +1,4 @@
-"""The new root, prepared beside the old one: its store, and the segments of its journal."""
+"""Prepare the new root beside the old one: its store, rolled forward, and the segments of its journal."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ _BATCH: Final = 1000
 
 @dataclass(slots=True)
 class RollForward:
-    """``body`` reads the bodies that events only refer to. ``lost`` are the messages that are left out, since there is
-    none."""
+    """Folds the events behind a backup into its store. ``body`` reads the bodies to which events refer; ``lost`` are
+    the messages that are left out, since their bodies are lost."""
 
     store: Store
     body: Body
     lost: dict[str, None] = field(default_factory=dict)
 
     def fold(self, journal: Path, last_id: int) -> None:
-        """Fold the events up to ``last_id``, which are known to be all there. Raises ``OSError``, ``StoreError``."""
+        """Fold the events up to ``last_id``, which must all exist. Raises ``OSError``, ``StoreError``."""
         requests = read_requests(journal, self.store.applied + 1, lambda damage: None)
         self.store.begin()
         for number, request in enumerate(requests, 1):
@@ -69,7 +69,7 @@ class RollForward:
         try:
             apply(self._with_body(event) if event["type"] == EventType.PUBLISHED else event, self.store)
         except (NotStored, IllegalTransition) as error:
-            # Of a message that is left out; or the daemon has passed over it as well.
+            # Its message is left out; or the daemon could not fold it either.
             log.info("event %d is not folded: %s", event["id"], error)
             if event.get("key") in self.lost:
                 apply_without_message(event, self.store)
@@ -79,7 +79,7 @@ class RollForward:
             self.lost.pop(event["key"], None)
 
     def _with_body(self, event: Event) -> Event:
-        """The event as it were if this store had been the daemon's. Raises ``NotStored`` when the body is lost."""
+        """The event as a daemon with this store would have written it. Raises ``NotStored`` if the body is lost."""
         number, queue, key = event["id"], event["queue"], event["key"]
         if "message" in event:
             body: bytes | None = raw_json(event["message"])
@@ -94,15 +94,15 @@ class RollForward:
         return rest | ({"body": reference.to_json()} if reference else {"message": orjson.Fragment(body)})
 
 
-#: Ends the names of what is prepared.
+#: The suffix of prepared files.
 SUFFIX: Final = ".restoring"
-#: Queues of which one look at the store takes the records.
+#: Names of queues that are read at once.
 _PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreSource:
-    """What a root is restored from: a backup, and the journal that goes on from it, up to ``target``.
+    """What a root is restored from: a backup, and the journal that continues it, up to ``target``.
 
     ``body`` reads the bodies that this journal only refers to. ``epoch`` is the highest that the replaced root had.
     """
@@ -121,8 +121,8 @@ class RestoreSource:
 
 @dataclass(frozen=True, slots=True)
 class StagedRoot:
-    """What was prepared: the renames that put it into place, and what it holds. ``history_from`` is the first event of
-    the past that the journal has; 0: none."""
+    """A prepared root: the renames that put it into place, and what it contains. ``history_from`` is the first earlier
+    event in its journal; 0: none."""
 
     renames: list[tuple[str, str]]
     root: str
@@ -134,7 +134,7 @@ class StagedRoot:
 
 
 def stage(source: RestoreSource, settings: Settings, quarantine: Quarantine, sources: Sources) -> StagedRoot:
-    """Prepare the root that ``settings`` tell, durably. Nothing that is there is touched.
+    """Prepare a root by ``settings``, durably. Existing files are not touched.
 
     Raises ``OSError``, ``StateError``, ``StoreError``.
     """
@@ -165,7 +165,7 @@ def stage(source: RestoreSource, settings: Settings, quarantine: Quarantine, sou
 
 
 def _begin_epoch(store: Store, source: RestoreSource, sources: Sources) -> tuple[str, int, bytes]:
-    """Let the store go on as another root, in a time of its own: root, epoch, and what its journal says of it."""
+    """Make the store another root with a new epoch. Returns root, epoch, and the first lines of its journal."""
     manifest, target = source.backup.manifest, source.target
     kept = store.get_kv(FACT_CLOCK)
     mark = Mark(kept["bootId"], kept["bootMs"], kept["engineMs"], kept["wallMs"])
@@ -185,7 +185,7 @@ def _begin_epoch(store: Store, source: RestoreSource, sources: Sources) -> tuple
 
 
 def _count(store: Store) -> tuple[int, int]:
-    """How many queues and messages there are."""
+    """The numbers of queues and messages."""
     queues = messages = 0
     after = ""
     while names := store.pages.queue_names(after, _PAGE):
@@ -196,7 +196,7 @@ def _count(store: Store) -> tuple[int, int]:
 
 
 def _history(source: RestoreSource, backend: str) -> list[Path]:
-    """The segments of the past, in order: those of the backup, from where the journal begins its own."""
+    """The segments before the new epoch, in order: the backup's, then those of the journal that continues it."""
     backup = source.backup
     if not folds_journal_of(backend, backup.manifest.backend):
         return []
@@ -209,7 +209,7 @@ def _history(source: RestoreSource, backend: str) -> list[Path]:
 
 
 def _write_journal(journal: Path, history: list[Path], event_id: int, first_group: bytes, files: Files) -> list[str]:
-    """Write the segments of the past up to an event, and the one that goes on. Their names."""
+    """Write the earlier segments up to an event, and the first new one. Returns their names."""
     directory = files.open_directory(journal)
     try:
         for index, segment in enumerate(history):

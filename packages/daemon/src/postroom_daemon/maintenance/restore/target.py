@@ -1,4 +1,4 @@
-"""Which event a restore stops at: that of the backup, or a later one of the journal that goes on from there."""
+"""The event up to which a root is restored: the backup's, or a later one of the journal that continues it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class RestoreError(PostroomError):
 
 
 class RestorePoint(NamedTuple):
-    """What a restore is to stop at: an event, a moment (Unix ms), the journal's end; or, without any, the backup."""
+    """Up to where to restore: an event, a time (Unix ms), the journal's end; or, without any, the backup's event."""
 
     event: int | None = None
     wall_ms: int | None = None
@@ -28,18 +28,18 @@ class RestorePoint(NamedTuple):
 
     @property
     def is_backup(self) -> bool:
-        """Whether no event behind the backup's is wanted."""
+        """Whether it is the backup's event."""
         return self == RestorePoint()
 
     def ends_before(self, event: Event) -> bool:
-        """Whether a request whose last event this is comes too late."""
+        """Whether a request that ends with this event is too late."""
         if self.event is not None:
             return bool(event["id"] > self.event)
         return self.wall_ms is not None and bool(event["wallMs"] > self.wall_ms)
 
 
 class Target(NamedTuple):
-    """The last event of the restored past, and its times."""
+    """The last restored event, and its times."""
 
     event: int
     engine_ms: int
@@ -47,10 +47,10 @@ class Target(NamedTuple):
 
 
 def find_target(manifest: Manifest, journal: Path, point: RestorePoint) -> Target:
-    """The event that a point means: the last one of the last request that had ended by then.
+    """The event that a restore point means: the last one of the last request that had ended by then.
 
-    Raises ``RestoreError`` for one before the backup's event or behind the journal's end, for a journal that is not the
-    backup's, and for a gap in it; ``OSError``.
+    Raises ``RestoreError`` for a point before the backup's event or behind the journal's end, for a journal that does
+    not continue the backup, and for a gap in it; ``OSError``.
     """
     target = Target(manifest.event, manifest.engine_ms, manifest.event_wall_ms)
     if point.is_backup:
@@ -58,7 +58,7 @@ def find_target(manifest: Manifest, journal: Path, point: RestorePoint) -> Targe
     _check_not_before(manifest, point)
     end = end_of(journal)
     if end is None:
-        raise RestoreError(f"{journal} is no journal with events: name the one of the backup's root by --journal")
+        raise RestoreError(f"{journal} has no events: name the journal of the backup's root by --journal")
     if end["id"] < manifest.event:
         raise RestoreError(f"{journal} ends before the backup's event {manifest.event}: name its journal by --journal")
     if point.event == manifest.event:
@@ -81,7 +81,7 @@ def find_target(manifest: Manifest, journal: Path, point: RestorePoint) -> Targe
 
 
 def end_of(journal: Path) -> Event | None:
-    """The last event of a journal that its daemon would keep. Raises ``OSError``."""
+    """The last event of a journal that a start would keep; None if it has none. Raises ``OSError``."""
     segments = list_segments(journal) if journal.is_dir() else []
     for _, path in reversed(segments):
         last_id = examine_tail(path).last_id
@@ -95,7 +95,7 @@ def _check_not_before(manifest: Manifest, point: RestorePoint) -> None:
     if earlier or (point.wall_ms is not None and point.wall_ms < manifest.event_wall_ms):
         raise RestoreError(
             f"the backup is of event {manifest.event} of {moment(manifest.event_wall_ms)}: that is the earliest that"
-            " can be restored from it; take an older backup, and name the journal that goes on from it by --journal"
+            " can be restored from it; use an older backup, and name the journal that continues it by --journal"
         )
 
 
@@ -109,7 +109,7 @@ def _check_not_behind(end: Event, journal: Path, point: RestorePoint) -> None:
 
 
 def _check_goes_on(manifest: Manifest, journal: Path) -> None:
-    """See that it is the journal of the backup's root, and has the backup's event in its past."""
+    """Check that it is the journal of the backup's root, and continues behind the backup's event."""
     known = event_at(journal, manifest.event)
     if known and manifest.event_crc:
         fits = known["crc"] == manifest.event_crc
@@ -117,19 +117,19 @@ def _check_goes_on(manifest: Manifest, journal: Path) -> None:
         following = known or event_at(journal, manifest.event + 1)
         if following is None:
             raise RestoreError(
-                f"{journal}: event {manifest.event + 1} is missing, which comes next behind the backup's: take a later"
-                " backup, or name a journal that reaches back so far"
+                f"{journal}: event {manifest.event + 1} is missing, the next one behind the backup's: use a later"
+                " backup, or name a journal that has it"
             )
         fits = following["epoch"] == manifest.epoch and _root_at(journal, following["id"]) == manifest.root
     if not fits:
         raise RestoreError(
-            f"{journal} does not go on from this backup: its event {manifest.event} is another one. Name the journal of"
-            f" root {manifest.root} by --journal"
+            f"{journal} does not continue this backup: its event {manifest.event} is a different one. Name the journal"
+            f" of root {manifest.root} by --journal"
         )
 
 
 def _root_at(journal: Path, event_id: int) -> str:
-    """The root that the segment of an event names at its beginning."""
+    """The root named at the beginning of an event's segment."""
     segment = segments_until(journal, event_id)[-1]
     heads: Any = (line.event["root"] for line in read_lines(segment) if line.event and "root" in line.event)
     return str(next(heads, ""))
