@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from postroom_common.codec import Request as WireRequest
-from postroom_common.codec import encode_reply
 from postroom_daemon.broker.broker import Broker
 from postroom_daemon.broker.idempotency import request_key
 from postroom_daemon.config.config import load
+from postroom_daemon.doors.mailbox.codec import encode_answer
 from postroom_daemon.model.principal import Principal
 from postroom_daemon.model.request import Answer, Request
 from postroom_daemon.root.open_root import Sources, open_root
@@ -51,7 +51,7 @@ class _Asker:
             cpu_ns, wall_ns = time.thread_time_ns(), time.perf_counter_ns()
             self._broker.run_group()
             if answers:
-                encode_reply(wire.request_id, answers[0].data or {})
+                encode_answer(wire.request_id, answers[0])
             cpu = max(cpu, (time.thread_time_ns() - cpu_ns) / 1e6)
             wall = max(wall, (time.perf_counter_ns() - wall_ns) / 1e6)
         if answers[0].error:

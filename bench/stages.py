@@ -54,7 +54,7 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (Group, "encode", "journal: encode, checksum"),
     (Journal, "append", "journal: write"),
     (Journal, "sync", "journal: fdatasync"),
-    (mailbox, "encode_reply", "respond: encode"),
+    (mailbox, "encode_answer", "respond: encode"),
     (Boxes, "put", "respond: create, write, close, rename"),
     (Intake, "finish", "respond: stat, unlink of the request"),
     (DaemonVitals, "count_answer", "counters, traffic line"),

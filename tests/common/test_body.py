@@ -9,28 +9,59 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom_common.body import part_bytes, part_from_wire, part_to_wire, preview
+from postroom_common.body import Form, Message, Part, decode_message, part_from_wire, part_to_wire, preview
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | TEXT,
+    lambda one: st.lists(one) | st.dictionaries(TEXT, one),
+)
+PARTS = st.builds(
+    lambda part, content_type, name: part._replace(content_type=content_type, name=name),
+    st.binary().map(lambda data: Part(data, Form.BINARY))
+    | TEXT.map(lambda text: Part(text.encode()))
+    | JSON.map(lambda value: Part(orjson.dumps(value), Form.JSON)),
+    TEXT,
+    TEXT,
+)
+
+
+def shown(part, as_value):
+    return orjson.loads(orjson.dumps(part_to_wire(part, as_value)))
+
+
+@given(st.lists(PARTS, min_size=1), st.none() | PARTS, st.dictionaries(st.sampled_from(["type", "replyTo"]), TEXT))
+def test_a_message_of_any_parts_is_stored_and_read_back_as_it_was(parts, attributes, carried):
+    message = Message(tuple(parts), attributes, carried)
+    assert decode_message(message.encode()) == message
+
+
+def test_the_stored_form_is_the_one_that_older_journals_have():
+    stored = b'{"parts":[{"text":"a"}],"attributes":{"json":{"x":1}},"replyTo":"r"}'
+    message = Message((Part(b"a"),), Part(b'{"x":1}', Form.JSON), {"replyTo": "r"})
+    assert (message.encode(), decode_message(stored)) == (stored, message)
+    binary = b'{"parts":[{"base64":"/wA=","contentType":"image/png"},{"json":[1,null],"name":"n"}]}'
+    message = Message((Part(b"\xff\0", Form.BINARY, "image/png"), Part(b"[1,null]", Form.JSON, "", "n")))
+    assert (message.encode(), decode_message(binary)) == (binary, message)
 
 
 @given(TEXT)
 def test_a_text_is_kept_as_it_is_whatever_the_consumer_asks(text):
     part = part_from_wire(text, "", "")
     assert part_to_wire(part, as_value=False) == part_to_wire(part, as_value=True) == {"payload": text}
-    assert part_bytes(part) == text.encode()
+    assert part == Part(text.encode())
 
 
 @pytest.mark.parametrize("value", [None, True, 0, -1.5, 2**64 - 1, -(2**63), [], {"a": [1, {"b": "é"}]}])
 def test_another_value_is_given_as_itself_or_as_json_text(value):
     part = part_from_wire(value, "", "")
-    assert part_to_wire(part, as_value=True) == {"payload": value}
-    shown = part_to_wire(part, as_value=False)["payload"]
-    assert isinstance(shown, str)
-    assert orjson.loads(shown) == value
-    assert part_bytes(part) == shown.encode()
+    assert shown(part, as_value=True) == {"payload": value}
+    text = part_to_wire(part, as_value=False)["payload"]
+    assert isinstance(text, str)
+    assert orjson.loads(text) == part.value() == value
+    assert part.data == text.encode()
 
 
 def test_a_text_that_looks_like_json_stays_text():
@@ -40,10 +71,10 @@ def test_a_text_that_looks_like_json_stays_text():
 @given(st.binary())
 def test_binary_is_counted_by_its_own_bytes(data):
     part = part_from_wire(base64.b64encode(data).decode(), "base64", "image/png")
-    assert part_bytes(part) == data
-    shown = part_to_wire(part, as_value=True)
-    assert base64.b64decode(shown["payload"]) == data
-    assert (shown["encoding"], shown["contentType"]) == ("base64", "image/png")
+    assert part == Part(data, Form.BINARY, "image/png")
+    wire = part_to_wire(part, as_value=True)
+    assert base64.b64decode(wire["payload"]) == data
+    assert (wire["encoding"], wire["contentType"]) == ("base64", "image/png")
 
 
 def test_binary_without_a_type_is_called_octets():
@@ -73,8 +104,8 @@ def test_what_is_no_body_is_refused_with_a_reason(message, encoding, code):
 
 
 def test_a_preview_never_ends_in_half_a_character():
-    assert preview({"text": "aé"}, 2) == "a"
-    assert preview({"text": "aé"}, 3) == "aé"
-    assert preview({"json": [1, 2]}, 3) == "[1,"
-    assert preview({"base64": "/wA="}, 1) == "ff"
-    assert preview({"text": "abc"}, 0) == ""
+    assert preview(Part("aé".encode()), 2) == "a"
+    assert preview(Part("aé".encode()), 3) == "aé"
+    assert preview(Part(b"[1,2]", Form.JSON), 3) == "[1,"
+    assert preview(Part(b"\xff\0", Form.BINARY), 1) == "ff"
+    assert preview(Part(b"abc"), 0) == ""

@@ -19,6 +19,7 @@ from postroom_common.codec import Request as WireRequest
 from postroom_common.events import Event, decode_event
 from postroom_daemon.broker.idempotency import request_key
 from postroom_daemon.config.config import load
+from postroom_daemon.doors.mailbox.codec import plain
 from postroom_daemon.journal.journal import JournalRefused
 from postroom_daemon.journal.segments import list_segments
 from postroom_daemon.model.principal import Account, Principal
@@ -70,7 +71,7 @@ class Sent:
     @property
     def data(self) -> dict[str, Any]:
         assert self.answer.error is None, self.answer.error
-        return self.answer.data or {}
+        return plain(self.answer.data or {})
 
     def data_or_none(self) -> dict[str, Any] | None:
         return None if self.answer.error else self.data

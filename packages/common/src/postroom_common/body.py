@@ -1,51 +1,104 @@
-"""Message bodies: their stored form, and their form in the mailbox.
+"""Messages as they are inside the daemon, and the two forms of a body in JSON: stored, and in the mailbox.
 
-A stored message is an ordered list of named parts. Messages of the mailbox have one part. A part is an object with
-exactly one of ``text`` (stored byte for byte), ``json`` (stored as an equal value) or ``base64`` (binary), and
-optionally ``contentType`` and ``name``.
+A message has an ordered list of named parts, whose bodies are bytes. Messages of the mailbox have one part. In a stored
+message a part is an object with exactly one of ``text`` (byte for byte), ``json`` (an equal value) or ``base64``
+(binary), and optionally ``contentType`` and ``name``.
 """
 
 from __future__ import annotations
 
 import binascii
-from typing import Any, Final
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from .errors import CommandError
 from .protocol import ErrorCode
 
-Part = dict[str, Any]
-
 #: Payload fields of a publish that are stored in the message unchanged, if present.
 CARRIED: Final = (
     "type", "version", "traceId", "traceparent", "correlationId", "replyTo", "deduplicationKey", "timestamp",
 )  # fmt: skip
 
-_BINARY_TYPE = "application/octet-stream"
+_BINARY_TYPE: Final = "application/octet-stream"
 
 
-def part_from_wire(message: Any, encoding: str, content_type: str) -> Part:
-    """The part for the ``message``, ``encoding`` and ``contentType`` of a publish.
+class Form(StrEnum):
+    """What the bytes of a part are; the value is the name that a stored part has for them."""
 
-    Raises ``CommandError`` for an unknown encoding or a text that is not base64.
-    """
-    part: Part
-    if encoding == "base64":
-        if type(message) is not str:
-            raise CommandError(ErrorCode.PARSE_ERROR, "message must be a string when encoding is base64")
-        try:
-            binascii.a2b_base64(message, strict_mode=True)
-        except ValueError as error:
-            raise CommandError(ErrorCode.INVALID_REQUEST, f"message is not base64: {error}") from None
-        part = {"base64": message}
-    elif encoding:
-        raise CommandError(ErrorCode.INVALID_REQUEST, "encoding must be base64 or absent")
-    else:
-        part = {"text" if type(message) is str else "json": message}
-    if content_type:
-        part["contentType"] = content_type
-    return part
+    TEXT = "text"
+    JSON = "json"
+    BINARY = "base64"
+
+
+class Part(NamedTuple):
+    """One part of a message: its bytes (UTF-8 for text and JSON), and what they are."""
+
+    data: bytes
+    form: Form = Form.TEXT
+    content_type: str = ""
+    name: str = ""
+
+    def value(self) -> Any:
+        """The JSON value of a JSON part."""
+        return orjson.loads(self.data)
+
+    def stored(self) -> dict[str, Any]:
+        """The part as a stored message has it, for ``orjson``."""
+        shown: dict[str, Any] = {str(self.form): _in_json(self)}
+        if self.content_type:
+            shown["contentType"] = self.content_type
+        if self.name:
+            shown["name"] = self.name
+        return shown
+
+
+class Message(NamedTuple):
+    """What a publisher sent: parts, attributes, and the ``CARRIED`` fields."""
+
+    parts: tuple[Part, ...]
+    attributes: Part | None = None
+    carried: Mapping[str, Any] = {}
+
+    @property
+    def body(self) -> Part:
+        """The only part of a plain message; the first of several."""
+        return self.parts[0]
+
+    def encode(self) -> bytes:
+        """The bytes that events and stores contain."""
+        envelope: dict[str, Any] = {"parts": [part.stored() for part in self.parts]}
+        if self.attributes:
+            envelope["attributes"] = self.attributes.stored()
+        envelope.update(self.carried)
+        return orjson.dumps(envelope)
+
+
+def decode_message(envelope: bytes) -> Message:
+    """The message of the bytes that ``Message.encode`` returned."""
+    fields = orjson.loads(envelope)
+    parts = tuple(map(_part_from_stored, fields.pop("parts")))
+    attributes = fields.pop("attributes", None)
+    return Message(parts, _part_from_stored(attributes) if attributes else None, fields)
+
+
+def _part_from_stored(shown: dict[str, Any]) -> Part:
+    content_type, name = shown.get("contentType", ""), shown.get("name", "")
+    if "text" in shown:
+        return Part(shown["text"].encode(), Form.TEXT, content_type, name)
+    if "json" in shown:
+        return Part(orjson.dumps(shown["json"]), Form.JSON, content_type, name)
+    return Part(binascii.a2b_base64(shown["base64"]), Form.BINARY, content_type, name)
+
+
+def _in_json(part: Part) -> Any:
+    if part.form is Form.TEXT:
+        return part.data.decode()
+    if part.form is Form.JSON:
+        return orjson.Fragment(part.data)
+    return binascii.b2a_base64(part.data, newline=False).decode()
 
 
 def check_part(part: Any) -> str | None:
@@ -65,36 +118,47 @@ def check_part(part: Any) -> str | None:
     return None
 
 
+def part_from_wire(message: Any, encoding: str, content_type: str) -> Part:
+    """The part for the ``message``, ``encoding`` and ``contentType`` of a publish.
+
+    Raises ``CommandError`` for an unknown encoding or a text that is not base64.
+    """
+    if encoding == "base64":
+        if type(message) is not str:
+            raise CommandError(ErrorCode.PARSE_ERROR, "message must be a string when encoding is base64")
+        try:
+            return Part(binascii.a2b_base64(message, strict_mode=True), Form.BINARY, content_type)
+        except ValueError as error:
+            raise CommandError(ErrorCode.INVALID_REQUEST, f"message is not base64: {error}") from None
+    if encoding:
+        raise CommandError(ErrorCode.INVALID_REQUEST, "encoding must be base64 or absent")
+    return value_from_wire(message, content_type)
+
+
+def value_from_wire(value: Any, content_type: str = "") -> Part:
+    """The part for a JSON value: a string is text, anything else JSON."""
+    if type(value) is str:
+        return Part(value.encode(), Form.TEXT, content_type)
+    return Part(orjson.dumps(value), Form.JSON, content_type)
+
+
 def part_to_wire(part: Part, as_value: bool) -> dict[str, Any]:
-    """The answer's fields for a part: ``payload``, and if applicable ``encoding`` and ``contentType``."""
-    shown: dict[str, Any]
-    if "base64" in part:
-        shown = {"payload": part["base64"], "encoding": "base64"}
-        shown["contentType"] = part.get("contentType", _BINARY_TYPE)
-        return shown
+    """The reply fields that show a part, for ``orjson``: ``payload``, and ``encoding`` and ``contentType`` if they
+    apply."""
+    if part.form is Form.BINARY:
+        return {"payload": _in_json(part), "encoding": "base64", "contentType": part.content_type or _BINARY_TYPE}
     shown = {"payload": value_to_wire(part, as_value)}
-    if "contentType" in part:
-        shown["contentType"] = part["contentType"]
+    if part.content_type:
+        shown["contentType"] = part.content_type
     return shown
 
 
 def value_to_wire(part: Part, as_value: bool) -> Any:
-    """A text or JSON part in the requested form: as a string, or with ``as_value`` as the value itself."""
-    if "text" in part:
-        return part["text"]
-    return part["json"] if as_value else orjson.dumps(part["json"]).decode()
-
-
-def part_bytes(part: Part) -> bytes:
-    """The bytes of a part, on which limits and digests are computed."""
-    if "text" in part:
-        return str(part["text"]).encode()
-    if "json" in part:
-        return orjson.dumps(part["json"])
-    return binascii.a2b_base64(part["base64"])
+    """A text or JSON part as the consumer asked for it, for ``orjson``: as a string, or as the value itself."""
+    return orjson.Fragment(part.data) if as_value and part.form is Form.JSON else part.data.decode()
 
 
 def preview(part: Part, limit_bytes: int) -> str:
-    """The first ``limit_bytes`` bytes of a part as text; binary data in hex."""
-    data = part_bytes(part)[:limit_bytes]
-    return data.hex() if "base64" in part else data.decode("utf-8", "ignore")
+    """The first ``limit_bytes`` of a part as text; binary is shown in hex."""
+    data = part.data[:limit_bytes]
+    return data.hex() if part.form is Form.BINARY else data.decode("utf-8", "ignore")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import orjson
@@ -125,9 +126,9 @@ def _envelope_problem(envelope: dict[str, Any]) -> CommandError:
     return CommandError(ErrorCode.PARSE_ERROR, "payload must be an object")
 
 
-def encode_reply(request_id: str, data: dict[str, Any]) -> bytes:
+def encode_reply(request_id: str, data: dict[str, Any], default: Callable[[Any], Any] | None = None) -> bytes:
     """Response bytes of a successful answer."""
-    return orjson.dumps({"requestId": request_id, "ok": True, "data": data})
+    return orjson.dumps({"requestId": request_id, "ok": True, "data": data}, default)
 
 
 def encode_error(request_id: str, code: str, message: str) -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from typing import Final
 
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
@@ -149,7 +149,7 @@ class Transaction:
         if command is None:
             raise CommandError(ErrorCode.UNKNOWN_COMMAND, f"unknown command {wire.command[:80]!r}")
         state.access.check_command(request.who, command)
-        decision = self._decide(command, wire.payload, request.who)
+        decision = self._decide(command, request)
         if command is Command.CONSUME_NEXT:
             self._note_consumer(request)
         if decision.work is not None:
@@ -168,11 +168,12 @@ class Transaction:
             return answer
         return self._record(request, decision)
 
-    def _decide(self, command: Command, payload: dict[str, Any], who: Principal) -> Decision:
+    def _decide(self, command: Command, request: Request) -> Decision:
         """What a request comes to. Messages in its way that cannot be delivered are seen to first: one whose body is
         lost dies, and so does one whose body the disk has failed to return too often; one past its time to live
         expires. Raises ``CommandError``."""
-        context, body_retry = self._context(who), self._state.body_retry
+        context, body_retry = self._context(request.who), self._state.body_retry
+        context.read_body, payload = request.read_body, request.wire.payload
         any_expired = False
         for _ in range(PASSED_OVER_LIMIT):
             try:
@@ -309,7 +310,7 @@ class Transaction:
             if answer is None:
                 try:
                     state.access.check_command(request.who, Command.CONSUME_NEXT)
-                    decision = self._decide(Command.CONSUME_NEXT, request.wire.payload, request.who)
+                    decision = self._decide(Command.CONSUME_NEXT, request)
                 except CommandError as error:  # who waits gets it, not the request that has woken him
                     answer = Answer(error=error)
             if not answer and not decision.drafts:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from postroom_common.body import Part, part_bytes
+from postroom_common.body import Part
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, ReasonCode, State
@@ -41,7 +41,7 @@ def takes_anything(policies: Policies, policy: Policy, queue: str) -> bool:
 def check_size(policy: Policy, queue: str, part: Part) -> None:
     """Raise ``CommandError`` (ERR_MESSAGE_TOO_LARGE) for a body that is larger than a queue allows."""
     if policy.max_message_bytes:
-        size = len(part_bytes(part))
+        size = len(part.data)
         if size > policy.max_message_bytes:
             raise CommandError(
                 ErrorCode.MESSAGE_TOO_LARGE,

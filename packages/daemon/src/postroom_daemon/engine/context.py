@@ -14,6 +14,7 @@ from ..journal.history import MessageHistory
 from ..model.consumers import Consumers
 from ..model.cursors import Cursors
 from ..model.dlq_index import DlqIndex
+from ..model.message import BodyReader, json_body
 from ..model.principal import Principal
 from ..model.records import Entry
 from ..model.subscriptions import Subscriptions
@@ -135,6 +136,7 @@ class Context:
     rates: Rates = field(default_factory=Rates)
     subscriptions: Subscriptions = field(default_factory=Subscriptions)
     dlq_index: DlqIndex = field(default_factory=DlqIndex)
+    read_body: BodyReader = json_body
 
     def may(self, verb: Verb | None, queue: str) -> bool:
         """Whether who asks may do something with a queue, or for None anything at all."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from postroom_common.body import Part, part_bytes
+from postroom_common.body import Form, Part
 from postroom_common.policy import Policy
 
 from ..model.records import claim_fact
@@ -61,7 +61,7 @@ def first_of(context: Context, queue: str, claim: Claim) -> str | None:
 
 def _content(part: Part) -> bytes:
     """What bodies that are the same have in common. The order of an object's keys says nothing."""
-    return orjson.dumps(part["json"], option=orjson.OPT_SORT_KEYS) if "json" in part else part_bytes(part)
+    return orjson.dumps(part.value(), option=orjson.OPT_SORT_KEYS) if part.form is Form.JSON else part.data
 
 
 def _digest(kind: bytes, data: bytes) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from postroom_common.body import part_bytes
+from postroom_common.body import Form, Message, Part, decode_message
 from postroom_common.errors import CommandError
 from postroom_common.protocol import DELAY_MS_LIMIT, TEXT_LIMIT, ErrorCode, ReasonCode, State
 
@@ -82,7 +82,7 @@ class Filter:
             return False
         if self.needs_history and not self._fits_failure(entry, (history() or [{}])[-1]):
             return False
-        return not self.needs_envelope or self._fits_envelope(orjson.loads(envelope()))
+        return not self.needs_envelope or self._fits_message(decode_message(envelope()))
 
     def _fits_entry(self, entry: Entry, now: int) -> bool:
         wants = self._wants
@@ -106,22 +106,22 @@ class Filter:
             and ("consumerId" not in wants or wants["consumerId"] in (entry.consumer_id, last.get("consumerId")))
         )
 
-    def _fits_envelope(self, envelope: dict[str, Any]) -> bool:
-        wants, part = self._wants, envelope["parts"][0]
-        if "correlationId" in wants and envelope.get("correlationId") != wants["correlationId"]:
+    def _fits_message(self, message: Message) -> bool:
+        wants = self._wants
+        if "correlationId" in wants and message.carried.get("correlationId") != wants["correlationId"]:
             return False
         if "attribute" in wants:
-            has = _json_of(envelope.get("attributes") or {})
+            has = _json_of(message.attributes)
             if type(has) is not dict:
                 return False
             for name, value in wants["attribute"].items():
                 if name not in has or not _same(has[name], value):
                     return False
-        if "text" in wants and wants["text"].encode() not in part_bytes(part):
+        if "text" in wants and wants["text"].encode() not in message.body.data:
             return False
-        return self._path is None or self._finds(self._path, part)
+        return self._path is None or self._finds(self._path, message.body)
 
-    def _finds(self, path: JsonPath, part: dict[str, Any]) -> bool:
+    def _finds(self, path: JsonPath, part: Part) -> bool:
         from .json_path import Budget, Spent
 
         allowed = min(_MESSAGE_VALUES, max(0, self.values))
@@ -150,12 +150,12 @@ def _check(name: str, wanted: Any) -> None:
         raise _invalid("filter.attribute must name at least one attribute")
 
 
-def _json_of(part: dict[str, Any]) -> Any:
-    """The JSON value of a part; None when it holds none."""
-    if "json" in part:
-        return part["json"]
+def _json_of(part: Part | None) -> Any:
+    """The JSON value of a part; None if it has none."""
+    if part is None or part.form is Form.BINARY:
+        return None
     try:
-        return orjson.loads(part.get("text", ""))
+        return orjson.loads(part.data)
     except orjson.JSONDecodeError:
         return None
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import orjson
-
-from postroom_common.body import CARRIED, part_to_wire, value_to_wire
+from postroom_common.body import Message, decode_message
 from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import ErrorCode, State
 
+from ..model.message import NO_ATTRIBUTES, MessageView
 from ..model.records import Entry, QueueRecord, history_fact, last_failure, message_id_of
 from ..platform.clock import Now
 from ..policy.policies import Policies, override_to_wire
@@ -30,37 +29,32 @@ def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) ->
     return _REPLIES[events[-1]["type"]](events[-1], store, policies, now)
 
 
-def message_to_wire(event: Event, store: Store) -> dict[str, Any]:
+def message_to_wire(event: Event, store: Store) -> MessageView:
     """A leased message as its consumer sees it; a dead letter with what it died of."""
     entry = store.get(event["key"])
     if entry is None or entry.lease_id != event["lease"]:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
-    envelope = orjson.loads(store.envelope(entry.key))
-    shown = stored_to_wire(entry, envelope, event.get("as") == "value", event["attempt"])
+    message = decode_message(store.envelope(entry.key))
+    shown = stored_to_wire(entry, message, event.get("as") == "value", event["attempt"])
     if entry.state is State.DEAD:
-        shown["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
+        shown.fields["failure"] = last_failure(store.get_kv(history_fact(entry.key)))
     return shown
 
 
-def stored_to_wire(entry: Entry, envelope: dict[str, Any], as_value: bool, attempt: int) -> dict[str, Any]:
-    """A message with its whole body and all that it carries."""
-    attributes = envelope.get("attributes")
+def stored_to_wire(entry: Entry, message: Message, as_value: bool, attempt: int) -> MessageView:
+    """A message with its complete body and everything that it carries."""
     shown: dict[str, Any] = {
         "messageId": message_id_of(entry.key),
         "messageKey": entry.key,
         "queue": entry.queue,
-        **part_to_wire(envelope["parts"][0], as_value),
-        "attributes": value_to_wire(attributes, as_value) if attributes else ({} if as_value else "{}"),
         "priority": entry.priority,
         "attempt": attempt,
         "createdAt": entry.created_wall,
+        **message.carried,
     }
-    for name in CARRIED:
-        if name in envelope:
-            shown[name] = envelope[name]
     if entry.target:
         shown["targetConsumerId"] = entry.target
-    return shown
+    return MessageView(shown, message.body, message.attributes or NO_ATTRIBUTES, as_value)
 
 
 def duplicate_of(key: str) -> dict[str, Any]:

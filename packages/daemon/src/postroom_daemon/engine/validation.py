@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from postroom_common.body import Part, part_bytes
+from postroom_common.body import Form, Part
 from postroom_common.codec import strict_loads
 from postroom_common.errors import CommandError
 from postroom_common.policy import Policy
@@ -27,9 +27,9 @@ def check_body(policies: Policies, policy: Policy, queue: str, part: Part) -> st
         return ""
     problems: list[str] = []
     try:
-        if "base64" in part:
+        if part.form is Form.BINARY:
             raise ValueError("the body is binary")
-        value = part["json"] if "json" in part else strict_loads(part_bytes(part))
+        value = part.value() if part.form is Form.JSON else strict_loads(part.data)
     except (ValueError, RecursionError) as error:
         problems.append(f"JSON parse error: {error}")
     else:

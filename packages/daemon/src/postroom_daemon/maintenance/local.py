@@ -12,6 +12,7 @@ from typing import Any
 from postroom_common.codec import Request as WireRequest
 
 from ..config.config import Config
+from ..doors.mailbox.codec import plain
 from ..model.principal import Principal
 from ..model.request import Answer, Request
 from ..platform.clock import Clock
@@ -44,7 +45,7 @@ class LocalSession:
             self._root.broker.run_group()
         if answers[0].error:
             raise answers[0].error
-        return answers[0].data or {}
+        return plain(answers[0].data or {})
 
     def settle(self) -> None:
         """Carry out all periodic tasks that are due."""

@@ -11,6 +11,7 @@ from postroom_common.errors import CommandError
 from postroom_common.protocol import Command
 from postroom_common.trace import trace_id
 
+from .message import BodyReader, json_body
 from .principal import Principal
 
 
@@ -34,7 +35,8 @@ class Request:
 
     ``key`` is the idempotency key: a repeat has the same; None if the door recognises no repeats. ``arrived_wall`` is
     when the request was made (Unix ms): a wait counts from there. ``on_answer`` is called once, when what the answer
-    promises is durable. ``alive`` is called before a message is leased to a request that has waited. ``session`` is
+    promises is durable. ``alive`` is called before a message is leased to a request that has waited,
+    ``read_body`` for each message that it publishes. ``session`` is
     the connection that it came by, if there is one: a wait ends with it. ``bytes`` is the size of the request.
 
     The broker sets the rest: ``engine`` is the time at which it was decided (engine ms), ``has_waited`` whether it had
@@ -47,6 +49,7 @@ class Request:
     arrived_wall: int
     on_answer: Callable[[Answer], None]
     alive: Callable[[], bool] = always_alive
+    read_body: BodyReader = json_body
     bytes: int = 0
     door: str = ""
     session: object | None = None

@@ -14,7 +14,7 @@ from selectors import EVENT_READ, BaseSelector
 from typing import Final
 
 from postroom_common.codec import Request as WireRequest
-from postroom_common.codec import decode_request, encode_error, encode_reply
+from postroom_common.codec import decode_request
 from postroom_common.errors import RequestRejected
 
 from ...broker.idempotency import request_key
@@ -27,6 +27,7 @@ from ...platform.logs import about
 from ...policy.access import may_use_box
 from ...policy.quotas import Quotas
 from ..base import Door, DoorReplaced
+from .codec import encode_answer
 from .directories import Directories
 from .liveness_lock import Sign
 from .rejected import DeadBox
@@ -253,11 +254,8 @@ class Mailbox(Door):
 
     def _respond(self, name: str, uid: int, answer: Answer) -> None:
         request = self._requests.pop(name)
-        wire, error = request.wire, answer.error
-        if error:
-            response = encode_error(wire.request_id, error.code, error.message)
-        else:
-            response = encode_reply(wire.request_id, answer.data or {})
+        wire = request.wire
+        response = encode_answer(wire.request_id, answer)
         try:
             self._with_room(self._boxes.put, wire.client_id, uid, wire.request_id, response)
         except OSError as failure:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from postroom_common.body import CARRIED, Part, part_bytes, part_to_wire, preview, value_to_wire
+from postroom_common.body import Message, preview
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State, queue_name_problem
 
 from ...model.death_stats import NO_DEATHS
+from ...model.message import NO_ATTRIBUTES, MessageView
 from ...model.records import Entry, history_fact, last_failure, message_id_of
 from ...policy.access_rules import Verb
 from ..context import Context, Decision, Draft
@@ -19,7 +20,7 @@ from ..filters import Filter
 from ..selection import Page, dead_cursor, dead_letters, select_dead
 from .creation import queue_created, refuse_address
 from .dead_names import dead_letters_of, means_dead_letters, queues_with_letters
-from .lookup import envelope_of, message_at
+from .lookup import message_at, message_of
 from .terminations import QUARANTINED, about, dropped
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
@@ -56,8 +57,7 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
 
 
 def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
-    envelope = envelope_of(context, entry)
-    part: Part | None = envelope["parts"][0] if envelope else None
+    message = message_of(context, entry)
     failures = context.store.get_kv(history_fact(entry.key)) or []
     failure = last_failure(failures)
     letter = {
@@ -68,37 +68,34 @@ def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
         "dlqAt": failure["failedAtMs"],
         "attempt": failure["attempt"],
         "consumerId": failure["consumerId"],
-        "preview": preview(part, fields["previewBytes"]) if part else "",
-        "bytes": len(part_bytes(part)) if part else 0,
+        "preview": preview(message.body, fields["previewBytes"]) if message else "",
+        "bytes": len(message.body.data) if message else 0,
     }
     if entry.lease_id:
         letter["leased"] = True
     if entry.phase == QUARANTINED:
         letter["quarantined"] = True
-    if part is None:
+    if message is None:
         letter["bodyLost"] = True
-    elif envelope and fields["fullBodies"]:
-        letter |= _whole(context, entry, envelope, failure) | {"failures": failures}
+    elif fields["fullBodies"]:
+        letter |= _complete(context, entry, message, failure) | {"failures": failures}
     return letter
 
 
-def _whole(context: Context, entry: Entry, envelope: dict[str, Any], failure: dict[str, Any]) -> dict[str, Any]:
+def _complete(context: Context, entry: Entry, message: Message, failure: dict[str, Any]) -> dict[str, Any]:
     """A letter as the documents of the C++ system describe it: what was published, why it died, where it belongs."""
-    attributes = envelope.get("attributes")
     original: dict[str, Any] = {
         "messageId": message_id_of(entry.key),
         "queue": entry.queue,
-        **part_to_wire(envelope["parts"][0], True),
-        "attributes": value_to_wire(attributes, True) if attributes else {},
         "priority": entry.priority,
         "createdAt": entry.created_wall,
+        **message.carried,
     }
-    original |= {name: envelope[name] for name in CARRIED if name in envelope}
     if entry.target:
         original["targetConsumerId"] = entry.target
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     return {
-        "originalMessage": original,
+        "originalMessage": MessageView(original, message.body, message.attributes or NO_ATTRIBUTES, True),
         "failure": failure,
         "routing": {"sourceQueue": entry.queue, "dlqQueue": dlq_name(entry.queue, policy)},
     }

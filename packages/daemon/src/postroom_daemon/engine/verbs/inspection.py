@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Sequence
 from heapq import nsmallest
 from typing import Any, Final
 
 import orjson
 
-from postroom_common.body import part_bytes, preview
+from postroom_common.body import preview
 from postroom_common.errors import CommandError
 from postroom_common.events import Event
 from postroom_common.protocol import ErrorCode, State
 
+from ...model.message import MessageView
 from ...model.principal import account_fields
 from ...model.records import Entry, history_fact, message_id_of
 from ...policy.access_rules import Verb
@@ -21,7 +23,7 @@ from ..fields import Fields
 from ..filters import Filter
 from ..replies import stored_to_wire
 from ..selection import Page, select, select_leases
-from .lookup import as_of, envelope_of, message_at
+from .lookup import as_of, message_at, message_of
 
 #: Bodies that one page reads; a page of large ones is shorter than asked.
 PAGE_BYTES: Final = 2 * 1024 * 1024
@@ -52,7 +54,7 @@ def get_message(context: Context, fields: Fields) -> Decision:
     entry = message_at(context, key, Verb.BROWSE)
     told: dict[str, Any] = {"messageKey": key, "state": entry.state if entry else "gone"}
     if entry:
-        told["message"] = _facts(context, entry) | _whole(context, entry, as_value)
+        told["message"] = _complete(context, entry, as_value)
         told["failures"] = (context.store.get_kv(history_fact(key)) or []) if entry.failures else []
     told |= as_of(context)
     if fields["events"]:
@@ -106,7 +108,9 @@ def list_consumers(context: Context, fields: Fields) -> Decision:
     return Decision(data={"consumers": rows, "count": len(rows), "next": following, **as_of(context)})
 
 
-def _listed(context: Context, rows: list[dict[str, Any]], page: Page, queue: str, **more: Any) -> Decision:
+def _listed(
+    context: Context, rows: Sequence[MessageView | dict[str, Any]], page: Page, queue: str, **more: Any
+) -> Decision:
     told = {"queue": queue, **more, "count": len(rows), "messages": rows, "next": page.next}
     return Decision(data=told | as_of(context))
 
@@ -121,22 +125,22 @@ def _fitting(entries: list[Entry]) -> int:
     return len(entries)
 
 
-def _browsed(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
+def _browsed(context: Context, entry: Entry, fields: Fields) -> MessageView | dict[str, Any]:
     if fields["fullBodies"]:
-        return _facts(context, entry) | _whole(context, entry, as_value=False)
-    envelope = envelope_of(context, entry)
-    if envelope is None:
+        return _complete(context, entry, as_value=False)
+    message = message_of(context, entry)
+    if message is None:
         return _facts(context, entry) | {"preview": "", "bytes": 0, "bodyLost": True}
-    part = envelope["parts"][0]
-    return _facts(context, entry) | {"preview": preview(part, fields["previewBytes"]), "bytes": len(part_bytes(part))}
+    body = message.body
+    return _facts(context, entry) | {"preview": preview(body, fields["previewBytes"]), "bytes": len(body.data)}
 
 
-def _whole(context: Context, entry: Entry, as_value: bool) -> dict[str, Any]:
-    envelope = envelope_of(context, entry)
-    if envelope is None:
-        return {"bodyLost": True}
-    part = envelope["parts"][0]
-    return stored_to_wire(entry, envelope, as_value, entry.attempt) | {"bytes": len(part_bytes(part))}
+def _complete(context: Context, entry: Entry, as_value: bool) -> MessageView | dict[str, Any]:
+    facts, message = _facts(context, entry), message_of(context, entry)
+    if message is None:
+        return facts | {"bodyLost": True}
+    view = stored_to_wire(entry, message, as_value, entry.attempt)
+    return view._replace(fields=facts | view.fields | {"bytes": len(message.body.data)})
 
 
 def _facts(context: Context, entry: Entry) -> dict[str, Any]:

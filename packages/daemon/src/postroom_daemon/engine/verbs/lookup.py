@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import orjson
-
+from postroom_common.body import Message, decode_message
 from postroom_common.errors import CommandError
 from postroom_common.protocol import ErrorCode, birthplace
 
@@ -42,13 +41,12 @@ def existing_message(context: Context, key: str, verb: Verb) -> Entry:
     return entry
 
 
-def envelope_of(context: Context, entry: Entry) -> dict[str, Any] | None:
-    """A message's body and headers; None when they are lost, or the disk does not give them."""
+def message_of(context: Context, entry: Entry) -> Message | None:
+    """A message's body and headers; None if they are lost, or the disk does not return them."""
     try:
-        envelope: dict[str, Any] = orjson.loads(context.store.envelope(entry.key))
+        return decode_message(context.store.envelope(entry.key))
     except (BodyLost, BodyUnread):
         return None
-    return envelope
 
 
 def as_of(context: Context) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from postroom_common.body import CARRIED, Part, part_from_wire
+from postroom_common.body import CARRIED, Message, Part, value_from_wire
 from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.policy import Policy
@@ -57,7 +57,7 @@ def admit(context: Context, fields: Fields) -> Item:
     queue, store, pending = fields["queue"], context.store, context.pending
     known = pending.open.get(queue)
     if known:
-        part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
+        part = context.read_body(fields)
         return Item([_published(context, fields, known, part)[0]])
     context.require(Verb.PUBLISH, queue)
     record = store.queue(queue)
@@ -66,7 +66,7 @@ def admit(context: Context, fields: Fields) -> Item:
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
     policy = context.policies.effective(queue, record)
-    part = part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
+    part = context.read_body(fields)
     if takes_anything(context.policies, policy, queue):
         draft, _ = _published(context, fields, policy, part)
         pending.queues.add(queue)
@@ -128,13 +128,8 @@ def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> 
     queue = fields["queue"]
     if fields["traceparent"]:
         _check_trace(fields["traceparent"])
-    envelope: dict[str, Any] = {"parts": [part]}
     attributes = _attributes(fields["attributes"])
-    if attributes:
-        envelope["attributes"] = attributes
-    for name in CARRIED:
-        if fields[name] not in (None, ""):
-            envelope[name] = fields[name]
+    carried = {name: fields[name] for name in CARRIED if fields[name] not in (None, "")}
     draft: Draft = {
         "type": EventType.PUBLISHED,
         "queue": queue,
@@ -155,10 +150,10 @@ def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> 
         draft["orderingKey"] = fields["orderingKey"]
     if fields["deduplicationKey"]:
         draft["deduplicationKey"] = fields["deduplicationKey"]
-    body = orjson.dumps(envelope)
-    _count_for_publisher(context, draft, len(body))
-    draft["message"] = orjson.Fragment(body)
-    return draft, len(body)
+    envelope = Message((part,), attributes, carried).encode()
+    _count_for_publisher(context, draft, len(envelope))
+    draft["message"] = orjson.Fragment(envelope)
+    return draft, len(envelope)
 
 
 def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:
@@ -225,18 +220,18 @@ def _times(context: Context, fields: Fields, policy: Policy) -> Draft:
 def _attributes(value: Any) -> Part | None:
     if value in ("{}", {}):
         return None
-    return {"text" if type(value) is str else "json": value}
+    return value_from_wire(value)
 
 
 def _priority_of(attributes: Part | None) -> int:
     """``attributes.priority``, which counts where the top level has none."""
     if attributes is None:
         return 0
-    tree = attributes.get("json")
-    if tree is None and '"priority"' in attributes["text"]:
-        try:
-            tree = orjson.loads(attributes["text"])
-        except orjson.JSONDecodeError:
-            return 0
+    if b'"priority"' not in attributes.data:
+        return 0
+    try:
+        tree = orjson.loads(attributes.data)
+    except orjson.JSONDecodeError:
+        return 0
     value = tree.get("priority") if type(tree) is dict else None
     return value if type(value) is int and -(2**31) <= value < 2**31 else 0

@@ -1,0 +1,34 @@
+"""Answers as the mailbox writes them: one JSON object, bodies as text, JSON values or base64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from postroom_common.body import part_to_wire, value_to_wire
+from postroom_common.codec import encode_error, encode_reply
+
+from ...model.message import MessageView
+from ...model.request import Answer
+
+
+def encode_answer(request_id: str, answer: Answer) -> bytes:
+    """The bytes of a response file."""
+    if answer.error:
+        return encode_error(request_id, answer.error.code, answer.error.message)
+    return encode_reply(request_id, answer.data or {}, show)
+
+
+def show(view: Any) -> dict[str, Any]:
+    """A message in an answer, for ``orjson``. Raises ``TypeError`` for anything else."""
+    if type(view) is not MessageView:
+        raise TypeError(f"an answer contains {type(view).__name__}")
+    body = part_to_wire(view.body, view.as_value)
+    return {**view.fields, **body, "attributes": value_to_wire(view.attributes, view.as_value)}
+
+
+def plain(data: dict[str, Any]) -> dict[str, Any]:
+    """The data of an answer as a client of the mailbox reads it."""
+    read: dict[str, Any] = orjson.loads(orjson.dumps(data, default=show))
+    return read
