@@ -1,4 +1,4 @@
-"""A root that is opened in the test's own process, with clocks, ids and file calls in the test's hand."""
+"""A root that is opened in the process of the test, which controls its clocks, ids and file calls."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ ONE_GROUP = {"limits.groupRequests": "65536", "limits.groupBytes": str(2**30)}
 
 @dataclass
 class Hands:
-    """The clocks of the machine, as the test sets them."""
+    """The clocks of the machine, set by the test."""
 
     boot_ms: int = 1_000_000
     wall_ms: int = 1_795_811_841_655
     boot_id: str = "first-boot"
 
     def pass_ms(self, milliseconds: int) -> None:
-        """Let time pass on both clocks."""
+        """Advance both clocks."""
         self.boot_ms += milliseconds
         self.wall_ms += milliseconds
 
@@ -78,7 +78,7 @@ class Sent:
 
 
 class CountedIds(Ids):
-    """Ids that two benches give out alike."""
+    """Ids from a counter: two benches assign the same."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
         self._numbers = numbers
@@ -119,7 +119,7 @@ class Bench:
         return self
 
     def close(self) -> None:
-        """Let go as a killed process does: nothing is written."""
+        """Close it as a killed process does: nothing is written."""
         if self.root:
             self.root.close()
         self.root = None
@@ -156,7 +156,7 @@ class Bench:
         return Sent(Request(wire, who, key, self.hands.wall_ms, answers.append), answers)
 
     def run(self, *sent: Sent) -> None:
-        """One group of these requests."""
+        """Process these requests as one group, and finish all questions."""
         for one in sent:
             self.live.broker.submit(one.request)
         self.live.broker.run_group()
@@ -167,13 +167,13 @@ class Bench:
         self.live.broker.stop()
 
     def send(self, command: str, **payload: Any) -> Sent:
-        """One request in a group of its own."""
+        """Send one request in a group of its own."""
         sent = self.make(command, **payload)
         self.run(sent)
         return sent
 
     def do(self, command: str, **payload: Any) -> dict[str, Any]:
-        """The data of one request that must succeed."""
+        """Send one request, which must succeed; the data of its answer."""
         return self.send(command, **payload).data
 
     def publish(self, queue: str = "q", message: Any = "body", **payload: Any) -> str:
@@ -181,7 +181,7 @@ class Bench:
 
     @contextmanager
     def full_disk(self) -> Iterator[None]:
-        """Meanwhile the journal takes no event: groups that have events are rolled back, and refused."""
+        """Let the journal refuse all events: groups with events are rolled back, and their requests refused."""
 
         def refuse(*arguments: object) -> NoReturn:
             raise JournalRefused(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
@@ -191,7 +191,7 @@ class Bench:
         try:
             yield
         finally:
-            del journal.append  # that of the class again
+            del journal.append  # the method of the class again
 
     # --- what stands ------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Bench:
         return [path for _, path in list_segments(self.journal_root)]
 
     def events(self) -> list[Event]:
-        """What stands in the journal; every line must be intact."""
+        """The events of the journal; every line must be intact."""
         return [decode_event(line) for path in self.segments() for line in path.read_bytes().splitlines(True)]
 
     def event_types(self) -> list[str]:
@@ -229,7 +229,7 @@ class Bench:
 
 
 def exported(bench: Bench) -> list[dict[str, Any]]:
-    """All that a root holds, as an export has it, but for its head, which names the backend and the moment."""
+    """The lines of a state file of this root, without its head, which contains backend and time."""
     file = BytesIO()
     write_state(of_store(bench.store, bench.live.clock.now()), file)
     lines = [orjson.loads(line) for line in file.getvalue().splitlines()[1:-1]]
@@ -237,7 +237,7 @@ def exported(bench: Bench) -> list[dict[str, Any]]:
 
 
 def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:
-    """All that a store says of these messages and of its queues, by the contract alone."""
+    """All that the contract of a store shows of these messages and of its queues."""
     queues = list(all_queues(store))
     return {
         "applied": store.applied,
@@ -252,7 +252,7 @@ def picture(store: Store, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def seen_in(bench: Bench) -> dict[str, Any]:
-    """What the store of an open bench tells, with all that is due made ready: that is no event."""
+    """All that the store of an open bench shows, after messages that are due were made ready (which is no event)."""
     store = bench.store
     store.begin()
     store.due.promote(bench.live.clock.now().engine, 1000)

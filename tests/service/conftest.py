@@ -8,7 +8,7 @@ import pytest
 
 from tests.service.installation import machine_with_product
 from tests.service.machine import Machine, lacking
-from tests.service.running_service import Served
+from tests.service.running_service import RunningService
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +24,10 @@ def machine() -> Iterator[Machine]:
 
 
 @pytest.fixture(scope="module")
-def served(machine: Machine) -> Served:
+def served(machine: Machine) -> RunningService:
     """The service set up by ``init --system``, and started, with users: clients anna and bert, the technician tess, and
     otto, who is in no group."""
-    made = Served(machine)
+    made = RunningService(machine)
     made.set_up()
     made.start()
     return made

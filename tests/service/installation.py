@@ -1,5 +1,5 @@
-"""The product put on a machine as an installation would: its packages and what they need under ``/opt/postroom``, and
-the commands in ``/usr/bin``."""
+"""Installs the product on a test machine: its packages and their requirements under ``/opt/postroom``, the commands in
+``/usr/bin``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The daemon as a service of a machine, and what its users do with it."""
+"""The daemon as a service of a test machine, and the commands of its users."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ UNIT: Final = "postroomd.service"
 ROOT: Final = "/var/lib/postroom"
 IPC: Final = f"{ROOT}/ipc"
 CONFIGURATION: Final = "/etc/postroom/config.json"
-#: What is other than in the unit, so that a test need not wait as long as a device may.
+#: Overrides of the unit, so that a test waits less than a device.
 DROP_IN: Final = """\
 [Service]
 RestartSec=100ms
@@ -19,14 +19,14 @@ WatchdogSec=6s
 """
 
 
-class Served:
+class RunningService:
     """The service on a machine."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
 
     def set_up(self) -> None:
-        """Set the system up, and make users."""
+        """Set the system up and create the users."""
         run = self.machine.run
         run("postroomd", "init", "--system")
         self.machine.write(f"/etc/systemd/system/{UNIT}.d/test.conf", DROP_IN)
@@ -36,7 +36,7 @@ class Served:
         run("useradd", "--no-create-home", "--groups", "postroom-clients,postroom-ops", "tess")
 
     def start(self) -> None:
-        """Start it, which waits until it is ready."""
+        """Start it and wait until it is ready."""
         self.machine.run("systemctl", "start", UNIT)
 
     def stop(self) -> None:
@@ -47,7 +47,7 @@ class Served:
 
     @property
     def pid(self) -> int:
-        """The daemon's process, as it is called inside."""
+        """The process id of the daemon inside the machine."""
         return int(self.shows("MainPID"))
 
     def is_ready(self) -> bool:
@@ -61,7 +61,7 @@ class Served:
         return self.machine.run("journalctl", "--unit", UNIT, "--no-pager", "--output", "cat")
 
     def postroom(self, user: str, command: str, *arguments: str) -> Any:
-        """The data of a command that a user gives and that must succeed."""
+        """Run a command as a user; its data. The command must succeed."""
         words = ["postroom", command, "--ipc-root", IPC, "--json", "--wait-daemon", *arguments]
         return json.loads(self.machine.run(*words, user=user))["data"]
 
@@ -75,6 +75,6 @@ class Served:
         return ended.returncode, json.loads(ended.stdout)["findings"]
 
     def events(self) -> list[dict[str, Any]]:
-        """What stands in the journal, as a technician reads it."""
+        """The events of the journal, read as a technician."""
         lines = self.machine.run("sh", "-c", f"cat {ROOT}/journal/*.jsonl", user="tess")
         return [json.loads(line) for line in lines.splitlines()]

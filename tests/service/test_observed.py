@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from tests.service.running_service import CONFIGURATION, UNIT, Served
+from tests.service.running_service import CONFIGURATION, UNIT, RunningService
 
 FIGURES: Final = "/run/postroom/postroom.prom"
 #: As docs/observability.md has it.
@@ -20,7 +20,7 @@ RuntimeDirectoryPreserve=yes
 
 
 @pytest.fixture(scope="module", autouse=True)
-def told(served: Served) -> Iterator[None]:
+def told(served: RunningService) -> Iterator[None]:
     """The service writes all that it can."""
     served.machine.write(f"/etc/systemd/system/{UNIT}.d/figures.conf", DROP_IN)
     tree = {"paths": {"logRoot": "/var/log/postroom"}, "metrics": {"file": FIGURES, "intervalSec": 1}}
@@ -30,27 +30,27 @@ def told(served: Served) -> Iterator[None]:
     yield
 
 
-def journal(served: Served, *matches: str) -> list[dict[str, Any]]:
+def journal(served: RunningService, *matches: str) -> list[dict[str, Any]]:
     """Records of systemd's journal with their fields."""
     lines = served.machine.run("journalctl", "--no-pager", "--output", "json", "--identifier", "postroomd", *matches)
     return [json.loads(line) for line in lines.splitlines()]
 
 
-def test_the_journal_has_the_log_with_fields_of_its_own(served: Served) -> None:
+def test_the_journal_has_the_log_with_fields_of_its_own(served: RunningService) -> None:
     (record, *_) = journal(served, "POSTROOM_LOGGER=postroom_daemon.service.loop", "CODE_FILE=service.py")
     assert record["MESSAGE"].startswith("serving /var/lib/postroom/ipc")
     assert (record["PRIORITY"], record["_SYSTEMD_UNIT"], record["_TRANSPORT"]) == ("6", UNIT, "journal")
     assert record["CODE_LINE"].isdigit() and record["CODE_FUNC"] == "run"
 
 
-def test_the_log_files_are_for_their_group(served: Served) -> None:
+def test_the_log_files_are_for_their_group(served: RunningService) -> None:
     (line,) = served.machine.run("sh", "-c", "stat -c '%U %a %n' /var/log/postroom/*").splitlines()
     assert line.split()[:2] == ["postroom", "640"]
     records = [json.loads(one) for one in served.machine.run("cat", line.split()[2]).splitlines()]
     assert any(one["message"].startswith("serving ") for one in records)
 
 
-def test_the_figures_are_there_for_a_collector_that_is_another_user(served: Served) -> None:
+def test_the_figures_are_there_for_a_collector_that_is_another_user(served: RunningService) -> None:
     served.publish("anna", "figures")
     wanted = 'postroom_queue_messages{queue="figures",state="ready"} 1\n'
     served.machine.until(lambda: wanted in served.machine.ask("cat", FIGURES, user="otto").stdout, "it is told")

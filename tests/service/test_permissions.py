@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 
 from tests.service.machine import Machine
-from tests.service.running_service import CONFIGURATION, IPC, ROOT, Served
+from tests.service.running_service import CONFIGURATION, IPC, ROOT, RunningService
 
 #: Owner, group and mode of each directory, by design.
 DESIGN: Final = {
@@ -64,21 +64,21 @@ DAMAGE: Final = (
 
 
 @pytest.fixture(scope="module")
-def still(machine: Machine) -> Served:
+def still(machine: Machine) -> RunningService:
     """A service that is set up and does not run."""
-    made = Served(machine)
+    made = RunningService(machine)
     made.set_up()
     machine.run("sh", "-c", f"umask 027; touch {ROOT}/journal/{1:020d}.jsonl", user="postroom")
     return made
 
 
-def test_owners_groups_and_modes_are_as_designed(still: Served) -> None:
+def test_owners_groups_and_modes_are_as_designed(still: RunningService) -> None:
     told = still.machine.run("stat", "--format", "%n %U %G %a", *DESIGN)
     assert dict(line.split(" ", 1) for line in told.splitlines()) == DESIGN
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=range(len(DAMAGE)))
-def test_what_is_wrong_is_told_with_what_mends_it(still: Served, damage: dict[str, str]) -> None:
+def test_what_is_wrong_is_told_with_what_mends_it(still: RunningService, damage: dict[str, str]) -> None:
     for command in damage:
         still.machine.run("sh", "-c", command)
     code, findings = still.permissions()
@@ -94,14 +94,14 @@ def test_what_is_wrong_is_told_with_what_mends_it(still: Served, damage: dict[st
     assert (code, findings) == (0, [])
 
 
-def test_the_text_says_what_to_do_and_how_many_there_are(still: Served) -> None:
+def test_the_text_says_what_to_do_and_how_many_there_are(still: RunningService) -> None:
     still.machine.run("chmod", "0755", f"{IPC}/requests")
     told = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
     assert f"    chmod 03733 {IPC}/requests\n1 problem found with this root for several users\n" in told
     still.machine.run("chmod", "3733", f"{IPC}/requests")
 
 
-def test_a_clients_name_neither_forges_advice_nor_is_a_way_to_what_is_roots(still: Served) -> None:
+def test_a_clients_name_neither_forges_advice_nor_is_a_way_to_what_is_roots(still: RunningService) -> None:
     still.machine.run("mkdir", f"{IPC}/responses/x\n    rm -rf ~\x1b[2J", user="anna")
     told = still.machine.ask("postroomd", "check-permissions", "--root", ROOT).stdout
     assert "\n    rm -rf ~" not in told
@@ -139,7 +139,7 @@ def test_a_root_of_one_user_is_closed_to_others(machine: Machine) -> None:
         (("new", "--user", "nobody-of-that-name"), "there is no user nobody-of-that-name"),
     ],
 )
-def test_a_box_that_cannot_be_given_is_refused(still: Served, words: tuple[str, ...], why: str) -> None:
+def test_a_box_that_cannot_be_given_is_refused(still: RunningService, words: tuple[str, ...], why: str) -> None:
     still.machine.run("install", "-d", "-o", "bert", "-g", "postroom", "-m", "0770", f"{IPC}/responses/theirs")
     still.machine.run("ln", "-sfn", "/etc", f"{IPC}/responses/linked", user="bert")
     refused = still.machine.ask("postroomd", "add-client", *words, "--root", ROOT)
@@ -148,13 +148,13 @@ def test_a_box_that_cannot_be_given_is_refused(still: Served, words: tuple[str, 
     assert why in refused.stderr
 
 
-def test_a_look_by_root_leaves_nothing_that_the_daemon_cannot_use(still: Served) -> None:
+def test_a_look_by_root_leaves_nothing_that_the_daemon_cannot_use(still: RunningService) -> None:
     still.machine.ask("postroomd", "verify", "--root", ROOT)
     touched = [f"{ROOT}/postroomd.lock", f"{ROOT}/journal", f"{ROOT}/data"]
     assert not still.machine.run("find", *touched, "!", "-user", "postroom")
 
 
-def test_only_root_sets_a_system_up_and_gives_boxes_away(still: Served) -> None:
+def test_only_root_sets_a_system_up_and_gives_boxes_away(still: RunningService) -> None:
     for words in (("init", "--system"), ("add-client", "given", "--root", ROOT, "--user", "anna")):
         refused = still.machine.ask("postroomd", *words, user="postroom")
         assert refused.returncode == 1, refused

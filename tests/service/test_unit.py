@@ -14,7 +14,7 @@ import pytest
 
 from postroom_daemon.maintenance.system.setup import SHARE
 from tests.service.machine import MachineError
-from tests.service.running_service import CONFIGURATION, IPC, ROOT, UNIT, Served
+from tests.service.running_service import CONFIGURATION, IPC, ROOT, UNIT, RunningService
 
 #: The highest exposure that `systemd-analyze security` may tell.
 EXPOSURE: Final = 0.6
@@ -62,23 +62,23 @@ def test_the_scripts_for_other_systems_are_sound(script: str) -> None:
     assert os.access(SHARE / script, os.X_OK)
 
 
-def test_systemd_knows_all_that_the_unit_says(served: Served) -> None:
+def test_systemd_knows_all_that_the_unit_says(served: RunningService) -> None:
     checked = served.machine.ask("systemd-analyze", "verify", "--man=no", UNIT)
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def test_clients_of_several_users_send_and_receive(served: Served) -> None:
+def test_clients_of_several_users_send_and_receive(served: RunningService) -> None:
     keys = {served.publish("anna", "several"), served.publish("bert", "several")}
     received = {served.postroom("bert", "consume", "--queue", "several")["message"]["messageKey"] for _ in keys}
     assert received == keys
 
 
-def test_whoever_is_in_no_group_does_not_reach_the_mailbox(served: Served) -> None:
+def test_whoever_is_in_no_group_does_not_reach_the_mailbox(served: RunningService) -> None:
     with pytest.raises(MachineError, match="Permission denied"):
         served.publish("otto", "several")
 
 
-def test_clients_neither_see_nor_touch_what_is_others(served: Served) -> None:
+def test_clients_neither_see_nor_touch_what_is_others(served: RunningService) -> None:
     served.publish("anna", "private")
     box = served.machine.run("find", f"{IPC}/responses", "-user", "anna").split()[0]
     served.machine.run(
@@ -98,7 +98,7 @@ def test_clients_neither_see_nor_touch_what_is_others(served: Served) -> None:
         assert served.machine.ask("sh", "-c", command, user="bert").returncode, command
 
 
-def test_technicians_read_journal_and_traffic_and_change_neither(served: Served) -> None:
+def test_technicians_read_journal_and_traffic_and_change_neither(served: RunningService) -> None:
     key = served.publish("anna", "watched")
     assert key in [event.get("key") for event in served.events()]
     assert '"queue":"watched"' in served.machine.run("sh", "-c", f"cat {ROOT}/traffic/*.jsonl", user="tess")
@@ -106,7 +106,7 @@ def test_technicians_read_journal_and_traffic_and_change_neither(served: Served)
     assert served.machine.ask("ls", f"{ROOT}/data", user="tess").returncode
 
 
-def test_every_restriction_of_the_unit_is_in_force(served: Served) -> None:
+def test_every_restriction_of_the_unit_is_in_force(served: RunningService) -> None:
     status = served.machine.run("cat", f"/proc/{served.pid}/status")
     for line in ("CapBnd:\t0000000000000000", "CapEff:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2"):
         assert line in status
@@ -132,7 +132,7 @@ def test_every_restriction_of_the_unit_is_in_force(served: Served) -> None:
 
 
 @pytest.mark.parametrize("backend", ["filesystem", "hybrid"])
-def test_every_store_works_within_the_restrictions(served: Served, backend: str) -> None:
+def test_every_store_works_within_the_restrictions(served: RunningService, backend: str) -> None:
     before = served.publish("anna", backend)
     _migrate(served, backend)
     messages = json.dumps([{"queue": backend, "message": "x" * 2000}] * 300)
@@ -151,7 +151,7 @@ def test_every_store_works_within_the_restrictions(served: Served, backend: str)
     _migrate(served, "sqlite")
 
 
-def test_schemas_waits_delays_and_backups_work_within_the_restrictions(served: Served) -> None:
+def test_schemas_waits_delays_and_backups_work_within_the_restrictions(served: RunningService) -> None:
     schema = {"type": "object", "properties": {"id": {"pattern": "^[a-z]+-[0-9]+$"}}, "required": ["id"]}
     _configure(served, {"queues": [{"pattern": "checked.*", "policy": {"validation": {"schema": schema}}}]})
     served.machine.run("systemctl", "restart", UNIT)
@@ -172,7 +172,7 @@ def test_schemas_waits_delays_and_backups_work_within_the_restrictions(served: S
         served.machine.run("systemctl", "restart", UNIT)
 
 
-def _migrate(served: Served, backend: str) -> None:
+def _migrate(served: RunningService, backend: str) -> None:
     served.stop()
     served.machine.run("postroomd", "migrate", "--to", backend, "--root", ROOT, user="postroom")
     assert json.loads(served.machine.run("cat", CONFIGURATION))["backend"] == backend
@@ -180,21 +180,21 @@ def _migrate(served: Served, backend: str) -> None:
     served.start()
 
 
-def test_time_goes_on_exactly_after_a_restart_for_the_boot_is_known(served: Served) -> None:
+def test_time_goes_on_exactly_after_a_restart_for_the_boot_is_known(served: RunningService) -> None:
     served.machine.run("systemctl", "restart", UNIT)
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     marks = [event for event in served.events() if event["type"] == "clock_marked"]
     assert {mark["bootId"] for mark in marks} == {boot_id}
 
 
-def test_systemd_shows_how_much_there_is(served: Served) -> None:
+def test_systemd_shows_how_much_there_is(served: RunningService) -> None:
     served.publish("anna", "shown")
     served.machine.run("systemctl", "restart", UNIT)
     served.machine.until(lambda: served.shows("StatusText").startswith("serving: "), "the status line is there")
     assert re.match(r"serving: \d+ ready.*; in a second: [\d.]+ publish, ", served.shows("StatusText"))
 
 
-def test_a_daemon_that_hangs_is_ended_by_the_watchdog_tells_where_and_is_started_again(served: Served) -> None:
+def test_a_daemon_that_hangs_is_ended_by_the_watchdog_tells_where_and_is_started_again(served: RunningService) -> None:
     key, before = served.publish("anna", "hang"), served.pid
     served.machine.run("kill", "-STOP", str(before))
     served.until_ready_again(before)
@@ -204,14 +204,14 @@ def test_a_daemon_that_hangs_is_ended_by_the_watchdog_tells_where_and_is_started
 
 
 @pytest.mark.parametrize("signal", ["KILL", "TERM"])
-def test_a_daemon_that_somebody_ends_is_started_again(served: Served, signal: str) -> None:
+def test_a_daemon_that_somebody_ends_is_started_again(served: RunningService, signal: str) -> None:
     key, before = served.publish("anna", signal), served.pid
     served.machine.run("kill", f"-{signal}", str(before))
     served.until_ready_again(before)
     assert served.postroom("bert", "consume", "--queue", signal)["message"]["messageKey"] == key
 
 
-def test_a_reload_puts_a_new_configuration_in_force_without_a_restart(served: Served) -> None:
+def test_a_reload_puts_a_new_configuration_in_force_without_a_restart(served: RunningService) -> None:
     served.publish("anna", "reloaded")
     before = served.pid
     _configure(served, {"policyDefaults": {"retry": {"limit": 9}}})
@@ -222,7 +222,7 @@ def test_a_reload_puts_a_new_configuration_in_force_without_a_restart(served: Se
     assert served.pid == before
 
 
-def test_a_configuration_that_cannot_be_used_is_told_to_whoever_reloads_and_to_the_log(served: Served) -> None:
+def test_a_configuration_that_cannot_be_used_is_told_to_whoever_reloads_and_to_the_log(served: RunningService) -> None:
     served.publish("anna", "kept")
     before = served.pid
     served.machine.write(CONFIGURATION, '{"backend": 7}')
@@ -237,7 +237,9 @@ def test_a_configuration_that_cannot_be_used_is_told_to_whoever_reloads_and_to_t
         _configure(served, {})
 
 
-def test_a_service_that_could_not_start_comes_up_by_itself_once_its_configuration_is_mended(served: Served) -> None:
+def test_a_service_that_could_not_start_comes_up_by_itself_once_its_configuration_is_mended(
+    served: RunningService,
+) -> None:
     served.machine.write(CONFIGURATION, "{")
     try:
         assert served.machine.ask("systemctl", "restart", UNIT).returncode
@@ -250,7 +252,7 @@ def test_a_service_that_could_not_start_comes_up_by_itself_once_its_configuratio
     served.publish("anna", "mended")
 
 
-def test_a_stop_under_load_is_orderly_and_loses_nothing(served: Served) -> None:
+def test_a_stop_under_load_is_orderly_and_loses_nothing(served: RunningService) -> None:
     users = ("anna", "bert", "tess")
     command = ["/opt/python/bin/python3", "-I", "-c", PUBLISHER]
     environment = ["env", "LD_LIBRARY_PATH=/opt/python/lib"]
@@ -273,7 +275,7 @@ def test_a_stop_under_load_is_orderly_and_loses_nothing(served: Served) -> None:
     assert served.postroom("anna", "status", "--queue", "load")["metrics"]["ready"] >= len(keys)
 
 
-def test_directories_that_somebody_has_removed_are_made_again_at_the_start(served: Served) -> None:
+def test_directories_that_somebody_has_removed_are_made_again_at_the_start(served: RunningService) -> None:
     served.stop()
     served.machine.run("rm", "--recursive", IPC, f"{ROOT}/traffic")
     served.start()
@@ -281,7 +283,7 @@ def test_directories_that_somebody_has_removed_are_made_again_at_the_start(serve
     assert served.permissions() == (0, [])
 
 
-def test_a_daemon_says_at_its_start_what_is_wrong(served: Served) -> None:
+def test_a_daemon_says_at_its_start_what_is_wrong(served: RunningService) -> None:
     served.stop()
     served.machine.run("chmod", "0777", "/var/lib")
     served.start()
@@ -289,7 +291,7 @@ def test_a_daemon_says_at_its_start_what_is_wrong(served: Served) -> None:
     assert "/var/lib: has the mode 0777" in served.log()
 
 
-def test_a_client_that_makes_no_box_for_the_daemon_has_it_made(served: Served) -> None:
+def test_a_client_that_makes_no_box_for_the_daemon_has_it_made(served: RunningService) -> None:
     def send(client: str, number: int) -> None:
         request: dict[str, object] = {"requestId": f"r{number}", "clientId": client, "command": "publish"}
         request |= {"timestampMs": 1, "deadlineMs": 0, "payload": {"queue": "cpp", "message": "x"}}
@@ -316,7 +318,7 @@ def test_a_client_that_makes_no_box_for_the_daemon_has_it_made(served: Served) -
 
 
 @pytest.mark.parametrize("gone", ["requests", ""])
-def test_a_mailbox_that_is_removed_under_a_daemon_is_made_again_by_who_may(served: Served, gone: str) -> None:
+def test_a_mailbox_that_is_removed_under_a_daemon_is_made_again_by_who_may(served: RunningService, gone: str) -> None:
     before = served.pid
     served.machine.run("rm", "--recursive", f"{IPC}/{gone}")
     served.until_ready_again(before)
@@ -325,7 +327,7 @@ def test_a_mailbox_that_is_removed_under_a_daemon_is_made_again_by_who_may(serve
     assert f"{IPC}/{gone}".rstrip("/") + " was removed, and only root can make it" in served.log()
 
 
-def test_what_is_set_up_already_stays_and_what_is_missing_is_completed(served: Served) -> None:
+def test_what_is_set_up_already_stays_and_what_is_missing_is_completed(served: RunningService) -> None:
     told = served.machine.run("postroomd", "init", "--system")
     assert f"{CONFIGURATION}: is there" in told
     assert "/etc/systemd/system/postroomd.service: is there\n" in told
@@ -333,5 +335,5 @@ def test_what_is_set_up_already_stays_and_what_is_missing_is_completed(served: S
     assert "/etc/tmpfiles.d/postroom.conf: made" in served.machine.run("postroomd", "init", "--system")
 
 
-def _configure(served: Served, tree: dict[str, object]) -> None:
+def _configure(served: RunningService, tree: dict[str, object]) -> None:
     served.machine.write(CONFIGURATION, json.dumps(tree))
