@@ -1,4 +1,4 @@
-"""Daemons without the third of a second in which Python imports them: forked from a process that has it behind it."""
+"""Daemons that start fast: forked from a process that has imported everything already."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 from functools import cache
+from importlib.util import find_spec
 from multiprocessing import connection, get_context
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from threading import Lock
 
-#: All that a daemon needs.
+#: Everything that a daemon imports.
 PRELOADED = [
     "postroom_daemon.cli.postroomd",
     "postroom_daemon.service.loop",
@@ -23,6 +24,8 @@ PRELOADED = [
 
 @cache
 def _server() -> ForkServerContext:
+    for name in PRELOADED:
+        assert find_spec(name), f"{name} does not exist: the server would ignore that, and every daemon import it"
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     return context
