@@ -135,7 +135,7 @@ def test_a_mailbox_that_is_removed_comes_back_as_it_was_and_is_not_served_behind
     daemon.requests.chmod(0o3733)
     daemon.publish("q", "before")
     shutil.rmtree(daemon.ipc)
-    daemon.wait(lambda: "it is opened again" in daemon.log(), "it is logged")
+    daemon.wait(lambda: "the mailbox is opened again" in daemon.log(), "it is logged")
     assert stat.S_IMODE(daemon.requests.stat().st_mode) == 0o3733
     daemon.publish("q", "after")
     assert daemon.counts("q") == {"ready": 2}
