@@ -16,7 +16,7 @@ def test_a_system_without_systemd_gets_users_and_directories_too(machine: Machin
     machine.run("sh", "-c", "mkdir /srv/postroom && echo '{}' >/srv/postroom/config.json")  # which served one user
     told = machine.run(*words)
     assert "start it as the user postroom: /tools/postroomd run --root /srv/postroom" in told
-    assert "/srv/postroom/config.json: is there, and is what counts" in told
+    assert "/srv/postroom/config.json: exists, and is the one that applies" in told
     assert machine.run("stat", "--format", "%U %G %a", "/srv/postroom/ipc/requests") == "postroom postroom 3733\n"
     machine.run("postroomd", "check-permissions", "--root", "/srv/postroom")
-    assert "/srv/postroom with its directories: is there" in machine.run(*words)
+    assert "/srv/postroom with its directories: exist" in machine.run(*words)

@@ -329,10 +329,10 @@ def test_a_mailbox_that_is_removed_under_a_daemon_is_made_again_by_who_may(serve
 
 def test_what_is_set_up_already_stays_and_what_is_missing_is_completed(served: RunningService) -> None:
     told = served.machine.run("postroomd", "init", "--system")
-    assert f"{CONFIGURATION}: is there" in told
-    assert "/etc/systemd/system/postroomd.service: is there\n" in told
+    assert f"{CONFIGURATION}: exists" in told
+    assert "/etc/systemd/system/postroomd.service: exists\n" in told
     served.machine.run("rm", "/etc/tmpfiles.d/postroom.conf")
-    assert "/etc/tmpfiles.d/postroom.conf: made" in served.machine.run("postroomd", "init", "--system")
+    assert "/etc/tmpfiles.d/postroom.conf: created" in served.machine.run("postroomd", "init", "--system")
 
 
 def _configure(served: RunningService, tree: dict[str, object]) -> None:

@@ -54,10 +54,10 @@ def add_client(source: Source, client_id: str, user: str, as_json: bool) -> None
     write. Corrects owner and mode if the directory exists. From then on the id belongs to the user. Run it as root.
     """
     from ..maintenance.system.layout import user_id
-    from ..maintenance.system.response_dirs import add_box
+    from ..maintenance.system.response_dirs import add_response_dir
 
     config = source.load_root("add a client to")
-    made = add_box(config, client_id, user_id(user))
+    made = add_response_dir(config, client_id, user_id(user))
     path = config.settings.ipc_root / config.settings.ipc_responses_dir / client_id
     if as_json:
         click.echo(json.dumps({"ok": True, "made": made, "path": str(path)}))

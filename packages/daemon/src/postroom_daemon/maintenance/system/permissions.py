@@ -1,7 +1,7 @@
-"""Whether owners, groups and modes of a root are such that all who should can use it, and nobody else.
+"""Checks that owners, groups and modes of a root let everybody use it who should, and nobody else.
 
-Everything is looked at without following a link, and nothing is changed. Modes to be set have five digits: with fewer,
-chmod(1) leaves a directory the bit by which files take its group.
+The checks follow no link and change nothing. Modes in commands have five digits: with fewer, chmod(1) does not clear a
+directory's setgid bit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ...config.config import Config
-from ...doors.mailbox.liveness_lock import LOCK_NAME as SIGN_NAME
+from ...doors.mailbox.liveness_lock import LOCK_NAME as LIVENESS_LOCK
 from ...root.locks import LOCK_NAME as ROOT_LOCK
 from ...root.swap import MARKER_NAME
 from .layout import (
@@ -32,11 +32,11 @@ from .layout import (
     shown_user,
     unit_findings,
 )
-from .response_dirs import box_findings
+from .response_dirs import response_dir_findings
 
 __all__ = ["Finding", "Permissions", "permission_warnings"]
 
-#: Where the unit of systemd shows the daemon nothing, or something else.
+#: Places that the systemd unit hides from the daemon, or replaces by private ones.
 HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 
 
@@ -51,7 +51,7 @@ class _Found:
 
 
 class Permissions:
-    """One look at a root. ``several_users``: whether it is meant to serve clients of other users; None: as it looks."""
+    """One check of a root. ``several_users``: whether it serves clients of other users; None: by its modes."""
 
     def __init__(self, config: Config, several_users: bool | None = None) -> None:
         self._config = config
@@ -64,16 +64,15 @@ class Permissions:
         return shown_user(self._uid) == DAEMON or bool(ipc and ipc.mode & 0o077)
 
     def findings(self) -> Iterator[Finding]:
-        """All that is wrong."""
+        """Every problem."""
         yield from self.of_directories()
         yield from self._of_single_files()
         yield from self._of_files()
         if self.several_users:
-            yield from box_findings(self._config, self._uid)
+            yield from response_dir_findings(self._config, self._uid)
 
     def of_directories(self) -> Iterator[Finding]:
-        """What is wrong with accounts, directories and configuration: looked at in an instant, however many messages
-        and clients there are."""
+        """Problems with accounts, directories and configuration. Fast, however many messages and clients there are."""
         if self.several_users:
             yield from self._of_accounts()
             yield from self._of_places()
@@ -93,7 +92,7 @@ class Permissions:
             yield Finding(
                 "owner",
                 str(self._config.root),
-                "belongs to root, whom no daemon should need to be",
+                "belongs to root, and the daemon should never run as root",
                 f"chown {DAEMON}:{DAEMON} {shlex.quote(str(self._config.root))}",
             )
         try:
@@ -101,7 +100,7 @@ class Permissions:
         except KeyError:
             others = []
         for name in others:
-            problem = f"{name} is a member, and so may read the requests and answers of all clients"
+            problem = f"{name} is a member, and so can read the requests and answers of all clients"
             yield Finding("account", DAEMON, problem, f"gpasswd --delete {shlex.quote(name)} {DAEMON}")
 
     def _of_places(self) -> Iterator[Finding]:
@@ -113,7 +112,7 @@ class Permissions:
                 yield Finding("missing", str(place.path), f"is missing: {place.why}", make)
                 continue
             if not stat.S_ISDIR(found.stat.st_mode):
-                yield Finding("kind", str(place.path), "is no directory", f"mv {quoted} {quoted}.aside")
+                yield Finding("kind", str(place.path), "is not a directory", f"mv {quoted} {quoted}.aside")
                 continue
             if found.stat.st_uid != self._uid:
                 problem = f"belongs to {shown_user(found.stat.st_uid)}, not to {owner}"
@@ -130,7 +129,7 @@ class Permissions:
         root = self._config.root
         found = _look(root)
         if found and found.mode & 0o077:
-            problem = f"has the mode {found.mode:04o}: other users reach what is inside"
+            problem = f"has the mode {found.mode:04o}: other users can access its content"
             yield Finding("mode", str(root), problem, f"chmod 00700 {shlex.quote(str(root))}")
 
     def _of_parents(self) -> Iterator[Finding]:
@@ -144,19 +143,19 @@ class Permissions:
                 continue
             quoted = shlex.quote(str(path))
             if found.stat.st_uid not in (0, self._uid):
-                problem = f"belongs to {shown_user(found.stat.st_uid)}, who can put something else in the root's place"
+                problem = f"belongs to {shown_user(found.stat.st_uid)}, who can replace the root"
                 yield Finding("parent", str(path), problem, f"chown root {quoted}")
             if self._others_write(found) and not found.mode & stat.S_ISVTX:
-                problem = f"has the mode {found.mode:04o}: others can put something else in the root's place"
+                problem = f"has the mode {found.mode:04o}: others can replace the root"
                 yield Finding("parent", str(path), problem, f"chmod go-w {quoted}")
             if self.several_users and not found.mode & 0o001:
-                problem = f"has the mode {found.mode:04o}: neither the daemon nor its clients can pass"
+                problem = f"has the mode {found.mode:04o}: neither the daemon nor its clients can enter it"
                 yield Finding("parent", str(path), problem, f"chmod o+x {quoted}")
         if self.several_users:
             yield from self._of_hidden_places(roots)
 
     def _others_write(self, found: _Found) -> bool:
-        """Whether anybody but root and the daemon may."""
+        """Whether anybody but root and the daemon may write there."""
         by_group = found.mode & 0o020 and found.stat.st_gid not in (0, self._gid)
         return bool(found.mode & 0o002 or by_group)
 
@@ -164,8 +163,8 @@ class Permissions:
         for path in dict.fromkeys(roots):
             hidden = next((place for place in HIDDEN if path.is_relative_to(place)), None)
             if hidden:
-                problem = f"lies in {hidden}, which the daemon does not see under systemd"
-                yield Finding("place", str(path), problem, "move it, for instance to /var/lib/postroom")
+                problem = f"is in {hidden}, which the daemon does not see under systemd"
+                yield Finding("place", str(path), problem, "move it, such as to /var/lib/postroom")
 
     def _of_configuration(self) -> Iterator[Finding]:
         if self._config.file is None:
@@ -190,7 +189,7 @@ class Permissions:
 
     def _of_single_files(self) -> Iterator[Finding]:
         root = self._config.root
-        for path in (root / ROOT_LOCK, root / MARKER_NAME, self._config.settings.ipc_root / SIGN_NAME):
+        for path in (root / ROOT_LOCK, root / MARKER_NAME, self._config.settings.ipc_root / LIVENESS_LOCK):
             found = _look(path)
             if found and found.stat.st_uid != self._uid:
                 problem = f"belongs to {shown_user(found.stat.st_uid)}: the daemon cannot change it"
@@ -198,8 +197,8 @@ class Permissions:
                 yield Finding("owner", str(path), problem, mend)
 
     def _of_files(self) -> Iterator[Finding]:
-        """Files of other users, which the daemon could not change or remove; files that technicians cannot read, or can
-        change."""
+        """Files of other users, which the daemon cannot change or remove; files that technicians cannot read, or that
+        they can change."""
         settings, owner = self._config.settings, shown_user(self._uid)
         shown = {settings.journal_root, settings.traffic_root} if self.several_users else set()
         data = [settings.sqlite_db_path.parent, settings.filesystem_root, settings.hybrid_payload_root]
@@ -225,15 +224,15 @@ class Permissions:
                 )
                 yield Finding("group", str(top), f"{unreadable} files in it cannot be read by {TECHNICIANS}", mend)
             if loose:
-                problem = f"{loose} files in it can be changed by {TECHNICIANS}, who are to read them"
+                problem = f"{loose} files in it can be changed by {TECHNICIANS}, who should only read them"
                 yield Finding("mode", str(top), problem, f"find {quoted} -perm /022 ! -type l -exec chmod go-w {{}} +")
 
 
 def permission_warnings(config: Config) -> list[str]:
-    """What is wrong with the directories of a root that serves several users, for the daemon's log."""
+    """Problems with the directories of a root that serves several users, as lines of the daemon's log."""
     permissions = Permissions(config)
     findings = permissions.of_directories() if permissions.several_users else ()
-    return [f"{one.path}: {one.problem}; to mend it: {one.mend}" for one in findings]
+    return [f"{one.path}: {one.problem}; to correct it: {one.mend}" for one in findings]
 
 
 def _look(path: Path) -> _Found | None:
@@ -244,7 +243,7 @@ def _look(path: Path) -> _Found | None:
 
 
 def _below(top: Path) -> Iterator[_Found]:
-    """All that is below a directory, not followed."""
+    """Everything below a directory; no link is followed."""
     waiting = [top]
     while waiting:
         try:

@@ -1,4 +1,4 @@
-"""``postroomd init --system``: what a package would do, on a system for which there is none."""
+"""``postroomd init --system``: sets up a system for which there is no package, as a package would."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ Say = Callable[[str], None]
 
 SHARE: Final = Path(__file__).with_name("share")
 CONFIGURATION: Final = Path("/etc/postroom") / CONFIG_NAME
-#: What the files in ``share`` name.
+#: The program and the root that the files in ``share`` name.
 _PROGRAM: Final = "/usr/bin/postroomd"
 _ROOT: Final = "/var/lib/postroom"
 
 
 class SetUpFailed(PostroomError):
-    """The system cannot be set up; the text says why, and what was done stays."""
+    """The system cannot be set up; the text says why. What was done so far stays."""
 
 
 def set_up(root: Path, configuration: str, say: Say) -> None:
-    """Make users, groups, directories, a configuration file with the text ``configuration``, and what starts the
-    daemon. What is there already stays as it is; directories get the owners and modes that they should have.
+    """Create users, groups, directories, a configuration file with the text ``configuration``, and what starts the
+    daemon. Existing files stay as they are; owners and modes of directories are corrected.
 
     Raises ``SetUpFailed``, ``OSError``.
     """
     if os.geteuid() != 0:
-        raise SetUpFailed("only root can set a system up")
+        raise SetUpFailed("only root can set up a system")
     root = Path(os.path.abspath(root))
     program = service_program()
     _make_accounts(root, say)
@@ -50,7 +50,7 @@ def set_up(root: Path, configuration: str, say: Say) -> None:
     for finding in left:
         say(finding.text)
     if start:
-        say(f"when that is mended, {start}" if left else start)
+        say(f"once you have corrected that, {start}" if left else start)
     say(f"clients: usermod --append --groups {CLIENTS} USER; technicians: --groups {CLIENTS},{TECHNICIANS}")
 
 
@@ -59,20 +59,20 @@ def _config(root: Path) -> Config:
 
 
 def service_program() -> str:
-    """The command that a service is to start. Raises ``SetUpFailed``."""
+    """The path of the command that the service starts. Raises ``SetUpFailed``."""
     started = os.path.abspath(sys.argv[0]) if os.sep in sys.argv[0] else ""
     named = [started, shutil.which("postroomd"), str(Path(sys.executable).with_name("postroomd"))]
     for path in named:
         if path and os.path.basename(path) == "postroomd" and os.access(path, os.X_OK):
             break
     else:
-        raise SetUpFailed("the command postroomd is not found: install it, or name it by its whole path")
-    for one in (path, sys.executable or path):  # an environment in /opt may have been made with a Python in /root
+        raise SetUpFailed("there is no command postroomd: install it, or call it by its full path")
+    for one in (path, sys.executable or path):  # an environment in /opt may use a Python in /root
         found = os.path.realpath(one)
         for place in HIDDEN:
             if found.startswith(place + os.sep):
-                text = f"{found} lies in {place}, which a service does not see"
-                raise SetUpFailed(f"{text}: install it in /opt, for instance, with a Python that is not there either")
+                text = f"{found} is in {place}, which a service does not see"
+                raise SetUpFailed(f"{text}: install it elsewhere, such as in /opt, with a Python that is elsewhere too")
     return path
 
 
@@ -96,8 +96,10 @@ def _make_accounts(root: Path, say: Say) -> None:
         if not _is_there(user_id, DAEMON):
             _run("adduser", "-S", "-D", "-H", "-h", str(root), "-G", DAEMON, "-s", "/sbin/nologin", DAEMON)
     if not _accounts_are_there():
-        raise SetUpFailed(f"make the user {DAEMON} and the groups {DAEMON}, {CLIENTS} and {TECHNICIANS}, and try again")
-    say(f"user {DAEMON}, groups {DAEMON}, {CLIENTS} and {TECHNICIANS}: made")
+        raise SetUpFailed(
+            f"create the user {DAEMON} and the groups {DAEMON}, {CLIENTS} and {TECHNICIANS}, and try again"
+        )
+    say(f"user {DAEMON}, groups {DAEMON}, {CLIENTS} and {TECHNICIANS}: created")
 
 
 def _accounts_are_there() -> bool:
@@ -114,23 +116,23 @@ def _is_there(find: Callable[[str], int], name: str) -> bool:
 
 def _make_configuration(used: Path, text: str, say: Say) -> None:
     CONFIGURATION.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    _own(CONFIGURATION.parent, 0, group_id(DAEMON), 0o775)  # migrate and restore name another backend
-    if used.exists() and not used.is_symlink():  # of a root that served one user
-        say(f"{used}: is there, and is what counts: {CONFIGURATION} is not made")
+    _own(CONFIGURATION.parent, 0, group_id(DAEMON), 0o775)  # migrate and restore change the backend in it
+    if used.exists() and not used.is_symlink():  # the root served one user before
+        say(f"{used}: exists, and is the one that applies: {CONFIGURATION} is not created")
         return
     try:
         fd = os.open(CONFIGURATION, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
-        say(f"{CONFIGURATION}: is there")
+        say(f"{CONFIGURATION}: exists")
         return
     with os.fdopen(fd, "w") as file:
         file.write(text)
-    say(f"{CONFIGURATION}: made")
+    say(f"{CONFIGURATION}: created")
 
 
 def _make_directories(root: Path, say: Say) -> None:
     root.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    done = "set right" if os.path.lexists(root) else "made"
+    done = "corrected" if os.path.lexists(root) else "created"
     changed = _make_place(root, root, DAEMON, 0o711)
     link = root / CONFIG_NAME
     if not os.path.lexists(link):
@@ -139,13 +141,13 @@ def _make_directories(root: Path, say: Say) -> None:
         if place.path.is_relative_to(root):
             changed |= _make_place(root, place.path, place.group, place.mode)
         elif not os.path.lexists(place.path):
-            say(f"{place.path}: lies outside of {root}, and is yours to make")
-    say(f"{root} with its directories: {done if changed else 'is there'}")
+            say(f"{place.path}: is outside of {root}: create it yourself")
+    say(f"{root} with its directories: {done if changed else 'exist'}")
 
 
 def _make_place(root: Path, path: Path, group: str, mode: int) -> bool:
-    """Make a directory at or below ``root``, whose owner may be anybody: no link is followed on the way. Whether it was
-    not as it should be."""
+    """Create or correct a directory at or below ``root``, whose owner may be anybody: no link is followed on the way.
+    Returns whether anything was changed."""
     fd = os.open(root.parent, DIRECTORY_FLAGS & ~os.O_NOFOLLOW)
     try:
         for name in path.relative_to(root.parent).parts:
@@ -176,10 +178,10 @@ def _own(path: Path, uid: int, gid: int, mode: int) -> None:
 
 
 def _install_starters(root: Path, program: str, say: Say) -> str:
-    """Put what starts the daemon in its place. How it is started, "" where a package has done it."""
+    """Install what starts the daemon. Returns how to start it; "" if a package has installed it already."""
     if shutil.which("systemctl"):
         if any(os.path.exists(f"{directory}/postroomd.service") for directory in PACKAGED_UNITS):
-            say("postroomd.service: is there, from a package")
+            say("postroomd.service: exists, from a package")
             return ""
         _install("postroom.tmpfiles.conf", Path("/etc/tmpfiles.d/postroom.conf"), say, root)
         _install("postroomd.service", Path("/etc/systemd/system/postroomd.service"), say, root, program)
@@ -199,17 +201,21 @@ def _install_starters(root: Path, program: str, say: Say) -> str:
 def _install(
     name: str, target: Path, say: Say, root: Path = Path(_ROOT), program: str = _PROGRAM, mode: int = 0o644
 ) -> None:
-    """Put a file of ``share`` in its place, for this root and this program; one that is there stays."""
+    """Install a file of ``share`` for this root and this program; an existing one stays."""
     text = (SHARE / name).read_text().replace(_PROGRAM, program).replace(_ROOT, str(root))
     if os.path.lexists(target):
         same = stat.S_ISREG(target.lstat().st_mode) and target.read_text() == text
-        differs = "" if same else ", and differs from what would be made: remove it and do this again to have that"
-        say(f"{target}: is there{differs}")
+        differs = (
+            ""
+            if same
+            else ", and differs from the one that would be created: to replace it, remove it and run this again"
+        )
+        say(f"{target}: exists{differs}")
         return
     target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     with os.fdopen(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "w") as file:
         file.write(text)
-    say(f"{target}: made")
+    say(f"{target}: created")
 
 
 def _run(*command: str) -> None:
