@@ -14,7 +14,7 @@ import pytest
 from postroom_common.snapshot import RENAMED, upgrade
 from postroom_pipeline.bronze import inventory
 from postroom_pipeline.bronze import lines as bronze_lines
-from postroom_pipeline.bronze.admission import judged, read_files, sums
+from postroom_pipeline.bronze.admission import sums, verdicts, with_endings
 from postroom_pipeline.bronze.rejects import rejects
 from postroom_pipeline.schema.snapshot import reading_schema, snake, wide_schema
 from postroom_pipeline.silver.snapshots import ORIGINS
@@ -163,8 +163,8 @@ def look_at(
     before_lines()
     lines = bronze_lines.lines(files).persist()
     summed = sums(lines, fresh).persist()
-    read = read_files(fresh, lines, summed).persist()
-    rows = judged(lines, summed, read, spark.createDataFrame([], ORIGINS.schema)).persist()
+    read = with_endings(fresh, lines, summed).persist()
+    rows = verdicts(lines, summed, read, spark.createDataFrame([], ORIGINS.schema)).persist()
     told = rejects(rows, lines, read, refused).collect()
     taken = [row.asDict() for row in rows.where("reason IS NULL").collect()]
     payloads = {row["snapshot"]: row["payload"] for row in lines.where("payload IS NOT NULL").collect()}

@@ -75,7 +75,7 @@ def _home(package: str) -> Path:
 
 def _metadata(name: str) -> tuple[str, str]:
     try:
-        found = distribution(name)
+        installed = distribution(name)
     except PackageNotFoundError:
         raise EnvironmentProblem(f"{name} is not installed") from None
-    return found.version, found.read_text("METADATA") or ""
+    return installed.version, installed.read_text("METADATA") or ""

@@ -17,12 +17,15 @@ from .lines import BLANK, BROKEN, OTHER
 
 _HEADER: Final = [snake(field.name) for field in FIELDS[Kind.HEADER]]
 _OF: Final = ["file", "snapshot"]
+_SIZE_MODULUS: Final = 2**32
+#: The kinds that a trailer counts.
+COUNTED: Final = [kind.value for kind in Kind if kind not in (Kind.TRAILER, Kind.BUNDLE)]
 
 
-def judged(lines: DataFrame, sums: DataFrame, files: DataFrame, origins: DataFrame) -> DataFrame:
+def verdicts(lines: DataFrame, sums: DataFrame, files: DataFrame, origins: DataFrame) -> DataFrame:
     """One row for each snapshot of each file. ``reason`` is null if it is accepted; ``detail`` explains it to people.
 
-    :param lines: rows of ``lines.bronze``; ``sums``: of ``sums``; ``files``: of ``read_files``.
+    :param lines: rows of ``lines.bronze``; ``sums``: of ``sums``; ``files``: of ``with_endings``.
     :param origins: rows of ``ORIGINS``: what was taken in before.
     """
     of_file = files.select("file", "path", "sha256", "arrival", "ending", "last_snapshot", "orphans")
@@ -148,12 +151,8 @@ def _once(rows: DataFrame, origins: DataFrame) -> DataFrame:
         "the same snapshot was taken from another file"
     )
     detail = F.when(is_again, text).otherwise(F.col("detail"))
-    judged = ranked.withColumns({"reason": reason, "detail": detail})
-    return judged.drop("rank", "first_digest", "taken_from", "taken_digest")
-
-
-#: The kinds that a trailer counts.
-COUNTED: Final = [kind.value for kind in Kind if kind not in (Kind.TRAILER, Kind.BUNDLE)]
+    verdicts = ranked.withColumns({"reason": reason, "detail": detail})
+    return verdicts.drop("rank", "first_digest", "taken_from", "taken_digest")
 
 
 def sums(lines: DataFrame, files: DataFrame) -> DataFrame:
@@ -207,10 +206,7 @@ def _merged(name: str) -> Column:
     return F.max(name) if name.startswith("greatest") or name == "last" else F.sum(name)
 
 
-_SIZE_MODULUS: Final = 2**32
-
-
-def read_files(files: DataFrame, lines: DataFrame, sums: DataFrame) -> DataFrame:
+def with_endings(files: DataFrame, lines: DataFrame, sums: DataFrame) -> DataFrame:
     """The files with what was read from each: ``ending``, ``last_snapshot``, ``read_bytes``; ``orphans``, how many
     lines belong to no snapshot, of which ``shown`` is one; ``bundles``, how many lines describe a bundle.
 

@@ -115,12 +115,12 @@ def hashed(session: SparkSession, files: DataFrame, named: DataFrame) -> DataFra
     return rows.coalesce(at_once) if at_once < session.sparkContext.defaultParallelism else rows
 
 
-def fresh(seen: DataFrame, known: DataFrame) -> DataFrame:
+def fresh(seen: DataFrame, existing: DataFrame) -> DataFrame:
     """The files whose content is not settled, one for each content: of copies the one with the smallest path.
 
-    :param seen: rows of ``hashed``; ``known``: of ``INVENTORY``.
+    :param seen: rows of ``hashed``; ``existing``: of ``INVENTORY``.
     """
-    settled = known.where("settled").select("sha256")
+    settled = existing.where("settled").select("sha256")
     columns = ["path", *(name for name in seen.columns if name not in ("path", "sha256"))]
     first = F.min(F.struct(*columns)).alias("first")
     return seen.join(settled, "sha256", "left_anti").groupBy("sha256").agg(first).select("sha256", "first.*")
@@ -156,17 +156,17 @@ def others(seen: DataFrame, files: DataFrame, unread: DataFrame) -> DataFrame:
     return settled.unionByName(unread.where(is_finished(F.col("name"))).select("file"))
 
 
-def updated(known: DataFrame, files: DataFrame, accepted: DataFrame, rejects: DataFrame) -> DataFrame:
+def updated(existing: DataFrame, files: DataFrame, accepted: DataFrame, rejects: DataFrame) -> DataFrame:
     """The rows of ``INVENTORY`` after a batch: those of its files are replaced, the others stay.
 
-    :param known: the rows before; ``files``: the batch's files, with ``batch``; ``accepted``: its snapshots that were
-        taken in; ``rejects``: its rows of ``REJECTS``.
+    :param existing: the rows before; ``files``: the batch's files, with ``batch``.
+    :param accepted: its snapshots that were taken in; ``rejects``: its rows of ``REJECTS``.
     """
     taken = accepted.groupBy("sha256").agg(F.count("*").alias("accepted"), F.sum("lines").alias("lines"))
     lost = rejects.groupBy("sha256").agg(
         F.count("*").alias("rejected"), F.sum("lines").alias("lost_lines"), F.max("retryable").alias("retryable")
     )
-    before = known.select("sha256", F.col("tries").alias("tries_before"), F.col("path").alias("first_path"))
+    before = existing.select("sha256", F.col("tries").alias("tries_before"), F.col("path").alias("first_path"))
     rows = files.join(taken, "sha256", "left").join(lost, "sha256", "left").join(before, "sha256", "left")
     zero = F.lit(0)
     tries = F.coalesce("tries_before", zero) + 1
@@ -182,7 +182,7 @@ def updated(known: DataFrame, files: DataFrame, accepted: DataFrame, rejects: Da
         tries.cast("bigint").alias("tries"),
         (~F.coalesce("retryable", F.lit(False)) | (tries >= TRIES)).alias("settled"),
     )
-    rest = known.join(files.select("sha256"), "sha256", "left_anti").select(*INVENTORY.schema.names)
+    rest = existing.join(files.select("sha256"), "sha256", "left_anti").select(*INVENTORY.schema.names)
     return rest.unionByName(read)
 
 

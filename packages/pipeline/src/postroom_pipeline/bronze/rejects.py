@@ -38,17 +38,17 @@ REJECTS: Final = Table(
 RETRYABLE: Final = (Reason.TRUNCATED.value, UNREADABLE, VANISHED)
 
 
-def rejects(judged: DataFrame, lines: DataFrame, files: DataFrame, unread: DataFrame) -> DataFrame:
+def rejects(verdicts: DataFrame, lines: DataFrame, files: DataFrame, unread: DataFrame) -> DataFrame:
     """The rows of ``REJECTS`` of a batch, without ``batch``.
 
-    :param judged: rows of ``admission.judged``; ``lines``: of ``lines.bronze``; ``files``: of ``admission.read_files``;
-        ``unread``: of ``inventory.unread``.
+    :param verdicts: rows of ``admission.verdicts``; ``files``: of ``admission.with_endings``.
+    :param lines: rows of ``lines.bronze``; ``unread``: of ``inventory.unread``.
     """
-    snapshots = judged.where("reason IS NOT NULL").select(
+    snapshots = verdicts.where("reason IS NOT NULL").select(
         "path", "sha256", "device", "snapshot", "reason", "detail", "lines"
     )
-    rows = snapshots.unionByName(_faults(judged, files)).unionByName(_of_unread(unread))
-    return _with_retryable(rows.unionByName(_missing(judged, lines, files)))
+    rows = snapshots.unionByName(_faults(verdicts, files)).unionByName(_of_unread(unread))
+    return _with_retryable(rows.unionByName(_missing(verdicts, lines, files)))
 
 
 def of_unread(unread: DataFrame) -> DataFrame:
@@ -59,14 +59,14 @@ def of_unread(unread: DataFrame) -> DataFrame:
     return _with_retryable(_of_unread(unread))
 
 
-def updated(known: DataFrame, files: DataFrame, fresh: DataFrame) -> DataFrame:
+def updated(existing: DataFrame, files: DataFrame, fresh: DataFrame) -> DataFrame:
     """The rows of ``REJECTS`` after a batch: those of its files are replaced, the others stay.
 
-    :param known: the rows before; ``fresh``: those of the batch.
+    :param existing: the rows before; ``fresh``: those of the batch.
     :param files: the files that were examined, as ``path`` and ``sha256``, which is empty for unread ones.
     """
     columns = REJECTS.schema.names
-    rest = known.join(files, ["path", "sha256"], "left_anti")
+    rest = existing.join(files, ["path", "sha256"], "left_anti")
     return rest.select(*columns).unionByName(fresh.select(*columns))
 
 
@@ -74,9 +74,9 @@ def _with_retryable(rows: DataFrame) -> DataFrame:
     return rows.withColumn("retryable", F.col("reason").isin(list(RETRYABLE)))
 
 
-def _faults(judged: DataFrame, files: DataFrame) -> DataFrame:
+def _faults(verdicts: DataFrame, files: DataFrame) -> DataFrame:
     """What is wrong with a file apart from its snapshots: one row for each file with a fault, with the first reason."""
-    counted = judged.groupBy("file").agg(
+    counted = verdicts.groupBy("file").agg(
         F.sum(F.coalesce("copies", F.lit(1))).alias("snapshots"),
         F.count_if(F.col("reason") == Reason.TRUNCATED.value).alias("truncated"),
     )
@@ -109,13 +109,13 @@ def _faults(judged: DataFrame, files: DataFrame) -> DataFrame:
     return faults.where("reason IS NOT NULL")
 
 
-def _missing(judged: DataFrame, lines: DataFrame, files: DataFrame) -> DataFrame:
+def _missing(verdicts: DataFrame, lines: DataFrame, files: DataFrame) -> DataFrame:
     """The snapshots that a bundle lists and does not contain."""
     whose = ["file", "snapshot"]
     listed = lines.where(F.col("kind") == Kind.BUNDLE.value).select(
         "file", F.explode(F.from_json("members", "array<string>")).alias("snapshot")
     )
-    absent = listed.join(judged.select(*whose), whose, "left_anti").distinct()
+    absent = listed.join(verdicts.select(*whose), whose, "left_anti").distinct()
     rows = absent.join(files.select("file", "path", "sha256"), "file")
     detail = F.lit("the bundle lists this snapshot and does not contain it")
     return _rows(rows, F.col("sha256"), F.col("snapshot"), F.lit(MISSING), detail, F.lit(0))

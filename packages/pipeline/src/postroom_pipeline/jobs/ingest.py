@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from ..bronze import inventory
 from ..bronze import lines as bronze_lines
 from ..bronze import rejects as bronze_rejects
-from ..bronze.admission import judged, read_files, sums
+from ..bronze.admission import sums, verdicts, with_endings
 from ..bronze.inventory import INVENTORY
 from ..bronze.rejects import REJECTS
 from ..errors import EnvironmentProblem, PipelineError
@@ -109,8 +109,8 @@ def _take_in(
         lines = warehouse.read(table)
     with run.stage("admission"):
         summed = materialized(sums(lines, batch.files))
-        read = materialized(read_files(batch.files, lines, summed))
-        rows = materialized(judged(lines, summed, read, warehouse.read(ORIGINS)))
+        read = materialized(with_endings(batch.files, lines, summed))
+        rows = materialized(verdicts(lines, summed, read, warehouse.read(ORIGINS)))
         accepted = rows.where("reason IS NULL").withColumn("batch", F.lit(batch.id))
         rejects = bronze_rejects.rejects(rows, lines, read, batch.unread)
         rejects = materialized(rejects.withColumn("batch", F.lit(batch.id)))

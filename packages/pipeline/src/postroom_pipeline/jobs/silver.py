@@ -29,7 +29,7 @@ class SilverWriter:
     """Writes one batch. ``write`` can be repeated after a kill: rows that are already there are not added twice."""
 
     def __init__(self, warehouse: Warehouse, run: Run, lines: DataFrame, accepted: DataFrame) -> None:
-        """:param lines: rows of ``lines.bronze``; ``accepted``: rows of ``admission.judged`` without a reason."""
+        """:param lines: rows of ``lines.bronze``; ``accepted``: rows of ``admission.verdicts`` without a reason."""
         self._warehouse = warehouse
         self._run = run
         self._lines = lines
@@ -57,27 +57,27 @@ class SilverWriter:
                 if not self._warehouse.exists(table):  # readers find the columns, though there is no row yet
                     self._warehouse.write(table, self._warehouse.read(table), replacing="all")
         with self._run.stage("snapshots"):
-            known = self._warehouse.read(SNAPSHOTS)
-            others = known.join(self._snapshots.select(*SNAPSHOTS.key), list(SNAPSHOTS.key), "left_anti")
-            self._warehouse.write(SNAPSHOTS, others.select(*known.columns).unionByName(self._snapshots))
+            existing = self._warehouse.read(SNAPSHOTS)
+            others = existing.join(self._snapshots.select(*SNAPSHOTS.key), list(SNAPSHOTS.key), "left_anti")
+            self._warehouse.write(SNAPSHOTS, others.select(*existing.columns).unionByName(self._snapshots))
             self._warehouse.write(ORIGINS, snapshots.origins(self._warehouse.read(ORIGINS), self._accepted))
         self._run.count("rows", sum(counts.values()))
 
     def _write_events(self) -> None:
         with self._run.stage("events"):
-            known = self._warehouse.read(SNAPSHOTS)
-            shared = materialized(events.overlaps(self._snapshots, known))
+            existing = self._warehouse.read(SNAPSHOTS)
+            shared = materialized(events.overlaps(self._snapshots, existing))
             fresh = events.fresh(self._lines_of(Kind.EVENT), self._taken)
             days = _listed(fresh.select("day").distinct())
-            known_days = {*days, *_listed(events.days_of(shared, known))} & self._days(EVENTS)
-            rows = self._of_days(EVENTS, known_days).unionByName(fresh)
+            existing_days = {*days, *_listed(events.days_of(shared, existing))} & self._days(EVENTS)
+            rows = self._of_days(EVENTS, existing_days).unionByName(fresh)
             changed = fresh.select(*MESSAGES.key)
             if not shared.isEmpty():
                 self._write_conflicts(events.within(rows, shared))
                 # A content that no longer counts is in no new event, but its message has to be rebuilt without it.
                 changed = changed.unionByName(self._warehouse.read(CONFLICTS).select(*MESSAGES.key))
             changed = changed.where("message IS NOT NULL").distinct()
-            self._write(EVENTS, events.latest(rows), known_days)
+            self._write(EVENTS, events.latest(rows), existing_days)
         with self._run.stage("messages"):
             self._write_messages(changed, days)
 
@@ -94,8 +94,8 @@ class SilverWriter:
         key = list(MESSAGES.key)
         changed = changed.persist()
         try:
-            known = self._warehouse.read(MESSAGES)
-            before = known.join(changed, key, "left_semi").select("day", "first_day", "last_day").persist()
+            existing = self._warehouse.read(MESSAGES)
+            before = existing.join(changed, key, "left_semi").select("day", "first_day", "last_day").persist()
             spans = before.select(F.explode(F.sequence("first_day", "last_day")).alias("day")).distinct()
             event_days = {*days, *_listed(spans)} & self._days(EVENTS)
             old_days = {*_listed(before.select("day").distinct())}

@@ -85,9 +85,9 @@ class Site:
 
     def _about(self, of: str) -> str:
         span = self._span
-        known = f"known from {moment(span.begin)} to {moment(span.end)}" if span else ""
-        asked = f"days asked for: {self._days}" if self._days else ""
-        return "; ".join(filter(None, [of, known, asked, "all times are UTC"]))
+        covered = f"known from {moment(span.begin)} to {moment(span.end)}" if span else ""
+        days = f"days asked for: {self._days}" if self._days else ""
+        return "; ".join(filter(None, [of, covered, days, "all times are UTC"]))
 
     def _charts(self, parts: Parts) -> dict[str, list[tuple[str, Chart]]]:
         drawn: dict[str, list[tuple[str, Chart | None]]] = {}
@@ -103,7 +103,7 @@ class Site:
         rows = [(f"{row['c0']}: {row['c1']}", row["c3"], row["c4"], row["c5"]) for row in self._rows(parts, "latency")]
         title = "From the middle to the 99th percentile; the mark is at nine of ten"
         drawn["latency"] = [(title, charts.ranges("Latency", rows[:_RANGES]))]
-        return {name: [(title, one) for title, one in found if one] for name, found in drawn.items()}
+        return {name: [(title, one) for title, one in pictures if one] for name, pictures in drawn.items()}
 
     @staticmethod
     def _rows(parts: Parts, name: str) -> list[dict[str, Any]]:

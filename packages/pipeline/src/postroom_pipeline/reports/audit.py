@@ -18,6 +18,12 @@ from .depth_hourly import STATES
 from .lineage import ROOT, with_undone
 from .thresholds import Given, Threshold, chosen
 
+#: Reasons for which a message is dropped, by flow; any other reason is ``dropped_failed``.
+DROPS: Final = {"dropped_expired": "MESSAGE_EXPIRED", "dropped_purged": "PURGED", "dropped_limits": "QUEUE_FULL"}
+#: Flows into a queue, and out of it.
+INFLOWS: Final = ("published", "moved_in")
+OUTFLOWS: Final = ("acked", *DROPS, "dropped_failed", "moved_out")
+FLOWS: Final = (*INFLOWS, *OUTFLOWS)
 #: Counters of a queue that are compared with its events, by the type of event that they count.
 COUNTERS: Final = ("published", "acked", "died", "dropped")
 
@@ -97,7 +103,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         F.sum(F.coalesce("told", F.lit(0))).alias("_told"),
         *(_differs(name, at_first, at_last) for name in COUNTERS),
     )
-    return _judged(summed.join(_named(ends), [*ROOT, "span", "number"]))
+    return _with_status(summed.join(_named(ends), [*ROOT, "span", "number"]))
 
 
 def _named(ends: DataFrame) -> DataFrame:
@@ -112,11 +118,11 @@ def _named(ends: DataFrame) -> DataFrame:
 
 def _states(frames: Frames, ends: DataFrame) -> DataFrame:
     """The counts of each queue at the end of a span, and at the end of the one before as its opening."""
-    held = frames["queue_depth"].join(ends.select(*_SPAN, "snapshot", "last"), [*ROOT, "snapshot"])
-    states = held.select(*_SPAN, "queue", *STATES, *(_total(name).alias(f"{name}_to") for name in COUNTERS))
-    opened = held.where("number = 1").select(*_SPAN, "queue", "opening")
+    counted = frames["queue_depth"].join(ends.select(*_SPAN, "snapshot", "last"), [*ROOT, "snapshot"])
+    states = counted.select(*_SPAN, "queue", *STATES, *(_total(name).alias(f"{name}_to") for name in COUNTERS))
+    opened = counted.where("number = 1").select(*_SPAN, "queue", "opening")
     total = reduce(add, (F.coalesce(state, F.lit(0)) for state in STATES))
-    carried = held.where("number < last").select(
+    carried = counted.where("number < last").select(
         *ROOT,
         (F.col("number") + 1).alias("number"),
         "queue",
@@ -145,12 +151,12 @@ def _total(name: str) -> Column:
 def _differs(name: str, at_first: Column, at_last: Column) -> Column:
     """Whether a counter grew by another number than its events; null if an end of the span is not known."""
     grew = F.max(F.when(at_last, F.col(f"{name}_to"))) - F.max(F.when(at_first, F.col(f"{name}_from")))
-    told = F.coalesce(F.sum(f"{name}_told"), F.lit(0))
+    grew_by_events = F.coalesce(F.sum(f"{name}_told"), F.lit(0))
     known = ~F.coalesce(F.max("was_deleted"), F.lit(False)) & (F.max("queue") != "")
-    return F.when(known, grew != told).alias(f"{name}_differs")
+    return F.when(known, grew != grew_by_events).alias(f"{name}_differs")
 
 
-def _judged(rows: DataFrame) -> DataFrame:
+def _with_status(rows: DataFrame) -> DataFrame:
     came = reduce(add, (F.col(name) for name in ("opening", *INFLOWS)))
     went = reduce(add, (F.col(name) for name in OUTFLOWS))
     present = reduce(add, (F.col(state) for state in STATES))
@@ -160,19 +166,11 @@ def _judged(rows: DataFrame) -> DataFrame:
         - F.col("from_event")
         - F.max(F.when(F.col("queue") == "", F.col("_told"))).over(Window.partitionBy(*ROOT, "span", "number"))
     )
-    told = rows.withColumns({"expected": came - went, "present": present, "missing_events": untold})
-    told = told.withColumns({"difference": F.col("present") - F.col("expected"), "counters_differ": differs})
+    balances = rows.withColumns({"expected": came - went, "present": present, "missing_events": untold})
+    balances = balances.withColumns({"difference": F.col("present") - F.col("expected"), "counters_differ": differs})
     status = F.when(F.col("missing_events") != 0, "incomplete").when(F.col("difference") == 0, "balanced")
     names = {"snapshot": "to_snapshot", "as_of_event": "to_event", "epoch": "to_epoch", "wall_at": "to_at"}
-    return told.withColumn("status", status.otherwise("unbalanced")).withColumnsRenamed(names).select(*SCHEMA.names)
-
-
-#: Reasons for which a message is dropped, by flow; any other reason is ``dropped_failed``.
-DROPS: Final = {"dropped_expired": "MESSAGE_EXPIRED", "dropped_purged": "PURGED", "dropped_limits": "QUEUE_FULL"}
-#: Flows into a queue, and out of it.
-INFLOWS: Final = ("published", "moved_in")
-OUTFLOWS: Final = ("acked", *DROPS, "dropped_failed", "moved_out")
-FLOWS: Final = (*INFLOWS, *OUTFLOWS)
+    return balances.withColumn("status", status.otherwise("unbalanced")).withColumnsRenamed(names).select(*SCHEMA.names)
 
 
 def anchors(frames: Frames) -> DataFrame:
@@ -212,12 +210,12 @@ def anchors(frames: Frames) -> DataFrame:
 
 def _standing(frames: Frames) -> DataFrame:
     """Consistent snapshots, without those taken before one of their events happened, by the content that counts now."""
-    kept = (
+    winners = (
         frames["conflicts"].where("kept").select(*ROOT, "epoch", "event", time_of(F.col("wall_ms")).alias("happened"))
     )
     is_past = (F.col("event") <= F.col("as_of_event")) & (F.col("happened") > F.col("wall_at"))
     snapshots = frames["snapshots"].where("consistent")
-    past = snapshots.join(kept, [*ROOT, "epoch"]).where(is_past).select("device", "snapshot").distinct()
+    past = snapshots.join(winners, [*ROOT, "epoch"]).where(is_past).select("device", "snapshot").distinct()
     return snapshots.join(past, ["device", "snapshot"], "left_anti")
 
 
@@ -245,11 +243,11 @@ def _placed(rows: DataFrame, anchors: DataFrame) -> DataFrame:
     back = Window.partitionBy(*ROOT).orderBy(
         F.col("epoch").desc(), F.col("event").desc(), F.col("_end").isNotNull().desc()
     )
-    found = rows.unionByName(ends, allowMissingColumns=True).withColumn(
+    anchored = rows.unionByName(ends, allowMissingColumns=True).withColumn(
         "_at", F.last("_end", ignorenulls=True).over(back.rowsBetween(Window.unboundedPreceding, 0))
     )
     later = (F.col("_at")["number"] > 1) | (F.col("event") > F.col("_at")["from_event"])
-    return found.where(F.col("_end").isNull() & F.col("_at")["is_balanced"] & later).select("*", "_at.number")
+    return anchored.where(F.col("_end").isNull() & F.col("_at")["is_balanced"] & later).select("*", "_at.number")
 
 
 def _flows() -> Column:

@@ -55,6 +55,9 @@ FINDINGS: Final = {
     "no_publication": ("unexplained", "no event published it, and it was not there before the first snapshot either"),
 }
 _MESSAGE: Final = (*ROOT, "message")
+_PLACE: Final = ("epoch", "event")
+_ENDS: Final = ("acked", "dropped")
+_WAITS: Final = ("published", "retried", "reprocessed", "held", "unheld", "moved", "retargeted", "rescheduled")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
@@ -65,7 +68,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     chosen(THRESHOLDS, given)
     last = materialized(_last(frames))
     vague = partly_listed(frames, last).withColumn("is_vague", F.lit(True))
-    told = (
+    messages = (
         fates(frames, last)
         .join(shown(frames, last), [*_MESSAGE], "full")
         .withColumn("queue", F.coalesce("queue", "shown_queue"))
@@ -74,10 +77,10 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
         .withColumn("finding", _finding())
     )
     # Most messages are gone and fit; the others are used several times.
-    told = materialized(told.where("finding is not null or publications = 0 or coalesce(fate, '') <> 'gone'"))
-    found = told.where("finding is not null")
-    more = _waiting(told, frames).unionByName(_unpublished(told), allowMissingColumns=True)
-    rows = found.unionByName(more, allowMissingColumns=True)
+    messages = materialized(messages.where("finding is not null or publications = 0 or coalesce(fate, '') <> 'gone'"))
+    misfits = messages.where("finding is not null")
+    more = _waiting(messages, frames).unionByName(_unpublished(messages), allowMissingColumns=True)
+    rows = misfits.unionByName(more, allowMissingColumns=True)
     kinds = {finding: kind for finding, (kind, _) in FINDINGS.items()}
     kind = F.coalesce(*(F.when(F.col("finding") == finding, kind) for finding, kind in kinds.items()))
     unsure = (kind == "lost") & ((F.col("missing_events") > 0) | F.col("contested").isNotNull())
@@ -129,19 +132,19 @@ def _finding() -> Column:
     )
 
 
-def _waiting(told: DataFrame, frames: Frames) -> DataFrame:
+def _waiting(messages: DataFrame, frames: Frames) -> DataFrame:
     """Of the messages that should wait in a queue, as many of the oldest as the queue has too few."""
     queue = [*ROOT, "queue"]
     short = frames["audit"].where("span = 'all' and queue <> '' and difference < 0").select(*queue, "difference")
     gone = (
-        told.where("finding in ('leased_but_gone', 'dead_but_gone')")
+        messages.where("finding in ('leased_but_gone', 'dead_but_gone')")
         .groupBy(*queue)
         .agg(F.count(F.lit(1)).alias("gone"))
     )
     lacking = F.col("lacking")
     order = Window.partitionBy(*queue).orderBy(F.coalesce("published_event", F.lit(0)), "message")
     return (
-        told.where("fate = 'waiting' and shown is null and finding is null")
+        messages.where("fate = 'waiting' and shown is null and finding is null")
         .join(short, queue)
         .join(gone, queue, "left")
         .withColumn("lacking", -F.col("difference") - F.coalesce("gone", F.lit(0)) - F.col("harmless"))
@@ -151,10 +154,10 @@ def _waiting(told: DataFrame, frames: Frames) -> DataFrame:
     )
 
 
-def _unpublished(told: DataFrame) -> DataFrame:
+def _unpublished(messages: DataFrame) -> DataFrame:
     """Messages that no event published, if there are more of them than there were at the beginning."""
     later = F.col("first_event") > F.col("from_event")
-    unknown = told.where((F.col("publications") == 0) & later & F.col("finding").isNull())
+    unknown = messages.where((F.col("publications") == 0) & later & F.col("finding").isNull())
     counted = unknown.withColumn("among", F.count(F.lit(1)).over(Window.partitionBy(*ROOT)))
     return counted.where(F.col("among") > F.col("opening") + F.col("harmless")).withColumn(
         "finding", F.lit("no_publication")
@@ -190,11 +193,6 @@ def _evidence() -> Column:
     return F.coalesce(*evidence)
 
 
-_PLACE: Final = ("epoch", "event")
-_ENDS: Final = ("acked", "dropped")
-_WAITS: Final = ("published", "retried", "reprocessed", "held", "unheld", "moved", "retargeted", "rescheduled")
-
-
 def fates(frames: Frames, last: DataFrame) -> DataFrame:
     """A row for each message in the events: ``fate`` (``waiting``, ``inflight``, ``dead``, ``gone``), its last queue,
     and the events that say so. Events that a restore undid, and those after the last snapshot, are left out.
@@ -203,12 +201,12 @@ def fates(frames: Frames, last: DataFrame) -> DataFrame:
     """
     place, kind = F.struct(*_PLACE), F.col("type")
     events = standing(frames["events"], frames["epochs"]).where("message is not null")
-    told = events.join(last.select(*ROOT, "last_epoch", "as_of_event"), [*ROOT]).where(
+    until_last = events.join(last.select(*ROOT, "last_epoch", "as_of_event"), [*ROOT]).where(
         place <= F.struct(F.col("last_epoch").alias("epoch"), F.col("as_of_event").alias("event"))
     )
     ended, published, fate = kind.isin(*_ENDS), kind == "published", _fate()
     return (
-        told.withColumn("_fate", fate)
+        until_last.withColumn("_fate", fate)
         .groupBy(*ROOT, "message")
         .agg(
             F.max_by("_fate", F.when(F.col("_fate").isNotNull(), place)).alias("fate"),

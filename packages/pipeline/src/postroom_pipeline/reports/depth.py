@@ -39,6 +39,10 @@ THRESHOLDS: Final[tuple[Threshold, ...]] = ()
 TROUBLE: Final = "false"
 
 _TIMES: Final = ("engine_ms", "wall_at", "day")
+#: Events that say whether a message is dead from then on. Those that end it do not say what it was before.
+_DEAD: Final = ("died", "quarantined")
+_ALIVE: Final = ("published", "reprocessed", "retried", "held", "unheld", "moved", "retargeted", "rescheduled")
+_ENDS: Final = ("acked", "dropped")
 
 
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
@@ -54,9 +58,9 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     for name in ("live", "dead"):
         rows = rows.withColumn("_sum", F.sum(F.coalesce(name, F.lit(0))).over(past))
         rows = rows.withColumn("_off", F.col(f"counted_{name}") - F.col("_sum"))
-        known = F.last("_off", ignorenulls=True).over(past)
-        next_known = F.min_by("_off", F.when(F.col("_off").isNotNull(), F.struct("epoch", "event"))).over(whole)
-        offset = F.coalesce(known, next_known, F.lit(0))
+        last_offset = F.last("_off", ignorenulls=True).over(past)
+        next_offset = F.min_by("_off", F.when(F.col("_off").isNotNull(), F.struct("epoch", "event"))).over(whole)
+        offset = F.coalesce(last_offset, next_offset, F.lit(0))
         rows = rows.withColumn(f"{name}_depth", (F.col("_sum") + offset).cast("bigint"))
     return rows.select(*SCHEMA.names)
 
@@ -78,12 +82,6 @@ def _counted(frames: Frames) -> DataFrame:
         live.alias("counted_live"),
         F.coalesce("dead", F.lit(0)).alias("counted_dead"),
     )
-
-
-#: Events that say whether a message is dead from then on. Those that end it do not say what it was before.
-_DEAD: Final = ("died", "quarantined")
-_ALIVE: Final = ("published", "reprocessed", "retried", "held", "unheld", "moved", "retargeted", "rescheduled")
-_ENDS: Final = ("acked", "dropped")
 
 
 def steps(events: DataFrame, epochs: DataFrame, dead_letters: DataFrame) -> DataFrame:

@@ -55,7 +55,7 @@ _QUEUE: Final = ("device", "root", "queue")
 def build(frames: Frames, given: Given | None = None) -> DataFrame:
     """One row per lease, from the last snapshot that has it."""
     limits = chosen(THRESHOLDS, given)
-    held = F.greatest(F.col("engine_ms") - F.col("leased_engine_ms"), F.lit(0))
+    held_ms = F.greatest(F.col("engine_ms") - F.col("leased_engine_ms"), F.lit(0))
     overdue = F.coalesce(F.greatest(F.col("engine_ms") - F.col("until_engine_ms"), F.lit(0)), F.lit(0))
     place = F.struct("epoch", "as_of_event", "engine_ms", "snapshot")
     whole = Window.partitionBy("device", "root")
@@ -63,7 +63,7 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     last = snapshots.withColumn("_last", F.max("_place").over(whole)).where("_place = _last").drop("_place", "_last")
     ended = (
         frames["leases"]
-        .withColumns({"held_ms": F.coalesce(held, F.lit(0)), "overdue_ms": overdue, "_place": place})
+        .withColumns({"held_ms": F.coalesce(held_ms, F.lit(0)), "overdue_ms": overdue, "_place": place})
         .withColumn("leased_engine_ms", F.coalesce("leased_engine_ms", F.lit(0)))
         .groupBy(*KEY)
         .agg(
@@ -83,14 +83,14 @@ def build(frames: Frames, given: Given | None = None) -> DataFrame:
     usual = summarised(acked, _QUEUE).select(
         *_QUEUE, F.col("count").alias("measured"), F.col("p90_ms").alias("usual_ms")
     )
-    judged = ended.join(usual, [*_QUEUE], "left").withColumn("measured", F.coalesce("measured", F.lit(0)))
-    known = F.col("measured") >= limits["measured_min"]
-    longest = F.when(known, F.greatest(F.lit(limits["held_ms"]), F.col("usual_ms") * limits["held_factor"]))
+    compared = ended.join(usual, [*_QUEUE], "left").withColumn("measured", F.coalesce("measured", F.lit(0)))
+    is_measured = F.col("measured") >= limits["measured_min"]
+    longest = F.when(is_measured, F.greatest(F.lit(limits["held_ms"]), F.col("usual_ms") * limits["held_factor"]))
     why = F.when(F.col("overdue_ms") >= limits["overdue_ms"], "overdue").when(
         F.col("held_ms") >= F.coalesce(longest, F.lit(limits["held_alone_ms"])), "held"
     )
-    found = judged.withColumn("why", why).where("why is not null")
+    stuck = compared.withColumn("why", why).where("why is not null")
     of_last = last.withColumn("still_held", F.lit(True))
-    return found.join(of_last, ["device", "root", "snapshot"], "left").withColumns(
+    return stuck.join(of_last, ["device", "root", "snapshot"], "left").withColumns(
         {"still_held": F.coalesce("still_held", F.lit(False)), "of_dead": F.coalesce("of_dead", F.lit(False))}
     )

@@ -122,14 +122,14 @@ def _tie_breakers() -> list[str]:
     return ["day", *(name for name in EVENTS.schema.names if name not in ordered)]
 
 
-def conflicts(known: DataFrame, events: DataFrame) -> DataFrame:
+def conflicts(existing: DataFrame, events: DataFrame) -> DataFrame:
     """The rows of ``CONFLICTS``: all contents of each event that has more than one.
 
-    :param known: existing rows of ``CONFLICTS``.
+    :param existing: existing rows of ``CONFLICTS``.
     :param events: rows of ``EVENTS`` before ``latest`` has chosen one for each key.
     """
     key = CONFLICTS.key
-    rows = known.select(*_OF_CONFLICT).unionByName(events.select(*_OF_CONFLICT))
+    rows = existing.select(*_OF_CONFLICT).unionByName(events.select(*_OF_CONFLICT))
     rest = [name for name in _OF_CONFLICT if name not in key]
     contents = rows.groupBy(*key).agg(F.min(F.struct("snapshot", *(n for n in rest if n != "snapshot"))).alias("row"))
     each = Window.partitionBy(*EVENTS.key)
@@ -140,18 +140,18 @@ def conflicts(known: DataFrame, events: DataFrame) -> DataFrame:
     return counted.where("contents > 1").withColumn("kept", kept).select(*CONFLICTS.schema.names)
 
 
-def overlaps(fresh: DataFrame, known: DataFrame) -> DataFrame:
+def overlaps(fresh: DataFrame, existing: DataFrame) -> DataFrame:
     """Ranges of events, by device and root, that a snapshot of ``fresh`` and another snapshot both cover.
 
     Only there can an event occur twice, or be reported in two ways. A range may come in parts, and more than once.
 
-    :param fresh: rows of ``snapshots``, like ``known``.
+    :param fresh: rows of ``snapshots``, like ``existing``.
     :returns: ``device``, ``root``, ``low`` and ``high``.
     """
     columns = [*_ROOT, *_RANGE]
     both = (
         fresh.select(*columns, F.lit(True).alias("is_fresh"))
-        .unionByName(known.select(*columns, F.lit(False).alias("is_fresh")))
+        .unionByName(existing.select(*columns, F.lit(False).alias("is_fresh")))
         .where("least_event IS NOT NULL")
     )
     before = Window.partitionBy(*_ROOT).orderBy(*_RANGE, "is_fresh").rowsBetween(Window.unboundedPreceding, -1)
@@ -167,9 +167,9 @@ def overlaps(fresh: DataFrame, known: DataFrame) -> DataFrame:
     return ranges.where("low <= high").distinct()
 
 
-def days_of(ranges: DataFrame, known: DataFrame) -> DataFrame:
+def days_of(ranges: DataFrame, existing: DataFrame) -> DataFrame:
     """The days on which events of the ranges may already be stored: one column, ``day``."""
-    spans = known.where("least_event IS NOT NULL").select(*_ROOT, *_RANGE, "least_day", "greatest_day")
+    spans = existing.where("least_event IS NOT NULL").select(*_ROOT, *_RANGE, "least_day", "greatest_day")
     met = ranges.join(spans, _ROOT).where("low <= greatest_event AND least_event <= high")
     return met.select(F.explode(F.sequence("least_day", "greatest_day")).alias("day")).distinct()
 

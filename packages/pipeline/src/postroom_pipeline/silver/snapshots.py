@@ -58,7 +58,7 @@ ORIGINS: Final = Table(
 
 
 def described(accepted: DataFrame) -> DataFrame:
-    """The accepted snapshots with the columns of ``SNAPSHOTS`` beside those of ``admission.judged``.
+    """The accepted snapshots with the columns of ``SNAPSHOTS`` beside those of ``admission.verdicts``.
 
     A file that contains a snapshot twice counts its lines twice; the result counts them once.
     """
@@ -72,8 +72,8 @@ def described(accepted: DataFrame) -> DataFrame:
     )
 
 
-def origins(known: DataFrame, accepted: DataFrame) -> DataFrame:
+def origins(existing: DataFrame, accepted: DataFrame) -> DataFrame:
     """The rows of ``ORIGINS``: existing ones, replaced by those of the accepted snapshots."""
     columns = ORIGINS.schema.names
     fresh = accepted.select(*columns)
-    return known.join(fresh, list(ORIGINS.key), "left_anti").select(*columns).unionByName(fresh)
+    return existing.join(fresh, list(ORIGINS.key), "left_anti").select(*columns).unionByName(fresh)

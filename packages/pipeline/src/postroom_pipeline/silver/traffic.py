@@ -47,6 +47,6 @@ def build(lines: DataFrame, taken: DataFrame) -> DataFrame:
     return one_of_each(rows.select(*TRAFFIC.schema.names), TRAFFIC.key)
 
 
-def merged(known: DataFrame, fresh: DataFrame) -> DataFrame:
+def merged(existing: DataFrame, fresh: DataFrame) -> DataFrame:
     """Existing rows and new ones, each request once."""
-    return one_of_each(known.unionByName(fresh), TRAFFIC.key)
+    return one_of_each(existing.unionByName(fresh), TRAFFIC.key)
