@@ -80,7 +80,7 @@ def test_a_damaged_file_of_the_journal_is_kept_whole(make_bench: Callable[..., B
     damaged = bench.segments()[1].read_bytes()
     result = repaired(bench, tmp_path)
     assert damaged in bench.quarantined().values()
-    assert any("written anew without" in text for text in result.done)
+    assert any("rewritten without" in text for text in result.done)
     assert result.after is not None and result.after.counts[Kind.EVENTS_NOTED] == 1
     assert bench.events()[-2]["type"] == "loss_accepted" and bench.events()[-2]["folded"]
 

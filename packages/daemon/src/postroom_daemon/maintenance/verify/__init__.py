@@ -1,4 +1,4 @@
-"""verify and repair: everything that can be wrong with a root, told and mended."""
+"""verify and repair: find everything that can be wrong with a root, and fix it."""
 
 from .check import NotVerified, Verification
 from .findings import RULES, Finding, Kind, Report, table

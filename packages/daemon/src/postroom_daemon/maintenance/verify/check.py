@@ -1,4 +1,4 @@
-"""verify: a root looked at without a change, stopped or running, and all that is wrong with it told.
+"""verify: report all that is wrong with a root, stopped or running, without changing it.
 
 Memory does not grow with the number of messages: the journal is folded into a database in the workspace, and compared
 with the store page by page. (The filesystem store itself keeps an index of its names, as it does in the daemon.)
@@ -45,13 +45,13 @@ from .rebuilt import Rebuilt, lies_in
 
 
 class NotVerified(PostroomError):
-    """The root could not be looked at."""
+    """The root could not be verified; the text says why."""
 
 
 class Verification:
     """One check of a root. Each finding goes to ``on_finding`` as it is found.
 
-    ``deep``: SQLite checks its pages as well. ``workspace`` is a directory with room for what is needed meanwhile: the
+    ``deep``: SQLite checks its pages as well. ``workspace`` is a directory with space for temporary files: the
     store, and an index of the journal.
     """
 
@@ -73,14 +73,14 @@ class Verification:
         self._report = Report(str(config.root), config.settings.backend, running=False)
 
     def run(self) -> Report:
-        """ReadonlyStore at everything. Raises ``NotVerified``."""
+        """Check everything. Raises ``NotVerified``."""
         self._check_there()
         try:
             with tempfile.TemporaryDirectory(prefix="postroom-verify-", dir=self._workspace) as directory:
                 self._run(Path(directory))
         except (OSError, StateError, CommandError, NotReached) as error:
             raise NotVerified(f"{self._config.root} could not be verified: {error}") from error
-        for first, last in self._missing:  # nothing is known of them
+        for first, last in self._missing:  # nobody has accepted their loss
             self._add(Kind.EVENTS_MISSING, f"{first}-{last}", f"{last - first + 1} events are not in the journal")
         kept = list(sizes_kept(self._config.quarantine_root))
         self._report.quarantine = {"files": len(kept), "bytes": sum(kept)}
@@ -98,7 +98,7 @@ class Verification:
             )
 
     def _run(self, workspace: Path) -> None:
-        if not self._settings.journal_root.is_dir():  # locking would make it, and no daemon can work without it
+        if not self._settings.journal_root.is_dir():  # locking would create it, and no daemon can run without it
             check_no_swap(self._config.root)
             self._stopped(workspace)
             return
@@ -116,7 +116,7 @@ class Verification:
         self._report.add(finding)
         self._on_finding(finding)
 
-    def _look_at_journal(self, running: bool) -> bool:
+    def _check_journal(self, running: bool) -> bool:
         root = self._settings.journal_root
         check = JournalCheck(root, running)
         if root.is_dir():
@@ -129,7 +129,7 @@ class Verification:
     # --- beside a running daemon ------------------------------------------------------------------------------
 
     def _beside_daemon(self, workspace: Path) -> None:
-        in_order = self._look_at_journal(running=True)
+        in_order = self._check_journal(running=True)
         bodies = bodies_in(self._settings.hybrid_payload_root)
         with reach(self._config) as reached:
             check = reached.ask("health", {})["checks"]["journal"]
@@ -142,7 +142,7 @@ class Verification:
                     self._not_compared()
                 elif rebuilt := self._fold(workspace, head.event, head.event):
                     with closing(rebuilt):
-                        self._tell_missing(rebuilt, [])
+                        self._report_missing(rebuilt, [])
                         comparison = Comparison(
                             state, rebuilt, head.event, head.event, head.engine_ms, [], shifting=True
                         )
@@ -151,15 +151,15 @@ class Verification:
     # --- a stopped root ---------------------------------------------------------------------------------------
 
     def _stopped(self, workspace: Path) -> None:
-        in_order = self._look_at_journal(running=False)
+        in_order = self._check_journal(running=False)
         last = self._report.as_of_event = self._report.journal["lastEvent"]
         layout = layout_of(self._settings)
         if not layout.is_persistent:
-            return  # it keeps nothing while it does not run
+            return  # it stores nothing while stopped
         if not layout.exists():
             if last:
                 self._add(Kind.STORE_MISSING, self._settings.backend, f"the journal has events up to {last}")
-                self._rehearse(with_payloads(self._settings, workspace), workspace, in_order, damaged=False)
+                self._check_dry_run(with_payloads(self._settings, workspace), workspace, in_order, damaged=False)
             elif layout.has_bodies():
                 self._add(
                     Kind.STORE_MISSING, self._settings.backend, "there are bodies, and neither database nor journal"
@@ -171,15 +171,15 @@ class Verification:
             if error.errno not in LOST_ERRNOS:
                 raise
             self._add(Kind.STORE_DAMAGED, self._settings.backend, str(error))
-            self._rehearse(with_payloads(self._settings, workspace), workspace, in_order, damaged=False)
+            self._check_dry_run(with_payloads(self._settings, workspace), workspace, in_order, damaged=False)
             return
         damage = self._damage_of_store(settings, workspace, in_order)
         if damage:
             self._add(Kind.STORE_DAMAGED, self._settings.backend, damage)
-            self._rehearse(settings, workspace, in_order, damaged=True)
+            self._check_dry_run(settings, workspace, in_order, damaged=True)
 
     def _damage_of_store(self, settings: Settings, workspace: Path, in_order: bool) -> str:
-        """ReadonlyStore at the store that ``settings`` name. What has kept it from being read, "" for nothing."""
+        """Check the store that ``settings`` name. Returns why it cannot be read; "" if it can."""
         try:
             if is_of_cpp(settings):
                 self._add(Kind.STORE_OF_CPP, self._settings.backend, str(self._settings.sqlite_db_path))
@@ -200,8 +200,8 @@ class Verification:
             return f"not of the form that it should have: {error!r}"
         return ""
 
-    def _rehearse(self, settings: Settings, workspace: Path, in_order: bool, damaged: bool) -> None:
-        """Tell what a store will lack that is made anew. With a journal in disorder nobody knows."""
+    def _check_dry_run(self, settings: Settings, workspace: Path, in_order: bool, damaged: bool) -> None:
+        """Report what a store made from scratch will lack, which nobody knows while the journal needs repair."""
         if not in_order:
             self._not_compared()
             return
@@ -212,7 +212,7 @@ class Verification:
             self._add(Kind.STORE_REFUSED, self._settings.backend, self._named(error, workspace))
 
     def _named(self, error: Exception, workspace: Path) -> str:
-        """What an error says, of what lies in the root instead of what stands for it in the workspace."""
+        """The text of an error, with paths of the root in place of those of copies in the workspace."""
         text, settings = str(error), self._settings
         for name in (COPY_NAME, FOLDED_NAME):
             text = text.replace(str(workspace / name), str(settings.sqlite_db_path))
@@ -232,22 +232,22 @@ class Verification:
             self._not_compared()
         elif rebuilt := self._fold(workspace, 2**63, store.applied):
             with closing(rebuilt):
-                self._told_of_ends(rebuilt, store)
-                if known:  # else it is empty, and everything will be folded
-                    self._face(store, rebuilt)
+                self._report_extent(rebuilt, store)
+                if known:  # else it is empty, and the next start folds everything
+                    self._compare_store(store, rebuilt)
                 clean = rebuilt.clean and not rebuilt.behind
                 for finding in file_findings(seen, rebuilt.last, clean):
                     self._take(finding)
 
-    def _told_of_ends(self, rebuilt: Rebuilt, store: Store) -> None:
-        """How far store and journal have come, and what neither of them has."""
+    def _report_extent(self, rebuilt: Rebuilt, store: Store) -> None:
+        """Report how far store and journal have come, and what neither of them has."""
         applied, shown = store.applied, store.audit.newest_event()
         losses: list[list[int]] = store.get_kv(FACT_LOSSES) or []
         if applied < rebuilt.first - 1:
             losses = [*losses, [applied + 1, rebuilt.first - 1]]
         losses += [[first, last] for first, last in rebuilt.missing if first > applied]
         self._lost(losses)
-        self._tell_missing(rebuilt, [(first, last) for first, last in losses])
+        self._report_missing(rebuilt, [(first, last) for first, last in losses])
         if rebuilt.behind:
             text = f"{rebuilt.behind} events will be folded at the next start"
             self._add(Kind.STORE_BEHIND, f"{applied + 1}-{rebuilt.last}", text)
@@ -258,13 +258,13 @@ class Verification:
             text = "the journal has lost them: the next start goes on behind them"
             self._add(Kind.STORE_AHEAD, f"{rebuilt.last + 1}-{shown}", text)
 
-    def _face(self, store: Store, rebuilt: Rebuilt) -> None:
+    def _compare_store(self, store: Store, rebuilt: Rebuilt) -> None:
         compared = StoreComparison(store, rebuilt, self._clock())
         self._compare(compared.comparison, compared.state)
         for difference in compared.facts():
             self._take(difference.finding)
 
-    # --- what both have in common -----------------------------------------------------------------------------
+    # --- common to both ---------------------------------------------------------------------------------------
 
     def _fold(self, workspace: Path, up_to: int, at: int) -> Rebuilt | None:
         rebuilt = Rebuilt(workspace / "rebuilt.db", at)
@@ -283,8 +283,8 @@ class Verification:
         self._report.messages, self._report.only_in_store = comparison.messages, comparison.only_in_store
         self._report.queues = len(state.queues)
 
-    def _tell_missing(self, rebuilt: Rebuilt, lost: list[tuple[int, int]]) -> None:
-        """Tell of the events that the journal lacks, but for those that were told as lost."""
+    def _report_missing(self, rebuilt: Rebuilt, lost: list[tuple[int, int]]) -> None:
+        """Report the events that the journal lacks, except for those reported as lost."""
         missing, self._missing = self._missing, []
         for span in missing:
             if not lies_in(span, lost):
@@ -303,6 +303,6 @@ class Verification:
 
 
 def default_workspace() -> Path:
-    """Where room is for what verification needs meanwhile: ``TMPDIR``, else ``/var/tmp``, which is on a disk."""
+    """The default directory for temporary files: ``TMPDIR``, else ``/var/tmp``, which is on a disk."""
     large = Path("/var/tmp")
     return large if not os.environ.get("TMPDIR") and os.access(large, os.W_OK) else Path(tempfile.gettempdir())

@@ -1,4 +1,4 @@
-"""The store's messages and queues against what the journal says of them."""
+"""Compare the messages, queues and key-values of a store with the state rebuilt from the journal."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from .compare_kv import corrections
 from .findings import Finding, Kind
 from .rebuilt import Rebuilt, RebuiltMessage, lies_in
 
-#: Facts of a message that never change.
+#: Attributes of a message that never change.
 FIXED: Final = ("queue", "seq", "priority", "created_wall", "created", "due_wall", "order_key", "publisher_uid")
 _CHANGING: Final = (
     "attempt", "due", "lease_id", "consumer_id", "lease_until", "leased_at", "dead_at", "phase", "target", "reason",
     "expires", "fallback", "claim", "holder_uid",
 )  # fmt: skip
-#: Facts of a queue besides its counts.
+#: Attributes of a queue besides its counts.
 QUEUE_FACTS: Final = (
     "kind", "created_wall", "expires_at", "publish_paused", "consume_paused", "override", "totals",
 )  # fmt: skip
-#: Names of facts in a finding's text, where they are not the attribute's.
+#: Names of attributes in a finding's text, if they differ.
 _NAMES: Final = {
     "seq": "published",
     "created_wall": "createdMs",
@@ -51,8 +51,8 @@ _NAMES: Final = {
 
 
 class Difference(NamedTuple):
-    """A finding about a message, queue or fact, with what both sides have: for repair. ``fact``: its name, and the
-    right value."""
+    """A finding about a message, queue or key-value, with both sides of it for repair: ``said`` by the journal,
+    ``found`` in the store. ``fact``: name and right value of a key-value."""
 
     finding: Finding
     said: RebuiltMessage | None = None
@@ -62,9 +62,9 @@ class Difference(NamedTuple):
 
 
 class Comparison:
-    """One pass over a state. ``at`` is the event up to which the store has folded, ``seen`` the last one that it shows,
-    ``now`` the engine time; ``unseen`` are ranges that the store has never seen. ``shifting``: the state is that of a
-    daemon that works on, so that what has just become due may be counted either way.
+    """One pass over a state. ``at`` is the event up to which the store has folded, ``seen`` the last one that any
+    row shows, ``now`` the engine time; ``unseen`` are ranges that the store has never folded. ``shifting``: the state
+    is that of a running daemon, where a message that has just become due may be counted either way.
     """
 
     def __init__(
@@ -78,19 +78,19 @@ class Comparison:
         shifting: bool = False,
     ) -> None:
         self.messages = 0
-        self.only_in_store = 0  # published before the journal begins, and not named by it
+        self.only_in_store = 0  # published before the journal begins, and without events in it
         self._state = state
         self._rebuilt = rebuilt
         self._at = at
         self._now = now
         self._shifting = shifting
-        #: Behind the last event before this, the store may have seen more than the journal has.
+        #: Up to this event, the store may have folded events that the journal lacks.
         self.doubt = _doubt(rebuilt, seen, unseen)
         self._counts: dict[str, _Counted] = {}
         self._claimed: dict[str, str] = {}
 
     def run(self) -> Iterator[Difference]:
-        """All differences. Raises ``StoreError`` and what reading the state raises."""
+        """All differences. Raises ``StoreError``, and what reading the state raises."""
         said, found = self._rebuilt.messages(), iter(self._state.messages)
         wanted, message = next(said, None), next(found, None)
         while wanted or message:
@@ -173,7 +173,7 @@ class Comparison:
         return wrong
 
     def _state_now(self, said: Entry, found: Entry) -> MessageState:
-        """The state that a message should have; that a delayed one became ready by time is no event."""
+        """The state that a message should have. No event says that a delayed one became ready by time."""
         if said.state is MessageState.DELAYED and said.due <= self._now and found.state is MessageState.READY:
             return MessageState.READY
         return said.state
@@ -205,12 +205,12 @@ class Comparison:
         )
         for name in missing:
             record = books.queues.get(name) or QueueRecord(name)
-            right = left.get(name, _Counted()).told_in(record)
+            right = left.get(name, _Counted()).counted_in(record)
             text = f"no record; {sum(right.counts.values())} messages are in it"
             yield Difference(Finding(Kind.QUEUE_MISSING, name, text), queue=right)
 
     def _check_counts(self, record: QueueRecord, counted: _Counted) -> Iterator[Difference]:
-        right = counted.told_in(record)
+        right = counted.counted_in(record)
         wrong = []
         if self._merged(record.counts) != self._merged(right.counts):
             wrong += _miscounted(record.counts, right.counts)
@@ -242,20 +242,20 @@ class Comparison:
         if wrong:
             yield Difference(Finding(Kind.QUEUE_WRONG, name, "; ".join(wrong)), queue=right)
 
-    # --- facts ------------------------------------------------------------------------------------------------
+    # --- key-values --------------------------------------------------------------------------------------------
 
     def _facts(self) -> Iterator[Difference]:
         found = {fact["name"]: fact["value"] for fact in self._state.facts}
         complete = self._rebuilt.first == 1 and not self.doubt
         told = self._rebuilt.told_facts()
-        claimed = None if self._rebuilt.behind else self._claimed  # files of messages go before a checkpoint
+        claimed = None if self._rebuilt.behind else self._claimed  # files of messages may be ahead of the checkpoint
         for one in corrections(found, told, claimed, self._at, self.doubt, complete):
             yield Difference(one.finding, fact=(one.name, one.value))
 
 
 @dataclass(slots=True)
 class _Counted:
-    """The messages of a queue, counted as its record counts them."""
+    """Counts the messages of a queue as its record does."""
 
     states: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
@@ -268,8 +268,8 @@ class _Counted:
         elif "reason" in message:
             self.reasons[message["reason"]] += 1
 
-    def told_in(self, record: QueueRecord) -> QueueRecord:
-        """A record with these counts."""
+    def counted_in(self, record: QueueRecord) -> QueueRecord:
+        """Copy a record with these counts."""
         return replace(record, counts=no_counts() | dict(self.states), bytes=self.bytes, reasons=dict(self.reasons))
 
 
@@ -289,7 +289,7 @@ def _differing(said: Any, found: Any, names: Any) -> list[str]:
 
 
 def _doubt(rebuilt: Rebuilt, seen: int, unseen: list[tuple[int, int]]) -> int:
-    """The last event that the journal lacks and the store may have folded; 0 for none."""
+    """The last event that the journal lacks and the store may have folded; 0: none."""
     lacking = [*rebuilt.missing]
     if seen > rebuilt.last:
         lacking.append((rebuilt.last + 1, seen))
@@ -297,12 +297,12 @@ def _doubt(rebuilt: Rebuilt, seen: int, unseen: list[tuple[int, int]]) -> int:
     return max((span[1] for span in lacking if not lies_in(span, told)), default=0)
 
 
-#: What an event or row raises when it is intact, and not of the form that it should have.
+#: What reading an event or row raises if it is intact but malformed.
 MALFORMED: Final = (KeyError, TypeError, ValueError)
 
 
 class StoreComparison:
-    """The store must be open, without a transaction, and used before."""
+    """Compares an open store, which is not empty and in no transaction, with what was rebuilt."""
 
     def __init__(self, store: Store, rebuilt: Rebuilt, clock: Clock) -> None:
         self.store = store
@@ -313,7 +313,7 @@ class StoreComparison:
         self.comparison = Comparison(self.state, rebuilt, store.applied, store.audit.newest_event(), now.engine, losses)
 
     def facts(self) -> Iterator[Difference]:
-        """What is wrong with single facts."""
+        """Wrong dead-letter addresses and clock marks."""
         for record in self.state.queues:
             name = record.override.get("dlq.queue")
             if name and self.store.get_kv(dlq_fact(name)) is None:
@@ -325,7 +325,7 @@ class StoreComparison:
 
 
 def engine_now(store: Store, rebuilt: Rebuilt, clock: Clock) -> Now:
-    """The time at which a daemon that starts now would go on."""
+    """The time with which a daemon that starts now would begin."""
     kept = rebuilt.store.get_kv(FACT_CLOCK) or store.get_kv(FACT_CLOCK)
     mark = Mark(kept["bootId"], kept["bootMs"], kept["engineMs"], kept["wallMs"]) if kept else None
     clock.resume(mark, max(rebuilt.time, Now(mark.engine, mark.wall)) if mark else rebuilt.time)

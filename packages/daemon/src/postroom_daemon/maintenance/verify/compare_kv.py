@@ -1,5 +1,4 @@
-"""What a root keeps beside queues and messages against what the journal says of it: what may not be published twice,
-schedules, whether it drains."""
+"""Compare the key-values of a store with the journal: claims, schedules, and whether the root is draining."""
 
 from __future__ import annotations
 
@@ -9,13 +8,13 @@ from typing import Any, Final, NamedTuple
 from ...model.records import CLAIM, CLAIM_END, FACT_DRAINING, SCHEDULE, claim_end_fact
 from .findings import Finding, Kind
 
-#: What the names of the facts begin with of which the journal tells. The ends of claims follow from the claims.
+#: Prefixes of key-values that the journal defines. Ends of claims follow from the claims.
 TOLD_FACTS: Final = (CLAIM, FACT_DRAINING, SCHEDULE)
 
 
 class RebuiltKv(NamedTuple):
-    """What the journal says of a fact: its ``value``, None where it is not there. ``base`` is the event that told all
-    of it, ``last`` the last one that told of it."""
+    """A key-value by the journal: its ``value``, or None. ``base`` is the event that set all of it, ``last`` the last
+    one that changed it."""
 
     name: str
     base: int
@@ -24,7 +23,7 @@ class RebuiltKv(NamedTuple):
 
 
 class Correction(NamedTuple):
-    """A fact that is not what it should be, and its right value; None: it should not be there."""
+    """A wrong key-value, and its right value; None: it should not exist."""
 
     finding: Finding
     name: str
@@ -39,11 +38,11 @@ def corrections(
     doubt: int,
     complete: bool,
 ) -> Iterator[Correction]:
-    """All that is wrong with the facts of a store, ``found``, which has folded the journal up to event ``at``.
+    """All wrong key-values of a store, ``found``, which has folded the journal up to event ``at``.
 
-    ``claimed`` are the claims that messages of the store make while they are there, with their keys; None where these
-    may be of a later event than the facts. What is told by events up to ``doubt`` is not believed, since later ones are
-    missing; ``complete``: the journal tells of everything.
+    ``claimed`` are the claims of existing messages, with their keys; None if the messages may be ahead of the
+    key-values. Values defined by events up to ``doubt`` are not trusted, since later events are missing. ``complete``:
+    the journal defines all of them.
     """
     found = {name: value for name, value in found.items() if name.startswith((*TOLD_FACTS, CLAIM_END))}
     right = {name: value for name, value in found.items() if not name.startswith(CLAIM_END)}
@@ -54,7 +53,7 @@ def corrections(
         elif one.base > doubt:
             open_names.discard(one.name)
             right[one.name] = one.value
-    for name in open_names:  # the journal does not tell: there is only what the store's own messages say
+    for name in open_names:  # the journal does not define it: use the store's own messages
         if complete:
             right[name] = None
         elif claimed is None:
@@ -70,7 +69,7 @@ def corrections(
 
 
 def _ends(claims: dict[str, Any]) -> dict[str, Any]:
-    """The facts of when claims end."""
+    """The key-values for the ends of claims."""
     ends = {}
     for name, value in claims.items():
         if name.startswith(CLAIM) and value and value["untilEngineMs"]:
@@ -79,7 +78,7 @@ def _ends(claims: dict[str, Any]) -> dict[str, Any]:
 
 
 def _claim(fact: str) -> tuple[str, str]:
-    """The queue and the name of a claim's fact."""
+    """Queue and name of a claim, from its key-value's name."""
     queue, _, name = fact.removeprefix(CLAIM).rpartition("\0")
     return queue, name
 

@@ -1,4 +1,4 @@
-"""One difference between store and journal mended: the journal wins, and what is taken out is kept in quarantine.
+"""Fix differences between store and journal: the journal wins, and what is removed goes to quarantine.
 
 Each call is one transaction of the store, or several of which each leaves less to do.
 """
@@ -30,17 +30,17 @@ from .compare import FIXED, QUEUE_FACTS, Difference
 from .findings import Finding, Kind
 from .rebuilt import Rebuilt, RebuiltMessage
 
-#: Messages whose published events are looked for in one pass over the journal.
+#: Messages whose published events are searched in one pass over the journal.
 _BATCH: Final = 500
-#: Characters of a key that the name of what is kept tells.
+#: Characters of a key in the name of a file in quarantine.
 _NAME_LIMIT: Final = 150
 
 Done = Callable[[Finding, str], None]
 
 
 class Fixer:
-    """Works on an open store. ``lost`` are messages whose bodies nobody has, once ``flush`` was called; each thing that
-    is done goes to ``done``. Calls raise ``StoreError`` and ``OSError``."""
+    """Fixes an open store. After ``flush``, ``lost`` are the messages whose bodies are lost. Each fix is reported to
+    ``done``. Methods raise ``StoreError`` and ``OSError``."""
 
     def __init__(self, store: Store, rebuilt: Rebuilt, settings: Settings, quarantine: Quarantine, done: Done) -> None:
         self.lost: dict[str, Finding] = {}
@@ -50,10 +50,10 @@ class Fixer:
         self._settings = settings
         self._quarantine = quarantine
         self._done = done
-        self._waiting: list[Difference] = []  # for their published events
+        self._waiting: list[Difference] = []  # until their published events are read
 
-    def mend(self, difference: Difference) -> None:
-        """Mend it, or take note of it for ``flush``."""
+    def fix(self, difference: Difference) -> None:
+        """Fix a message, or leave it to ``flush``."""
         finding, said, found = difference.finding, difference.said, difference.found
         match finding.kind:
             case Kind.MESSAGE_MISSING | Kind.BODY_LOST | Kind.BODY_WRONG:
@@ -67,8 +67,8 @@ class Fixer:
                 self._correct(said, found)
                 self._tell(finding, "set to what its events say")
 
-    def mend_books(self, difference: Difference) -> None:
-        """Mend what is not a message. The counts are those of the difference: no message may have changed since."""
+    def fix_record(self, difference: Difference) -> None:
+        """Fix a queue or key-value. Counts are taken from the difference: no message may have changed since."""
         finding, record = difference.finding, difference.queue
         store = self._store
         store.begin()
@@ -91,7 +91,7 @@ class Fixer:
         self._tell(finding, "set right")
 
     def flush(self) -> None:
-        """Put back messages and bodies from their published events."""
+        """Put back missing messages and bodies from their published events."""
         waiting, self._waiting = self._waiting, []
         if not waiting:
             return
@@ -116,7 +116,7 @@ class Fixer:
         self._done(finding, text)
 
     def _published(self, wanted: dict[str, int]) -> dict[str, Event]:
-        """The published events of messages, by key; those that the journal has."""
+        """The published events of messages that the journal has, by key."""
         wanted = {key: seq for key, seq in wanted.items() if seq}
         found: dict[str, Event] = {}
         if not wanted:
@@ -165,8 +165,8 @@ class Fixer:
             self._store.add_queue(QueueRecord(name, known.kind, known.created_wall, counts=no_counts()))
 
     def _replace(self, said: RebuiltMessage, found: Message, event: Event) -> bool:
-        """Give a message its body again, from its event or from its file; where neither has it, what refers to it. Its
-        other facts stay as they are. Whether it has its body."""
+        """Restore a message's body from its event or its file, or at least the reference to it. Its other attributes do
+        not change. Returns whether it has its body."""
         self._keep(found)
         store = self._store
         if "message" in event:
@@ -182,7 +182,7 @@ class Fixer:
         if body is None:
             store.bodies.insert(entry, _reference(event, entry))
         else:
-            store.insert(entry, body)  # hybrid: into the database, since its file goes with the old one
+            store.insert(entry, body)  # hybrid: into the database, since its file is deleted with the old row
         self._put_history(entry, history)
         store.update(entry, entry.state)
         store.commit()
@@ -215,26 +215,26 @@ class Fixer:
             history = [*history, *said.history][-HISTORY_LIMIT:]
         before = old.state
         if any(getattr(right, name) != getattr(old, name) for name in FIXED):
-            with suppress(BodyLost):  # told by itself, and mended first
+            with suppress(BodyLost):  # has a finding of its own, which is fixed first
                 body = store.envelope(old.key)
                 store.delete(old, old.state)
-                store.insert(right, body)  # hybrid: into the database, for its file is about to be removed
+                store.insert(right, body)  # hybrid: into the database, since its file is deleted
                 before = right.state
         self._put_history(right, history)
         store.update(right, before)
         store.commit()
 
-    # --- what is kept -----------------------------------------------------------------------------------------
+    # --- quarantine -------------------------------------------------------------------------------------------
 
     def _keep(self, found: Message) -> None:
-        """Keep a message as it is, and its file where that is damaged."""
+        """Copy a message to quarantine, and its file if that is damaged."""
         name = quote(found["key"], safe="")[:_NAME_LIMIT]
         self._quarantine.keep(f"{name}.message", orjson.dumps(found), "a message, or its body, that was taken out")
         path = self._file_of(found) if "bodyLost" in found else None
         if path:
             try:
                 data = _bytes_of(path)
-            except OSError:  # what cannot be read must not be removed with the message, either
+            except OSError:  # an unreadable file must not be deleted with the message either
                 self._quarantine.keep_file(path, "what is where the body of a message should be", f"{name}.file")
             else:
                 self._quarantine.keep(f"{name}.file", data, f"what {path} had")
@@ -244,7 +244,7 @@ class Fixer:
         try:
             body = _bytes_of(path) if path else b""
         except OSError as error:
-            if error.errno is not None and error.errno not in LOST_ERRNOS:  # the machine's fault: the body may be whole
+            if error.errno is not None and error.errno not in LOST_ERRNOS:  # the body may be intact
                 raise
             return None
         return body if reference.fits(body) else None
@@ -254,12 +254,12 @@ class Fixer:
 
 
 def _reference(event: Event, entry: Entry) -> BodyReference:
-    """What refers to the body of a message, from the event that made it, wherever it is now."""
+    """The reference to a message's body by its published event, in its present queue."""
     return BodyReference.from_json(event["body"]).moved(event["queue"], entry.queue)
 
 
 def _bytes_of(path: Path) -> bytes:
-    """What a file holds. A pipe, which would never end, and a link are none: both raise ``OSError``."""
+    """The content of a regular file. Raises ``OSError``, also for a pipe or a link."""
     with open(os.open(path, READ_FLAGS), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path} is no file")
@@ -267,7 +267,7 @@ def _bytes_of(path: Path) -> bytes:
 
 
 def corrected(said: RebuiltMessage, found: Entry) -> Entry:
-    """An entry as its events say; what they do not tell stays as it was found."""
+    """An entry by its events; attributes that they do not define stay as found."""
     if said.known is None:
         return copy(said.entry)
     right = copy(found)

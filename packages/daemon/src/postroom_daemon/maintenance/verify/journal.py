@@ -1,4 +1,8 @@
-"""What is wrong with the journal, as findings of a root."""
+"""Check the journal as a part of a root, and repair it.
+
+A damaged segment is rewritten without the bytes that have no effect, and goes to quarantine as a whole. Lost ids stay
+lost: no event is invented for them.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,8 @@ _KINDS: Final = {
     JournalFindingKind.FORMAT: Kind.JOURNAL_FORMAT,
     JournalFindingKind.UNKNOWN_TYPE: Kind.JOURNAL_FORMAT,
     JournalFindingKind.UNFINISHED: Kind.JOURNAL_UNFINISHED,
-}  # a torn group is what recovery makes of a crash; what is missing is told once it is known who has taken note of it
-#: As long as one of these stands, what the journal says cannot be told from what somebody has put there.
+}  # a torn group is normal after a crash; missing events are reported by the caller, who knows which were accepted
+#: While one of these exists, the journal's own events cannot be told from foreign ones.
 _CONFUSING: Final = frozenset(
     {
         Kind.JOURNAL_NOT_A_FILE,
@@ -46,7 +50,7 @@ _CONFUSING: Final = frozenset(
 
 class JournalCheck:
     """One pass over a journal. Afterwards ``in_order`` tells whether the store can be compared with it, and ``missing``
-    the ranges of events that it lacks, unless a gap event tells of them."""
+    the ranges of events that it lacks and no gap event declares."""
 
     def __init__(self, root: Path, running: bool) -> None:
         self.in_order = True
@@ -67,7 +71,7 @@ class JournalCheck:
             yield Finding(kind, _where(kind, found), found.text)
 
     def figures(self) -> dict[str, Any]:
-        """What there is."""
+        """Its size, ids, epoch and root, for the report."""
         summary = self._audit.summary
         return {
             "segments": summary.segments,
@@ -89,16 +93,16 @@ def _where(kind: Kind, found: JournalFinding) -> str:
     return place
 
 
-#: Findings whose bytes count for nothing.
+#: Findings whose bytes have no effect.
 _CUT: Final = frozenset(
     {JournalFindingKind.DAMAGED, JournalFindingKind.INCOMPLETE_REQUEST, JournalFindingKind.DISORDER}
 )
-#: Cutting a line may leave the rest of its request without it, or a file with another first event.
+#: Cutting a line may make its request incomplete, or a file's first event another one.
 _ROUNDS: Final = 4
 
 
 def repair_journal(config: Config, files: Files, quarantine: Quarantine, say: Say) -> None:
-    """Do it. The root must be locked. Doing it again after a stop at any moment ends the same. Raises ``OSError``."""
+    """Repair the journal of a locked root. May be repeated after an interruption. Raises ``OSError``."""
     settings = config.settings
     for _ in range(_ROUNDS):
         journal = Journal(settings.journal_root, files, quarantine, settings.journal_segment_bytes)
@@ -117,17 +121,17 @@ def repair_journal(config: Config, files: Files, quarantine: Quarantine, say: Sa
         for one in unreadable:
             quarantine.keep_file(one.segment, f"cannot be read: {one.text}")
         for path, spans in cuts.items():
-            _write_anew(path, spans, settings.journal_root, files, quarantine)
+            _rewrite(path, spans, settings.journal_root, files, quarantine)
             size = sum(span.length for span in spans)
-            say(f"{path.name}: written anew without {size} bytes that count for nothing")
+            say(f"{path.name}: rewritten without {size} bytes that have no effect")
         if not cuts and not unreadable:
             return
 
 
-def _write_anew(path: Path, spans: list[JournalFinding], root: Path, files: Files, quarantine: Quarantine) -> None:
-    """Put a file in the place of a segment that lacks some spans of it.
+def _rewrite(path: Path, spans: list[JournalFinding], root: Path, files: Files, quarantine: Quarantine) -> None:
+    """Replace a segment by a file without some spans of it.
 
-    It is complete before the old one is moved away; after a stop in between, opening the journal gives it its name.
+    The file is complete before the old one is moved away; after an interruption, opening the journal renames it.
     """
     ends = {span.offset: span.offset + span.length for span in spans}
     kept: list[bytes] = []
@@ -144,7 +148,7 @@ def _write_anew(path: Path, spans: list[JournalFinding], root: Path, files: File
         name = segment_name(first)
         if kept:
             files.put(directory, name + MOVED_SUFFIX, b"".join(kept), path.stat().st_mode & 0o777, durable=True)
-        quarantine.keep_file(path, "it had damage, and was written anew without it")
+        quarantine.keep_file(path, "it was damaged, and rewritten without the damage")
         if kept:
             files.rename(name + MOVED_SUFFIX, name, src_dir_fd=directory, dst_dir_fd=directory)
             files.fsync(directory)

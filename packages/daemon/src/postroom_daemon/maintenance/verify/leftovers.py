@@ -1,4 +1,4 @@
-"""What lies beside the messages of a store: files and rows that are none, or lie in the wrong place."""
+"""Find files and rows of a store that belong to no message, or are in the wrong place."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KINDS: Final = {
     FileProblem.MOVED_BY_HAND: Kind.MOVED_BY_HAND,
 }
 
-#: How the key of a history's row begins.
+#: The prefix of keys of histories.
 _HISTORY_ROW: Final = f"fact:{HISTORY}"
 
 
@@ -37,8 +37,8 @@ class Row(NamedTuple):
 
 
 def rows_beside(settings: Settings, deep: bool) -> Iterator[Finding]:
-    """Rows without a message in a copy of the database, and, if ``deep``, what SQLite finds wrong with its pages. What
-    cannot be read is told by whoever opens it as a store."""
+    """Findings about rows without a message in a copy of the database and, if ``deep``, about its pages by SQLite. Rows
+    that cannot be read are reported by whoever opens it as a store."""
     if layout_of(settings).database is None:
         return
     if deep:
@@ -59,7 +59,7 @@ def _page_findings(database: Path) -> Iterator[Finding]:
 
 
 def orphan_rows(settings: Settings) -> Iterator[Row]:
-    """Bodies and histories that belong to no message, in a database that nobody has open."""
+    """Bodies and histories that belong to no message, in a database that is not open elsewhere."""
     kv, msg = settings.sqlite_kv_table, settings.sqlite_message_index_table
     of_messages = f"SELECT message_key FROM {msg}"
     try:
@@ -84,8 +84,8 @@ def orphan_rows(settings: Settings) -> Iterator[Row]:
 
 
 def file_findings(opened: ReadonlyStore, last: int, clean: bool) -> Iterator[Finding]:
-    """What is wrong with the files of a store. ``last`` is the journal's last event; ``clean``: after it the daemon
-    stopped in order, with nothing left to be folded. Raises ``StoreError``."""
+    """Findings about the files of a store. ``last`` is the journal's last event; ``clean``: the daemon stopped in order
+    after it, and the store has folded all. Raises ``StoreError``."""
     for path, reason in dict.fromkeys(opened.aside):
         if reason == DAMAGED_CHECKPOINT:
             kind = Kind.CHECKPOINT_DAMAGED

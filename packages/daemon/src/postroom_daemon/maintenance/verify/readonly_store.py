@@ -1,5 +1,7 @@
-"""The store of a stopped root, opened so that nothing of it changes: files are read where they lie, a database from a
-copy, which also takes what its log holds."""
+"""Open the store of a stopped root without changing it: files are read in place, a database from a copy with its log.
+
+``dry_run`` makes a store from scratch in the workspace, as the next start would, to report what is lost beforehand.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +25,15 @@ from ...stores.backends import layout_of, make_store
 from ...stores.base import NotStored, Store, StoreDamaged
 from ...stores.sqlite.store import SqliteStore
 
-#: What the copy of a database is called.
+#: The name of a database's copy.
 COPY_NAME: Final = "store.db"
-#: What stands in the place of a missing directory of bodies.
+#: The name of an empty directory in place of a missing one with bodies.
 PAYLOADS_NAME: Final = "payloads"
 _WRITING: Final = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
 class ReadonlyFiles(Files):
-    """File calls that only read. What would remove a file is noted in ``removed``; all else that would change one
-    raises ``OSError``."""
+    """File calls that only read. Removals are recorded in ``removed``; all other changes raise ``OSError``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +62,7 @@ def _refuse(*arguments: Any, **options: Any) -> None:
 
 
 class RecordingQuarantine(Quarantine):
-    """Notes what would be kept, with the reason."""
+    """Records what would go to quarantine, with the reason."""
 
     def __init__(self, root: Path) -> None:
         super().__init__(root, ReadonlyFiles())
@@ -76,8 +77,8 @@ class RecordingQuarantine(Quarantine):
 
 @dataclass(slots=True)
 class ReadonlyStore:
-    """A store that is open to be looked at. ``aside`` and ``removed`` are what opening it would have moved to
-    quarantine, with the reason, and removed."""
+    """An open store that is only read. ``aside`` and ``removed`` are files that opening it would have moved to
+    quarantine, with the reason, or removed."""
 
     store: Store
     settings: Settings
@@ -86,7 +87,7 @@ class ReadonlyStore:
 
 
 def is_of_cpp(settings: Settings) -> bool:
-    """Whether the database, of which ``settings`` name a copy, is one of the C++ system."""
+    """Whether the copy of the database that ``settings`` name is one of the C++ system."""
     if layout_of(settings).database is None:
         return False
     return is_cpp_database(settings.sqlite_db_path, settings.sqlite_kv_table, settings.sqlite_message_index_table)
@@ -105,8 +106,8 @@ def copied(settings: Settings, workspace: Path) -> Settings:
 
 
 def with_payloads(settings: Settings, workspace: Path) -> Settings:
-    """The settings with the directory of the bodies, if it is missing, replaced by an empty one in ``workspace``: a
-    store makes it as it is opened. Raises ``OSError``."""
+    """The settings with the directory of the bodies, if it is missing, replaced by an empty one in ``workspace``,
+    since opening a store creates it. Raises ``OSError``."""
     bodies = layout_of(settings).bodies
     if bodies is None or bodies.exists():
         return settings
@@ -127,7 +128,7 @@ def open_readonly(quarantine_root: Path, settings: Settings) -> Iterator[Readonl
         store.close()
 
 
-#: What the database is called that is folded from nothing.
+#: The name of a database that is folded from scratch.
 FOLDED_NAME: Final = "folded.db"
 #: Requests that are folded in one transaction.
 _BATCH: Final = 2000
@@ -135,17 +136,17 @@ _BATCH: Final = 2000
 
 @contextmanager
 def dry_run(quarantine_root: Path, settings: Settings, workspace: Path, damaged: bool) -> Iterator[ReadonlyStore]:
-    """The new store, to be looked at. ``damaged``: ``settings`` name a copy of a database, of which is kept what can
-    still be read; else it begins with nothing. Raises ``StoreError`` where the start would be refused, ``OSError``."""
+    """Open a store as the next start would make it. ``damaged``: from what can be read of the database copy that
+    ``settings`` name; else from nothing. Raises ``StoreError`` if a start would be refused, ``OSError``."""
     files, quarantine = ReadonlyFiles(), RecordingQuarantine(quarantine_root)
-    if layout_of(settings).database is None:  # nothing can be salvaged, and folded into a database it is the same
+    if layout_of(settings).database is None:  # nothing can be salvaged; folded into a database, the result is the same
         settings, damaged = replace(settings, backend=SqliteStore.name), False
     if not damaged:
         settings = replace(settings, sqlite_db_path=workspace / FOLDED_NAME)
     store = make_store(settings, files, quarantine)
     try:
         _make(store, settings.journal_root, damaged)
-    except StoreDamaged:  # what was salvaged is no better: it is done without
+    except StoreDamaged:  # the salvaged store is damaged as well: do without it
         store.close()
         _make(store, settings.journal_root, False)
     try:
@@ -157,7 +158,7 @@ def dry_run(quarantine_root: Path, settings: Settings, workspace: Path, damaged:
 def _make(store: Store, journal: Path, salvage: bool) -> None:
     if salvage:
         store.recovery.salvage(next((first for first, _ in list_segments(journal)), None) if journal.is_dir() else None)
-    for path in store.disk.files():  # of the workspace
+    for path in store.disk.files():  # files of the workspace
         path.unlink(missing_ok=True)
     store.open()
     try:
@@ -174,7 +175,7 @@ def _fold(store: Store, journal: Path) -> None:
         for event in request.events:
             try:
                 apply(event, store)
-            except (NotStored, IllegalTransition):  # what it builds on is missing
+            except (NotStored, IllegalTransition):  # an earlier event is missing
                 store.applied = event["id"]
         if count % _BATCH == 0:
             store.commit()

@@ -1,7 +1,7 @@
-"""What the journal says: its events folded into a database of their own, against which a store is compared.
+"""The journal folded into a database of its own, with which a store is compared.
 
-The fold is that of the daemon. What it cannot know, since the journal does not reach back so far, is marked as such:
-an event on a message that was published before makes a stand-in for it, of which only what the events tell is believed.
+The fold is the daemon's. An event about a message that was published before the journal begins makes a stand-in for the
+message, of which only the attributes that events define are compared.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .compare_kv import TOLD_FACTS, RebuiltKv
 
 _LEASE: Final = frozenset({"lease_id", "consumer_id", "holder_uid", "lease_until", "leased_at"})
 _STATE: Final = frozenset({"state"})
-#: What an event tells of a message, and with ``dueEngineMs`` when it is due. That it is leased does not tell its state:
-#: a dead letter stays dead.
+#: Attributes of a message that an event defines, besides ``due``. A lease does not define the state: a dead letter
+#: stays dead.
 _TELLS: Final[dict[str, frozenset[str]]] = {
     EventType.LEASED: _LEASE | {"attempt"},
     EventType.LEASE_EXTENDED: frozenset({"lease_until"}),
@@ -47,7 +47,7 @@ _TELLS: Final[dict[str, frozenset[str]]] = {
     EventType.RESCHEDULED: _STATE,
     EventType.MOVED: frozenset({"expires", "claim"}),
 }
-#: What an event tells of a queue.
+#: The part of a queue that an event defines.
 QUEUE_TELLS: Final = {
     EventType.QUEUE_CREATED: "created",
     EventType.POLICY_SET: "override",
@@ -57,20 +57,20 @@ QUEUE_TELLS: Final = {
 
 
 def told_of_message(event: Event) -> frozenset[str]:
-    """The changing facts of its message that an event tells."""
+    """The changing attributes of its message that an event defines."""
     due = frozenset({"due"}) if "dueEngineMs" in event else frozenset()
     return _TELLS.get(event["type"], frozenset()) | due
 
 
 def states_possible(event: Event) -> list[State | None]:
-    """The states in which an event may have found its message, the usual one first."""
-    if event["type"] == EventType.RELEASED:  # it says of what it is the end
+    """The states that its message may have had before an event, the usual one first."""
+    if event["type"] == EventType.RELEASED:  # it names the former state
         return [State.DEAD if event.get("state") == State.DEAD else State.INFLIGHT]
     return states_before(EventType(event["type"]))
 
 
 def claims_ended(event: Event) -> list[str]:
-    """The facts of the claims that an event ends."""
+    """The key-values of the claims that an event ends."""
     if event["type"] == EventType.CLAIMS_ENDED:
         return [claim_fact(queue, claim) for queue, claim in event["claims"]]
     claim = event.get("claim")
@@ -80,15 +80,15 @@ def claims_ended(event: Event) -> list[str]:
 #: Requests that are folded in one transaction, messages that are read in one.
 _BATCH: Final = 2000
 _PAGE: Final = 1000
-#: What the names begin with of the facts that keep by which events a fact is told.
+#: Prefix of key-values that store by which events a key-value was defined.
 _TOLD: Final = "told:"
 #: The kind of the rows that refer to a body.
 _BODY: Final = "body"
 
 
 class RebuiltMessage(NamedTuple):
-    """What the journal says of a message. ``event`` is the last one about it, ``known`` the changing facts that it
-    tells (None: all). An entry whose ``seq`` is 0 was published before the journal begins: no more is known of it."""
+    """A message by the journal. ``event`` is the last one about it, ``known`` the changing attributes that the journal
+    defines (None: all). An entry with ``seq`` 0 was published before the journal begins."""
 
     entry: Entry
     event: int
@@ -99,15 +99,15 @@ class RebuiltMessage(NamedTuple):
 
 @dataclass(slots=True)
 class RebuiltQueues:
-    """What the journal says of queues and clocks, up to an event."""
+    """Queues and clock mark by the journal, as of an event."""
 
     queues: dict[str, QueueRecord] = field(default_factory=dict)
-    told: dict[tuple[str, str], int] = field(default_factory=dict)  # queue and what of it: the event that told it
+    told: dict[tuple[str, str], int] = field(default_factory=dict)  # queue and part: the event that defined it
     clock: Any = None
 
 
 class _References(Bodies):
-    """Every body is a reference, whatever the store that is compared does with it."""
+    """Stores every body as a reference, whatever the compared store does."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -117,7 +117,8 @@ class _References(Bodies):
 
 
 class Rebuilt:
-    """``at`` is the event up to which the store has folded: ``books`` are as of then."""
+    """The journal, folded into a database. ``at`` is the event up to which the compared store has folded, and of which
+    ``books`` are."""
 
     def __init__(self, path: Path, at: int) -> None:
         self.store = store = SqliteStore(path, synchronous="OFF")
@@ -125,19 +126,19 @@ class Rebuilt:
         store.on_put_kv = self._note_kv
         msg = store.db.tables["msg"]
         self._select_as_of = f"SELECT as_of FROM {msg} WHERE message_key = ?"
-        self.first = self.last = 0  # of the events that the journal has
-        self.behind = 0  # how many the store has not folded
-        self.unfoldable = ""  # a message that the store has not folded, and whose body is in a file
-        self.clean = False  # after the last event the daemon stopped in order
+        self.first = self.last = 0  # events of the journal
+        self.behind = 0  # number of events that the store has not folded
+        self.unfoldable = ""  # key of a message that the store has not folded, with its body in a file
+        self.clean = False  # the daemon stopped in order after the last event
         self.time = Now(0, 0)  # of the last event
-        self.missing: list[tuple[int, int]] = []  # inside the journal, whatever a gap event says of them
+        self.missing: list[tuple[int, int]] = []  # inside the journal, declared or not
         self.undeclared: list[tuple[int, int]] = []  # those that no gap event declares
-        self.accepted: list[tuple[int, int]] = []  # the store has never seen them, and an operator knows
-        self.noted: list[tuple[int, int]] = []  # the store has folded them, and an operator knows
+        self.accepted: list[tuple[int, int]] = []  # never folded by the store, accepted by an operator
+        self.noted: list[tuple[int, int]] = []  # folded by the store, accepted by an operator
         self.books = RebuiltQueues()
         self._at = at
         self._told: dict[tuple[str, str], int] = {}
-        self._hole = 0  # the last event that is missing so far
+        self._hole = 0  # the last missing event so far
         self._folding: Event = {}
         self._closed = False
 
@@ -188,7 +189,7 @@ class Rebuilt:
         self.time = max(self.time, Now(last["engineMs"], last["wallMs"]))
 
     def _close_books(self) -> None:
-        """Keep what is said of queues and clocks as of the event up to which the store has folded."""
+        """Copy queues and clock mark as of the event up to which the store has folded."""
         self._closed = True
         names = [key for key, _ in self._told] + self.store.pages.queue_names("", 2**31)
         records = {name: deepcopy(record) for name in names if (record := self.store.queue(name))}
@@ -200,7 +201,7 @@ class Rebuilt:
         self._folding = event
         self._fold_one(event)
         for name in claims_ended(event):
-            if self.store.get_kv(name) is None:  # when it was made, the journal does not tell
+            if self.store.get_kv(name) is None:  # it was made before the journal begins
                 self.store.put_kv(name, None)
 
     def _fold_one(self, event: Event) -> None:
@@ -240,8 +241,8 @@ class Rebuilt:
         return event
 
     def _meet(self, event: Event, key: str) -> Entry:
-        """See that the event finds its message in a state that it may follow: where events are missing between, it says
-        by itself what came of them."""
+        """Put the event's message into a state that the event may follow: if events are missing in between, it says by
+        itself what they led to."""
         befores = states_possible(event)
         entry, state = self.store.get(key), befores[0]
         assert state is not None
@@ -265,12 +266,12 @@ class Rebuilt:
             self.store.add_queue(QueueRecord(event["queue"]))
 
     def _as_of_row(self, key: str) -> int:
-        """The last event about a message, if it is there."""
+        """The last event about a message; 0 if it does not exist."""
         row = self.store.db.row(self._select_as_of, (key,))
         return row[0] if row else 0
 
     def _forget_facts(self, entry: Entry) -> None:
-        """Events are missing since the last one about this message, and may have told otherwise."""
+        """Events since the last one about this message are missing: what it defined may have changed."""
         self.store.put_kv(_known(entry.key), [])
         self.store.put_kv(history_fact(entry.key), None)
         entry.failures = 0
@@ -283,7 +284,7 @@ class Rebuilt:
     def _note_kv(self, name: str, value: Any) -> None:
         if name.startswith(TOLD_FACTS):
             event = self._folding
-            # A run tells when the next one is, and no more of its schedule.
+            # A run defines the next one, and nothing else of its schedule.
             whole = event["type"] != EventType.SCHEDULE_FIRED
             base = event["id"] if whole else self.store.get_kv(_TOLD + name)[0]
             self.store.put_kv(_TOLD + name, [base, event["id"]])
@@ -291,7 +292,7 @@ class Rebuilt:
     # --- reading ----------------------------------------------------------------------------------------------
 
     def messages(self) -> Iterator[RebuiltMessage]:
-        """What is said of each message that is there at the end, in the order of their keys."""
+        """Each message that exists at the end, in the order of keys."""
         after = ""
         while True:
             self.store.begin()
@@ -314,7 +315,7 @@ class Rebuilt:
         return RebuiltMessage(entry, event, body, history, None if known is None else frozenset(known))
 
     def told_facts(self) -> Iterator[RebuiltKv]:
-        """What is said of each fact that the journal tells of."""
+        """Each key-value that the journal defines."""
         after = ""
         while True:
             self.store.begin()
@@ -331,21 +332,21 @@ class Rebuilt:
         return RebuiltKv(name, base, last, self.store.get_kv(name))
 
     def ended(self, key: str) -> int:
-        """The event that ended a message, if it was published before the journal begins, or was ended behind what the
-        store has folded; else 0."""
+        """The event that terminated a message published before the journal begins, or one that the store has not folded
+        yet; else 0."""
         return self.store.get_kv(_ended(key)) or 0
 
     def is_noted(self, missing: tuple[int, int]) -> bool:
-        """Whether an operator has taken note of a range that is missing."""
+        """Whether an operator has accepted a missing range."""
         return lies_in(missing, [*self.accepted, *self.noted])
 
     def lacks(self, event: int) -> bool:
-        """Whether the journal does not have an event."""
+        """Whether the journal lacks an event."""
         return event < self.first or event > self.last or any(first <= event <= last for first, last in self.missing)
 
 
 def lies_in(span: tuple[int, int], spans: list[tuple[int, int]]) -> bool:
-    """Whether a range lies in one of others."""
+    """Whether a range is inside one of others."""
     return any(first <= span[0] and span[1] <= last for first, last in spans)
 
 

@@ -1,8 +1,8 @@
-"""repair: what verify has found mended, on a stopped root; the journal wins over the store.
+"""repair: fix on a stopped root what verify finds; the journal wins over the store.
 
-Four steps, each of which may be done again: the journal is brought into order; the root is opened, which folds what the
-store lacks; messages, bodies and queues are mended; files and rows that belong to nothing are moved to quarantine. No
-byte is deleted that somebody may miss.
+Four steps, each of which may be repeated: repair the journal; open the root, which folds what the store lacks; fix
+messages, bodies, queues and key-values; move files and rows that belong to no message to quarantine. Nothing is deleted
+that somebody may miss.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from .leftovers import orphan_rows
 from .readonly_store import open_readonly
 from .rebuilt import Rebuilt
 
-#: A root with one of these is left alone.
+#: A root with one of these is not touched.
 _HOPELESS: Final = frozenset({Kind.JOURNAL_FORMAT, Kind.STORE_REFUSED, Kind.STORE_FOREIGN})
-_BOOKS: Final = frozenset(
+_RECORDS: Final = frozenset(
     {
         Kind.QUEUE_MISSING,
         Kind.QUEUE_COUNTS,
@@ -52,14 +52,14 @@ _BOOKS: Final = frozenset(
         Kind.CLOCK_WRONG,
     }
 )
-#: Passes over the store: what is mended in one may show something in the next.
+#: Passes over the store: a fix may reveal another difference.
 _PASSES: Final = 4
-#: Ranges that one event names.
+#: Ranges that one event may name.
 _RANGES: Final = 1000
-#: Characters of a key that the name of what is kept tells.
+#: Characters of a key in the name of a file in quarantine.
 _NAME_LIMIT: Final = 150
 
-#: The rooms of the daemon that set aside and put back; what recovery tells beside it is found again at the end.
+#: Modules whose log records are repairs. Other records of recovery are reported by the verification at the end.
 _ROOT_LOGGER: Final = "postroom_daemon"
 _DOERS: Final = tuple(
     f"{_ROOT_LOGGER}.{name}" for name in ("platform.quarantine", "journal.order", "root.open_root", "stores")
@@ -67,12 +67,12 @@ _DOERS: Final = tuple(
 
 
 class NotRepaired(PostroomError):
-    """Nothing was repaired, or not everything; the text says why and what to do."""
+    """Nothing, or not everything, was repaired; the text says why and what to do."""
 
 
 @dataclass(slots=True)
 class Repaired:
-    """What was found, what was done, and what is still found: None when nothing was done."""
+    """Reports before and after (None: nothing was done), and what was done."""
 
     before: Report
     done: list[str] = field(default_factory=list)
@@ -80,7 +80,7 @@ class Repaired:
 
 
 class Repair:
-    """A repair of one root. What is found goes to ``on_finding``, what is done to ``say``."""
+    """Repairs one root. Findings go to ``on_finding``, repairs to ``say``."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class Repair:
         self._done: list[str] = []
 
     def plan(self) -> Repaired:
-        """Only check. Raises ``NotVerified``; ``NotRepaired`` when a daemon works on the root."""
+        """Only check. Raises ``NotVerified``; ``NotRepaired`` if a daemon is running."""
         if self._settings.journal_root.is_dir():
             try:
                 with lock_root(self._config, self._files):
@@ -110,11 +110,11 @@ class Repair:
                 raise NotRepaired(str(error)) from error
         report = self._verify(self._on_finding)
         if report.running:
-            raise NotRepaired(f"{self._config.root}: a postroomd was started meanwhile; stop it first")
+            raise NotRepaired(f"{self._config.root}: a daemon was started meanwhile; stop it first")
         return Repaired(report)
 
     def apply(self) -> Repaired:
-        """Mend what can be mended; a sound root is not touched. Raises as ``plan``, and ``NotRepaired``."""
+        """Repair what can be repaired; a sound root is not touched. Raises ``NotVerified``, ``NotRepaired``."""
         before = self.plan().before
         if not before.faults:
             return Repaired(before)
@@ -124,10 +124,10 @@ class Repair:
             raise NotRepaired(f"{self._config.root}: nothing was done: {why.rule.meaning}: {why.where}: {why.text}")
         try:
             directories = tempfile.TemporaryDirectory(prefix="postroom-repair-", dir=self._workspace)
-            with directories as directory, _overheard(self._tell):
+            with directories as directory, _logged_repairs(self._tell):
                 self._apply(before, Path(directory))
         except (OSError, StoreError, StartError, RootBusy, JournalRefused, JournalUnknown, sqlite3.Error) as error:
-            raise NotRepaired(f"{self._config.root}: {error}; mend that, and repair again") from error
+            raise NotRepaired(f"{self._config.root}: {error}; fix that, and repair again") from error
         return Repaired(before, self._done, self._verify(lambda finding: None))
 
     def _verify(self, on_finding: OnFinding) -> Report:
@@ -151,14 +151,14 @@ class Repair:
         if before.counts[Kind.JOURNAL_MISSING]:
             self._tell(f"a new journal was begun behind event {before.applied}")
         with closing(root):
-            self._mend(root, workspace)
+            self._fix(root, workspace)
             root.broker.stop()
             root.store.disk.checkpoint()
         with lock_root(self._config, self._files):
             self._remove_rows()
             self._set_strangers_aside()
 
-    def _mend(self, root: OpenRoot, workspace: Path) -> None:
+    def _fix(self, root: OpenRoot, workspace: Path) -> None:
         store = root.store
         for text in store.audit.restore_misplaced():
             self._tell(text)
@@ -186,7 +186,8 @@ class Repair:
             self._tell(f"events {first} to {last} are missing from the journal: taken note of")
 
     def _pass(self, root: OpenRoot, database: Path) -> tuple[dict[str, Finding], bool]:
-        """Mend messages, or, where none is to be mended, what is told of queues. The messages whose body is lost."""
+        """Fix messages or, if none needs it, queues and key-values. Returns messages whose body is lost, and whether
+        anything was fixed."""
         with closing(Rebuilt(database, root.store.applied)) as rebuilt:
             rebuilt.open()
             rebuilt.read(self._settings.journal_root, root.store.applied)
@@ -194,21 +195,21 @@ class Repair:
             fixer = Fixer(root.store, rebuilt, self._settings, self._quarantine, self._done_to)
             books = []
             for difference in compared.comparison.run():
-                if difference.finding.kind in _BOOKS:
+                if difference.finding.kind in _RECORDS:
                     books.append(difference)
                 elif difference.finding.is_fault:
-                    fixer.mend(difference)
+                    fixer.fix(difference)
             fixer.flush()
             if not fixer.changed:
                 for difference in (*books, *compared.facts()):
-                    fixer.mend_books(difference)
+                    fixer.fix_record(difference)
             return fixer.lost, fixer.changed
 
     def _done_to(self, finding: Finding, text: str) -> None:
         self._tell(f"{finding.where}: {text}")
 
     def _set_strangers_aside(self) -> None:
-        """Move what is no message out of the directories of the filesystem store."""
+        """Move unknown files out of the directories of the filesystem store."""
         root = layout_of(self._settings).messages
         if root is None or not root.is_dir():
             return
@@ -220,7 +221,7 @@ class Repair:
                 self._quarantine.keep_file(path, "no message's file", name)
 
     def _remove_rows(self) -> None:
-        """Take rows that belong to no message out of the database."""
+        """Move rows that belong to no message from the database to quarantine."""
         if layout_of(self._settings).database is None:
             return
         rows = list(orphan_rows(self._settings))
@@ -235,7 +236,7 @@ class Repair:
             self._tell(f"{row.key}: removed; it is in quarantine")
 
 
-class _Ear(logging.Handler):
+class _RepairLog(logging.Handler):
     def __init__(self, tell: Say) -> None:
         super().__init__(logging.WARNING)
         self._tell = tell
@@ -246,16 +247,16 @@ class _Ear(logging.Handler):
 
 
 @contextmanager
-def _overheard(tell: Say) -> Iterator[None]:
-    """Tell what the daemon's own parts say of what they do."""
-    logger, ear = logging.getLogger(_ROOT_LOGGER), _Ear(tell)
+def _logged_repairs(tell: Say) -> Iterator[None]:
+    """Report what the daemon's own modules log about their repairs."""
+    logger, handler = logging.getLogger(_ROOT_LOGGER), _RepairLog(tell)
     level, propagate = logger.level, logger.propagate
     logger.setLevel(logging.WARNING)
     logger.propagate = False
-    logger.addHandler(ear)
+    logger.addHandler(handler)
     try:
         yield
     finally:
-        logger.removeHandler(ear)
+        logger.removeHandler(handler)
         logger.setLevel(level)
         logger.propagate = propagate
