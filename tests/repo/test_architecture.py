@@ -118,6 +118,22 @@ def test_a_room_of_the_console_imports_only_rooms_before_it(root):
             assert parts[0] not in SCREEN_LIBRARIES or room == "tui", f"{path}:{line}: {room} imports {name}"
 
 
+def test_the_console_uses_nothing_private_of_its_libraries_for_the_screen(root):
+    """Every private name that the screen uses is one of its own: so any minor version of the libraries will do."""
+    source = root / "packages" / "console" / "src" / "postroom_console" / "tui"
+    trees = [ast.parse(path.read_text()) for path in modules(source)]
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    own = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+    own |= {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)}
+    used = {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+    assert {name for name in used - own if re.match("_[^_]", name)} == {"_exit"}, "os._exit alone"
+    for path in modules(source):
+        for name, line in imports(path, source):
+            parts = name.split(".")
+            private = any(part.startswith("_") for part in parts)
+            assert parts[0] not in SCREEN_LIBRARIES or not private, f"{path}:{line} imports {name}"
+
+
 def test_a_package_imports_only_the_siblings_it_may(package):
     allowed = {package.module} | {f"postroom_{name}" for name in SIBLINGS[package.name]}
     for path in modules(package.source):
