@@ -25,7 +25,7 @@ from postroom_daemon.root.open_root import Sources, open_root
 TIMES = 3
 
 
-class Held(NamedTuple):
+class Spill(NamedTuple):
     """A question, and the longest time that it held the loop, in ms."""
 
     question: str
@@ -58,12 +58,12 @@ class _Asker:
             raise RuntimeError(f"{command}: {answers[0].error}")
         return answers[0].data or {}, cpu, wall
 
-    def hold(self, question: str, command: str, times: int = TIMES, **payload: Any) -> Held:
+    def hold(self, question: str, command: str, times: int = TIMES, **payload: Any) -> Spill:
         asked = [self.ask(command, **payload)[1:] for _ in range(times)]
-        return Held(question, max(cpu for cpu, _ in asked), max(wall for _, wall in asked))
+        return Spill(question, max(cpu for cpu, _ in asked), max(wall for _, wall in asked))
 
 
-def measure(directory: Path) -> Iterator[Held]:
+def measure(directory: Path) -> Iterator[Spill]:
     """Fill a root, and ask."""
     directory.mkdir()
     root = open_root(load(directory, None, {}, {"backend": "sqlite"}), Sources())
@@ -73,7 +73,7 @@ def measure(directory: Path) -> Iterator[Held]:
         root.close()
 
 
-def _ask_all(asker: _Asker) -> Iterator[Held]:
+def _ask_all(asker: _Asker) -> Iterator[Spill]:
     first = asker.ask("publish", queue="large", message="first")[0]["messageKey"]
     for _ in range(40):
         asker.ask("publish", queue="large", message=os.urandom(450_000).hex())

@@ -22,8 +22,8 @@ from postroom_daemon.broker.group import Group
 from postroom_daemon.config.config import load
 from postroom_daemon.doors.mailbox import Mailbox
 from postroom_daemon.doors.mailbox import door as mailbox
-from postroom_daemon.doors.mailbox.response_dirs import Boxes
-from postroom_daemon.doors.mailbox.scanner import Intake
+from postroom_daemon.doors.mailbox.response_dirs import ResponseDirs
+from postroom_daemon.doors.mailbox.scanner import Scanner
 from postroom_daemon.doors.mailbox.watch import Watch
 from postroom_daemon.journal.journal import Journal
 from postroom_daemon.observe.traffic import TrafficLog
@@ -41,9 +41,9 @@ CLIENTS = 8
 #: The borders: where a function is found, its name, and the stage that begins with it.
 BORDERS: tuple[tuple[Any, str, str], ...] = (
     (Watch, "arm", "watch: re-armed"),
-    (Intake, "take", "intake: scan, open, fstat, read, close, order"),
+    (Scanner, "take", "intake: scan, open, fstat, read, close, order"),
     (mailbox, "decode_request", "decode: strict JSON to a request"),
-    (Boxes, "owner", "box: whose is it (stat)"),
+    (ResponseDirs, "owner", "box: whose is it (stat)"),
     (Mailbox, "_request_of", "request: digest, object"),
     (transaction, "decide", "decide: fields, verb, ids"),
     (Group, "record", "record: events from drafts"),
@@ -55,8 +55,8 @@ BORDERS: tuple[tuple[Any, str, str], ...] = (
     (Journal, "append", "journal: write"),
     (Journal, "sync", "journal: fdatasync"),
     (mailbox, "encode_answer", "respond: encode"),
-    (Boxes, "put", "respond: create, write, close, rename"),
-    (Intake, "finish", "respond: stat, unlink of the request"),
+    (ResponseDirs, "put", "respond: create, write, close, rename"),
+    (Scanner, "finish", "respond: stat, unlink of the request"),
     (DaemonVitals, "count_answer", "counters, traffic line"),
     (DaemonVitals, "count_group", "counters, traffic line"),
     (TrafficLog, "flush", "traffic: write"),

@@ -145,7 +145,7 @@ def test_the_deepest_message_that_the_client_sends_is_read_by_the_daemons_codec(
 
 
 def test_the_sign_of_a_running_daemon_has_one_name_on_both_sides() -> None:
-    from postroom_daemon.doors.mailbox import liveness_lock as sign
+    from postroom_daemon.doors.mailbox import directories as sign
 
     assert sign.LOCK_NAME == _lock.LIVENESS_LOCK
 

@@ -19,7 +19,7 @@ from typing import Any
 from unittest.mock import patch
 
 from postroom_common.events import Event, decode_event
-from postroom_daemon.broker.body_retry import READS_MS
+from postroom_daemon.broker.engine_state import READS_MS
 from postroom_daemon.journal.segments import list_segments, segment_name
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.stores.base import StoreDamaged

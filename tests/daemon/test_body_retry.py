@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.broker.body_retry import READS, READS_MS, BodyRetry
+from postroom_daemon.broker.engine_state import READS, READS_MS, BodyRetry
 from postroom_daemon.platform.files import Files
 from tests.conformance.bench import Bench
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from postroom_common.protocol import State
+from postroom_daemon.broker import periodic as ttl
 from postroom_daemon.broker import transaction
-from postroom_daemon.broker.periodic_tasks import ttl
 from postroom_daemon.model import consumers
 from postroom_daemon.model.consumers import Consumers
 from postroom_daemon.model.records import Entry

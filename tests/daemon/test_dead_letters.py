@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom_daemon.model.death_stats import NO_DEATHS, Deaths
+from postroom_daemon.model.records import NO_DEATHS, Deaths
 from tests.conformance.bench import Bench, exported
 from tests.daemon.dead_letters import bench, bury, dead, fail, policy, settle
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from postroom_common.events import encode_event
-from postroom_daemon.broker.periodic_tasks import dedup_keys as chore
+from postroom_daemon.broker import periodic as chore
 from postroom_daemon.model.records import CLAIM, CLAIM_END, claim_fact
 from tests.conformance.bench import Bench, exported, seen_in
 

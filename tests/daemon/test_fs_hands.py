@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from postroom_daemon.broker.body_retry import READS, READS_MS
+from postroom_daemon.broker.engine_state import READS, READS_MS
 from postroom_daemon.platform.files import Files
 from postroom_daemon.stores.base import FileProblem
 from postroom_daemon.stores.filesystem import tree as fs_tree

@@ -18,7 +18,7 @@ import pytest
 from postroom_daemon.config.config import load
 from postroom_daemon.doors.mailbox import Mailbox, MailboxLost
 from postroom_daemon.doors.mailbox import sweeper as upkeep
-from postroom_daemon.doors.mailbox.request_files import MailboxTaken
+from postroom_daemon.doors.mailbox.request_files import MailboxBusy
 from postroom_daemon.doors.mailbox.sweeper import SWEEP_EVERY_MS
 from postroom_daemon.platform.clock import Now
 from postroom_daemon.platform.files import Files
@@ -112,7 +112,7 @@ def test_a_mailbox_that_could_not_be_opened_can_be_opened_by_the_next_try(office
 
 def test_a_mailbox_that_is_served_is_not_served_twice(office: Office) -> None:
     office.serve(Files())
-    with pytest.raises(MailboxTaken, match="another daemon serves"):
+    with pytest.raises(MailboxBusy, match="another daemon serves"):
         office.serve(Files())
 
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from postroom_daemon.model.death_stats import Deaths
-from postroom_daemon.model.records import QueueRecord
+from postroom_daemon.model.records import Deaths, QueueRecord
 
 
 def test_a_copied_queue_record_has_every_field_and_changes_by_itself():

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from postroom_daemon.broker.periodic_tasks import wall_time
+from postroom_daemon.broker import periodic as wall_time
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]
@@ -78,7 +78,7 @@ def test_the_end_survives_a_restart_and_the_loss_of_the_store(any_bench: Bench) 
 
 
 def test_more_ends_than_one_group_sees_to_all_come(make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postroom_daemon.broker.periodic_tasks.ttl.EXPIRIES_LIMIT", 2)
+    monkeypatch.setattr("postroom_daemon.broker.periodic.EXPIRIES_LIMIT", 2)
     bench = make_bench().open()
     for _ in range(5):
         bench.publish(ttlMs=10)

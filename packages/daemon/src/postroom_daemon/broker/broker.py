@@ -32,7 +32,7 @@ from .engine_state import EngineState
 from .fair_scheduler import FairScheduler
 from .group import Group
 from .periodic import SLOW_TASKS_EVERY_MS
-from .periodic_tasks.counts import depths
+from .periodic_queues import depths
 from .transaction import Transaction
 
 log = logging.getLogger(__name__)

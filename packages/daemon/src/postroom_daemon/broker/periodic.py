@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Final
 
+from postroom_common.events import EventType
+from postroom_common.protocol import ReasonCode, State
+
 from ..engine.context import Context, Draft, Pending
 from ..engine.verbs import settle
-from .periodic_tasks.counts import count_depths, count_usage
-from .periodic_tasks.dedup_keys import end_dedup_keys, end_more_dedup_keys
-from .periodic_tasks.firing import fire_schedules
-from .periodic_tasks.idle import delete_idle_queues
-from .periodic_tasks.retention import drop_old_dead_letters
-from .periodic_tasks.ttl import expire_messages
-from .periodic_tasks.wall_time import follow_wall_clock
+from ..engine.verbs.terminations import about, died, dropped, failure
+from ..model.records import CLAIM_END, Entry
+from .periodic_queues import count_depths, count_usage, delete_idle_queues, drop_old_dead_letters
+from .schedule_firing import fire_schedules
 
 Task = Callable[[Context], Iterator[list[Draft]]]
 
@@ -32,6 +32,93 @@ def end_leases(context: Context) -> Iterator[list[Draft]]:
     """End the leases whose time is over."""
     for entry in context.store.due.ended_leases(context.now.engine, ENDED_LEASES_LIMIT):
         yield settle.lease_expired(replace(context, pending=Pending()), entry)  # the one before was folded
+
+
+#: Claims that one event ends, and such events in one turn.
+_CLAIMS_AN_EVENT: Final = 500
+_EVENTS_A_TURN: Final = 4
+#: Claims that a group ends where a turn has left some: they may come faster than turns.
+_CLAIMS_A_GROUP: Final = 100
+_LEFT: Final = "dedup keys: more are left"
+
+
+def end_dedup_keys(context: Context) -> Iterator[list[Draft]]:
+    """End the claims of keys whose time is over, oldest first."""
+    context.cursors[_LEFT] = False
+    for _ in range(_EVENTS_A_TURN):
+        claims = _over(context, _CLAIMS_AN_EVENT)
+        if claims:
+            yield _ended(claims)
+        if len(claims) < _CLAIMS_AN_EVENT:
+            return
+    context.cursors[_LEFT] = True
+
+
+def end_more_dedup_keys(context: Context) -> Iterator[list[Draft]]:
+    """End some of those that ``end_dedup_keys`` has left."""
+    if context.cursors.get(_LEFT):
+        claims = _over(context, _CLAIMS_A_GROUP)
+        context.cursors[_LEFT] = len(claims) == _CLAIMS_A_GROUP
+        if claims:
+            yield _ended(claims)
+
+
+def _over(context: Context, limit: int) -> list[list[str]]:
+    """Queue and name of claims whose time is over."""
+    names = context.store.pages.kv_names(CLAIM_END, "", limit)
+    ends = [name.removeprefix(CLAIM_END).split(":", 1) for name in names]
+    return [[*rest.rsplit("\0", 1)] for until, rest in ends if int(until) <= context.now.engine]
+
+
+def _ended(claims: list[list[str]]) -> list[Draft]:
+    return [{"type": EventType.CLAIMS_ENDED, "claims": claims}]
+
+
+#: Clocks that move against each other by less (ms) have not been set: they drift, and are slewed.
+STEP_MS: Final = 1000
+#: Delayed messages that one turn looks at.
+_LOOKS: Final = 2000
+_KNOWN, _AFTER = "wall clock", "wall clock, looked at up to"
+
+
+def follow_wall_clock(context: Context) -> Iterator[list[Draft]]:
+    """After a start, and after each step of the wall clock, works out anew when messages with ``deliverAt`` are due."""
+    rounds, now = context.cursors, context.now
+    offset = now.wall - now.engine
+    known = rounds.get(_KNOWN)
+    if known is None or abs(offset - known) > STEP_MS:
+        rounds[_KNOWN], rounds[_AFTER] = offset, ()
+    if rounds[_AFTER] is None:
+        return
+    found, rounds[_AFTER] = context.store.pages.scan("", State.DELAYED, rounds[_AFTER], _LOOKS)
+    rounds[_AFTER] = rounds[_AFTER] or None
+    for entry in found:
+        due = max(now.engine, entry.due_wall - offset)
+        retried = entry.attempt > 0  # what it waits for now is the end of its backoff
+        if entry.due_wall and not retried and abs(due - entry.due) > STEP_MS:
+            yield [about(EventType.RESCHEDULED, entry) | {"dueEngineMs": due}]
+
+
+#: Messages that one group sees to; the rest follows in the next.
+EXPIRIES_LIMIT: Final = 500
+
+
+def expire_messages(context: Context) -> Iterator[list[Draft]]:
+    """End the waiting of messages whose time is over."""
+    for entry in context.store.due.expiring(context.now.engine, EXPIRIES_LIMIT):
+        yield expired(replace(context, pending=Pending()), entry)  # the one before was folded
+
+
+def expired(context: Context, entry: Entry) -> list[Draft]:
+    """A message is past its time to live: it dies or is dropped, by its queue's policy. Or its target has not come in
+    time: anyone may have it from now on."""
+    if not entry.expires or entry.expires > context.now.engine:
+        return [about(EventType.RETARGETED, entry)]
+    policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
+    text = f"not consumed within {entry.expires - entry.created} ms of its publishing"
+    if policy.ttl_action == "drop":
+        return dropped(entry, ReasonCode.MESSAGE_EXPIRED, text)
+    return died(context, entry, failure(entry, ReasonCode.MESSAGE_EXPIRED, text))
 
 
 EACH_GROUP: Final[tuple[Task, ...]] = (end_leases, expire_messages, end_more_dedup_keys)

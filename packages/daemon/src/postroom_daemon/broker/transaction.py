@@ -26,8 +26,7 @@ from ..platform.logs import about
 from ..stores.base import BodyLost, BodyUnread, StoreError
 from .engine_state import EngineState
 from .group import Group
-from .periodic import EACH_GROUP, EACH_SECOND, Task
-from .periodic_tasks.ttl import expired
+from .periodic import EACH_GROUP, EACH_SECOND, Task, expired
 
 log = logging.getLogger(__name__)
 

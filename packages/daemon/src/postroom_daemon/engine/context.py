@@ -14,9 +14,9 @@ from ..journal.history import MessageHistory
 from ..model.consumers import Consumers
 from ..model.cursors import Cursors
 from ..model.dlq_index import DlqIndex
-from ..model.message import BodyReader, json_body
 from ..model.principal import Principal
 from ..model.records import Entry
+from ..model.request import BodyReader, json_body
 from ..model.subscriptions import Subscriptions
 from ..model.usage import Usage
 from ..platform.clock import Now

@@ -10,8 +10,8 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event, EventType
 from postroom_common.protocol import ErrorCode, State
 
-from ..model.message import NO_ATTRIBUTES, MessageView
 from ..model.records import Entry, QueueRecord, history_fact, last_failure, message_id_of
+from ..model.request import NO_ATTRIBUTES, MessageView
 from ..platform.clock import Now
 from ..policy.policies import Policies, override_to_wire
 from ..stores.base import Store

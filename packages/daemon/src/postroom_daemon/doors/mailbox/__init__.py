@@ -1,4 +1,4 @@
-"""The mailbox directory: the only code that touches it."""
+"""The mailbox door: requests and answers as files. No other code touches the mailbox directory."""
 
 from .directories import MailboxLost, mailbox_hindrance
 from .door import Mailbox, MailboxReplaced

@@ -9,8 +9,7 @@ import orjson
 from postroom_common.body import part_to_wire, value_to_wire
 from postroom_common.codec import encode_error, encode_reply
 
-from ...model.message import MessageView
-from ...model.request import Answer
+from ...model.request import Answer, MessageView
 
 
 def encode_answer(request_id: str, answer: Answer) -> bytes:

@@ -1,20 +1,59 @@
-"""The mailbox's own directories: whether they are those that were opened, and made again where somebody has taken them
-away."""
+"""The mailbox's own directories: whether they are still those that were opened; recreated if somebody removed them."""
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from ...config.settings import Settings
 from ...platform.accounts import group_name
 from ...platform.files import DIRECTORY_FLAGS, Files
 from ...platform.usable import CHANGE, first_unusable
 from ..base import DoorLost
-from .liveness_lock import LOCK_NAME
+
+#: It is locked while the daemon serves.
+LOCK_NAME: Final = "daemon.lock"
+
+
+class LivenessLock:
+    """The file ``daemon.lock``, by which clients tell a missing daemon from a slow one. Raises ``OSError``."""
+
+    def __init__(self, ipc_root: Path, files: Files) -> None:
+        self._path = ipc_root / LOCK_NAME
+        self._files = files
+        self._fd = self._open()
+        self._is_up = False
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+
+    def hold(self) -> None:
+        """Lock the file, and create it again if somebody has removed it. Raises ``OSError``."""
+        try:
+            shown = self._files.stat(self._path, follow_symlinks=False).st_ino
+        except FileNotFoundError:
+            shown = 0
+        if shown != self._files.fstat(self._fd).st_ino:
+            fd = self._open()
+            self.close()
+            self._fd, self._is_up = fd, False
+        if self._is_up:
+            return
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._is_up = True
+        except OSError:
+            pass  # a client is testing it this moment, or a hostile one has locked it: it is only advice
+
+    def close(self) -> None:
+        """Release the lock."""
+        os.close(self._fd)
+
 
 log = logging.getLogger(__name__)
 
@@ -31,8 +70,8 @@ class MailboxLost(DoorLost):
 
 
 class Directories:
-    """``root`` and the directories of some names in it, as they are now. ``moving`` is one that may be exchanged:
-    whoever uses it sees to that. Raises ``OSError``."""
+    """``root`` and its directories of these ``names``, as they are now. ``moving`` is one that may be replaced: whoever
+    uses it opens the new one. Raises ``OSError``."""
 
     def __init__(self, root: Path, names: Iterable[str], files: Files, moving: str) -> None:
         self._files = files
@@ -47,9 +86,9 @@ class Directories:
             raise
 
     def replaced(self) -> list[Path]:
-        """Those whose paths show another directory than at first; what is missing is made first, as it was.
+        """The paths that now lead to another directory. A directory that is missing is first created again, as it was.
 
-        Raises ``MailboxLost``; ``OSError`` for what may pass.
+        Raises ``MailboxLost``, or ``OSError`` for an error that may pass.
         """
         found = []
         for path, fd in self._open.items():
@@ -68,7 +107,7 @@ class Directories:
         return found
 
     def close(self) -> None:
-        """Let go of all descriptors."""
+        """Close all descriptors."""
         for fd in self._open.values():
             self._files.close(fd)
 
@@ -80,8 +119,8 @@ class Directories:
         return found
 
     def _make(self, path: Path, was: os.stat_result) -> os.stat_result:
-        """By descriptors, so that nothing is made or changed behind a link. It is closed to all until it is as it
-        was."""
+        """Create a directory by descriptor, so that nothing is created or changed behind a link. Nobody may enter it
+        until it has its old owner and mode."""
         flags = DIRECTORY_FLAGS if path != self._root else DIRECTORY_FLAGS & ~os.O_NOFOLLOW
         try:
             parent = self._files.open(path.parent, flags)
@@ -110,7 +149,7 @@ class Directories:
         return found
 
     def _set_right(self, fd: int, was: os.stat_result) -> os.stat_result | None:
-        """Give a directory the group and the mode of another; None where this process may not."""
+        """Give a directory the group and mode of another; None if this process may not."""
         mode = stat.S_IMODE(was.st_mode)
         found: os.stat_result = self._files.fstat(fd)
         try:
@@ -121,5 +160,5 @@ class Directories:
         except PermissionError:
             return None
         found = self._files.fstat(fd)
-        # The kernel leaves out the bit of the group, without a word, for a group that the process is not in.
+        # For a group that the process is not in, the kernel silently drops the set-group-ID bit.
         return found if (found.st_gid, stat.S_IMODE(found.st_mode)) == (was.st_gid, mode) else None

@@ -1,4 +1,4 @@
-"""The mailbox: request files become calls for the broker, answers become response files."""
+"""The mailbox: request files become requests for the broker, answers become response files."""
 
 from __future__ import annotations
 
@@ -28,14 +28,13 @@ from ...policy.access import may_use_box
 from ...policy.quotas import Quotas
 from ..base import Door, DoorReplaced
 from .codec import encode_answer
-from .directories import Directories
-from .liveness_lock import Sign
-from .rejected import DeadBox
-from .request_files import RequestFiles, Taken
-from .response_dirs import Boxes, NoBox
-from .scanner import Intake
-from .spill import Held
-from .sweeper import Upkeep
+from .directories import Directories, LivenessLock
+from .rejected import RejectedRequests
+from .request_files import RequestFile, RequestFiles
+from .response_dirs import NoResponseDir, ResponseDirs
+from .scanner import Scanner
+from .spill import Spill
+from .sweeper import Sweeper
 from .watch import Watch
 
 log = logging.getLogger(__name__)
@@ -88,34 +87,34 @@ class Mailbox(Door):
         self._knows = knows
         self._on_replaced = on_replaced
         self._selector: BaseSelector | None = None
-        with ExitStack() as opened:  # what holds the mailbox's lock must not outlive a failure: it is tried again
+        with ExitStack() as opened:  # a failure must release the mailbox's lock: the daemon tries again
             files.close(files.open_directory(root))
-            self._dead = DeadBox(
+            self._rejected = RejectedRequests(
                 root / settings.ipc_dead_dir, files, settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
             )
-            opened.callback(lambda: files.close(self._dead.fd))
-            held = Held(root / settings.ipc_held_dir, files)
-            opened.callback(files.close, held.fd)
+            opened.callback(lambda: files.close(self._rejected.fd))
+            spill = Spill(root / settings.ipc_held_dir, files)
+            opened.callback(files.close, spill.fd)
             requests = RequestFiles(
-                root / settings.ipc_requests_dir, held, files, self._dead, settings.limits_request_bytes
+                root / settings.ipc_requests_dir, spill, files, self._rejected, settings.limits_request_bytes
             )
             opened.callback(lambda: files.close(requests.fd))
-            self._intake = Intake(
+            self._scanner = Scanner(
                 requests,
                 settings.limits_user_share_requests,
                 settings.limits_user_turn_requests,
                 self._quotas.may_have_waiting,
             )
-            self._boxes = Boxes(root / settings.ipc_responses_dir, files)
-            opened.callback(self._boxes.close)
-            self._sign = Sign(root, files)
-            opened.callback(self._sign.close)
+            self._response_dirs = ResponseDirs(root / settings.ipc_responses_dir, files)
+            opened.callback(self._response_dirs.close)
+            self._liveness = LivenessLock(root, files)
+            opened.callback(self._liveness.close)
             others = (settings.ipc_dead_dir, settings.ipc_held_dir, settings.ipc_responses_dir)
             self._directories = Directories(root, others, files, moving=settings.ipc_requests_dir)
             opened.callback(self._directories.close)
             self._opened = opened.pop_all()
         self._requests: dict[str, Request] = {}
-        self._upkeep = Upkeep(settings, files, self._boxes, self._dead, requests)
+        self._sweeper = Sweeper(settings, files, self._response_dirs, self._rejected, requests)
         self._watch = self._make_watch()
 
     def _make_watch(self) -> Watch | None:
@@ -140,55 +139,58 @@ class Mailbox(Door):
 
     def reload(self, settings: Settings) -> None:
         """See ``Door``. The directories stay, and whether they are watched."""
-        self._settings = self._upkeep.settings = settings
-        self._dead.max_files, self._dead.max_age_hours = settings.ipc_dead_max_files, settings.ipc_dead_max_age_hours
+        self._settings = self._sweeper.settings = settings
+        self._rejected.max_files, self._rejected.max_age_hours = (
+            settings.ipc_dead_max_files,
+            settings.ipc_dead_max_age_hours,
+        )
 
     @property
     def has_backlog(self) -> bool:
         """See ``Door``."""
-        return self._intake.has_work
+        return self._scanner.has_work
 
     def figures(self) -> dict[str, int]:
         """See ``Door``."""
         return {
-            "waiting": self._intake.waiting,
-            "dead": self._dead.count,
-            "setAside": self._dead.taken,
-            "held": self._intake.requests.held.count,
-            "straysRemoved": self._intake.strays.removed,
+            "waiting": self._scanner.waiting,
+            "dead": self._rejected.count,
+            "setAside": self._rejected.taken,
+            "held": self._scanner.requests.spill.count,
+            "straysRemoved": self._scanner.orphans.removed,
         }
 
     def collect(self, limit: int = sys.maxsize) -> list[Request]:
         """See ``Door``."""
-        if self._watch and self._intake.looks:
+        if self._watch and self._scanner.looks:
             self._arm(self._watch)
         try:
-            taken = self._intake.take(
+            taken = self._scanner.take(
                 min(limit, self._settings.limits_group_requests), self._settings.limits_group_bytes
             )
         except OSError:
-            self._boxes.release()  # it may be the descriptors that are used up
+            self._response_dirs.release()  # perhaps all descriptors are in use
             raise
         requests = []
-        owners: dict[str, int | None] = {}  # boxes are looked at once a group
+        owners: dict[str, int | None] = {}  # response directories are looked up once a group
         for one in taken:
             try:
                 request = self._request_of(one, owners)
-            except OSError as error:  # of this request alone: the others go on
+            except OSError as error:  # an error of this request alone
                 log.error("request %r is put off: %s", one.name[:100], error)
-                self._intake.postpone(one)
+                self._scanner.postpone(one)
                 continue
             if request:
-                self._intake.hold(one)
+                self._scanner.hold(one)
                 self._requests[one.name] = request
                 requests.append(request)
         if requests:
-            self._upkeep.go_on()
+            self._sweeper.go_on()
         return requests
 
     def _arm(self, watch: Watch) -> None:
         try:
-            watch.arm(self._intake.requests.fd)
+            watch.arm(self._scanner.requests.fd)
         except OSError as error:
             log.warning("%s; polling every %d ms instead", error, self._settings.ipc_poll_interval_ms)
             if self._selector:
@@ -196,37 +198,39 @@ class Mailbox(Door):
             watch.close()
             self._watch = None
 
-    def _request_of(self, taken: Taken, owners: dict[str, int | None]) -> Request | None:
+    def _request_of(self, taken: RequestFile, owners: dict[str, int | None]) -> Request | None:
         try:
             wire = decode_request(taken.data)
             box_uid = owners.get(wire.client_id)
             if box_uid is None:
-                box_uid = owners[wire.client_id] = self._boxes.owner(wire.client_id)
+                box_uid = owners[wire.client_id] = self._response_dirs.owner(wire.client_id)
             if box_uid is None:
                 if taken.uid != os.geteuid():
-                    raise NoBox(f"its client has no box: make responses/{wire.client_id}, mode 0770")
-                self._with_room(self._boxes.make, wire.client_id)
+                    raise NoResponseDir(
+                        f"its client has no response directory: make responses/{wire.client_id}, mode 0770"
+                    )
+                self._with_room(self._response_dirs.make, wire.client_id)
             elif not may_use_box(taken.uid, box_uid):
-                # It cannot be answered: what is put into that box, its owner reads.
+                # It cannot be answered: the owner of that response directory would read the answer.
                 text = f"client id {wire.client_id} belongs to another user: use one of your own"
-                self._intake.set_aside(taken.name, text)
+                self._scanner.set_aside(taken.name, text)
                 self._on_foreign(text, self._made(taken, wire))
                 return None
         except RequestRejected as error:
-            if not self._intake.settles(taken):
+            if not self._scanner.settles(taken):
                 self._reject(taken, error.reason)
             return None
-        except NoBox as error:
+        except NoResponseDir as error:
             self._reject(taken, str(error))
             return None
         if not self._knows(taken.uid):
-            self._intake.postpone(taken)
+            self._scanner.postpone(taken)
             return None
         if taken.over and not wire.problem:
             wire = wire._replace(problem=self._quotas.too_many_waiting(taken.uid))
         return self._made(taken, wire)
 
-    def _made(self, taken: Taken, wire: WireRequest) -> Request:
+    def _made(self, taken: RequestFile, wire: WireRequest) -> Request:
         name, uid = taken.name, taken.uid  # the request must not keep the bytes of its file
         return Request(
             wire=wire,
@@ -248,8 +252,8 @@ class Mailbox(Door):
                 if error.errno not in FULL_ERRNOS or not self._make_room():
                     raise
 
-    def _reject(self, taken: Taken, reason: str) -> None:
-        self._intake.set_aside(taken.name, reason)
+    def _reject(self, taken: RequestFile, reason: str) -> None:
+        self._scanner.set_aside(taken.name, reason)
         self._on_set_aside(reason)
 
     def _respond(self, name: str, uid: int, answer: Answer) -> None:
@@ -257,17 +261,17 @@ class Mailbox(Door):
         wire = request.wire
         response = encode_answer(wire.request_id, answer)
         try:
-            self._with_room(self._boxes.put, wire.client_id, uid, wire.request_id, response)
+            self._with_room(self._response_dirs.put, wire.client_id, uid, wire.request_id, response)
         except OSError as failure:
-            # The request is done: when it is looked at again, it is a repeat and gets its answer.
+            # The request was executed: when it is read again, it is a repeat and gets the first answer.
             if failure.errno in _PASSING:
                 log.error("the response to %r is put off: %s", name[:100], failure, extra=about(**request.log_fields()))
-                self._intake.put_off(name)
+                self._scanner.put_off(name)
             else:
-                self._intake.set_aside(name, f"the response could not be written: {failure}")
+                self._scanner.set_aside(name, f"the response could not be written: {failure}")
             return
         try:
-            self._intake.finish(name)
+            self._scanner.finish(name)
         except OSError as failure:
             log.error(
                 "request %r is answered and cannot be removed: %s",
@@ -277,9 +281,9 @@ class Mailbox(Door):
             )
 
     def _is_alive(self, name: str) -> bool:
-        """Whether the client of a parked request still waits: it may have taken the file back, or have died, which
-        frees its lock."""
-        fd = self._intake.open(name)
+        """Whether the client of a waiting request is still there: it may have removed the file, or have died, which
+        releases its lock."""
+        fd = self._scanner.open(name)
         if fd is None:
             return False
         try:
@@ -289,10 +293,10 @@ class Mailbox(Door):
         except BlockingIOError:
             return True
         except OSError:
-            return True  # a file system without locks: its clients are believed
+            return True  # a file system without locks: trust the client
         finally:
             self._files.close(fd)
-        self._intake.finish(name)
+        self._scanner.finish(name)
         del self._requests[name]
         return False
 
@@ -300,8 +304,8 @@ class Mailbox(Door):
         """See ``Door``. Removes what is old, and checks the directories."""
         if self.check():
             self._on_replaced()
-        gone = [self._requests.pop(name) for name in self._intake.gone() if name in self._requests]
-        self._upkeep.tick(now, files_wall_ms)
+        gone = [self._requests.pop(name) for name in self._scanner.gone() if name in self._requests]
+        self._sweeper.tick(now, files_wall_ms)
         return gone
 
     def check(self) -> bool:
@@ -313,15 +317,15 @@ class Mailbox(Door):
         others = self._directories.replaced()
         if others:
             raise MailboxReplaced(f"{', '.join(map(str, others))} replaced by others; the mailbox is opened again")
-        replaced = self._intake.check()
+        replaced = self._scanner.check()
         if replaced and self._watch:
             self._watch.forget()
-        self._sign.put_up()
+        self._liveness.hold()
         return replaced
 
     def close(self) -> None:
         """See ``Door``. Requests stay where they are."""
         if self._watch:
             self._watch.close()
-        self._upkeep.close()
+        self._sweeper.close()
         self._opened.close()

@@ -1,6 +1,6 @@
-"""Request files, one at a time: opened without trust, read once, taken away.
+"""Request files, one at a time: opened without trust, read once, removed.
 
-A name is that of a file in ``requests/``, or, with slashes, of one in ``held/``.
+A name is that of a file in ``requests/``, or with slashes, of one that was spilled to ``held/``.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Final, NamedTuple
 from postroom_common.protocol import SETTLE_MS
 
 from ...platform.files import READ_FLAGS, Files
-from .rejected import DeadBox
-from .spill import UNFIT, Held, is_held, note_of
+from .rejected import RejectedRequests
+from .spill import UNFIT, Spill, is_spilled, note_of
 
 log = logging.getLogger(__name__)
 
-#: Names that are remembered to have been left long enough; they are looked at soon after.
+#: Names that are remembered as ignored long enough; they are read soon after.
 _WAITED_LIMIT: Final = 10_000
-#: Files that are left, of which each is looked at again at each look.
+#: Ignored files up to which each one is checked at every scan.
 _LEFT_CHECKED: Final = 100
 
 
-class MailboxTaken(OSError):
+class MailboxBusy(OSError):
     """Another daemon serves the mailbox."""
 
 
-class Taken(NamedTuple):
+class RequestFile(NamedTuple):
     """A request file that was read. ``uid`` owns it, ``ctime_ns`` is when it got its name in ``requests/``. ``over``:
-    its user has more waiting than it may."""
+    its user has more requests pending than its quota."""
 
     name: str
     inode: int
@@ -52,14 +52,14 @@ class Taken(NamedTuple):
 class RequestFiles:
     """The directories ``requests/`` and ``held/``, open."""
 
-    def __init__(self, path: Path, held: Held, files: Files, dead: DeadBox, request_bytes: int) -> None:
-        self.held = held
+    def __init__(self, path: Path, spill: Spill, files: Files, dead: RejectedRequests, request_bytes: int) -> None:
+        self.spill = spill
         self.files = files
         self._path = path
-        self._dead = dead
+        self._rejected = dead
         self._request_bytes = request_bytes
-        self._left: dict[str, tuple[int, int]] = {}  # by name: inode, until when
-        self._waited: dict[str, int] = {}  # by name: the inode that was left long enough
+        self._left: dict[str, tuple[int, int]] = {}  # by name: inode, and until when it is ignored
+        self._waited: dict[str, int] = {}  # by name: the inode that was ignored long enough
         self._bad = 0
         self.fd = self._open()
 
@@ -71,11 +71,11 @@ class RequestFiles:
         except BlockingIOError:
             self.files.close(fd)
             taken = f"{self._path}: another daemon serves it; stop it, or name another ipc.root"
-            raise MailboxTaken(taken) from None
+            raise MailboxBusy(taken) from None
         return int(fd)
 
     def replaced(self) -> bool:
-        """Whether the path now shows another directory than the one that is open; it is opened then."""
+        """Whether the path now leads to another directory; that one is opened then."""
         try:
             shown, opened = self.files.stat(self._path, follow_symlinks=False), self.files.fstat(self.fd)
             if (shown.st_dev, shown.st_ino) == (opened.st_dev, opened.st_ino):
@@ -89,15 +89,15 @@ class RequestFiles:
         return True
 
     def is_shared(self) -> bool:
-        """Whether others than its owner may put files into ``requests/``."""
+        """Whether users other than its owner may put files into ``requests/``."""
         return bool(self.files.fstat(self.fd).st_mode & 0o022)
 
     def at(self, name: str) -> int:
         """The fd of the directory that a name belongs to."""
-        return self.held.fd if is_held(name) else self.fd
+        return self.spill.fd if is_spilled(name) else self.fd
 
     def open(self, name: str, inode: int | None) -> int | None:
-        """An fd of the file that was read, or None when its name shows another one now."""
+        """An fd of the file that was read; None if its name now leads to another one."""
         try:
             fd: int = self.files.open(name, READ_FLAGS, dir_fd=self.at(name))
         except OSError:
@@ -108,22 +108,22 @@ class RequestFiles:
         return None
 
     def inode(self, name: str) -> int | None:
-        """The inode that a name shows; None without one."""
+        """The inode of a name; None if there is none."""
         try:
             return int(self.files.stat(name, dir_fd=self.at(name), follow_symlinks=False).st_ino)
         except OSError:
             return None
 
     def is_directory(self, name: str) -> bool:
-        """Whether a name shows a directory."""
+        """Whether a name is that of a directory."""
         try:
             return stat.S_ISDIR(self.files.stat(name, dir_fd=self.at(name), follow_symlinks=False).st_mode)
         except OSError:
             return False
 
     def remove(self, name: str, inode: int) -> None:
-        """Remove a file, if it is still the one that was read: a held one is. Raises ``OSError``."""
-        if is_held(name) or self.inode(name) == inode:
+        """Remove a file if it is still the one that was read; a spilled one always is. Raises ``OSError``."""
+        if is_spilled(name) or self.inode(name) == inode:
             try:
                 self.files.unlink(name, dir_fd=self.at(name))
             except FileNotFoundError:
@@ -131,33 +131,33 @@ class RequestFiles:
         self.gone(name)
 
     def set_aside(self, name: str, reason: str) -> None:
-        """Move a file that cannot be used to ``dead/``."""
-        note = note_of(name) if is_held(name) else None
-        self._dead.take(self.at(name), name, reason, note.name if note else name)
+        """Reject a file: move it to ``dead/``."""
+        note = note_of(name) if is_spilled(name) else None
+        self._rejected.take(self.at(name), name, reason, note.name if note else name)
         self.gone(name)
 
     def gone(self, name: str) -> None:
-        """A file that was taken is not there any more."""
-        if is_held(name):
-            self.held.gone(name)
+        """A file that was taken is no longer there."""
+        if is_spilled(name):
+            self.spill.gone(name)
 
-    # --- files that are left for a while ----------------------------------------------------------------------
+    # --- files that are ignored for a while ----------------------------------------------------------------------
 
     def leave(self, name: str, inode: int) -> None:
-        """Let a file be where it is for ``SETTLE_MS``."""
-        self._left.pop(name, None)  # the first is the one that was left first
+        """Ignore a file for ``SETTLE_MS``."""
+        self._left.pop(name, None)  # the first in the dict is the oldest
         self._left[name] = (inode, time.monotonic_ns() + SETTLE_MS * 1_000_000)
 
     def are_left(self, names: list[str]) -> list[str]:
-        """Those of some files that are to be left alone still. Where they are few, one that has another's name now is
-        seen at once."""
+        """Those of some files that are still to be ignored. If they are few, a file that has taken the name of one is
+        noticed at once."""
         left = [name for name in names if name in self._left] if self._left else []
         if len(left) > _LEFT_CHECKED:
             return left
         return [name for name in left if self._left[name][0] == self.inode(name)]
 
     def left_long_enough(self) -> list[str]:
-        """The held files that are to be looked at again. What was left long enough is left no longer."""
+        """The spilled files that are due again. Files that were ignored long enough are ignored no longer."""
         due, now = [], time.monotonic_ns()
         while self._left:
             name, (_, until) = next(iter(self._left.items()))
@@ -166,31 +166,31 @@ class RequestFiles:
             self._waited[name] = self._left.pop(name)[0]
             if len(self._waited) > _WAITED_LIMIT:
                 self._waited.clear()
-            if is_held(name):
+            if is_spilled(name):
                 due.append(name)
         return due
 
     def put_away(self, names: list[str]) -> None:
-        """Move files that are left into ``held/``: too many of them would be in the way of the others."""
+        """Spill files that are ignored: too many of them would slow down every scan."""
         for name in names:
             try:
-                found = self.files.stat(name, dir_fd=self.fd, follow_symlinks=False)
-                self.held.shelf(UNFIT).add(self.fd, name, found.st_ctime_ns, found.st_size)
+                status = self.files.stat(name, dir_fd=self.fd, follow_symlinks=False)
+                self.spill.directory(UNFIT).add(self.fd, name, status.st_ctime_ns, status.st_size)
             except OSError as error:
                 log.debug("request %r is left: %s", name[:100], error)
                 continue
             self._left.pop(name, None)
 
     def is_young(self, ctime_ns: int) -> bool:
-        """Whether a file got its name so lately that its writer may be at work on it."""
-        # A ctime in the future is from before a step of the wall clock: not young.
+        """Whether a file got its name so recently that its writer may still be writing."""
+        # A ctime in the future dates from before a step of the wall clock: not young.
         return 0 <= time.time_ns() - ctime_ns < SETTLE_MS * 1_000_000
 
     # --- reading ----------------------------------------------------------------------------------------------
 
-    def read(self, name: str) -> Taken | None:
-        """A request, read; None for what is none: it is gone, set aside, or left for a while. Raises ``OSError`` for
-        an error that is no fault of the file."""
+    def read(self, name: str) -> RequestFile | None:
+        """Read a request. None if it is gone, rejected, or to be read later. Raises ``OSError`` for an error that is
+        not the file's fault."""
         directory = self.at(name)
         try:
             fd = self.files.open(name, READ_FLAGS, dir_fd=directory)
@@ -198,21 +198,21 @@ class RequestFiles:
             self._unopened(name, error)
             return None
         try:
-            found = self.files.fstat(fd)
-            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size > self._request_bytes:
-                self._refuse(name, found)
+            status = self.files.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_size > self._request_bytes:
+                self._refuse(name, status)
                 return None
-            # One byte more than it had: a file that has grown since shows it. A buffer of the limit would cost more.
-            data = self.files.read(fd, found.st_size + 1)
-            if len(data) > found.st_size:
+            # One byte more than its size: a file that has grown shows it. A buffer of the limit would cost more.
+            data = self.files.read(fd, status.st_size + 1)
+            if len(data) > status.st_size:
                 data += self.files.read(fd, self._request_bytes + 1)
             if len(data) > self._request_bytes:
                 self.set_aside(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
                 return None
         finally:
             self.files.close(fd)
-        note = note_of(name) if is_held(name) else None
-        return Taken(name, found.st_ino, found.st_uid, note.ctime_ns if note else found.st_ctime_ns, data)
+        note = note_of(name) if is_spilled(name) else None
+        return RequestFile(name, status.st_ino, status.st_uid, note.ctime_ns if note else status.st_ctime_ns, data)
 
     def _unopened(self, name: str, error: OSError) -> None:
         if error.errno == errno.ENOENT:
@@ -220,28 +220,28 @@ class RequestFiles:
             return  # RACE: taken back since the scan
         reasons = {errno.ELOOP: "a symbolic link", errno.ENXIO: "a socket", errno.EACCES: "not readable by the daemon"}
         if error.errno not in reasons:
-            raise error  # no fault of the file
+            raise error  # not the file's fault
         self.set_aside(name, reasons[error.errno])
 
-    def _refuse(self, name: str, found: os.stat_result) -> None:
-        waited = self._waited.pop(name, 0)  # whoever has another name of it can make it look young for ever
-        if stat.S_ISDIR(found.st_mode):
+    def _refuse(self, name: str, status: os.stat_result) -> None:
+        waited = self._waited.pop(name, 0)  # whoever has another link to it can make it look young for ever
+        if stat.S_ISDIR(status.st_mode):
             self.step_over(name)
-        elif not stat.S_ISREG(found.st_mode):
+        elif not stat.S_ISREG(status.st_mode):
             self.set_aside(name, "not a regular file")
-        elif found.st_size > self._request_bytes:
+        elif status.st_size > self._request_bytes:
             self.set_aside(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
-        elif self.is_young(found.st_ctime_ns) and waited != found.st_ino:
+        elif self.is_young(status.st_ctime_ns) and waited != status.st_ino:
             # link(2) followed by unlink(2) of the other name: a way to write atomically
-            self.leave(name, found.st_ino)
-        elif found.st_nlink:
+            self.leave(name, status.st_ino)
+        elif status.st_nlink:
             self.set_aside(name, "it has two hard links")
         else:
             self.gone(name)  # RACE: taken back since it was opened
 
     def step_over(self, name: str) -> None:
-        """A directory cannot be moved out of a sticky directory by everyone: it gets a name that is not looked at.
-        Raises ``OSError``."""
+        """Rename a directory so that scans ignore it: not everyone may move it out of a sticky directory. Raises
+        ``OSError``."""
         directory = self.at(name)
         while True:
             self._bad += 1

@@ -1,39 +1,112 @@
-"""Requests as files: which ones are taken next, and which ones are being worked on.
+"""Scans ``requests/``: which files are read next, which are being worked on, and which are orphans.
 
-In a mailbox of one user they are taken in the order in which they came. In one that users share, each has its turn
-(``lines``).
+In a mailbox of one user, requests are read in the order of their arrival. In one that several users share, each has its
+turn (``user_queues``).
 """
 
 from __future__ import annotations
 
 import errno
 import logging
+import stat
 from collections import deque
 from typing import Final
 
 from postroom_common.protocol import REQUEST_SUFFIX
 
-from .fair_scheduler import Lines, MayHave
-from .orphans import Strays
-from .request_files import RequestFiles, Taken
-from .spill import is_held
-from .user_queue import Working
+from .request_files import RequestFile, RequestFiles
+from .spill import is_spilled
+from .user_queues import MayHave, UserQueues, Working
+
+#: Orphans of one user that stay.
+ORPHANS_OF_A_USER: Final = 1000
+#: Orphans that are removed in one step, about ten milliseconds.
+REMOVED_A_STEP: Final = 1500
+
+
+class Orphans:
+    """Files in ``requests/`` that are not requests: unfinished ones, and whatever else somebody has put there.
+
+    Every scan lists them, so a user who leaves many would slow down everybody. Of each user the newest ones stay; the
+    rest is removed, oldest first. Links are not followed, and no directory is entered.
+    """
+
+    def __init__(self, requests: RequestFiles) -> None:
+        self.removed = 0
+        self._requests = requests
+        self._surplus: deque[str] = deque()
+        self._enough = ORPHANS_OF_A_USER
+        self._removing = False
+
+    @property
+    def left(self) -> bool:
+        """Whether some are still to be removed."""
+        return bool(self._surplus)
+
+    def see(self, names: list[str]) -> None:
+        """The scan has found these. Removes some of those that are too many."""
+        if not self._surplus:
+            if self._removing or len(names) <= ORPHANS_OF_A_USER:
+                # Orphans that cannot be removed are not looked at again until there are more.
+                self._enough = ORPHANS_OF_A_USER + (len(names) if self._removing else 0)
+                self._removing = False
+            elif len(names) > self._enough:
+                self._surplus.extend(self._too_many(names))
+                self._removing = True
+        for _ in range(min(REMOVED_A_STEP, len(self._surplus))):
+            self._remove(self._surplus.popleft())
+
+    def _too_many(self, names: list[str]) -> list[str]:
+        files, fd = self._requests.files, self._requests.fd
+        by_user: dict[int, list[tuple[int, str]]] = {}
+        for name in names:
+            try:
+                found = files.stat(name, dir_fd=fd, follow_symlinks=False)
+            except OSError:
+                continue  # RACE: its writer has renamed it
+            by_user.setdefault(found.st_uid, []).append((found.st_ctime_ns, name))
+        surplus = []
+        for uid, of_user in by_user.items():
+            of_user.sort()
+            surplus_of_user = of_user[: max(0, len(of_user) - ORPHANS_OF_A_USER)]
+            if surplus_of_user:
+                log.warning(
+                    "requests/ has %d files of uid %d that are not requests: the oldest %d are removed",
+                    len(of_user),
+                    uid,
+                    len(surplus_of_user),
+                )
+            surplus += [name for _, name in surplus_of_user]
+        return surplus
+
+    def _remove(self, name: str) -> None:
+        files, fd = self._requests.files, self._requests.fd
+        try:
+            found = files.stat(name, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISDIR(found.st_mode):
+                files.rmdir(name, dir_fd=fd)  # stays if it is not empty
+            else:
+                files.unlink(name, dir_fd=fd)
+        except OSError:
+            return  # RACE: its writer has renamed it
+        self.removed += 1
+
 
 log = logging.getLogger(__name__)
 
-#: Files that are left for a while and may be in ``requests/`` meanwhile, where several users share it.
+#: Ignored files that may stay in ``requests/`` if several users share it.
 LEFT_HERE: Final = 200
-#: Errors of open() that concern the daemon, not the file.
+#: Errors of open() that are the daemon's, not the file's.
 _OUR_FAULT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR})
 
 
-class Intake:
-    """What comes in ``requests/``. See ``Lines`` for ``share``, ``turn`` and ``may_have``."""
+class Scanner:
+    """The requests in ``requests/``. See ``UserQueues`` for ``share``, ``turn`` and ``may_have``."""
 
     def __init__(self, requests: RequestFiles, share: int, turn: int, may_have: MayHave) -> None:
         self.requests = requests
-        self.strays = Strays(requests)
-        self._lines = Lines(requests, share, turn, may_have)
+        self.orphans = Orphans(requests)
+        self._queues = UserQueues(requests, share, turn, may_have)
         self._may_have = may_have
         self._shared = requests.is_shared()
         self._backlog: deque[str] = deque()
@@ -42,70 +115,70 @@ class Intake:
 
     @property
     def waiting(self) -> int:
-        """Files that were seen and not taken yet."""
-        return len(self._backlog) + self._lines.waiting
+        """Files that were listed and not read yet."""
+        return len(self._backlog) + self._queues.waiting
 
     @property
     def has_work(self) -> bool:
-        """Whether there is something to do without a look at what is new."""
-        return bool(self._backlog or self._lines.waiting or (self._shared and self.strays.left))
+        """Whether there is something to do without a scan."""
+        return bool(self._backlog or self._queues.waiting or (self._shared and self.orphans.left))
 
     @property
     def looks(self) -> bool:
-        """Whether the next ``take`` looks at what is new."""
-        return not self._backlog and not self._lines.is_busy
+        """Whether the next ``take`` scans the directory."""
+        return not self._backlog and not self._queues.is_busy
 
     def check(self) -> bool:
-        """Whether ``requests/`` was replaced by another directory, which is opened then. Raises ``OSError``."""
+        """Whether ``requests/`` was replaced by another directory; that one is opened then. Raises ``OSError``."""
         replaced = self.requests.replaced()
         if replaced:
             self._backlog.clear()
-            self._lines.forget_here()
+            self._queues.forget_here()
         self._shared = self.requests.is_shared()
         return replaced
 
-    def take(self, max_requests: int, max_bytes: int) -> list[Taken]:
+    def take(self, max_requests: int, max_bytes: int) -> list[RequestFile]:
         """The next requests, at most so many and about so many bytes. Raises ``OSError``."""
-        self._lines.see_again(self.requests.left_long_enough())
-        if self._backlog or not (self._shared or self._lines.waiting):
+        self._queues.see_again(self.requests.left_long_enough())
+        if self._backlog or not (self._shared or self._queues.waiting):
             return self._take_in_order(max_requests, max_bytes)
-        if not self._lines.is_busy:
+        if not self._queues.is_busy:
             names = self._scan()
-            if len(names) <= min(self._lines.turn, max_requests) and not self._lines.waiting:
+            if len(names) <= min(self._queues.turn, max_requests) and not self._queues.waiting:
                 return self._checked(self._read_all(names))
-            self._lines.see(names)
-        self._lines.step(self._by_user)
-        return self._lines.take(max_requests, max_bytes, self._read)
+            self._queues.see(names)
+        self._queues.step(self._by_user)
+        return self._queues.take(max_requests, max_bytes, self._read)
 
-    def _checked(self, taken: list[Taken]) -> list[Taken]:
-        """Requests that have stood in no line: what they are too much for their users is marked."""
+    def _checked(self, taken: list[RequestFile]) -> list[RequestFile]:
+        """Mark those requests, read without a user queue, that exceed their user's quota."""
         by_user = Working()
         for number, one in enumerate(taken):
             by_user.add(one.uid, len(one.data))
-            self._lines.note(one.uid)
+            self._queues.note(one.uid)
             requests = self._by_user.requests[one.uid] + by_user.requests[one.uid]
             size = self._by_user.bytes[one.uid] + by_user.bytes[one.uid]
             if not self._may_have(one.uid, requests, size):
                 taken[number] = one._replace(over=True)
         return taken
 
-    # --- in the order in which they came ----------------------------------------------------------------------
+    # --- in the order of arrival ------------------------------------------------------------------------------
 
-    def _take_in_order(self, max_requests: int, max_bytes: int) -> list[Taken]:
+    def _take_in_order(self, max_requests: int, max_bytes: int) -> list[RequestFile]:
         names = [] if self._backlog else self._scan()
         if len(names) > max_requests:
             names = self._by_age(names)
         self._backlog.extend(names)
         taken = self._read_next(max_requests, max_bytes)
         if self._backlog and 1 < len(names) <= max_requests:
-            # The bytes of a group were used up before all of a short scan was read, in no order: now in that of age.
+            # The byte limit ended the group before all of a short scan was read, in no order: go on by age.
             self._backlog = deque(self._by_age(names))
             taken = self._read_next(max_requests, max_bytes)
         taken.sort(key=lambda t: (t.ctime_ns, t.name))
         return taken
 
-    def _read_next(self, max_requests: int, max_bytes: int) -> list[Taken]:
-        taken: list[Taken] = []
+    def _read_next(self, max_requests: int, max_bytes: int) -> list[RequestFile]:
+        taken: list[RequestFile] = []
         looks = size = 0
         while self._backlog and looks < max_requests and size < max_bytes:
             one = self._read(self._backlog[0])
@@ -116,13 +189,13 @@ class Intake:
                 size += len(one.data)
         return taken
 
-    def _read_all(self, names: list[str]) -> list[Taken]:
+    def _read_all(self, names: list[str]) -> list[RequestFile]:
         found = [one for one in map(self._read, names) if one]
         found.sort(key=lambda t: (t.ctime_ns, t.name))
         return found
 
-    def _read(self, name: str) -> Taken | None:
-        """A request, or None. Raises ``OSError`` where the daemon is at fault; the name is then to be kept."""
+    def _read(self, name: str) -> RequestFile | None:
+        """A request, or None. Raises ``OSError`` if the fault is the daemon's: then the name must be tried again."""
         try:
             return self.requests.read(name)
         except OSError as error:
@@ -133,7 +206,7 @@ class Intake:
             return None
 
     def _scan(self) -> list[str]:
-        working, waiting = self._working, self._lines.here
+        working, waiting = self._working, self._queues.here
         names, others = [], []
         for name in self.requests.files.listdir(self.requests.fd):
             if not name.endswith(REQUEST_SUFFIX):
@@ -144,10 +217,10 @@ class Intake:
         if left:
             names = list(set(names).difference(left))
         if self._shared:
-            self.strays.see(others)
+            self.orphans.see(others)
             if len(left) > LEFT_HERE:
                 self.requests.put_away(left)
-                self._lines.see_unfit()
+                self._queues.see_unfit()
         return names
 
     def _by_age(self, names: list[str]) -> list[str]:
@@ -162,33 +235,33 @@ class Intake:
 
     # --- requests that are being worked on --------------------------------------------------------------------
 
-    def hold(self, taken: Taken) -> None:
-        """The request is being worked on: looks pass over it until it is finished, set aside or postponed."""
+    def hold(self, taken: RequestFile) -> None:
+        """The request is being worked on: scans pass over it until it is finished, rejected or postponed."""
         size = len(taken.data)
         self._working[taken.name] = (taken.inode, taken.uid, size)
         self._by_user.add(taken.uid, size)
 
     def _release(self, name: str) -> int:
-        """The request is not worked on any more; its inode, 0 if it was not."""
-        known = self._working.pop(name, None)
-        if known is None:
+        """The request is no longer worked on. Returns its inode, 0 if it was not."""
+        entry = self._working.pop(name, None)
+        if entry is None:
             return 0
-        inode, uid, size = known
+        inode, uid, size = entry
         self._by_user.remove(uid, size)
         return inode
 
     def gone(self) -> list[str]:
-        """Names of requests that are worked on whose file has vanished or was replaced; they are no longer."""
-        here = ((name, inode) for name, (inode, _, _) in self._working.items() if not is_held(name))
+        """Names of requests being worked on whose file has vanished or was replaced; they no longer are."""
+        here = ((name, inode) for name, (inode, _, _) in self._working.items() if not is_spilled(name))
         lost = [name for name, inode in here if self.requests.inode(name) != inode]
         for name in lost:
             self._release(name)
         return lost
 
     def open(self, name: str) -> int | None:
-        """An fd of a request that is worked on, or None when its file is no longer the one that was read."""
-        known = self._working.get(name)
-        return self.requests.open(name, known[0]) if known else None
+        """An fd of a request being worked on; None if its file is no longer the one that was read."""
+        entry = self._working.get(name)
+        return self.requests.open(name, entry[0]) if entry else None
 
     def finish(self, name: str) -> None:
         """The request is answered: remove its file, if it is still the one that was read. Raises ``OSError``."""
@@ -197,26 +270,26 @@ class Intake:
             try:
                 self.requests.remove(name, inode)
             except OSError:
-                self.requests.leave(name, inode)  # it is a repeat then
+                self.requests.leave(name, inode)  # it will be a repeat
                 raise
 
     def set_aside(self, name: str, reason: str) -> None:
-        """Move a request that cannot be used to ``dead/``."""
+        """Reject a request: move it to ``dead/``."""
         self._release(name)
         self.requests.set_aside(name, reason)
 
-    def settles(self, taken: Taken) -> bool:
-        """Whether a file that does not parse may still be under its writer's hands: it is then left for a while."""
+    def settles(self, taken: RequestFile) -> bool:
+        """Whether a file that does not parse may still be being written; it is then postponed."""
         if not self.requests.is_young(taken.ctime_ns):
             return False
         self.postpone(taken)
         return True
 
     def put_off(self, name: str) -> None:
-        """As ``postpone``, for a request that is worked on."""
+        """Postpone a request that is being worked on."""
         self.requests.leave(name, self._release(name))
 
-    def postpone(self, taken: Taken) -> None:
-        """Leave a request where it is and look at it again in a while."""
+    def postpone(self, taken: RequestFile) -> None:
+        """Leave a request where it is, and read it again later."""
         self._release(taken.name)
         self.requests.leave(taken.name, taken.inode)

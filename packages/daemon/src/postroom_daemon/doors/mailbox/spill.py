@@ -1,12 +1,12 @@
-"""``held/``: request files beyond their user's share, out of the way of everybody else's until their turn comes.
+"""``held/``: spilled requests, which are beyond their user's share and wait here for their turn.
 
 ::
 
-    held/<shelf>/<batch>/<place>-<arrived>-<bytes>-<name>
+    held/<user>/<batch>/<place>-<arrived>-<bytes>-<name>
 
-A shelf is the requests of one user, in the order in which they came: batches by number, files in them by place. So no
-directory is large, and whatever waits, the names of one batch are all that is in memory. A file is renamed in and has
-its order and its arrival in its name: after a crash everything goes on from what is there. Only the daemon may enter.
+Each user has a directory with its requests in the order of their arrival: batches by number, files in them by place. So
+no directory is large, and only the names of one batch are in memory. A file is renamed into place, and its order and
+arrival are in its name: after a crash everything goes on from what is there. Only the daemon may enter.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from ...platform.files import DIRECTORY_FLAGS, Files
 
 log = logging.getLogger(__name__)
 
-#: Files of one batch.
+#: Files in one batch.
 BATCH: Final = 1000
-#: Bytes of a file's first name that are kept: with what stands before it, a name may have 255.
+#: Bytes of a file's first name that remain: with its prefix, a name may have 255.
 _NAME_BYTES: Final = 180
-_SHELF: Final = re.compile(r"\d+(\.over)?|unfit")
-#: The shelf of what is no request, whoever has put it there: it is in nobody's way there.
+_DIR_NAME: Final = re.compile(r"\d+(\.over)?|unfit")
+#: The directory of files that cannot be requests, whoever has put them there.
 UNFIT: Final = "unfit"
 
 
-def shelf_of(uid: int, over: bool = False) -> str:
-    """The name of a user's shelf; with ``over``, of those beyond what it may have."""
+def dir_of(uid: int, over: bool = False) -> str:
+    """The name of a user's directory; with ``over``, of the one for requests beyond its quota."""
     return f"{uid}.over" if over else str(uid)
 
 
 class Note(NamedTuple):
-    """What the name of a held file tells: when it got its first name (``ctime_ns``), its bytes, and that name, which
-    may be cut."""
+    """What the name of a spilled file contains: when it got its first name (``ctime_ns``), its bytes, and that name,
+    which may be cut."""
 
     ctime_ns: int
     size: int
     name: str
 
 
-def is_held(name: str) -> bool:
-    """Whether a request's name is that of a file in ``held/``."""
+def is_spilled(name: str) -> bool:
+    """Whether a request's name is that of a spilled file."""
     return "/" in name
 
 
 def note_of(name: str) -> Note | None:
-    """What the name of a held file tells; None for a name that was not made here."""
+    """The parts of a spilled file's name; None for a name that was not made here."""
     place, _, rest = name.rpartition("/")[2].partition("-")
     arrived, _, rest = rest.partition("-")
     size, _, first = rest.partition("-")
@@ -61,8 +61,8 @@ def note_of(name: str) -> Note | None:
     return Note(int(arrived), int(size), first)
 
 
-class Shelf:
-    """Held files of one user, oldest first. ``count`` and ``bytes`` are those of the files that were not taken."""
+class SpillDir:
+    """The spilled files of one user, oldest first. ``count`` and ``bytes`` do not include files that were taken."""
 
     def __init__(self, fd: int, name: str, files: Files) -> None:
         self.count = 0
@@ -71,12 +71,12 @@ class Shelf:
         self._name = name
         self._files = files
         self._unread: deque[int] = deque()  # batches, oldest first
-        self._names: deque[str] = deque()  # what is left of the batch that is read
+        self._names: deque[str] = deque()  # the rest of the batch that is being read
         self._reading = self._writing = self._last = self._place = 0
-        self._out: Counter[int] = Counter()  # by batch: files that were taken and are still there
+        self._out: Counter[int] = Counter()  # by batch: files that were taken and still exist
 
     def load(self) -> None:
-        """Find what an earlier run has left. Raises ``OSError``."""
+        """List what an earlier run has left. Raises ``OSError``."""
         numbers = sorted(int(name) for name in self._names_in(self._name) if name.isdecimal())
         for number in numbers:
             notes = self._listed(number)
@@ -93,11 +93,11 @@ class Shelf:
         if not self._writing or self._place >= BATCH:
             self._begin()
         first = os.fsdecode(os.fsencode(name)[:_NAME_BYTES])
-        kept = f"{self._batch(self._writing)}/{self._place:04d}-{max(0, ctime_ns):020d}-{size}-{first}"
-        self._files.rename(name, kept, src_dir_fd=directory, dst_dir_fd=self._fd)
+        target = f"{self._batch(self._writing)}/{self._place:04d}-{max(0, ctime_ns):020d}-{size}-{first}"
+        self._files.rename(name, target, src_dir_fd=directory, dst_dir_fd=self._fd)
         self._place += 1
         if self._writing == self._reading:
-            self._names.append(kept)
+            self._names.append(target)
         self.count += 1
         self.bytes += size
 
@@ -105,7 +105,7 @@ class Shelf:
         """The name of the oldest file. Raises ``OSError``."""
         while not self._names:
             if not self._unread:
-                self.count = self.bytes = 0  # also where somebody has taken some away
+                self.count = self.bytes = 0  # also if somebody has removed some
                 return None
             names = deque(name for name, _ in self._listed(self._unread[0]))
             done, self._reading, self._names = self._reading, self._unread.popleft(), names
@@ -113,7 +113,7 @@ class Shelf:
         return self._names[0]
 
     def take_first(self) -> None:
-        """The oldest file is being worked on: it is here until it is ``gone``."""
+        """Take the oldest file; it stays here until it is ``gone``."""
         name = self._names.popleft()
         note = note_of(name)
         self.count -= 1
@@ -121,13 +121,13 @@ class Shelf:
         self._out[_number(name)] += 1
 
     def gone(self, name: str) -> None:
-        """A file that was taken is not here any more."""
+        """A file that was taken is no longer here."""
         number = _number(name)
         self._out[number] -= 1
         self._remove_if_done(number)
 
     def _begin(self) -> None:
-        """A new batch to be filled."""
+        """Begin a new batch."""
         number = self._last + 1
         try:
             self._files.mkdir(self._batch(number), 0o700, dir_fd=self._fd)
@@ -139,7 +139,7 @@ class Shelf:
         self._remove_if_done(before)
 
     def _listed(self, number: int) -> list[tuple[str, Note]]:
-        """The files of a batch, oldest first. What was not made here is left where it is."""
+        """The files of a batch, oldest first. Other files are ignored."""
         directory = self._batch(number)
         notes = [(f"{directory}/{name}", note_of(name)) for name in sorted(self._names_in(directory))]
         return [(name, note) for name, note in notes if note]
@@ -156,7 +156,7 @@ class Shelf:
             self._files.close(fd)
 
     def _remove_if_done(self, number: int) -> None:
-        """A batch that was read, and from which all is gone, is not needed any more."""
+        """Remove a batch that was read, if all of its files are gone."""
         needed = number in (0, self._reading, self._writing) or number in self._unread
         if not needed and self._out[number] <= 0:
             del self._out[number]
@@ -176,40 +176,40 @@ def _number(name: str) -> int:
     return int(name.split("/")[1])
 
 
-class Held:
-    """The directory ``held/``."""
+class Spill:
+    """The directory ``held/``, open. Raises ``OSError``."""
 
     def __init__(self, path: Path, files: Files) -> None:
         self.fd = files.open_directory(path, 0o700)
         self._files = files
-        self._shelves: dict[str, Shelf] = {}
+        self._dirs: dict[str, SpillDir] = {}
         try:
             if stat.S_IMODE(files.fstat(self.fd).st_mode) != 0o700:
-                os.fchmod(self.fd, 0o700)  # whoever has made it
+                os.fchmod(self.fd, 0o700)  # whoever made it
             for name in files.listdir(self.fd):
-                if _SHELF.fullmatch(name):
-                    self.shelf(name).load()
+                if _DIR_NAME.fullmatch(name):
+                    self.directory(name).load()
         except OSError:
             files.close(self.fd)
             raise
 
     @property
-    def shelves(self) -> dict[str, Shelf]:
-        """All shelves by name."""
-        return self._shelves
+    def dirs(self) -> dict[str, SpillDir]:
+        """All directories by name."""
+        return self._dirs
 
     @property
     def count(self) -> int:
-        """Files that are held and were not taken."""
-        return sum(shelf.count for shelf in self._shelves.values())
+        """Spilled files that were not taken."""
+        return sum(directory.count for directory in self._dirs.values())
 
-    def shelf(self, name: str) -> Shelf:
-        """The shelf of a name; it has a directory once something is on it."""
-        found = self._shelves.get(name)
-        if found is None:
-            found = self._shelves[name] = Shelf(self.fd, name, self._files)
-        return found
+    def directory(self, name: str) -> SpillDir:
+        """The directory of a name, which is made when a file is added."""
+        spilled = self._dirs.get(name)
+        if spilled is None:
+            spilled = self._dirs[name] = SpillDir(self.fd, name, self._files)
+        return spilled
 
     def gone(self, name: str) -> None:
-        """A held file that was taken is not here any more."""
-        self._shelves[name.partition("/")[0]].gone(name)
+        """A spilled file that was taken is no longer here."""
+        self._dirs[name.partition("/")[0]].gone(name)

@@ -1,7 +1,8 @@
-"""A wake-up when a file is renamed into a directory, for one wake-up a group and no event per file.
+"""Wakes the loop when a file is renamed into a directory: once a group, not once a file.
 
 The kernel's watch is one-shot: it fires once and is gone, so a burst of a million files queues two events. It is armed
-again before each scan; whatever comes after that fires it. The system calls are watchdog's bindings.
+again before each scan; whatever comes after that fires it. The system calls are watchdog's bindings, without its
+observer, which costs a thread and 90 us a file.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ _IN_MOVED_TO: Final = 0x80
 _IN_IGNORED: Final = 0x8000
 _IN_ONESHOT: Final = 0x80000000
 _IN_ONLYDIR: Final = 0x01000000
-#: A fired watch says IN_IGNORED right after its event; longer than this (ms) it is not waited for.
+#: A watch that fired reports IN_IGNORED right after its event; so long (ms) it is waited for.
 _IGNORED_MS: Final = 100
 
 
 class Watch:
-    """A one-shot watch on a directory. Raises ``OSError`` (``ImportError`` where the platform has none)."""
+    """A one-shot watch on a directory. Raises ``OSError``, or ``ImportError`` if the platform has none."""
 
     def __init__(self) -> None:
         from watchdog.observers import inotify_c  # fails on import where there is no inotify
@@ -36,17 +37,17 @@ class Watch:
         self._fired = False
 
     def fileno(self) -> int:
-        """For a selector: readable when the watch has fired."""
+        """For a selector: readable once the watch has fired."""
         return self._fd
 
     def arm(self, directory: int) -> None:
-        """Be woken by the next file that is renamed into the directory of this fd. Nothing to do if it is armed.
+        """Watch for the next file that is renamed into the directory of this fd. Does nothing if the watch is armed.
 
         Raises ``OSError``.
         """
         self._drain()
         while self._fired and self._watch >= 0:
-            # Until IN_IGNORED is read the kernel may still be taking the fired watch down, a new one with it.
+            # Until IN_IGNORED is read, the kernel may still be removing the fired watch, and a new one with it.
             if not select.select([self._fd], [], [], _IGNORED_MS / 1000)[0]:
                 break
             self._drain()
@@ -60,13 +61,13 @@ class Watch:
         self._fired = False
 
     def forget(self) -> None:
-        """The directory was replaced: the next ``arm`` is for another one."""
+        """Forget the directory, which was replaced: the next ``arm`` watches another one."""
         if self._watch >= 0:
             self._calls.inotify_rm_watch(self._fd, self._watch)
         self._watch = -1
 
     def close(self) -> None:
-        """Let go of the descriptor."""
+        """Close the descriptor."""
         os.close(self._fd)
 
     def _drain(self) -> None:

@@ -10,9 +10,8 @@ from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
 from postroom_common.protocol import ErrorCode, ReasonCode, State, queue_name_problem
 
-from ...model.death_stats import NO_DEATHS
-from ...model.message import NO_ATTRIBUTES, MessageView
-from ...model.records import Entry, history_fact, last_failure, message_id_of
+from ...model.records import NO_DEATHS, Entry, history_fact, last_failure, message_id_of
+from ...model.request import NO_ATTRIBUTES, MessageView
 from ...policy.access_rules import Verb
 from ..context import Context, Decision, Draft
 from ..fields import Fields

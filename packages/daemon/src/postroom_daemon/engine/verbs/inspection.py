@@ -14,9 +14,9 @@ from postroom_common.errors import CommandError
 from postroom_common.events import Event
 from postroom_common.protocol import ErrorCode, State
 
-from ...model.message import MessageView
 from ...model.principal import account_fields
 from ...model.records import Entry, history_fact, message_id_of
+from ...model.request import MessageView
 from ...policy.access_rules import Verb
 from ..context import Context, Decision, Work
 from ..fields import Fields

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from ...config.config import Config
-from ...doors.mailbox.liveness_lock import LOCK_NAME as LIVENESS_LOCK
+from ...doors.mailbox.directories import LOCK_NAME as LIVENESS_LOCK
 from ...root.locks import LOCK_NAME as ROOT_LOCK
 from ...root.swap import MARKER_NAME
 from .layout import (

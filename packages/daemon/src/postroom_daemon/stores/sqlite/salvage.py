@@ -17,8 +17,7 @@ import orjson
 from postroom_common.events import Event, EventType, raw_json
 from postroom_common.protocol import State
 
-from ...model.death_stats import NO_DEATHS
-from ...model.records import FACT_CLOCK, FACT_LOSSES, Entry, QueueRecord, no_counts, with_loss
+from ...model.records import FACT_CLOCK, FACT_LOSSES, NO_DEATHS, Entry, QueueRecord, no_counts, with_loss
 from ..base import Recovery, Store, StoreError
 from .database import Database, translated
 from .pages import Turns

@@ -11,13 +11,13 @@ from postroom_common.errors import CommandError
 from postroom_common.events import EventType
 from postroom_common.protocol import Command
 
-from ...engine.context import Context, Draft, Pending
-from ...engine.fields import read_fields
-from ...engine.schedules import Plan
-from ...engine.verbs.publish import publish
-from ...engine.verbs.schedules import SCHEDULES_LIMIT, rescheduled
-from ...model.records import SCHEDULE
-from ...platform.logs import about
+from ..engine.context import Context, Draft, Pending
+from ..engine.fields import read_fields
+from ..engine.schedules import Plan
+from ..engine.verbs.publish import publish
+from ..engine.verbs.schedules import SCHEDULES_LIMIT, rescheduled
+from ..model.records import SCHEDULE
+from ..platform.logs import about
 
 log = logging.getLogger(__name__)
 

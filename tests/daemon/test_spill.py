@@ -14,8 +14,8 @@ import pytest
 
 from postroom_daemon.config.config import load
 from postroom_daemon.doors.mailbox import Mailbox, request_files
-from postroom_daemon.doors.mailbox import fair_scheduler as lines
 from postroom_daemon.doors.mailbox import spill as held
+from postroom_daemon.doors.mailbox import user_queues as lines
 from postroom_daemon.model.request import Answer
 from postroom_daemon.platform.files import Files
 

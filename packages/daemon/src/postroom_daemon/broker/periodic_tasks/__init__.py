@@ -1,1 +1,0 @@
-"""Periodic tasks, each in steps; ``broker.periodic`` lists them."""
