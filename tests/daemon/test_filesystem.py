@@ -95,7 +95,7 @@ def test_a_queue_of_any_name_has_a_harmless_directory_that_tells_its_name(
     shutil.copytree(root, tmp_path / "fs")
     lost.open()
     lost.recovery.finish_replay(clean=False)
-    assert lost.queue_names("", 10) == [queue] and lost.get(key)
+    assert lost.pages.queue_names("", 10) == [queue] and lost.get(key)
     lost.close()
 
 
@@ -140,7 +140,7 @@ def test_a_folder_keeps_10000_files_itself_and_the_rest_in_shards(
     assert order == list(range(1, 36))
     again.applied = 40
     again.commit()
-    again.checkpoint()
+    again.disk.checkpoint()
     assert list(inbox.iterdir()) == []
     again.close()
 

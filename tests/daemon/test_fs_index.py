@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 from random import Random
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -11,6 +13,7 @@ from postroom_common.protocol import State
 from postroom_daemon.model.records import Entry
 from postroom_daemon.stores.base import Cursor
 from postroom_daemon.stores.filesystem.index import Index
+from postroom_daemon.stores.filesystem.pages import FilesystemPages
 from postroom_daemon.stores.filesystem.places import Places, key_of
 from postroom_daemon.stores.filesystem.sorted_keys import Sorted
 
@@ -64,10 +67,10 @@ def test_a_folder_of_plain_names_is_taken_and_the_rest_handed_back() -> None:
 
 
 def test_what_comes_back_stands_where_it_was_published_and_folders_may_overlap() -> None:
-    index = Index("inbox")
     entries = {
         f"msg:q:{number}": Entry(f"msg:q:{number}", "q", State.READY, 0, number, 0, 0) for number in range(1, 13)
     }
+    index = Index("inbox", entries.get)
     lane = index.lane("q", "")
     lane.add_run(0, array("Q", [5, 6, 9]), ["5", "6", "9"])
     lane.add_run(0, array("Q", [1, 2]), ["1", "2"])
@@ -75,9 +78,9 @@ def test_what_comes_back_stands_where_it_was_published_and_folders_may_overlap()
     lane.add_unsorted(0, 3, "msg:q:3")
     index.sort(entries.get)
     for number in (11, 8, 4, 12):
-        index.add(entries[f"msg:q:{number}"], entries.get)
+        index.add(entries[f"msg:q:{number}"])
     order = []
-    while head := index.next_ready("q", "c", entries.get):
+    while head := index.next_ready("q", "c"):
         order.append(head.seq)
         head.state = State.INFLIGHT
         index.take(head, "q")
@@ -115,22 +118,23 @@ def test_a_sorted_set_is_what_a_list_would_be() -> None:
 
 
 def test_pages_of_a_backlog_pass_over_what_has_gone_from_its_middle() -> None:
-    index = Index("inbox")
     entries = {f"msg:q:{n}": Entry(f"msg:q:{n}", "q", State.READY, n % 3, n, 0, 0) for n in range(1, 5001)}
+    index = Index("inbox", entries.get)
+    pages = FilesystemPages(cast(Any, SimpleNamespace(index=index, get=entries.get)))
     for entry in entries.values():
-        index.add(entry, entries.get)
+        index.add(entry)
     for entry in list(entries.values()):
         if entry.seq % 7 and entry.seq > 20:
             index.take(entries.pop(entry.key), "q")
     back = entries["msg:q:14"]
     index.take(back, "q")
-    index.add(back, entries.get)  # as one whose lease has ended: it stands in two places
+    index.add(back)  # as one whose lease has ended: it stands in two places
     seen: list[int] = []
     after: Cursor = ()
     while True:
-        page, after = index.scan("q", State.READY, after, 10, entries.get)
+        page, after = pages.scan("q", State.READY, after, 10)
         seen += [entry.seq for entry in page]
         if not after:
             break
     assert seen == [entry.seq for entry in sorted(entries.values(), key=lambda e: (-e.priority, e.seq))]
-    assert [entry.seq for entry in index.oldest("q", 3, entries.get)] == [1, 2, 3]
+    assert [entry.seq for entry in pages.oldest("q", 3)] == [1, 2, 3]

@@ -1,41 +1,41 @@
-"""A store in memory: for tests, and the plainest reading of the contract. Its checkpoint is never durable, so the whole
+"""A store in memory: for tests, and as the plainest reading of the contract. Its checkpoint is never durable: the whole
 journal is kept and replayed at each start."""
 
 from __future__ import annotations
 
 import heapq
-from bisect import insort
 from collections.abc import Callable
 from copy import copy, deepcopy
 from typing import Any, ClassVar
 
 from postroom_common.protocol import State
 
+from ..model.observer import Participant
 from ..model.records import Entry, QueueRecord
 from .base import Audit, Bodies, Cursor, Disk, Due, Pages, Recovery, Store, StoreError
 from .book import QueueBook
+from .undoable import Undoable
 
 _Ready = tuple[int, int, str]  # -priority, seq, key: sorts in the order of delivery
 _Hint = tuple[int, int, str]  # time, seq, key
 
 
 class MemoryStore(Store, Due, Pages):
-    """Dictionaries and heaps. Heap entries are hints: one that no longer fits its message is passed over."""
+    """Dictionaries and heaps. Heap entries are hints: one that no longer fits its message is skipped."""
 
     name: ClassVar[str] = "memory"
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
-        self._envelopes: dict[str, bytes] = {}
+        self._entries: Undoable[Entry] = Undoable(self._entry_changed)
+        self._envelopes: Undoable[bytes] = Undoable()
+        self._kv: Undoable[Any] = Undoable()
+        self._book = QueueBook()
+        self._participants: list[Participant] = [self._entries, self._envelopes, self._kv, self._book]
         self._ready: dict[tuple[str, str], list[_Ready]] = {}
         self._due: list[_Hint] = []
         self._leases: list[_Hint] = []
         self._lapses: list[_Hint] = []
-        self._lines: dict[tuple[str, str], set[str]] = {}  # keys of the messages that wait on each other
-        self._facts: dict[str, Any] = {}
-        self._names: list[str] = []
-        self._book = QueueBook()
-        self._undo: list[Callable[[], object]] = []
+        self._same_key: dict[tuple[str, str], set[str]] = {}  # messages by queue and ordering key
         self._applied_before = 0
         self.due = self.pages = self
         self.bodies, self.disk, self.recovery = Bodies(), Disk(), Recovery()
@@ -51,62 +51,52 @@ class MemoryStore(Store, Due, Pages):
         self._applied_before = self.applied
 
     def commit(self) -> None:
-        self._undo.clear()
-        self._book.commit()
         self._applied_before = self.applied
+        for one in self._participants:
+            one.commit()
 
     def rollback(self) -> None:
-        for undo in reversed(self._undo):
-            undo()
-        self._undo.clear()
-        self._book.rollback()
-        self._names = sorted(self._book.values)
-        self.applied = self._applied_before
+        for one in self._participants:
+            one.rollback()
+        self.applied = self.folding = self._applied_before
+
+    # --- messages -------------------------------------------------------------------------------------------------
 
     def get(self, key: str) -> Entry | None:
-        entry = self._entries.get(key)
+        entry = self._entries.values.get(key)
         return copy(entry) if entry else None
 
     def envelope(self, key: str) -> bytes:
         try:
-            return self._envelopes[key]
+            return self._envelopes.values[key]
         except KeyError:
             raise StoreError(f"no body for {key}") from None
 
     def insert(self, entry: Entry, envelope: bytes) -> None:
         self._book.count(entry.queue, None, entry.state, entry.size)
-        self._envelopes[entry.key] = envelope
-        self._undo.append(lambda: self._envelopes.pop(entry.key))
-        self._place(entry.key, copy(entry))
+        self._envelopes.set(entry.key, envelope)
+        self._entries.set(entry.key, copy(entry))
 
     def update(self, entry: Entry, before: State) -> None:
         self._book.count(entry.queue, before, entry.state, entry.size)
-        self._place(entry.key, copy(entry))
+        self._entries.set(entry.key, copy(entry))
 
     def move(self, entry: Entry, source: str, before: State) -> None:
         self._book.count(source, before, None, entry.size)
         self._book.count(entry.queue, None, entry.state, entry.size)
-        self._place(entry.key, copy(entry))
+        self._entries.set(entry.key, copy(entry))
 
     def delete(self, entry: Entry, before: State) -> None:
         self._book.count(entry.queue, before, None, entry.size)
-        envelope = self._envelopes.pop(entry.key)
-        self._undo.append(lambda: self._envelopes.update({entry.key: envelope}))
-        self._place(entry.key, None)
+        self._envelopes.remove(entry.key)
+        self._entries.remove(entry.key)
 
-    def _place(self, key: str, entry: Entry | None) -> None:
-        before = self._entries.get(key)
-        self._undo.append(lambda: self._set(key, before))
-        self._set(key, entry)
-
-    def _set(self, key: str, entry: Entry | None) -> None:
-        before = self._entries.pop(key, None)
+    def _entry_changed(self, key: str, before: Entry | None, entry: Entry | None) -> None:
         if entry:
-            self._entries[key] = entry
             self._hint(entry)
         for one in (before, entry):
             if one and one.order_key:
-                self._line_up(one)
+                self._update_turns(one)
 
     def _hint(self, entry: Entry) -> None:
         """Note where a message is to be looked for in its present state."""
@@ -121,38 +111,39 @@ class MemoryStore(Store, Due, Pages):
         if entry.lapse and entry.state in (State.READY, State.DELAYED):
             heapq.heappush(self._lapses, (entry.lapse, *hint))
 
-    def _line_up(self, changed: Entry) -> None:
-        """After a change of a message with an ordering key: whoever is first now may be delivered."""
-        line = self._lines.setdefault((changed.queue, changed.order_key), set())
-        entry = self._entries.get(changed.key)
+    def _update_turns(self, changed: Entry) -> None:
+        """A message with an ordering key has changed: note whose turn it is now."""
+        name = (changed.queue, changed.order_key)
+        same = self._same_key.setdefault(name, set())
+        entry = self._entries.values.get(changed.key)
         if entry and entry.queue == changed.queue and entry.state is not State.DEAD:
-            line.add(changed.key)
+            same.add(changed.key)
         else:
-            line.discard(changed.key)
-        head = min(map(self._entries.__getitem__, line), key=lambda e: e.seq, default=None)
-        if head is None:
-            del self._lines[changed.queue, changed.order_key]
-        elif head.state is State.READY:
-            self._hint(head)
+            same.discard(changed.key)
+        first = min((self._entries.values[key] for key in same), key=lambda e: e.seq, default=None)
+        if first is None:
+            del self._same_key[name]
+        elif first.state is State.READY:
+            self._hint(first)
 
-    def _may_go(self, entry: Entry) -> bool:
+    def _is_next(self, entry: Entry) -> bool:
         """Whether no other message of its ordering key goes before it."""
         if not entry.order_key:
             return True
-        line = [self._entries[key] for key in self._lines[entry.queue, entry.order_key]]
-        return all(one.seq >= entry.seq and one.state is not State.INFLIGHT for one in line)
+        same = [self._entries.values[key] for key in self._same_key[entry.queue, entry.order_key]]
+        return all(one.seq >= entry.seq and one.state is not State.INFLIGHT for one in same)
 
     def next_ready(self, queue: str, consumer: str) -> Entry | None:
         heads = [self._head(queue, target) for target in {"", consumer}]
         best = min((head for head in heads if head), default=None)
-        return copy(self._entries[best[2]]) if best else None
+        return copy(self._entries.values[best[2]]) if best else None
 
     def _head(self, queue: str, target: str) -> _Ready | None:
         heap = self._ready.get((queue, target))
         while heap:
-            entry = self._entries.get(heap[0][2])
+            entry = self._entries.values.get(heap[0][2])
             fits = entry and entry.state is State.READY and (entry.queue, entry.target) == (queue, target)
-            if entry and fits and (-entry.priority, entry.seq) == heap[0][:2] and self._may_go(entry):
+            if entry and fits and (-entry.priority, entry.seq) == heap[0][:2] and self._is_next(entry):
                 return heap[0]
             heapq.heappop(heap)  # one that waits for its turn is noted again when it has it
         return None
@@ -161,7 +152,7 @@ class MemoryStore(Store, Due, Pages):
         queues: list[str] = []
         while len(queues) < limit and self._due and self._due[0][0] <= now:
             due, _, key = heapq.heappop(self._due)
-            entry = self._entries.get(key)
+            entry = self._entries.values.get(key)
             if entry and entry.state is State.DELAYED and entry.due == due:
                 ready = copy(entry)
                 ready.state = State.READY
@@ -182,7 +173,7 @@ class MemoryStore(Store, Due, Pages):
         found: dict[str, Entry] = {}  # a time that was set twice has two hints
         while len(found) < limit and heap and heap[0][0] <= now:
             until, _, key = heapq.heappop(heap)
-            entry = self._entries.get(key)
+            entry = self._entries.values.get(key)
             if entry and end(entry) == until:
                 found[key] = copy(entry)
         for entry in found.values():  # looking changes nothing: the caller may not get to all of them
@@ -193,30 +184,33 @@ class MemoryStore(Store, Due, Pages):
         return min((heap[0][0] for heap in (self._due, self._leases, self._lapses) if heap), default=None)
 
     def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
-        all_there = (e for e in self._entries.values() if e.state is state and queue in ("", e.queue))
+        all_there = (e for e in self._entries.values.values() if e.state is state and queue in ("", e.queue))
         found = [(self._place_of(e), e) for e in all_there]
         page = sorted((one for one in found if one[0] > after), key=lambda one: one[0])[: limit + 1]
         return [copy(e) for _, e in page[:limit]], page[limit - 1][0] if len(page) > limit else ()
 
     def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
-        leased = (e for e in self._entries.values() if e.lease_until and queue in ("", e.queue))
+        leased = (e for e in self._entries.values.values() if e.lease_until and queue in ("", e.queue))
         found = sorted((e.lease_until, e.seq, e.key) for e in leased if (e.lease_until, e.seq) > after)
         following = found[limit - 1][:2] if len(found) > limit else ()
-        return [copy(self._entries[key]) for _, _, key in found[:limit]], following
+        return [copy(self._entries.values[key]) for _, _, key in found[:limit]], following
 
     def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
-        found = [e for e in self._entries.values() if e.queue == queue and e.state is State.DEAD]
+        found = [e for e in self._entries.values.values() if e.queue == queue and e.state is State.DEAD]
         found.sort(key=lambda e: (e.dead_at, e.seq))
         return [copy(e) for e in found if (e.dead_at, e.seq) > after][:limit]
 
     def entries(self, after: str, limit: int) -> list[Entry]:
-        return [copy(self._entries[key]) for key in sorted(key for key in self._entries if key > after)[:limit]]
+        return [
+            copy(self._entries.values[key])
+            for key in sorted(key for key in self._entries.values if key > after)[:limit]
+        ]
 
     def _place_of(self, entry: Entry) -> Cursor:
         """Where an entry stands among those of its state."""
         match entry.state:
             case State.READY:
-                return (not self._may_go(entry), entry.target, -entry.priority, entry.seq)
+                return (not self._is_next(entry), entry.target, -entry.priority, entry.seq)
             case State.DELAYED:
                 return (entry.due, entry.seq)
             case State.INFLIGHT:
@@ -227,9 +221,9 @@ class MemoryStore(Store, Due, Pages):
                 return (entry.seq,)
 
     def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
-        ready = (e for e in self._entries.values() if e.queue == queue and e.state is State.READY)
+        ready = (e for e in self._entries.values.values() if e.queue == queue and e.state is State.READY)
         if consumer is not None:
-            ready = (e for e in ready if e.target in ("", consumer) and self._may_go(e))
+            ready = (e for e in ready if e.target in ("", consumer) and self._is_next(e))
         return copy(min(ready, key=lambda e: e.seq, default=None))
 
     def queue(self, name: str) -> QueueRecord | None:
@@ -239,30 +233,22 @@ class MemoryStore(Store, Due, Pages):
         return self._book.touch(name)
 
     def add_queue(self, record: QueueRecord) -> None:
-        insort(self._names, record.name)
         self._book.set(record.name, record)
 
     def delete_queue(self, name: str) -> None:
-        if name in self._book.values:
-            self._book.remove(name)
-            self._names.remove(name)
+        self._book.remove(name)
 
     def queue_names(self, after: str, limit: int) -> list[str]:
-        return [name for name in self._names if name > after][:limit]
+        return sorted(name for name in self._book.values if name > after)[:limit]
 
     def get_kv(self, name: str) -> Any:
-        return deepcopy(self._facts.get(name))
+        return deepcopy(self._kv.values.get(name))
 
     def put_kv(self, name: str, value: Any) -> None:
-        before = self._facts.get(name)
-        self._undo.append(lambda: self._set_fact(name, before))
-        self._set_fact(name, value)
-
-    def _set_fact(self, name: str, value: Any) -> None:
         if value is None:
-            self._facts.pop(name, None)
+            self._kv.remove(name)
         else:
-            self._facts[name] = value
+            self._kv.set(name, value)
 
     def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
-        return sorted(name for name in self._facts if name.startswith(prefix) and name > after)[:limit]
+        return sorted(name for name in self._kv.values if name.startswith(prefix) and name > after)[:limit]

@@ -1,4 +1,4 @@
-"""Checkpoints of the filesystem store: the event that all files durably hold, and the queues and facts as of then.
+"""Checkpoints of the filesystem store: the event that all files durably hold, and queues and key-values as of then.
 
 ``meta/checkpoint-<event id>.json``, one line with a checksum. The last two are kept: if the newer one is damaged, the
 journal is folded from the older one on.
@@ -8,25 +8,33 @@ from __future__ import annotations
 
 import errno
 import re
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from stat import S_ISREG
 from threading import Thread
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
 from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
 
-from ...model.records import QueueRecord
+from ...model.records import Entry, QueueRecord
 from ...platform.files import LOST_ERRNOS, READ_FLAGS, Files
-from ..base import StoreError
+from ..base import Disk, StoreError
 from .content import FORMAT
+from .files import MessageFiles
 from .tree import Tree
 
 KEPT: Final = 2
+#: What a message may take of the disk whose file is written to: a block of it, and one of a directory; and one whose
+#: file gets another name only.
+_FILE_BYTES: Final = 8192
+_NAME_BYTES: Final = 512
+#: Characters of an entry's texts that fit into a name, whatever else is in it.
+_SHORT_TEXTS: Final = 60
 #: Facts that are encoded at once.
 _PIECE: Final = 1000
 _READ_BYTES: Final = 2**20
@@ -171,3 +179,96 @@ def _decode(line: bytes, path: Path) -> Checkpoint:
             " upgrade postroomd"
         )
     return Checkpoint(data["id"], data["facts"], [QueueRecord.from_json(queue) for queue in data["queues"]])
+
+
+class _Checkpointed(Protocol):
+    """What a store gives to its disk."""
+
+    tree: Tree
+    message_files: MessageFiles
+    applied: int
+    changed: dict[str, Entry | None]
+    new_bodies: dict[str, bytes]
+
+    def errors(self) -> AbstractContextManager[None]: ...
+
+    def snapshot(self) -> Checkpoint: ...
+
+    def remove_deleted_queues(self) -> None: ...
+
+
+class FilesystemDisk(Disk):
+    """The files of a store, and their checkpoints. ``durable`` is the event of the last one."""
+
+    def __init__(self, store: _Checkpointed, checkpoints: Checkpoints) -> None:
+        self._store = store
+        self._checkpoints = checkpoints
+        self.start_from(0)
+
+    def start_from(self, applied: int) -> None:
+        """The store is open, as of a checkpoint at this event."""
+        self.durable = applied
+        self._task: CheckpointTask | None = None
+
+    def close(self) -> None:
+        """Wait for the checkpoint that is under way."""
+        if self._task:
+            self._task.wait()
+            self._task = None
+
+    def files(self) -> list[Path]:
+        return [self._store.tree.root]
+
+    def probe(self) -> None:
+        with self._store.errors():
+            self._store.tree.probe()
+
+    def space_needed(self, events: int) -> int:
+        changed = self._store.changed.values()
+        written = sum(entry is not None and self._is_written(entry) for entry in changed)
+        return written * _FILE_BYTES + (len(changed) - written) * _NAME_BYTES
+
+    def _is_written(self, entry: Entry) -> bool:
+        """Whether a change may need more of its file than another name."""
+        texts = (entry.consumer_id, entry.target, entry.order_key, entry.claim)
+        long = sum(map(len, texts)) > _SHORT_TEXTS
+        return bool(long or entry.failures or entry.phase or entry.key in self._store.new_bodies)
+
+    def checkpoint(self) -> int:
+        while self.durable < self._store.applied:
+            self._begin().run()
+            self._settle()
+        return self.durable
+
+    def checkpoint_step(self) -> int | None:
+        if self._task is None and self.durable < self._store.applied:
+            self._begin().start()
+        if self._task and self._task.is_over:
+            self._settle()
+        return None if self._task else self.durable
+
+    def _begin(self) -> CheckpointTask:
+        if self._task:
+            self._task.wait()
+            return self._task
+        store = self._store
+        checkpoint = store.snapshot()
+        done, store.message_files.done = store.message_files.done, []
+        self._task = CheckpointTask(store.tree, self._checkpoints, checkpoint, done)
+        # From here on the end of a message that this checkpoint knows must be seen.
+        store.message_files.durable = store.applied
+        return self._task
+
+    def _settle(self) -> None:
+        task, self._task = self._task, None
+        assert task is not None
+        store = self._store
+        store.message_files.done += task.left
+        for directory, place in task.removed:
+            store.tree.forget(directory, place)
+        with store.errors():
+            if task.error:
+                raise task.error
+            self.durable = task.applied
+            store.tree.tidy()
+            store.remove_deleted_queues()

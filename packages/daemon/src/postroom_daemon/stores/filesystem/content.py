@@ -15,7 +15,9 @@ from postroom_common.errors import DamagedRecord
 from postroom_common.events import decode_line, encode_line
 
 from ...model.records import Entry
-from .names import INSIDE, FileName
+from ...platform.files import LOST_ERRNOS
+from .names import INSIDE, FileName, queue_of_key
+from .tree import Tree
 
 FORMAT: Final = 2
 #: Facts that a name may have no room for, and that the first line has as they were when it was written.
@@ -77,15 +79,46 @@ def facts_of(content: bytes, up_to: int) -> tuple[int, dict[str, Any]]:
     return 0, {}
 
 
-def told_inside(name: FileName, content: bytes, line: int, facts: dict[str, Any]) -> dict[str, Any]:
+def facts_for_name(name: FileName, content: bytes, line: int, facts: dict[str, Any]) -> dict[str, Any]:
     """What of the facts in a file's line counts for its name. Of an older line, which is there when a power cut has
     taken the newer one, that is what does not change with each lease or move; and what the first line has as well is
     taken from there, if need be."""
-    told = {fact: text for fact, text in facts.items() if fact not in INSIDE}
+    known = {fact: text for fact, text in facts.items() if fact not in INSIDE}
     if line != name.inside:
-        told = {fact: text for fact, text in told.items() if fact not in _CHANGING}
+        known = {fact: text for fact, text in known.items() if fact not in _CHANGING}
     for fact in INSIDE:
         if name.is_inside(fact):
             value = facts.get(fact) or (head_of(content) or {}).get(fact, "")
-            told[fact] = value if type(value) is str else ""
-    return told
+            known[fact] = value if type(value) is str else ""
+    return known
+
+
+def facts_inside(tree: Tree, directory: str, place: str, name: FileName) -> tuple[int, dict[str, Any]]:
+    """The line inside a file that its name tells of, or an older one if that is lost, and what counts of it."""
+    content = read_or_nothing(tree, directory, place)
+    line, facts = facts_of(content, name.inside)
+    return line, facts_for_name(name, content, line, facts)
+
+
+def read_or_nothing(tree: Tree, directory: str, place: str) -> bytes:
+    """What a file holds; nothing when it cannot be read."""
+    try:
+        return tree.read(directory, place)
+    except OSError as error:
+        if error.errno not in LOST_ERRNOS:
+            raise
+        return b""
+
+
+def message_of(tree: Tree, directory: str, place: str, name: FileName, there: str) -> tuple[str, str]:
+    """The key and the queue that a file tells; '' when it is not intact. ``there`` is the queue in whose directory it
+    lies: one that has moved, and has lost the line that tells its queue, belongs where it is."""
+    content = read_or_nothing(tree, directory, place)
+    head = head_of(content) or {}
+    key, queue = head.get("key"), head.get("queue")
+    if type(key) is str and not name.key_is_inside:
+        queue = queue_of_key(key)  # the first line may have been written elsewhere, before the message came home
+    elif name.is_moved:
+        line, facts = facts_of(content, name.inside)
+        queue = facts.get("queue") if line == name.inside else there
+    return (key, queue) if type(key) is type(queue) is str and key and queue else ("", "")

@@ -14,7 +14,6 @@ from ...platform.files import LOST_ERRNOS, UNREAD_ERRNOS
 from ...platform.quarantine import Quarantine
 from ..base import BodyLost, BodyUnread
 from . import content as fs_content
-from .index import Index
 from .names import (
     DONE,
     LETTERS,
@@ -28,6 +27,7 @@ from .names import (
     read_name,
     write_name,
 )
+from .places import Places
 from .tree import Tree
 
 log = logging.getLogger(__name__)
@@ -45,13 +45,13 @@ class MessageFiles:
     """``durable`` is the event up to which the checkpoint that was written last, or is being written, knows messages;
     ``done`` the files of messages that have ended since. Calls may raise ``OSError``."""
 
-    def __init__(self, tree: Tree, index: Index, quarantine: Quarantine, meta: str) -> None:
+    def __init__(self, tree: Tree, places: Places, quarantine: Quarantine, meta: str) -> None:
         self.durable = 0
         self.done: list[tuple[str, str]] = []
         self.directories: dict[str, str] = {}
         self.strays: dict[str, str] = {}  # queues of the messages whose key does not tell it
         self._tree = tree
-        self._index = index
+        self._places = places
         self._quarantine = quarantine
         self._meta = meta
         self._read = ("", b"")  # the file that was read last: its message and content
@@ -66,17 +66,17 @@ class MessageFiles:
         self._envelope = (b"", None)
         self._names.clear()
         self._inside.clear()
-        self._index.places.end()
+        self._places.end()
 
     # --- reading ----------------------------------------------------------------------------------------------
 
     def entry(self, key: str) -> Entry:
         """The entry of a message that has a file, as that tells it."""
-        name = self._name(key, self._index.places[key])
+        name = self._name(key, self._places[key])
         if name.inside:
             content = self.content(key)
             line, facts = fs_content.facts_of(content, name.inside)
-            self._inside[key] = (line, fs_content.told_inside(name, content, line, facts))
+            self._inside[key] = (line, fs_content.facts_for_name(name, content, line, facts))
         entry = read_entry(name, key, self.queue_of(key), self._facts(key))
         entry.queue = self.queue_of(key)  # whatever the file says: it lies where it is
         return entry
@@ -119,7 +119,7 @@ class MessageFiles:
     def content(self, key: str) -> bytes:
         """What a message's file holds; nothing when it cannot be read."""
         if self._read[0] != key:
-            directory, place = self.directory_of(key), self._index.places[key]
+            directory, place = self.directory_of(key), self._places[key]
             self._unread = ""
             try:
                 self._read = (key, self._tree.read(directory, place))
@@ -134,7 +134,7 @@ class MessageFiles:
 
     def path(self, key: str) -> str:
         """Where a message's file is, to be shown."""
-        return str(self._tree.path(self.directory_of(key), self._index.places[key]))
+        return str(self._tree.path(self.directory_of(key), self._places[key]))
 
     # --- writing ----------------------------------------------------------------------------------------------
 
@@ -142,7 +142,7 @@ class MessageFiles:
         """Bring a message's file to its entry. ``applied`` is the last event; ``body`` is given for a new message, and
         for one that is to be written anew."""
         key, directory, letter = entry.key, self.directory(entry.queue), LETTERS[entry.state]
-        place = self._index.places.get(key)
+        place = self._places.get(key)
         old = self._name(key, place) if place else None
         moves = self.queue_of(key) != entry.queue  # perhaps in the transaction that it was born in
         moved = (moves or (old is not None and old.is_moved)) and id_of(key, entry.queue)[0] == "+"
@@ -165,7 +165,7 @@ class MessageFiles:
         else:
             assert place is not None
             place = self._change(key, place, directory, letter, name, added)
-        self._index.places[key] = place
+        self._places[key] = place
         if moves:
             self.strays.pop(key, None)
             self.born(entry)
@@ -217,7 +217,7 @@ class MessageFiles:
     def finish(self, key: str, applied: int) -> None:
         """The end of a message. One that the last checkpoint does not know can go: the journal tells its whole life
         again. Any other must be seen to be done, until a checkpoint has its end."""
-        place = self._index.places.get(key)
+        place = self._places.get(key)
         if place is None:
             return
         name = self._name(key, place)
@@ -230,7 +230,7 @@ class MessageFiles:
         else:
             done = done_name(name, max(applied, name.version))
             self.done.append((directory, self._tree.rename(directory, place, directory, DONE, done)))
-        self._index.places.pop(key)
+        self._places.pop(key)
         self.strays.pop(key, None)
 
     def set_aside(self, directory: str, place: str, reason: str) -> None:

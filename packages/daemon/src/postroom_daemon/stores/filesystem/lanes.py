@@ -1,6 +1,6 @@
 """Ready messages of the filesystem store in the order of delivery: a lane for each queue and target.
 
-Hints, in little memory: one that no longer fits its message is passed over, and dropped where it is in the way.
+Hints, in little memory: one that no longer fits its message is skipped, and dropped if it is in the way.
 """
 
 from __future__ import annotations
@@ -21,154 +21,159 @@ from .sorted_keys import Sorted
 
 Look = Callable[[str], Entry | None]
 _LAST: Final = "\U0010ffff"  # sorts behind every key
-#: Messages of a line that have gone from its middle before it is looked through for them.
+#: Messages that have gone from the middle of a priority run before they are dropped.
 _GONE_LIMIT: Final = 1000
 
 
-class _Line:
-    """The ready messages of one priority: in the line those that came in the order of publishing, which is nearly all;
-    beside it those that came back, and those whose turn it is among others of their ordering key."""
+class _Run:
+    """The ready messages of one priority: in ``keys`` those that came in the order of publishing, which is nearly all;
+    in ``back`` those that came back, and those whose turn it is among others of their ordering key. ``last`` is the
+    publish number at the end of ``keys``, ``gone`` is about how many of them no longer exist, ``found`` is what the
+    start has found, until it is sorted."""
 
     def __init__(self) -> None:
-        self.line: deque[Short] = deque()
-        self.last = -1  # the seq of the line's end
-        self.gone = 0  # about how many of the line are no longer there
+        self.keys: deque[Short] = deque()
+        self.last = -1
+        self.gone = 0
         self.back: Sorted[tuple[int, str]] = Sorted()
-        self.runs: list[tuple[array[int], list[Short]]] = []  # what the start has found, until it is sorted
+        self.found: list[tuple[array[int], list[Short]]] = []
 
 
 class Lane:
-    """The ready messages of one queue for one target. ``fits`` tells whether a message may be delivered from it."""
+    """The ready messages of one queue for one target. ``look`` returns the entry of a key, ``is_next``
+    whether it is a message's turn."""
 
-    def __init__(self, queue: str, target: str, places: Places, fits: Callable[[Entry, Look], bool]) -> None:
+    def __init__(self, queue: str, target: str, places: Places, look: Look, is_next: Callable[[Entry], bool]) -> None:
         self._queue = queue
         self._target = target
         self._prefix = f"msg:{queue}"
         self._places = places
-        self._fits = fits
+        self._look = look
+        self._is_next = is_next
         self._priorities: list[int] = []
-        self._lines: dict[int, _Line] = {}
+        self._runs: dict[int, _Run] = {}
 
     def add(self, priority: int, seq: int, key: str) -> None:
         """Add a message that has become ready; a hint too many does no harm."""
-        line = self._line(priority)
+        run = self._run(priority)
         prefix, _, id_ = key.rpartition(":")
-        if seq > line.last and prefix == self._prefix:
-            line.line.append(self._places.short(id_))
-            line.last = seq
+        if seq > run.last and prefix == self._prefix:
+            run.keys.append(self._places.short(id_))
+            run.last = seq
         else:
-            line.back.add((seq, key))
+            run.back.add((seq, key))
 
     def call(self, priority: int, seq: int, key: str) -> None:
         """Add a message whose turn has come among others of its ordering key."""
-        self._line(priority).back.add((seq, key))
+        self._run(priority).back.add((seq, key))
 
     def add_unsorted(self, priority: int, seq: int, key: str) -> None:
         """As ``add``, before ``sort``."""
-        self._line(priority).back.add_unsorted((seq, key))
+        self._run(priority).back.add_unsorted((seq, key))
 
     def add_run(self, priority: int, seqs: array[int], shorts: list[Short]) -> None:
         """Add what the start has found in one folder, in the order of publishing; ``sort`` must follow."""
-        self._line(priority).runs.append((seqs, shorts))
+        self._run(priority).found.append((seqs, shorts))
 
     def sort(self) -> None:
-        """Put in order what was found at the start: runs one behind the other, and what overlaps beside them."""
-        for line in self._lines.values():
-            line.runs.sort(key=lambda run: run[0][0], reverse=True)
-            while line.runs:  # each is let go before the next: the line grows where it was
-                seqs, shorts = line.runs.pop()
-                at = bisect_right(seqs, line.last)
+        """Put in order what the start has found: folders one behind the other, and what overlaps in ``back``."""
+        for run in self._runs.values():
+            run.found.sort(key=lambda one: one[0][0], reverse=True)
+            while run.found:  # each is dropped before the next: memory grows where it was
+                seqs, shorts = run.found.pop()
+                at = bisect_right(seqs, run.last)
                 for seq, short in zip(seqs[:at], shorts, strict=False):
-                    line.back.add_unsorted((seq, key_of(self._prefix, short)))
-                line.line.extend(islice(shorts, at, None))
-                line.last = max(line.last, seqs[-1])
-            line.back.sort()
+                    run.back.add_unsorted((seq, key_of(self._prefix, short)))
+                run.keys.extend(islice(shorts, at, None))
+                run.last = max(run.last, seqs[-1])
+            run.back.sort()
 
-    def _line(self, priority: int) -> _Line:
-        line = self._lines.get(priority)
-        if line is None:
-            line = self._lines[priority] = _Line()
+    def _run(self, priority: int) -> _Run:
+        run = self._runs.get(priority)
+        if run is None:
+            run = self._runs[priority] = _Run()
             insort(self._priorities, priority)
-        return line
+        return run
 
     def take(self, priority: int, seq: int, key: str) -> None:
         """Drop a message that is no longer ready, if it is the next one: what lies deeper is passed over later."""
-        line = self._lines.get(priority)
-        if line is None:
+        run = self._runs.get(priority)
+        if run is None:
             return
-        if line.line and key_of(self._prefix, line.line[0]) == key:
-            line.line.popleft()
+        if run.keys and key_of(self._prefix, run.keys[0]) == key:
+            run.keys.popleft()
         else:
-            line.gone += 1
-        line.back.discard((seq, key))
+            run.gone += 1
+        run.back.discard((seq, key))
 
-    def head(self, look: Look) -> Entry | None:
+    def head(self) -> Entry | None:
         """The message to deliver next."""
         while self._priorities:
-            found = self._first(self._priorities[-1], look)
+            found = self._first(self._priorities[-1])
             if found:
                 return found
-            del self._lines[self._priorities.pop()]
+            del self._runs[self._priorities.pop()]
         return None
 
-    def oldest(self, look: Look) -> Entry | None:
+    def oldest(self) -> Entry | None:
         """The message that was published first."""
-        heads = (self._first(priority, look) for priority in self._priorities)
+        heads = (self._first(priority) for priority in self._priorities)
         return min((head for head in heads if head), key=lambda e: e.seq, default=None)
 
-    def _first(self, priority: int, look: Look) -> Entry | None:
-        line = self._lines[priority]
+    def _first(self, priority: int) -> Entry | None:
+        run = self._runs[priority]
         first = None
-        while line.line and not first:
-            first = self._fitting(key_of(self._prefix, line.line[0]), look)
+        while run.keys and not first:
+            first = self._fitting(key_of(self._prefix, run.keys[0]))
             if not first:
-                line.line.popleft()
-        while (hint := line.back.first()) and not (first and first.seq < hint[0]):
-            entry = self._fitting(hint[1], look)
+                run.keys.popleft()
+        while (hint := run.back.first()) and not (first and first.seq < hint[0]):
+            entry = self._fitting(hint[1])
             if entry:
                 return entry
-            line.back.discard(hint)
+            run.back.discard(hint)
         return first
 
-    def _fitting(self, key: str, look: Look) -> Entry | None:
-        entry = look(key)
-        return entry if entry and self.has(entry) and self._fits(entry, look) else None
+    def _fitting(self, key: str) -> Entry | None:
+        entry = self._look(key)
+        return entry if entry and self.has(entry) and self._is_next(entry) else None
 
     def has(self, entry: Entry) -> bool:
         """Whether a message belongs here."""
         return entry.state is State.READY and (entry.queue, entry.target) == (self._queue, self._target)
 
-    def behind(self, order: int, seq: int, look: Look) -> Iterator[tuple[int, Entry]]:
-        """What is hinted at behind a place, in the order of delivery, each with its order (the priority, negative):
-        those that still fit, and others."""
+    def behind(self, order: int, seq: int) -> Iterator[tuple[int, Entry]]:
+        """The messages behind a place in the order of delivery, each with its order, the negative priority. Some may
+        no longer fit."""
         for priority in reversed(self._priorities[: bisect_right(self._priorities, -order)]):
-            for entry in self.line(priority, seq if -priority == order else -1, look):
+            for entry in self.run(priority, seq if -priority == order else -1):
                 yield -priority, entry
 
     def priorities(self) -> list[int]:
         """The priorities of which there may be messages."""
         return self._priorities
 
-    def line(self, priority: int, seq: int, look: Look) -> Iterator[Entry]:
-        """What is hinted at of one priority, behind a place, in publish order and once each."""
-        line = self._lines[priority]
-        self._clean(line, look)
-        at = self._behind(line, seq, look)
-        in_line = (entry for short in islice(line.line, at, None) if (entry := look(key_of(self._prefix, short))))
-        back = (entry for _, key in line.back.behind((seq, _LAST)) if (entry := look(key)))
+    def run(self, priority: int, seq: int) -> Iterator[Entry]:
+        """The messages of one priority behind a publish number, in publish order; some may no longer fit."""
+        run = self._runs[priority]
+        self._clean(run)
+        at = self._behind(run, seq)
+        keys = (key_of(self._prefix, short) for short in islice(run.keys, at, None))
+        in_order = (entry for key in keys if (entry := self._look(key)))
+        back = (entry for _, key in run.back.behind((seq, _LAST)) if (entry := self._look(key)))
         last = seq
-        for entry in merge(in_line, back, key=lambda entry: entry.seq):
+        for entry in merge(in_order, back, key=lambda entry: entry.seq):
             if entry.seq > last:
                 last = entry.seq
                 yield entry
 
-    def _behind(self, line: _Line, seq: int, look: Look) -> int:
-        """Where in a line the messages begin that were published after ``seq``."""
-        low, high = 0, len(line.line) if seq >= 0 else 0
+    def _behind(self, run: _Run, seq: int) -> int:
+        """Where in a run the messages begin that were published after ``seq``."""
+        low, high = 0, len(run.keys) if seq >= 0 else 0
         while low < high:
             middle = at = (low + high) // 2
             entry = None
-            while at < high and not (entry := look(key_of(self._prefix, line.line[at]))):
+            while at < high and not (entry := self._look(key_of(self._prefix, run.keys[at]))):
                 at += 1
             if entry and entry.seq <= seq:
                 low = at + 1
@@ -176,9 +181,9 @@ class Lane:
                 high = middle
         return low
 
-    def _clean(self, line: _Line, look: Look) -> None:
-        """Drop from a line those that are gone, once they are many."""
-        if line.gone > max(_GONE_LIMIT, len(line.line) // 2):
-            keys = ((short, key_of(self._prefix, short)) for short in line.line)
-            line.line = deque(short for short, key in keys if key in self._places or look(key))
-            line.gone = 0
+    def _clean(self, run: _Run) -> None:
+        """Drop messages that are gone, once they are many."""
+        if run.gone > max(_GONE_LIMIT, len(run.keys) // 2):
+            keys = ((short, key_of(self._prefix, short)) for short in run.keys)
+            run.keys = deque(short for short, key in keys if key in self._places or self._look(key))
+            run.gone = 0

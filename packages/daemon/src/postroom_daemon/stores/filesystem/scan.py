@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from postroom_common.protocol import State
 
 from ...model.records import Entry
-from .found import Done, Numbers, Scan, ScanFinding
+from .content import facts_inside, message_of
 from .index import Index
-from .inside import facts_inside, message_of
 from .names import (
     DEAD,
     DELAYED,
@@ -29,15 +31,106 @@ from .names import (
     priority_of,
     queue_directory,
     queue_of_directory,
+    queue_of_key,
     read_entry,
     read_name,
 )
-from .places import Short
+from .places import Places, Short
 from .tree import Tree
 
 _LETTERS: Final = (READY, DELAYED, INFLIGHT, DEAD, HELD, DONE)
 #: Messages of a directory that are asked which queue they belong to.
 _ASKED: Final = 3
+
+
+class ScanFinding(NamedTuple):
+    """What is not as it should be. ``kind`` is
+
+    - ``second``: another file of a message, which tells less;
+    - ``stranger``: none of ours;
+    - ``blocking``: none of ours, or not to be listed, where a directory of ours belongs;
+    - ``temporary``: left unfinished by a crash, its message is in the journal;
+    - ``misplaced``: in another folder than its name says; or, with a ``queue``, in another queue's directory.
+
+    ``directory`` and ``place`` are its path below the root, ``key`` is its message, if that is known.
+    """
+
+    kind: str
+    directory: str
+    place: str
+    key: str = ""
+    queue: str = ""
+
+    @property
+    def path(self) -> str:
+        """Its path below the store's root."""
+        return f"{self.directory}/{self.place}" if self.directory else self.place
+
+
+class Done(NamedTuple):
+    """The file of a message that is done."""
+
+    directory: str
+    place: str
+    version: int
+
+
+@dataclass(slots=True)
+class Numbers:
+    """What is counted of a queue's messages: see ``QueueRecord``."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+    def add(self, state: str, size: int, reason: str, by: int) -> None:
+        """Count messages of one state: so many of them, of ``size`` bytes together."""
+        self.counts[state] = self.counts.get(state, 0) + by
+        if state != State.DEAD:
+            self.bytes += size
+        elif reason:
+            self.reasons[reason] = self.reasons.get(reason, 0) + by
+            if not self.reasons[reason]:
+                del self.reasons[reason]
+
+
+@dataclass(slots=True)
+class Scan:
+    """What was found. ``newest`` is the last event that any file reflects. ``numbers`` are by queue; ``queues`` has the
+    queues of the messages whose key does not tell it.
+
+    ``lacking`` are messages whose name says that facts stand inside the file, which does not have them: with the event
+    up to which it does. ``misplaced`` have a key each, and lie in another folder than their name says.
+    """
+
+    newest: int = 0
+    directories: dict[str, str] = field(default_factory=dict)
+    numbers: dict[str, Numbers] = field(default_factory=dict)
+    queues: dict[str, str] = field(default_factory=dict)
+    done: dict[str, Done] = field(default_factory=dict)
+    misplaced: list[str] = field(default_factory=list)
+    lacking: dict[str, int] = field(default_factory=dict)
+    findings: list[ScanFinding] = field(default_factory=list)
+
+    def version_of(self, key: str, places: Places) -> int:
+        """The last event that a message's file reflects; 0 when there is none."""
+        done = self.done.get(key)
+        if done:
+            return done.version
+        name = self.name_of(key, places)
+        return name.version if name else 0
+
+    def name_of(self, key: str, places: Places) -> FileName | None:
+        """The name of the file of a message that has one, and is not done."""
+        return read_name((places.get(key) or "").rpartition("/")[2])
+
+    def count_of(self, queue: str) -> int:
+        """How many messages a queue has."""
+        return sum(self.numbers[queue].counts.values()) if queue in self.numbers else 0
+
+    def queue_of(self, key: str) -> str:
+        """The queue of a message."""
+        return self.queues.get(key) or queue_of_key(key)
 
 
 def owners(tree: Tree, meta: str) -> dict[str, str]:
@@ -83,7 +176,7 @@ def _places(tree: Tree, directory: str) -> Iterator[tuple[str, FileName]]:
 
 def _ready_entry(tree: Tree, index: Index, found: Scan, key: str) -> Entry | None:
     """The entry of a message, if it is ready."""
-    name, queue = found.name_of(key, index), found.queue_of(key)
+    name, queue = found.name_of(key, index.places), found.queue_of(key)
     if name is None or name.letter != READY:
         return None
     facts: dict[str, Any] = {}
@@ -215,22 +308,8 @@ class _Walk:
                 found.lacking[key] = line
         entry = read_entry(name, key, queue, facts)
         self._numbers().add(STATES[letter], entry.size, entry.reason, 1)
-        if entry.order_key and letter != DEAD:
-            index.lines.add_unsorted(queue, entry.order_key, name.seq, key, letter == INFLIGHT)
-        if letter == READY and entry.order_key:
-            index.sharing(entry).add_unsorted((name.seq, key))
-        elif letter == READY:
-            index.lane(queue, entry.target).add_unsorted(entry.priority, name.seq, key)
-        elif letter == DELAYED:
-            index.due.add_unsorted((entry.due, name.seq, key))
-        elif letter == DEAD:
-            index.dead_of(queue).add_unsorted((entry.dead_at, name.seq, key))
-        elif letter == HELD:
-            index.held_of(queue).add_unsorted((name.seq, name.seq, key))
-        if entry.lease_until or letter == INFLIGHT:
-            index.leases.add_unsorted((entry.lease_until, name.seq, key))
-        if entry.lapse and letter in (READY, DELAYED):
-            index.lapses.add_unsorted((entry.lapse, name.seq, key))
+        entry.queue = queue  # whatever the file says: it lies where it is
+        index.add_unsorted(entry)
 
     def _is_newest(self, key: str, place: str, name: FileName) -> bool:
         """Whether this is the only file of a message, or tells more than the one that was found before it, perhaps in

@@ -4,7 +4,8 @@ than a few hundred others."""
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice, takewhile
 from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T", bound=Any)
@@ -86,6 +87,28 @@ class Sorted(Generic[T]):
 
     def __bool__(self) -> bool:
         return bool(self._buckets)
+
+
+class SortedNames(Sorted[str]):
+    """The names of an ``Undoable``, in order."""
+
+    def fill(self, names: Iterable[str]) -> None:
+        """Begin with these names."""
+        for name in names:
+            self.add_unsorted(name)
+        self.sort()
+
+    def track(self, name: str, before: object, value: object) -> None:
+        """See ``Undoable``."""
+        if value is None:
+            self.discard(name)
+        else:
+            self.add(name)
+
+    def page(self, prefix: str, after: str, limit: int) -> list[str]:
+        """The first names behind ``after`` that begin with ``prefix``."""
+        names = self.behind(after) if after >= prefix else self.behind_or_at(prefix)
+        return list(islice(takewhile(lambda name: name.startswith(prefix), names), max(limit, 0)))
 
 
 def _last(bucket: list[T]) -> T:

@@ -1,68 +1,99 @@
 """The filesystem store: a file for each message, whose folder shows its state and whose name sorts in delivery order.
 
-Nothing is synced at a commit. Each file's name says up to which event it has come, and all of a name changes at once;
-queues and single facts are kept as of the last checkpoint. So after a crash of any kind the journal is folded from that
-checkpoint on, and passes over the messages that are already further: see ``reflects``.
+Nothing is synced at a commit. Each file's name records its last event, and all of a name changes at once; queues and
+key-values are stored as of the last checkpoint. So after a crash of any kind the journal is folded from that checkpoint
+on, and messages that are already further are skipped: see ``Recovery.already_applied``.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from copy import deepcopy
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from postroom_common.events import Event
 from postroom_common.protocol import State
 
-from ...model.records import QueueRecord
+from ...model.records import HISTORY, Entry, QueueRecord
 from ...platform.files import Files
 from ...platform.quarantine import Quarantine
-from ..base import DAMAGED_CHECKPOINT, Audit, FileFinding, FileProblem, StoreError
-from .checkpoint import Checkpoint, Checkpoints, CheckpointTask
-from .facts import Facts
+from ..base import DAMAGED_CHECKPOINT, Bodies, BodyLost, BodyUnread, Store, StoreError, store_error, store_errors
+from ..book import QueueBook
+from ..undoable import Undoable
+from .checkpoint import Checkpoint, Checkpoints, FilesystemDisk
 from .files import MessageFiles
-from .found import Scan
-from .hands import Hands
 from .index import Index
-from .names import LETTERS, READY
-from .replay import Replay, claims_by_message
-from .transactions import Transactions
+from .names import READY
+from .pages import FilesystemDue, FilesystemPages
+from .recovery import FilesystemAudit, FilesystemRecovery, Hands, Replay, claims_by_message
+from .scan import Numbers, Scan
+from .sorted_keys import SortedNames
+from .tree import Tree
 
 log = logging.getLogger(__name__)
 
 
-class FilesystemStore(Transactions):
-    """``folders`` names the folder of each of ``fs_names``' letters, ``meta`` the directory of the checkpoints."""
+class FilesystemStore(Store):
+    """``folders`` names the folder of each of ``names``' letters, ``meta`` the directory of the checkpoints.
+
+    What the open transaction has changed is in memory until the commit brings each message's file to its entry.
+    """
 
     name: ClassVar[str] = "filesystem"
 
     def __init__(
         self, root: Path, files: Files, quarantine: Quarantine, folders: Mapping[str, str], meta: str = "meta"
     ) -> None:
-        super().__init__(root, files, quarantine, folders, meta)
+        self.tree = Tree(files, root, folders)
+        self.hands = Hands(self.tree, quarantine, meta)
+        self._quarantine = quarantine
+        self._meta = meta
+        self._ready_folder = folders[READY]
         self._checkpoints = Checkpoints(files, root / meta)
-        self.audit = FilesystemAudit(self)
+        self.due, self.pages = FilesystemDue(self), FilesystemPages(self)
+        self.bodies = Bodies()
+        self.disk = self._disk = FilesystemDisk(self, self._checkpoints)
+        self.recovery = self._recovery = FilesystemRecovery(self)
+        self.audit = FilesystemAudit(self, self._recovery, self.tree, self.path_of)
+        self._reset()
 
     def _reset(self) -> None:
-        super()._reset()
-        self._durable = 0  # the event of the last checkpoint
-        self._task: CheckpointTask | None = None
+        self.index = self._new_index()
+        self.message_files = MessageFiles(self.tree, self.index.places, self._quarantine, self._meta)
+        self.names_of_queues, self.names_of_kv = SortedNames(), SortedNames()
+        self.book = QueueBook(self.names_of_queues.track)
+        self.kv: Undoable[Any] = Undoable(self.names_of_kv.track)
+        self._participants = [self.book, self.kv]
+        self.applied = self._applied_before = 0
+        self._failed = False
+        # What the open transaction has changed and looked at:
+        self.changed: dict[str, Entry | None] = {}
+        self.new_bodies: dict[str, bytes] = {}  # of new messages, and of those whose file is to be rewritten
+        self._seen: dict[str, Entry] = {}
+        self._histories: dict[str, list[Any] | None] = {}
+        self._order_keys: set[tuple[str, str]] = set()  # queues and ordering keys of which messages have changed
+        self._deleted: set[str] = set()  # queues whose directories are to go
 
-    # --- life ----------------------------------------------------------------------------------------------------
+    def _new_index(self) -> Index:
+        return Index(self._ready_folder, self.get)
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Errors of the operating system become those of the contract."""
+        return store_errors(self.tree.root)
+
+    # --- life -----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
         self._reset()
         try:
-            with self._translated():
-                self._tree.open()
+            with self.errors():
+                self.tree.open()
                 checkpoint = self._read_checkpoint()
-                hands = Hands(self._tree, self._quarantine, self._meta)
-                self._index, found = hands.settle(
-                    lambda: Index(self._ready_folder), checkpoint.applied, checkpoint.messages()
-                )
+                self.index, found = self.hands.settle(self._new_index, checkpoint.applied, checkpoint.messages())
         except StoreError:
-            self._tree.close()
+            self.tree.close()
             raise
         self._start_from(checkpoint, found)
 
@@ -74,176 +105,239 @@ class FilesystemStore(Transactions):
         return checkpoint
 
     def _start_from(self, checkpoint: Checkpoint, found: Scan) -> None:
-        self._files = files = MessageFiles(self._tree, self._index, self._quarantine, self._meta)
-        self.applied = self._applied_before = self._durable = files.durable = checkpoint.applied
-        self._facts = Facts(checkpoint.facts)
-        self._replay = Replay(found, files, self._index, self._quarantine)
-        self.replaying = True
-        self._replay.claims = claims_by_message(checkpoint.facts)
+        self.message_files = files = MessageFiles(self.tree, self.index.places, self._quarantine, self._meta)
+        self.applied = self._applied_before = files.durable = checkpoint.applied
+        self._disk.start_from(checkpoint.applied)
+        replay = Replay(found, files, self.index.places, self._quarantine)
+        replay.claims = claims_by_message(checkpoint.facts)
+        self._recovery.begin(replay)
         files.directories |= found.directories
         files.strays |= found.queues
         files.done = [(done.directory, done.place) for done in found.done.values()]
+        self.kv.values.update(checkpoint.facts)
+        self.names_of_kv.fill(checkpoint.facts)
         for record in checkpoint.queues:
-            self._know(record)
-        self._book.commit()
+            self.add_queue(record)
+        self.book.commit()
 
-    def files(self) -> list[Path]:
-        return [self._tree.root]
-
-    @property
-    def root(self) -> Path:
-        """The directory of the store."""
-        return self._tree.root
-
-    @property
-    def found(self) -> Scan | None:
-        """What the look at all files found; None once the journal's end is folded."""
-        return self._replay.found if self._replay else None
+    def close(self) -> None:
+        self._disk.close()
+        self.tree.close()
 
     def path_of(self, key: str) -> Path:
         """The file of a message that exists."""
-        return Path(self._files.path(key))
+        return Path(self.message_files.path(key))
 
-    def letter_of(self, place: str) -> str | None:
-        """The letter of the folder that a place lies in."""
-        return self._tree.letter_of(place)
+    # --- transactions ---------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
-        if self._task:
-            self._task.wait()
-            self._task = None
-        self._tree.close()
+    def begin(self) -> None:
+        self._applied_before = self.applied
 
-    def probe(self) -> None:
-        with self._translated():
-            self._tree.probe()
+    def commit(self) -> None:
+        self._failed = True
+        try:
+            for key, entry in self.changed.items():
+                if entry is None:
+                    self.message_files.finish(key, self.applied)
+                else:
+                    self.message_files.write(entry, self.applied, self._history(key), self.new_bodies.get(key))
+        except OSError as error:
+            raise store_error(error, self.tree.root) from error
+        self._failed = False
+        self._applied_before = self.applied
+        for one in self._participants:
+            one.commit()
+        self.end()
 
-    # --- checkpoints ---------------------------------------------------------------------------------------------
+    def rollback(self) -> None:
+        if self._failed:
+            raise StoreError(f"{self.tree.root}: a commit has failed half-way; the store must be opened anew")
+        for one in self._participants:
+            one.rollback()
+        self.applied = self.folding = self._applied_before
+        touched, order_keys = list(self.changed), list(self._order_keys)
+        self.end()
+        for key in touched:  # what was dropped from the index as no longer fitting, fits again
+            entry = self.get(key)
+            if entry:
+                self.index.add(entry)
+        for queue, order_key in order_keys:
+            self.index.turns.update(queue, order_key)
+        self.end()
 
-    def checkpoint(self) -> int:
-        while self._durable < self.applied:
-            self._begin_checkpoint().run()
-            self._settle_checkpoint()
-        return self._durable
+    def end(self) -> None:
+        """Forget what the transaction has changed and looked at: it is over."""
+        for memory in (self.changed, self._seen, self.new_bodies, self._histories):
+            memory.clear()
+        self._order_keys.clear()
+        self.message_files.end()
 
-    def checkpoint_step(self) -> int | None:
-        if self._task is None and self._durable < self.applied:
-            self._begin_checkpoint().start()
-        if self._task and self._task.is_over:
-            self._settle_checkpoint()
-        return None if self._task else self._durable
+    def snapshot(self) -> Checkpoint:
+        """What stands beside the message files, to be written by another thread."""
+        queues = [self.book.values[name].copy() for name in self.names_of_queues]
+        return Checkpoint(self.applied, self.kv.values.copy(), queues)
 
-    def _begin_checkpoint(self) -> CheckpointTask:
-        if self._task:
-            self._task.wait()
-            return self._task
-        queues = [self._book.values[name].copy() for name in self._queues]
-        checkpoint = Checkpoint(self.applied, self._facts.all(), queues)
-        done, self._files.done = self._files.done, []
-        self._task = CheckpointTask(self._tree, self._checkpoints, checkpoint, done)
-        # From here on the end of a message that this checkpoint knows must be seen.
-        self._files.durable = self.applied
-        return self._task
+    # --- messages -------------------------------------------------------------------------------------------------
 
-    def _settle_checkpoint(self) -> None:
-        task, self._task = self._task, None
-        assert task is not None
-        self._files.done += task.left
-        for directory, place in task.removed:
-            self._tree.forget(directory, place)
-        with self._translated():
-            if task.error:
-                raise task.error
-            self._durable = task.applied
-            self._tree.tidy()
-            self._remove_deleted()
+    def get(self, key: str) -> Entry | None:
+        entry = self._seen.get(key)
+        if entry is None and key not in self.changed and key in self.index.places:
+            entry = self._seen[key] = self._read(key)
+        return entry
 
-    def _remove_deleted(self) -> None:
-        """Remove the directories of queues that are no more, once their last messages' files are gone."""
-        left = {self._files.directory(queue) for queue in self._deleted if queue not in self._book.values}
-        left -= {directory for directory, _ in self._files.done}
+    def peek(self, key: str) -> Entry | None:
+        """As ``get``, without caching: there may be very many."""
+        entry = self._seen.get(key)
+        if entry is None and key not in self.changed and key in self.index.places:
+            entry = self._read(key)
+        return entry
+
+    def _read(self, key: str) -> Entry:
+        replay = self._recovery.replay
+        try:
+            return replay.entry(key) if replay else self.message_files.entry(key)
+        except OSError as error:
+            raise store_error(error, self.tree.root) from error
+
+    def envelope(self, key: str) -> bytes:
+        replay = self._recovery.replay
+        new = self.new_bodies.get(key) or (replay and replay.bodies.get(key))
+        if new:
+            return new
+        if self.changed.get(key, ...) is None or key not in self.index.places:
+            raise StoreError(f"no body for {key}")
+        try:
+            return self.message_files.envelope(key)
+        except OSError as error:
+            raise store_error(error, self.tree.root) from error
+
+    def insert(self, entry: Entry, envelope: bytes) -> None:
+        self.book.count(entry.queue, None, entry.state, entry.size)
+        self.message_files.born(entry)
+        self.new_bodies[entry.key] = envelope
+        self.note(entry)
+
+    def update(self, entry: Entry, before: State) -> None:
+        self.book.count(entry.queue, before, entry.state, entry.size)
+        if before is State.READY:
+            self.index.take(entry, entry.queue)
+        self.note(entry)
+
+    def move(self, entry: Entry, source: str, before: State) -> None:
+        self.book.count(source, before, None, entry.size)
+        self.book.count(entry.queue, None, entry.state, entry.size)
+        if before is State.READY:
+            self.index.take(entry, source)
+        self.note(entry)
+        self._update_turns(source, entry.order_key)
+
+    def delete(self, entry: Entry, before: State) -> None:
+        self.book.count(entry.queue, before, None, entry.size)
+        if before is State.READY:
+            self.index.take(entry, entry.queue)
+        self.changed[entry.key] = None
+        self._seen.pop(entry.key, None)
+        self.new_bodies.pop(entry.key, None)
+        if self._recovery.replay:
+            self._recovery.replay.healed.pop(entry.key, None)
+        self._update_turns(entry.queue, entry.order_key)
+
+    def note(self, entry: Entry) -> None:
+        """A message is new, or has changed."""
+        if self._recovery.replay:
+            self._note_healed(entry, self._recovery.replay)
+        self.changed[entry.key] = self._seen[entry.key] = entry
+        if entry.order_key:
+            self._order_keys.add((entry.queue, entry.order_key))
+        self.index.add(entry)
+
+    def _note_healed(self, entry: Entry, replay: Replay) -> None:
+        """What was put back of a message's file is written together with its change."""
+        if not replay.healed.pop(entry.key, None):
+            return
+        try:
+            self.new_bodies[entry.key] = self.envelope(entry.key)  # what is torn is rewritten, not added to
+        except (BodyLost, BodyUnread) as error:
+            log.error("%s", error)
+        replay.bodies.pop(entry.key, None)
+        if entry.key in replay.histories:
+            self._histories.setdefault(entry.key, replay.histories.pop(entry.key))
+
+    def _update_turns(self, queue: str, order_key: str) -> None:
+        """A message with an ordering key has left a queue."""
+        if order_key:
+            self._order_keys.add((queue, order_key))
+            self.index.turns.update(queue, order_key)
+
+    def next_ready(self, queue: str, consumer: str) -> Entry | None:
+        return self.index.next_ready(queue, consumer)
+
+    # --- queues and key-values ------------------------------------------------------------------------------------
+
+    def queue(self, name: str) -> QueueRecord | None:
+        return self.book.values.get(name)
+
+    def queue_for_update(self, name: str) -> QueueRecord:
+        return self.book.touch(name)
+
+    def add_queue(self, record: QueueRecord) -> None:
+        if self._recovery.replay:  # its counters are as the files are
+            numbers = self._recovery.replay.found.numbers.get(record.name, Numbers())
+            record.counts.update(dict.fromkeys(record.counts, 0) | numbers.counts)
+            record.bytes, record.reasons = numbers.bytes, numbers.reasons.copy()
+        self.book.set(record.name, record)
+
+    def delete_queue(self, name: str) -> None:
+        record = self.book.remove(name)
+        if record is None:
+            return
+        if (
+            self._recovery.replay
+        ):  # what is still counted is of a later queue of this name, and of files that are further
+            numbers = Numbers(record.counts.copy(), record.bytes, record.reasons.copy())
+            self._recovery.replay.found.numbers[name] = numbers
+        self._deleted.add(name)
+
+    def forget_directories(self, names: Iterable[str]) -> None:
+        """Remove the directories of queues that do not exist, of those that have one, with the next checkpoint."""
+        self._deleted.update(name for name in names if name not in self.book.values)
+
+    def remove_deleted_queues(self) -> None:
+        """Remove the directories of queues that were deleted, once their last messages' files are gone. Raises
+        ``OSError``."""
+        files = self.message_files
+        gone = {files.directory(queue) for queue in self._deleted if queue not in self.book.values}
+        gone -= {directory for directory, _ in files.done}
         for queue in list(self._deleted):
-            directory = self._files.directory(queue)
-            if directory in left:
-                self._tree.remove_directory(directory)
-                self._files.directories.pop(queue, None)
-            if directory in left or queue in self._book.values:
+            directory = files.directory(queue)
+            if directory in gone:
+                self.tree.remove_directory(directory)
+                files.directories.pop(queue, None)
+            if directory in gone or queue in self.book.values:
                 self._deleted.discard(queue)
 
-    # --- folding the journal after opening -----------------------------------------------------------------------
+    def get_kv(self, name: str) -> Any:
+        if name.startswith(HISTORY):
+            return deepcopy(self._history(name.removeprefix(HISTORY)))
+        return deepcopy(self.kv.values.get(name))
 
-    def already_applied(self, event: Event) -> bool:
-        if self._replay is None:
-            return False
-        with self._translated():
-            reflected = self._replay.already_applied(event)
-        if reflected and event.get("to", event["queue"]) != event["queue"]:
-            self._has_moved(event, self._replay)
-        return reflected
+    def put_kv(self, name: str, value: Any) -> None:
+        if name.startswith(HISTORY):  # it belongs into the message's file, so that both change at once
+            key = name.removeprefix(HISTORY)
+            self._histories[key] = deepcopy(value)
+            entry = self.get(key)
+            if entry:
+                self.note(entry)
+        elif value is None:
+            self.kv.remove(name)
+        else:
+            self.kv.set(name, deepcopy(value))
 
-    def _has_moved(self, event: Event, replay: Replay) -> None:
-        """What else follows from a move that a message's file shows already; see ``fold_messages``."""
-        if self.queue(event["to"]) is None:
-            self.add_queue(QueueRecord(event["to"], created_wall=event["wallMs"]))
-        self.queue_for_update(event["to"]).used = event["engineMs"]
-        name = replay.claims.pop(event["key"], "")
-        if name and (self.get_kv(name) or {}).get("key") == event["key"]:
-            self.put_kv(name, None)
-
-    def finish_replay(self, clean: bool) -> list[str]:
-        replay = self._replay
-        if replay is None:
-            return []
-        found = replay.found
-        self.applied = self._applied_before = max(self.applied, found.newest)
-        for name in sorted(filter(found.count_of, found.numbers.keys() - self._book.values.keys())):
-            log.error("queue %r has messages and no record: it gets a new one", name)
-            self._know(QueueRecord(name))
-        for entry in list(replay.healed.values()):
-            self._note(entry)
-        if any(finding.kind == "second" for finding in found.findings):  # hints may have been those of the other file
-            self._index.lines.see_all(self.get)
-        self.commit()
-        self._deleted.update(found.directories.keys() - self._book.values.keys())
-        self._replay, self.replaying = None, False
-        hands = Hands(self._tree, self._quarantine, self._meta)
-        with self._translated():
-            moved = [key for key in found.misplaced if not hands.put_back(key, self._index, self._files, clean)]
-            entries = sorted((self._files.entry(key) for key in moved), key=lambda entry: (entry.dead_at, entry.seq))
-        self._end()
-        return [entry.key for entry in entries]
-
-
-class FilesystemAudit(Audit):
-    """What stands in the files of a filesystem store, between ``open`` and ``Recovery.finish_replay``."""
-
-    def __init__(self, store: FilesystemStore) -> None:
-        self._store: FilesystemStore = store
-
-    def newest_event(self) -> int:
-        found = self._store.found
-        return max(self._store.applied, found.newest) if found else self._store.applied
-
-    def file_of(self, key: str) -> Path | None:
-        return self._store.path_of(key)
-
-    def file_findings(self, last: int, clean: bool) -> Iterator[FileFinding]:
-        found = self._store.found
-        for path in self.foreign_files():
-            yield FileFinding(FileProblem.FOREIGN, str(path), "no message's file")
-        for finding in found.findings if found else []:
-            if finding.kind != "misplaced":
-                continue
-            place = str(self._store.root / finding.path)
-            if clean and not finding.queue and self._is_dead_among_ready(finding.place):
-                yield FileFinding(FileProblem.MOVED_BY_HAND, place, f"{finding.key} is a dead letter")
-            else:
-                text = f"{finding.key} belongs into another directory, as its name says"
-                yield FileFinding(FileProblem.MISPLACED, place, text)
-
-    def _is_dead_among_ready(self, place: str) -> bool:
-        return (place.rpartition("/")[2][0], self._store.letter_of(place)) == (LETTERS[State.DEAD], READY)
-
-    def foreign_files(self) -> list[Path]:
-        found = self._store.found
-        return [self._store.root / one.path for one in found.findings if one.kind == "stranger"] if found else []
+    def _history(self, key: str) -> list[Any] | None:
+        """The failed attempts of a message."""
+        if key in self._histories:
+            return self._histories[key]
+        replay = self._recovery.replay
+        if replay and key in replay.histories:
+            return replay.histories[key]
+        return self.message_files.history(key) if self.get(key) else None

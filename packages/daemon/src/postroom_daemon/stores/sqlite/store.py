@@ -16,10 +16,10 @@ import orjson
 
 from postroom_common.protocol import State
 
+from ...model.observer import Participant
 from ...model.records import Entry, QueueRecord
 from ..base import Audit, Bodies, BodyLost, Disk, Store, StoreDamaged, StoreError
 from ..book import QueueBook
-from ..undoable import Participant
 from .caches import EntryCache, ReadyRows, SpaceEstimate
 from .database import Database, translated
 from .pages import KV_KEY, QUEUE_KEY, SqliteDue, SqlitePages, Turns, checked

@@ -1,0 +1,216 @@
+"""The pages of the filesystem store, and what is due at a time, read from its index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import nsmallest
+from itertools import chain, islice
+from typing import Any, Final, Protocol
+
+from postroom_common.protocol import State
+
+from ...model.records import Entry
+from ..base import LEASED, Cursor, Due, Pages
+from .index import LAST, Hint, Index, Part, lapse_of, shares
+from .sorted_keys import Sorted, SortedNames
+
+#: Hints that a page looks at, for each message that it may have.
+_LOOKS: Final = 4
+
+
+class _Indexed(Protocol):
+    """What a store gives to its pages."""
+
+    index: Index
+    names_of_queues: SortedNames
+    names_of_kv: SortedNames
+
+    def get(self, key: str) -> Entry | None: ...
+
+    def peek(self, key: str) -> Entry | None: ...
+
+    def update(self, entry: Entry, before: State) -> None: ...
+
+
+class FilesystemDue(Due):
+    """What is due in a store."""
+
+    def __init__(self, store: _Indexed) -> None:
+        self._store = store
+
+    def promote(self, now: int, limit: int) -> list[str]:
+        hints, queues = self._store.index.due, list[str]()
+        while len(queues) < limit and (hint := hints.first()) and hint[0] <= now:
+            hints.discard(hint)
+            entry = self._store.get(hint[2])
+            if entry and entry.state is State.DELAYED and entry.due == hint[0]:
+                entry.state = State.READY
+                self._store.update(entry, State.DELAYED)
+                queues.append(entry.queue)
+        return queues
+
+    def ended_leases(self, now: int, limit: int) -> list[Entry]:
+        return self._over(self._store.index.leases, now, limit, lambda entry: entry.lease_until)
+
+    def expiring(self, now: int, limit: int) -> list[Entry]:
+        return self._over(self._store.index.lapses, now, limit, lapse_of)
+
+    def _over(self, hints: Sorted[Hint], now: int, limit: int, time_of: Callable[[Entry], int]) -> list[Entry]:
+        found: list[Entry] = []
+        stale: list[Hint] = []
+        for hint in hints:
+            if hint[0] > now or len(found) == limit:
+                break
+            entry = self._store.get(hint[2])
+            if entry and time_of(entry) == hint[0]:
+                found.append(entry)
+            else:
+                stale.append(hint)
+        for hint in stale:
+            hints.discard(hint)
+        return found
+
+    def next_time(self) -> int | None:
+        index = self._store.index
+        firsts = [hints.first() for hints in (index.due, index.leases, index.lapses)]
+        return min((first[0] for first in firsts if first), default=None)
+
+
+class FilesystemPages(Pages):
+    """The pages of a store."""
+
+    def __init__(self, store: _Indexed) -> None:
+        self._store = store
+
+    def scan(self, queue: str, state: State, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        index = self._store.index
+        match state:
+            case State.READY:
+                return self._scan_ready(queue, after, limit)
+            case State.DELAYED:
+                return self._page(index.due, queue, (state,), after, limit, lambda entry: entry.due)
+            case State.INFLIGHT:
+                return self._page(index.leases, queue, (state,), after, limit, lambda entry: entry.lease_until)
+            case State.DEAD:
+                return self._page(
+                    index.dead.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.dead_at
+                )
+            case State.HELD:
+                return self._page(
+                    index.on_hold.get(queue, Sorted()), queue, (state,), after, limit, lambda entry: entry.seq
+                )
+
+    def leases(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        return self._page(self._store.index.leases, queue, LEASED, after, limit, lambda entry: entry.lease_until)
+
+    def dead(self, queue: str, after: tuple[int, int], limit: int) -> list[Entry]:
+        found: list[Entry] = []
+        page, following = self.scan(queue, State.DEAD, after, limit)
+        found += page
+        while following and len(found) < limit:
+            page, following = self.scan(queue, State.DEAD, following, limit - len(found))
+            found += page
+        return found
+
+    def _page(
+        self,
+        hints: Sorted[Hint],
+        queue: str,
+        states: Sequence[State],
+        after: Any,
+        limit: int,
+        time_of: Callable[[Entry], int],
+    ) -> tuple[list[Entry], Cursor]:
+        """A page of the messages of a queue ('': of all) in some states. ``time_of`` is what the hints were made of."""
+        found: list[Entry] = []
+        stale: list[Hint] = []
+        end: Cursor = ()
+        for looked, hint in enumerate(hints.behind((*after, LAST) if after else ()), 1):
+            entry = self._store.get(hint[2])
+            if entry is None or time_of(entry) != hint[0]:
+                stale.append(hint)
+            elif entry.state in states and queue in ("", entry.queue):
+                found.append(entry)
+            if len(found) == limit or looked == limit * _LOOKS:
+                end = hint[:2]
+                break
+        for hint in stale:
+            hints.discard(hint)
+        return found, end
+
+    def _scan_ready(self, queue: str, after: Cursor, limit: int) -> tuple[list[Entry], Cursor]:
+        found: list[Entry] = []
+        for looked, (place, entry, fits) in enumerate(self._ready_behind(queue, after), 1):
+            if fits:
+                found.append(entry)
+            if len(found) == limit or looked == limit * _LOOKS:
+                return found, place
+        return found, ()
+
+    def _ready_behind(self, queue: str, after: Any) -> Iterator[tuple[Cursor, Entry, bool]]:
+        """The ready messages of a queue behind a place, each with its own, and others that no longer are."""
+        index, is_next = self._store.index, self._store.index.turns.is_next
+        waits, target, order, seq = after or (0, "", -(2**63), -1)
+        for name in sorted(index.lanes.get(queue, {})) if not waits else ():
+            lane = index.lanes[queue][name]
+            if name >= target:
+                begin = (order, seq) if name == target else (-(2**63), -1)
+                for at, entry in lane.behind(*begin):
+                    yield (0, name, at, entry.seq), entry, lane.has(entry) and is_next(entry)
+        first = (target, order, seq) if waits else ("", -(2**63), -1)
+        for part, hints in sorted(index.sharing.get(queue, {}).items(), key=lambda item: item[0]):
+            if part >= first[:2]:
+                for number, key in hints.behind((first[2] if part == first[:2] else -1, LAST)):
+                    shared = self._store.get(key)
+                    if shared:
+                        yield (1, *part, number), shared, shares(shared, queue, part) and not is_next(shared)
+
+    def entries(self, after: str, limit: int) -> list[Entry]:
+        found: list[Entry] = []
+        for key in self._store.index.keys(after) if limit > 0 else ():
+            entry = self._store.peek(key)
+            if entry:
+                found.append(entry)
+            if len(found) == limit:
+                break
+        return found
+
+    def oldest_ready(self, queue: str, consumer: str | None = None) -> Entry | None:
+        index = self._store.index
+        lanes = index.lanes.get(queue, {})
+        wanted = lanes if consumer is None else {"", consumer} & lanes.keys()
+        heads = [lanes[target].oldest() for target in wanted]
+        if consumer is None:  # whether or not it is their turn
+            heads += (self._first_sharing(queue, part) for part in list(index.sharing.get(queue, {})))
+        return min((head for head in heads if head), key=lambda e: e.seq, default=None)
+
+    def _first_sharing(self, queue: str, part: Part) -> Entry | None:
+        sharing = self._store.index.sharing[queue]
+        while hint := sharing[part].first():
+            entry = self._store.get(hint[1])
+            if entry and shares(entry, queue, part):
+                return entry
+            sharing[part].discard(hint)
+        del sharing[part]
+        return None
+
+    def oldest(self, queue: str, limit: int) -> list[Entry]:
+        oldest: list[Entry] = []
+        for part in self._parts(queue):
+            oldest = nsmallest(limit, chain(oldest, islice(part, limit)), key=lambda entry: entry.seq)
+        return oldest
+
+    def _parts(self, queue: str) -> Iterator[Iterator[Entry]]:
+        """Ready messages by target and priority, each part in publish order, to be looked at one after the other."""
+        get, index = self._store.get, self._store.index
+        for lane in index.lanes.get(queue, {}).values():
+            for priority in lane.priorities():
+                yield (e for e in lane.run(priority, -1) if lane.has(e) and not e.order_key)
+        for part, hints in index.sharing.get(queue, {}).items():
+            yield (e for _, key in hints if (e := get(key)) and shares(e, queue, part))
+
+    def queue_names(self, after: str, limit: int) -> list[str]:
+        return self._store.names_of_queues.page("", after, limit)
+
+    def kv_names(self, prefix: str, after: str, limit: int) -> list[str]:
+        return self._store.names_of_kv.page(prefix, after, limit)
