@@ -82,9 +82,9 @@ def test_today_s_console_shows_the_released_daemon_and_acts_on_it(make_recorded:
         for view, sign in (
             ("1", "alarms"),
             ("2", "FOLLOW"),
-            ("3", "HOLDER"),
+            ("3", "TIME LEFT"),
             ("5", "daemon"),
-            ("6", "nothing was done"),
+            ("6", "no actions yet"),
         ):
             await desk.keys(view)
             await desk.sees(sign)
