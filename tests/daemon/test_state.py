@@ -180,7 +180,7 @@ def test_events_that_the_journal_lacks_are_told(bench: Bench, tmp_path: Path) ->
 
     elsewhere = tmp_path / "empty"
     elsewhere.mkdir()
-    with pytest.raises(StateError, match="not all there"), capture(ask, elsewhere, lambda *_: None, tmp_path):
+    with pytest.raises(StateError, match="are incomplete"), capture(ask, elsewhere, lambda *_: None, tmp_path):
         pass
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a journal, told without changing it: for ``verify``, and for whoever asks while the daemon writes.
+"""Audit a journal without changing it, stopped or while the daemon writes.
 
 It reads the segments once, in order, line by line, and keeps nothing but where it stands.
 """
@@ -20,29 +20,29 @@ _TYPES = frozenset(EventType)
 
 
 class JournalFindingKind(StrEnum):
-    """What can be wrong. The last three are no faults: they say what the journal itself tells."""
+    """What an audit can find. The last three are not faults: they are normal after a crash, or declared."""
 
-    UNREADABLE = "unreadable"  # the operating system does not give the file, or a part of it
+    UNREADABLE = "unreadable"  # the operating system cannot read the file, or a part of it
     NOT_A_FILE = "not a file"  # a directory, link or pipe with a segment's name
     DAMAGED = "damaged"  # bytes that are no intact event
-    INCOMPLETE_REQUEST = "incomplete request"  # it has lost an event, and counts for nothing
-    MISSING = "missing events"  # ids that are not there, and no gap event says so
-    DISORDER = "disorder"  # an id that was there before, or should have come before
+    INCOMPLETE_REQUEST = "incomplete request"  # it has lost an event, and has no effect
+    MISSING = "missing events"  # ids are skipped, and no gap event declares it
+    DISORDER = "disorder"  # an id that occurred before, or should have
     MISNAMED = "misnamed"  # the name is not the id of the first event
     FOREIGN = "foreign root"  # of another root, though the epoch is the same
-    EPOCH = "epoch"  # falls, or rises without an event that begins it
+    EPOCH = "epoch"  # falls, or rises without an event that begins one
     FORMAT = "format"  # newer than this version
     UNKNOWN_TYPE = "unknown type"  # about a queue, by a newer version
-    GAP = "gap"  # ids are not there, and a gap event says so
-    TORN_GROUP = "torn group"  # cut by recovery: what is left of it counts
-    UNFINISHED = "unfinished"  # the end is being written, or a crash has left it so
+    GAP = "gap"  # ids are skipped, as a gap event declares
+    TORN_GROUP = "torn group"  # cut by recovery; the rest is valid
+    UNFINISHED = "unfinished"  # the end is being written, or was left by a crash
 
 
 NO_FAULTS = frozenset({JournalFindingKind.GAP, JournalFindingKind.TORN_GROUP, JournalFindingKind.UNFINISHED})
 
 
 class JournalFinding(NamedTuple):
-    """One thing that was found. ``first_id`` and ``last_id`` are the events meant, 0 where none can be named;
+    """One finding. ``first_id`` and ``last_id`` are the events concerned, 0 if none can be named;
     ``offset`` and ``length`` are bytes of the segment, ``length`` 0 for a place between two lines."""
 
     kind: JournalFindingKind
@@ -55,13 +55,13 @@ class JournalFinding(NamedTuple):
 
     @property
     def is_fault(self) -> bool:
-        """Whether it should not be so."""
+        """Whether it is a fault."""
         return self.kind not in NO_FAULTS
 
 
 @dataclass(slots=True)
 class JournalSummary:
-    """What there is. ``first_id`` and ``last_id`` are those of intact events; 0 when there are none."""
+    """Figures of a journal. ``first_id`` and ``last_id`` are those of intact events; 0: none."""
 
     segments: int = 0
     bytes: int = 0
@@ -107,7 +107,7 @@ class JournalAudit:
             for line in read_lines(path):
                 end = line.offset + len(line.data)
                 if line.event is None:
-                    yield from self._drop_pending("it has lost an event to damage")
+                    yield from self._drop_pending("damage has destroyed one of its events")
                     self._note_damage(line)
                     continue
                 torn_before = self._damage is not None
@@ -117,7 +117,7 @@ class JournalAudit:
                     begun = True
                 yield from self._event(line, line.event)
         except FileNotFoundError:
-            self._last = 0  # retention has removed it, and what came before: no gap
+            self._last = 0  # retention has removed it and those before: no gap
             return
         except OSError as error:
             yield JournalFinding(JournalFindingKind.UNREADABLE, path, end, 0, 0, 0, str(error.strerror or error))
@@ -126,14 +126,14 @@ class JournalAudit:
         yield from self._end(is_last)
 
     def _end(self, is_last: bool) -> Iterator[JournalFinding]:
-        """No request and no group goes on in the next segment. The end of the last one may be in the writing."""
+        """Requests and groups end with their segment. The end of the last one may be in the course of being written."""
         if not is_last:
             yield from self._drop_pending("its segment ends before it")
             yield from self._flush_damage()
             return
         if self._damage:
             kept, self._damage = self._damage, None
-            unfinished = kept._replace(kind=JournalFindingKind.UNFINISHED, text="no intact event ends the journal")
+            unfinished = kept._replace(kind=JournalFindingKind.UNFINISHED, text="the journal ends with damaged bytes")
             yield unfinished
         if self._pending:
             yield self._pending_finding(JournalFindingKind.UNFINISHED, "the journal ends inside this request")
@@ -144,7 +144,7 @@ class JournalAudit:
     # --- damage and requests ----------------------------------------------------------------------------------
 
     def _note_damage(self, line: Line) -> None:
-        """Damaged lines in a row are one finding."""
+        """Make adjacent damaged lines one finding."""
         known = self._damage
         if known:
             self._damage = known._replace(length=line.offset + len(line.data) - known.offset)
@@ -173,11 +173,11 @@ class JournalAudit:
         yield from self._check_origin(line, event)
         previous = self._previous
         if self._pending and (previous is None or event["req"] != previous["req"] or event["id"] != previous["id"] + 1):
-            yield from self._drop_pending("its end is not there")
+            yield from self._drop_pending("its end is missing")
         self._pending.append((line.offset, len(line.data), event["id"]))
         if event["id"] == event["req"]:
             if len(self._pending) != event.get("n", 1):
-                yield self._pending_finding(JournalFindingKind.INCOMPLETE_REQUEST, "its beginning is not there")
+                yield self._pending_finding(JournalFindingKind.INCOMPLETE_REQUEST, "its beginning is missing")
             self._pending.clear()
         self.summary.events += 1
         self.summary.first_id = min(self.summary.first_id or event["id"], event["id"])

@@ -1,5 +1,5 @@
-"""What happened to one message, read from the end of the journal backwards: bounded work, however long it is, in slices
-of which each takes a few milliseconds, so that others are served between them."""
+"""The events of one message, read backwards from the end of the journal: up to a limit of bytes, in slices of a few
+milliseconds, so that other requests are served in between."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from postroom_common.events import Event, EventType, decode_event
 
 from .segments import list_segments, read_bytes
 
-#: Bytes of the journal that one look reads; a line that is longer than a block may go beyond.
+#: Bytes of the journal to read at most; a long line may exceed it.
 LOOK_BYTES: Final = 16 * 1024 * 1024
 _BLOCK_BYTES: Final = 512 * 1024
 _ID: Final = re.compile(rb'\{"id":(\d+),')
 
 
 class MessageHistory(NamedTuple):
-    """Events about a message, oldest first. Of those from ``complete_from`` on all are there that are intact. ``cut``:
-    the look ended before it was known whether there are older ones."""
+    """Events about a message, oldest first, complete from event ``complete_from`` on. ``cut``: there may be older ones,
+    beyond the limit."""
 
     events: list[Event]
     complete_from: int
@@ -44,7 +44,7 @@ def history_of(root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES) -
 def history_slices(
     root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES
 ) -> Generator[None, None, MessageHistory]:
-    """As ``history_of``, which comes at the end: each step reads a block of the journal. Raises ``OSError``."""
+    """As ``history_of``, in steps that each read a block of the journal. Raises ``OSError``."""
     needle = orjson.dumps({"key": key})[1:-1]
     found: list[Event] = []
     looked = 0
@@ -67,12 +67,12 @@ def history_slices(
 
 
 def _regions(root: Path) -> Iterator[bytes | None]:
-    """The lines of the journal, some at a time, the latest first; None for a block inside a long line. Segments that
-    are gone meanwhile are passed over."""
+    """The lines of the journal in blocks, the latest first; None for a block inside a long line. Segments that are
+    removed meanwhile are skipped."""
     for _, path in reversed(list_segments(root)):
         try:
             end = path.stat().st_size
-            rest: list[bytes] = []  # what follows, the last part first
+            rest: list[bytes] = []  # the bytes behind, the last part first
             while end > 0:
                 start = max(0, end - _BLOCK_BYTES)
                 block = read_bytes(path, start, end - start)
@@ -91,7 +91,7 @@ def _regions(root: Path) -> Iterator[bytes | None]:
 
 
 def _events_in(region: bytes, needle: bytes, key: str) -> Iterator[Event]:
-    """The intact events of some lines that are about a message, the latest first."""
+    """The intact events about a message in some lines, the latest first."""
     end = len(region)
     while (at := region.rfind(needle, 0, end)) >= 0:
         begin = region.rfind(b"\n", 0, at) + 1

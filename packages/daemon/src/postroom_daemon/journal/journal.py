@@ -1,4 +1,4 @@
-"""The journal: events appended and synced, in segments that roll by size. The truth that every store is folded from."""
+"""The journal: the append-only log of events, in segments that roll by size. Every store is folded from it."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ from .segments import (
 )
 from .tail import Tail, examine_tail
 
-#: No event is shorter: what cannot be read has had at most so many ids.
+#: The shortest event (bytes), from which the number of ids in unreadable bytes is estimated.
 _SHORTEST_EVENT: Final = 100
-#: A last segment without an intact event is a first group that a crash has torn, unless it is longer.
+#: A last segment without an intact event, up to this size (bytes), is a first group torn by a crash.
 _TORN_BYTES: Final = 4096
 _APPEND_FLAGS: Final = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class JournalRefused(PostroomError):
-    """An append failed and was undone, durably: nothing of the group is in the journal. ``full`` tells a lack of space
-    from other faults."""
+    """An append failed and was undone, durably: nothing of the group is in the journal. ``full``: space is lacking."""
 
     def __init__(self, error: OSError) -> None:
         super().__init__(f"journal: {error}")
@@ -48,11 +47,11 @@ class JournalRefused(PostroomError):
 
 
 class JournalUnknown(PostroomError):
-    """A sync or an undo failed: what the disk holds is unknown. Nobody may be answered; only recovery can tell."""
+    """A sync or an undo failed, so the disk's content is unknown. Nobody may be answered before a recovery."""
 
 
 class Journal:
-    """The writer. Not thread-safe; one process has it open (the caller sees to that).
+    """Writes the journal. Not thread-safe; the caller ensures that only one process has it open.
 
     New segments may be read by whoever may list ``root``. After ``open``, ``last_id`` is the id of the last event, and
     ``last_given`` the highest that may ever have been given out: it is higher where the last segment is damaged beyond
@@ -75,8 +74,8 @@ class Journal:
         self.segment: Path | None = None
 
     def open(self, owner: Owner | None = None) -> None:
-        """Bring the files into order and find the end, cutting off what a crash left unfinished. What is not kept goes
-        to quarantine. ``owner`` is whose events the store has folded. Raises ``OSError``, ``Foreign``."""
+        """Bring the files into order, find the end, and cut off what a crash left unfinished, which goes to quarantine.
+        ``owner`` is the root whose events the store has folded. Raises ``OSError``, ``Foreign``."""
         self.last_id = self.last_given = 0
         self._directory = self._files.open_directory(self.root)
         self._mode = self._files.shared_mode(self._directory)
@@ -91,13 +90,12 @@ class Journal:
             if tail.last_id:
                 self._continue(path, tail.keep_bytes)
                 return
-            # Made, but nothing of it survived: what comes next would get the same name, so it must make room.
+            # It was created, but has no event: the next segment gets the same name.
             if path.exists():
                 self._files.unlink(path.name, dir_fd=self._directory)
 
     def _examine(self, path: Path) -> Tail:
-        """The end of what may be the last segment; one that cannot be read at all, at a second try either, is set
-        aside."""
+        """The end of what may be the last segment. One that cannot be read twice is set aside."""
         try:
             return examine_tail(path)
         except OSError as error:
@@ -118,7 +116,7 @@ class Journal:
         except OSError as error:
             if error.errno not in UNREADABLE_ERRNOS:
                 raise
-            self._write_anew(path, keep_bytes)
+            self._rewrite_without_end(path, keep_bytes)
             return
         self._quarantine.keep(f"{path.name}.{keep_bytes}", data, "unfinished at the end of the journal")
         fd = self._files.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -128,9 +126,8 @@ class Journal:
         finally:
             self._files.close(fd)
 
-    def _write_anew(self, path: Path, keep_bytes: int) -> None:
-        """Keep the beginning of a segment whose end the disk does not give: what cannot be copied is not cut, but set
-        aside with the file."""
+    def _rewrite_without_end(self, path: Path, keep_bytes: int) -> None:
+        """Rewrite a segment without its unreadable end, and set the old file aside, since its end cannot be copied."""
         data = read_bytes(path, length=keep_bytes)
         moved = path.name + MOVED_SUFFIX
         self._files.put(self._directory, moved, data, self._mode, durable=True)
@@ -142,15 +139,15 @@ class Journal:
         self._fd = self._files.open(path, _APPEND_FLAGS, self._mode)
         self._size = size
         self.segment = path
-        self.unsynced = True  # what can be read may be in memory only, from a daemon that was killed
+        self.unsynced = True  # a killed daemon's writes may be in memory only
 
     @property
     def end(self) -> Start | None:
-        """Where the next event will stand, unless a new segment is begun for it."""
+        """The place of the next event, unless a new segment is begun for it."""
         return Start(self.segment, self._size) if self.segment else None
 
     def close(self) -> None:
-        """Let go of the files; nothing is synced."""
+        """Close the files; nothing is synced."""
         for fd in (self._fd, self._directory):
             if fd >= 0:
                 self._files.close(fd)
@@ -187,8 +184,8 @@ class Journal:
         self.segment = path
 
     def append(self, lines: list[bytes], last_id: int) -> list[int]:
-        """Write a group's lines, of which the last has ``last_id``. Not durable before ``sync``. The places of the
-        lines, for ``find``.
+        """Write a group's lines, of which the last has ``last_id``. Not durable before ``sync``. Returns the
+        places of the lines, for ``find``.
 
         Raises ``JournalRefused`` when nothing was written, ``JournalUnknown`` when that cannot be said.
         """
@@ -219,7 +216,7 @@ class Journal:
         self.unsynced = False
 
     def rewrite_last(self) -> None:
-        """Write the last segment anew under its name, durably.
+        """Rewrite the last segment under its name, durably.
 
         After a sync has failed, what can be read may be in memory only, and a second sync of the same file may succeed
         without it (the kernel reports a lost write once). Raises ``OSError``.
@@ -244,7 +241,7 @@ class Journal:
             named, held = self._files.stat(self.segment), self._files.fstat(self._fd)
             if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
                 raise OSError(f"{self.segment} was replaced")
-            if self.unsynced:  # a failure is told once: it must not be told to a probe
+            if self.unsynced:  # a failure is reported once, and must not be reported to a probe only
                 self.sync()
             else:
                 self._files.fdatasync(self._fd)

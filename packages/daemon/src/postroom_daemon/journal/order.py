@@ -1,8 +1,8 @@
-"""The files of a journal brought into order before it is opened: each a file, of this root, under the name of its first
-event, none twice. What does not belong there is moved to quarantine; no byte of an event is changed.
+"""Bring the files of a journal into order before it is opened: each a file of this root, named by its first event, none
+twice. Other files are moved to quarantine; no byte of an event is changed.
 
-Somebody may have copied files back, renamed or swapped them. Whoever reads a journal by the names of its files must not
-miss events for it, nor take those of another root.
+Somebody may have copied, renamed or swapped files. A reader that goes by their names must neither miss events nor read
+those of another root.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from .segments import (
 
 log = logging.getLogger(__name__)
 
-#: What a segment is called between its wrong name and its right one.
+#: Suffix of a segment between its wrong name and its right one.
 MOVED_SUFFIX: Final = ".moved"
-#: Lines of a segment among which its clock mark stands.
+#: Lines at the beginning of a segment that include its clock mark.
 _HEAD_LINES: Final = 4
 
 
 class Foreign(StoreError):
-    """The journal is not one that this version, or this store, can go on with."""
+    """This version, or this store, cannot continue the journal."""
 
 
 class Owner(NamedTuple):
-    """Whose events the store has folded, and how far."""
+    """The root whose events the store has folded, its epoch, and the last of them."""
 
     root: str
     epoch: int
@@ -50,8 +50,8 @@ class Owner(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A segment with events. ``named`` is the id that its name tells, 0 for one on its way to another name; ``root``
-    and ``epoch`` are what it says of itself at its beginning, empty and 0 where that is damaged."""
+    """A segment with events. ``named`` is the id in its name, 0 if it is being renamed; ``root`` and ``epoch`` are from
+    its beginning, empty and 0 if that is damaged."""
 
     path: Path
     named: int
@@ -77,7 +77,7 @@ def bring_into_order(root: Path, directory: int, owner: Owner | None, files: Fil
         if one.named:
             log.error("%s begins with event %d: it is renamed", one.path, one.span.first)
             files.rename(one.path.name, name + MOVED_SUFFIX, src_dir_fd=directory, dst_dir_fd=directory)
-    for one in wrong:  # now that all of them have left their wrong names
+    for one in wrong:  # after all wrong names are free
         name = segment_name(one.span.first)
         quarantine.keep_file(root / name, "no intact event, under the name of another file")
         files.rename(name + MOVED_SUFFIX, name, src_dir_fd=directory, dst_dir_fd=directory)
@@ -86,8 +86,8 @@ def bring_into_order(root: Path, directory: int, owner: Owner | None, files: Fil
 
 
 def _find(root: Path) -> list[_Found]:
-    """The segments in the order of their events. Those without an intact event, or that cannot be read, are left out:
-    only their names tell where they belong."""
+    """The segments in the order of their events. Those without a readable event are left out: only their names say
+    where they belong."""
     paths = [(first, path) for first, path in list_segments(root)]
     paths += [(0, path) for path in root.glob("*" + MOVED_SUFFIX) if is_segment_name(path.name[: -len(MOVED_SUFFIX)])]
     found = []
@@ -99,7 +99,7 @@ def _find(root: Path) -> list[_Found]:
         except OSError as error:
             if error.errno not in UNREADABLE_ERRNOS:
                 raise
-    # Of two with the same events, the one with the right name comes first.
+    # Of two with the same events, the one with the right name is first.
     return sorted(found, key=lambda one: (one.span.first, -one.span.last, one.named != one.span.first))
 
 
@@ -116,8 +116,8 @@ def _head_of(path: Path) -> tuple[str, int]:
 
 
 def _foreign(root: Path, found: list[_Found], owner: Owner | None) -> list[_Found]:
-    """Segments of other roots, which somebody has put there. Within one epoch there is one root: the owner's, or the
-    one of most segments."""
+    """Segments of other roots that somebody has copied here. Each epoch has one root: the owner's, or the one of most
+    segments."""
     told = [one for one in found if one.root]
     likely = [one for one in told if owner is None or _may_be_of(one, owner)]
     if told and not likely:
@@ -136,7 +136,7 @@ def _may_be_of(one: _Found, owner: Owner) -> bool:
 
 
 def _set_strangers_aside(root: Path, quarantine: Quarantine) -> None:
-    """A directory, link or pipe may not stand where a new segment is to be made."""
+    """Move away directories, links and pipes with a segment's name."""
     for name in list_strangers(root):
         quarantine.keep_file(root / name, "no file, where a file of the journal should be")
 
@@ -152,7 +152,7 @@ def _without_copies(found: list[_Found], quarantine: Quarantine) -> list[_Found]
 
 
 def _misnamed(found: list[_Found]) -> list[_Found]:
-    """Those whose name is not the id of their first event. Where that is damaged, the name may be of an earlier one."""
+    """Those whose name is not the id of their first event, or with a damaged beginning, of an earlier one."""
     wrong = []
     before = 0
     for one in found:

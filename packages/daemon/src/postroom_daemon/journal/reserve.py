@@ -1,4 +1,4 @@
-"""The reserve: a file that holds space back, so that all but publishing goes on when the disk is full.
+"""The reserve: a file that sets space aside, so that everything but publishing works when the disk is full.
 
 It is given up in steps, each when something does not fit, and taken again when there is space. What was given is
 anybody's: a program that takes every byte as soon as it is free takes it, too. It holds bytes, no inodes; and where a
@@ -20,7 +20,7 @@ from ..platform.files import FULL_ERRNOS, Files
 log = logging.getLogger(__name__)
 
 RESERVE_NAME: Final = "reserve"
-#: Bytes given up at once. Smaller steps last longer beside another program that takes all that is free.
+#: Bytes released at once. Small steps last longer beside another program that takes all free space.
 STEP_BYTES: Final = 256 * 1024
 #: Free bytes below which a client may be unable to write its request.
 CLIENTS_BYTES: Final = 64 * 1024
@@ -29,7 +29,7 @@ _OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Reserve:
-    """The file ``reserve`` in ``directory``, of ``size`` bytes when it is whole; 0 is none.
+    """The file ``reserve`` in ``directory``, of ``size`` bytes when it is complete; 0: none.
 
     ``others`` are further directories in which a group needs room: those on other file systems get nothing from the
     reserve, and are only looked at. No call raises: without its file, the daemon works as if all of it was given.
@@ -43,10 +43,10 @@ class Reserve:
         self._files = files
         self._size = size
         self._fd = -1
-        self._refused = False  # the file system has no space to promise: not told again
+        self._refused = False  # the file system refused space: this is logged once
 
     def open(self) -> None:
-        """Find out what is held; the directory must be there."""
+        """Read the present size; the directory must exist."""
         try:
             self._fd = self._files.open(self._path, _OPEN_FLAGS, 0o600)
             found = self._files.fstat(self._fd)
@@ -57,19 +57,18 @@ class Reserve:
             log.error("reserve: %s", error)
 
     def close(self) -> None:
-        """Let go of the file; what it holds stays held."""
+        """Close the file; it keeps its space."""
         if self._fd >= 0:
             self._files.close(self._fd)
         self._fd = -1
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of it is given up."""
+        """Whether nothing of it is released."""
         return self.held >= self._size
 
     def give(self) -> bool:
-        """Give up a step, since something did not fit. False when that cannot help: nothing is held, or it is inodes
-        that are used up."""
+        """Release a step of space. False if that cannot help: nothing is left, or inodes are lacking."""
         if not self.held or self._lacks_inodes():
             return False
         try:
@@ -83,11 +82,11 @@ class Reserve:
     def _cut(self, size: int) -> None:
         self._files.ftruncate(self._fd, size)
         self.held = size
-        self._files.fsync(self._fd)  # some file systems free the blocks only now
+        self._files.fsync(self._fd)  # some file systems free blocks only at a sync
 
     def make_room(self, needed: int, give: bool) -> bool:
-        """Whether ``needed`` bytes are free wherever they may be needed; with ``give``, after giving up as much as that
-        takes. Nothing is given where it would not be enough."""
+        """Whether ``needed`` bytes are free on every file system that may need them; with ``give``, after releasing as
+        much as that takes. Nothing is released if it would not be enough."""
         if any(self._free(other) < needed for other in self._others):
             return False
         free = self._free(self._directory)
@@ -111,7 +110,7 @@ class Reserve:
             self.spare()
 
     def spare(self) -> bool:
-        """As ``give``, for what can wait: only of the first half. The other is for what is to be answered."""
+        """As ``give``, but only of the first half; the other is for requests that must be answered."""
         return self.held > self._size // 2 and self.give()
 
     def _take(self) -> None:
@@ -132,7 +131,7 @@ class Reserve:
                 self._files.ftruncate(self._fd, before)
 
     def _free(self, directory: Path) -> int:
-        """Bytes that are free; where that cannot be told, the write will tell."""
+        """Free bytes; unlimited if the file system does not say, so that the write shows it."""
         try:
             figures = self._files.statvfs(directory)
         except OSError:

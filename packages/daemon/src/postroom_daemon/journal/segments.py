@@ -1,4 +1,4 @@
-"""Reading the journal's segments: which there are, and what in them is intact.
+"""Read the journal's segments: list them, and find what is intact.
 
 ``<first event id, 20 digits>.jsonl``, one event a line. Nothing here writes.
 """
@@ -19,21 +19,21 @@ from postroom_common.protocol import REQUEST_BYTES_CEILING
 
 from ..platform.files import LOST_ERRNOS, READ_FLAGS, look_twice
 
-#: Errors of one segment that cannot be read, not of the machine: the others are read all the same.
+#: Errors of a single segment, not of the machine: the others are read nevertheless.
 UNREADABLE_ERRNOS: Final = LOST_ERRNOS | {errno.EACCES, errno.EPERM}
-#: Errors of a part of a file. Bytes of so many are given up at once.
+#: Errors of a part of a file, and the number of bytes that are skipped for one.
 _BAD_BLOCK_ERRNOS: Final = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN})
 _BLOCK_BYTES: Final = 4096
 _BUFFER_BYTES: Final = 2**16
-#: No event is longer: it holds the body of one request, and some words about it.
+#: The longest line (bytes): the body of one request, and its attributes.
 LINE_LIMIT: Final = REQUEST_BYTES_CEILING + 2**16
-#: An offset fits: a segment ends with the first group beyond ``journal.segmentBytes``, at most 2 GiB.
+#: Bits of an offset: a segment ends with the first group beyond ``journal.segmentBytes``, at most 2 GiB.
 _OFFSET_BITS = 40
 _NAME = re.compile(r"(\d{20})\.jsonl")
 
 
 class Damage(NamedTuple):
-    """Bytes of a segment that are no intact event, or belong to a request that has lost one."""
+    """Bytes of a segment that are not an intact event, or belong to a request that has lost one."""
 
     segment: Path
     offset: int
@@ -45,7 +45,7 @@ OnDamage = Callable[[Damage], None]
 
 
 class Line(NamedTuple):
-    """A line of a segment; ``event`` is None when it is damaged."""
+    """A line of a segment; ``event`` is None if it is damaged."""
 
     offset: int
     data: bytes
@@ -53,7 +53,7 @@ class Line(NamedTuple):
 
     @property
     def id(self) -> int:
-        """Its event's id; 0 when it is damaged."""
+        """Its event's id; 0 if it is damaged."""
         return int(self.event["id"]) if self.event else 0
 
 
@@ -63,12 +63,12 @@ def segment_name(first_id: int) -> str:
 
 
 def is_segment_name(name: str) -> bool:
-    """Whether a file of this name is to be a segment."""
+    """Whether this is the name of a segment."""
     return _NAME.fullmatch(name) is not None
 
 
 def list_segments(root: Path) -> list[tuple[int, Path]]:
-    """The segments in order, each with the id of its first event. Whatever else is there is passed over."""
+    """The segments in order, each with the id of its first event. Other files are ignored."""
     found = []
     with os.scandir(root) as entries:
         for entry in entries:
@@ -79,14 +79,14 @@ def list_segments(root: Path) -> list[tuple[int, Path]]:
 
 
 def list_strangers(root: Path) -> list[str]:
-    """The names of segments that are no files, but directories, links or pipes; in order."""
+    """Names of segments that are directories, links or pipes; in order."""
     with os.scandir(root) as entries:
         return sorted(e.name for e in entries if is_segment_name(e.name) and not e.is_file(follow_symlinks=False))
 
 
 class _Bytes(io.RawIOBase):
-    """The bytes of a segment. Unless ``strict``, a block that the disk does not give is read as NULs, so that what
-    stands behind it can be read."""
+    """The bytes of a segment. Unless ``strict``, an unreadable block is read as NULs, so that reading can go on
+    behind it."""
 
     def __init__(self, path: Path, start: int, strict: bool = False) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ class _Bytes(io.RawIOBase):
 
 
 def read_bytes(path: Path, start: int = 0, length: int = -1) -> bytes:
-    """Bytes of a segment as they are, to its end unless a length is given. Raises ``OSError``."""
+    """Bytes of a segment, to its end unless a length is given. Raises ``OSError``."""
     with io.BufferedReader(_Bytes(path, start, strict=True), _BUFFER_BYTES) as file:
         return file.read(length)
 
@@ -159,7 +159,7 @@ class PlacedRequest(NamedTuple):
 
 
 class Start(NamedTuple):
-    """An offset of a segment at which a request begins, or will."""
+    """An offset of a segment at which a request begins or will begin."""
 
     segment: Path
     offset: int
@@ -168,8 +168,8 @@ class Start(NamedTuple):
 def read_requests(
     root: Path, from_id: int, on_damage: OnDamage, begins: Start | None = None
 ) -> Iterator[PlacedRequest]:
-    """All intact requests that end at ``from_id`` or later, in order. Who knows that they begin at ``begins`` or behind
-    spares the reading of what comes before.
+    """All intact requests that end at ``from_id`` or later, in order. Reading starts at ``begins``, if
+    the caller knows that none begins before it.
 
     Damaged lines, and the rest of a request that has lost one, go to ``on_damage``; so does a segment that cannot be
     read, without its bytes. Raises ``OSError`` for faults of the machine.
@@ -220,12 +220,12 @@ def _report(path: Path, lines: list[Line], reason: str, on_damage: OnDamage) -> 
 
 
 def place_of(event_id: int, offset: int) -> int:
-    """Where an event stands, in one number: its id, and its line's offset in its segment."""
+    """The place of an event as one number: its id, and its line's offset in its segment."""
     return event_id << _OFFSET_BITS | offset
 
 
 def find_request(root: Path, place: int) -> list[Event] | None:
-    """The events of the request that begins at a place; None when its segment is gone or one of them is damaged.
+    """The events of the request that begins at a place; None if its segment was removed or one of them is damaged.
     Raises ``OSError``."""
     event_id, offset = place >> _OFFSET_BITS, place & ((1 << _OFFSET_BITS) - 1)
     holding = [path for first, path in list_segments(root) if first <= event_id]
@@ -246,7 +246,7 @@ def find_request(root: Path, place: int) -> list[Event] | None:
 
 
 class Span(NamedTuple):
-    """The ids of a segment's first and last intact event, and whether nothing stands before the first."""
+    """The ids of a segment's first and last intact event, and whether the first is at its beginning."""
 
     first: int
     last: int
@@ -254,7 +254,7 @@ class Span(NamedTuple):
 
 
 def read_span(path: Path) -> Span | None:
-    """What a segment holds, from its two ends; None when no event of it is intact. Raises ``OSError``."""
+    """The span of a segment, read at its two ends; None if no event is intact. Raises ``OSError``."""
     head = next((line for line in read_lines(path) if line.event), None)
     if head is None or head.event is None:
         return None
@@ -269,7 +269,7 @@ def read_span(path: Path) -> Span | None:
 
 
 def begun_at(path: Path) -> int | None:
-    """The engine time of a segment's first intact event; None when there is none. Raises ``OSError``."""
+    """The engine time of a segment's first intact event; None if there is none. Raises ``OSError``."""
     try:
         return next((int(line.event["engineMs"]) for line in read_lines(path) if line.event), None)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The end of the journal: how far its last segment goes for good, and what a crash has left behind that."""
+"""Find the end of the journal: how much of its last segment is valid, and what a crash left behind it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .segments import Line, read_lines
 
 
 class Tail(NamedTuple):
-    """The end of the last segment: the id of its last event, the bytes to keep, and the bytes that are there."""
+    """The end of the last segment: the id of its last valid event, the bytes to keep, and its size."""
 
     last_id: int
     keep_bytes: int
@@ -17,7 +17,7 @@ class Tail(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a line begins and which event it is; ``id`` 0 is a damaged line."""
+    """The offset of a line and the ids of its event; ``id`` 0: damaged."""
 
     offset: int
     id: int = 0
@@ -27,7 +27,7 @@ class _Place(NamedTuple):
 
 
 def examine_tail(path: Path) -> Tail:
-    """Where the last segment ends for good.
+    """Find the end of the valid part of the last segment.
 
     In the last group, everything from the first damage on is cut: the group was never acknowledged if it is torn. So is
     a request of which only a part is there. Damage before the last group stays in place: ``read_requests`` reports it.
@@ -62,7 +62,7 @@ def _place(line: Line) -> _Place:
 
 
 def _following(places: list[_Place]) -> list[_Place | None]:
-    """For each place, the next intact one behind it."""
+    """For each line, the next intact one behind it."""
     found: list[_Place | None] = []
     following: _Place | None = None
     for place in reversed(places):
@@ -73,15 +73,15 @@ def _following(places: list[_Place]) -> list[_Place | None]:
 
 
 def _tears_last_group(previous: _Place | None, following: _Place | None, last: _Place) -> bool:
-    """Whether damage between two intact events has taken something of the last group, whose last intact event is
+    """Whether damage between two intact events has destroyed an event of the last group, whose last intact event is
     ``last``."""
     if following is None:
         return True
     if following.grp != last.grp:
         return False
     if previous and previous.id + 1 == following.id:
-        return False  # bytes that are no event came in between: none is missing
+        return False  # the bytes in between were not an event
     if last.first_of_group is not None:
         return following.id > last.first_of_group
-    # The group's end is missing, and with it where the group began: it is torn unless the group before misses as many.
+    # Only the missing end says where the group began: it is torn, unless the group before lacks as many events.
     return previous is None or previous.grp < following.id - 1

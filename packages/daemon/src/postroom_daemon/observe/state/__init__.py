@@ -1,5 +1,6 @@
-"""The state of a root at one event: read by pages from a stopped root, or from a daemon that works on; put into a
-store; written to a file and read back. Backup, restore, migration, export and verification stand on it."""
+"""The state of a root as of one event: captured page by page from a stopped root or a running daemon, loaded into a
+store, written to a file and read back. One form for backup, state files, restore, migration, export and verification.
+"""
 
 from .capture import bodies_in, capture
 from .file import STATE_BEGINS, Totals, read_state, write_state

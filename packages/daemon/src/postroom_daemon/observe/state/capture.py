@@ -1,4 +1,4 @@
-"""What happened to messages and queues while their pages were read: the journal's events, folded into those pages."""
+"""Capture the state of a running daemon as of one event: read pages, then fold the events that came in between."""
 
 from __future__ import annotations
 
@@ -54,20 +54,20 @@ from .model import (
 
 T = TypeVar("T")
 
-#: Keys, messages or queues of one look, and what is done in one transaction.
+#: Keys, messages or queues that are read at once; items of one transaction.
 _PAGE: Final = 100
 _BATCH: Final = 1000
-#: The ``value_type`` of a row that refers to a body, and of one whose body is lost.
+#: The ``value_type`` of rows that refer to a body, and of those whose body is lost.
 _REFERENCE: Final = "reference"
 _LOST: Final = "lost"
 
 Body = Callable[[Entry, BodyReference], bytes | None]
-"""The body of a message that is kept in a file; None when it is lost."""
+"""Reads the body of a message from its file; None if it is lost."""
 
 
 def bodies_in(root: Path) -> Body:
-    """Reads the bodies that the hybrid store keeps in files below ``root``. Raises ``OSError`` where the fault is not
-    the file's: such a body is not lost."""
+    """A reader of the hybrid store's bodies below ``root``. It raises ``OSError`` for a fault that is not the file's:
+    such a body is not lost."""
 
     def read(entry: Entry, reference: BodyReference) -> bytes | None:
         path = root / payload_path(entry.seq, reference.queue or entry.queue, entry.key)
@@ -84,7 +84,7 @@ def bodies_in(root: Path) -> Body:
 
 
 class _References(ReferencedBodies):
-    """References to bodies in files are stored as they are."""
+    """Stores references to bodies in files as they are."""
 
     kind: ClassVar[str] = _REFERENCE
 
@@ -97,7 +97,7 @@ class _References(ReferencedBodies):
 
 
 class _OnPages(Recovery):
-    """What a page shows is not folded."""
+    """Says of each event whether a page shows it already, so that it is not folded again."""
 
     replaying = True
 
@@ -135,11 +135,11 @@ class Changes:
         store.applied = start
 
     def close(self) -> None:
-        """Release the database."""
+        """Close the database."""
         self.store.close()
 
     def each(self, items: Iterable[T | None], do: Callable[[T], None]) -> Iterator[None]:
-        """Do something with each item, a step for each, many in one transaction. None is a step without an item."""
+        """Do something with each item: one step for each, many in one transaction. None is a step without an item."""
         self.store.begin()
         for number, item in enumerate(items, 1):
             if item is not None:
@@ -151,23 +151,23 @@ class Changes:
         self.store.commit()
 
     def put_queue(self, record: QueueRecord, as_of: int) -> None:
-        """A queue's record as its page shows it."""
+        """Store a queue's record as its page shows it."""
         self.store.add_queue(record)
         self._queue_pages[record.name] = as_of
 
     def name_key(self, key: str) -> None:
-        """An event names this message."""
+        """Note that an event is about this message."""
         self.store.db.execute("INSERT OR IGNORE INTO named (key) VALUES (?)", (key,))
 
     def named(self) -> Iterator[str]:
-        """The keys that events name, in order."""
+        """The keys of messages with events, in order."""
         after = ""
         while rows := self.store.db.rows("SELECT key FROM named WHERE key > ? ORDER BY key LIMIT ?", (after, _PAGE)):
             yield from (key for (key,) in rows)
             after = rows[-1][0]
 
     def put_message(self, message: Message, as_of: int) -> None:
-        """A message as its page shows it."""
+        """Store a message as its page shows it."""
         entry = entry_from_json(message)
         self.store.db.execute("UPDATE named SET as_of = ? WHERE key = ?", (as_of, entry.key))
         record = self.store.queue_for_update(entry.queue)
@@ -176,12 +176,12 @@ class Changes:
             self.store.insert(entry, body_of(message))
         else:
             self.store.insert_value(entry, "", _LOST)
-        record.take_numbers(counted)  # its queue's page has counted it
+        record.take_numbers(counted)  # the queue's page has counted it
         if "history" in message:
             self.store.put_kv(history_fact(entry.key), message["history"])
 
     def fold(self, event: Event) -> None:
-        """Fold one event behind the oldest page."""
+        """Fold one event from behind the oldest page."""
         record = self.store.queue(event.get("queue", ""))
         if record is None or event["id"] > self._queue_pages.get(record.name, 0):
             apply(event, self.store)
@@ -199,14 +199,14 @@ class Changes:
         (page,) = self.store.db.row("SELECT as_of FROM named WHERE key = ?", (key,))
         if page:
             return bool(event["id"] <= page)
-        # In no page: it began after that was read, or had ended before.
+        # In no page: it was published after its page was read, or had terminated before.
         return event["type"] != EventType.PUBLISHED and self.store.get(key) is None
 
     def messages(self) -> Iterator[Message]:
-        """Every message that is left, in the order of the keys."""
+        """Every message that still exists, in the order of keys."""
         after = ""
         while True:
-            self.store.begin()  # what it has looked at is forgotten at its end
+            self.store.begin()  # a transaction for each page, so that memory does not grow
             page = self.store.pages.entries(after, _PAGE)
             self.store.rollback()
             for entry in page:
@@ -224,7 +224,7 @@ class Changes:
         return self.store.envelope(entry.key)
 
     def queues(self) -> Iterator[QueueRecord]:
-        """Every queue's record, in the order of their names."""
+        """Every queue's record, in the order of names."""
         after = ""
         while names := self.store.pages.queue_names(after, _PAGE):
             yield from (record for name in names if (record := self.store.queue(name)))
@@ -233,7 +233,7 @@ class Changes:
 
 @contextmanager
 def capture(ask: Ask, journal: Path, body: Body, workspace: Path) -> Iterator[model.State]:
-    """The state at the event that had happened when the last page was read.
+    """Capture the state as of the last event when the last page was read.
 
     The counts of its queues are what the daemon believes; where the queues fill more than one page, a message that
     became due meanwhile may be counted as delayed still. ``journal`` is the directory of the daemon's segments,
@@ -248,8 +248,7 @@ def capture(ask: Ask, journal: Path, body: Body, workspace: Path) -> Iterator[mo
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """A state whose parts can be gone through once each, in this order. None among the messages is a step that has
-    found none."""
+    """A state whose parts can be iterated once each, in this order. None among the messages is a step without one."""
 
     head: Head
     queues: Iterator[QueueRecord]
@@ -260,8 +259,8 @@ class Captured:
 def capture_in_steps(
     ask: Ask, journal: Path, body: Body, workspace: Path, held: ExitStack, end: Start | None = None
 ) -> Steps[Captured]:
-    """As ``capture``. What the result is read from is held open by ``held``. ``end`` is where the journal ends now, if
-    that is known."""
+    """As ``capture``, in steps. ``held`` closes the files of the result. ``end`` is the present end of the journal, if
+    the caller has it."""
     head = read_head(ask)
     file = held.enter_context(TemporaryFile(dir=workspace, prefix="state-"))  # noqa: SIM115 - held closes it
     for page in read_pages(ask, "messages"):
@@ -269,7 +268,7 @@ def capture_in_steps(
         yield
     changes = held.enter_context(closing(Changes(workspace, head.event, body)))
     yield from changes.each([head], lambda head: _facts_before(changes, head))
-    # As of whatever event they were read: to fold what came before once more comes to the same.
+    # Whatever event they are of: folding an event twice changes nothing.
     facts = (fact for page in read_pages(ask, "facts") for fact in page.items)
     yield from changes.each(facts, lambda fact: changes.store.put_kv(fact["name"], fact["value"]))
     page = yield from _take_queues(ask, changes)  # last: so that there is a record for each message
@@ -282,7 +281,7 @@ def capture_in_steps(
 
 
 def _take_queues(ask: Ask, changes: Changes) -> Steps[Page]:
-    """Take what the pages show of queues. The last of the pages."""
+    """Store the queues of all pages. Returns the last page."""
     for page in read_pages(ask, "queues"):  # there is always one
         records = (QueueRecord.from_json(item) for item in page.items)
         yield from changes.each(records, partial(changes.put_queue, as_of=page.as_of))
@@ -290,7 +289,7 @@ def _take_queues(ask: Ask, changes: Changes) -> Steps[Page]:
 
 
 class _Events:
-    """The events of a range, as often as they are gone through: they are not held."""
+    """The events of a range, read from the journal in each iteration."""
 
     def __init__(self, journal: Path, first: int, last: int, begins: Start | None) -> None:
         self._journal = journal
@@ -299,7 +298,7 @@ class _Events:
         self._begins = begins
 
     def __iter__(self) -> Iterator[Event]:
-        """Raises ``StateError`` when the journal does not have them all."""
+        """Raises ``StateError`` if the journal lacks one of them."""
         expected = self._first
         if expected > self._last:
             return
@@ -314,7 +313,7 @@ class _Events:
                 break
         if expected <= self._last:
             raise StateError(
-                f"{self._journal}: events {self._first} to {self._last} are not all there, the first that is missing is"
+                f"{self._journal}: events {self._first} to {self._last} are incomplete, the first missing one is"
                 f" {expected}; verify the root, then try again"
             )
 
@@ -336,7 +335,7 @@ def _facts_after(changes: Changes) -> Iterator[Fact]:
 
 
 def _head_after(changes: Changes, head: Head, page: Page) -> Head:
-    """The head as of the last event, at the time of the last page."""
+    """The head as of the last event, with the time of the last page."""
     return replace(
         head,
         epoch=changes.store.get_kv(FACT_EPOCH)["epoch"],
@@ -365,7 +364,7 @@ def _split(file: IO[bytes], keys: Iterator[str], named: bool) -> Iterator[tuple[
 
 
 def _merged(file: IO[bytes], changes: Changes, now: int) -> Iterator[Message | None]:
-    """The messages of the file, those that an event names as they are at the end."""
+    """The messages of the file; those with events as they are after the last one."""
     changed = changes.messages()
     following = next(changed, None)
     for told in _split(file, changes.named(), named=False):
@@ -380,5 +379,5 @@ def _merged(file: IO[bytes], changes: Changes, now: int) -> Iterator[Message | N
 
 def _at(message: Message, now: int) -> Message:
     if message["state"] == State.DELAYED and message["dueEngineMs"] <= now:
-        message["state"] = State.READY.value  # time makes it so, and no event tells
+        message["state"] = State.READY.value  # by time alone, without an event
     return message

@@ -1,4 +1,4 @@
-"""A state as a file: lines of JSON, each closed by a checksum as in the journal.
+"""The state as a file: lines of JSON, each with a checksum as in the journal.
 
 ``head``, then ``queue``, ``fact`` and ``message`` lines, then ``end`` with their numbers and a digest (BLAKE2b, 32
 bytes, hex) of all bytes before it. docs/backup.md describes the fields. Format 1 had no facts.
@@ -17,12 +17,12 @@ from ...model.records import QueueRecord
 from .model import Fact, Head, Message, State, StateError, Steps, finish
 
 STATE_FORMAT: Final = 2
-#: What the file of every state begins with.
+#: The first bytes of every such file.
 STATE_BEGINS: Final = b'{"kind":"head",'
 
 
 class Totals(NamedTuple):
-    """What a file holds."""
+    """Numbers of queues and messages, size in bytes and digest of a file."""
 
     queues: int
     messages: int
@@ -31,7 +31,7 @@ class Totals(NamedTuple):
 
 
 def write_state(state: State, file: IO[bytes]) -> Totals:
-    """Write a state, going through its messages once. Raises ``OSError``, and what reading the state raises."""
+    """Write a state. Raises ``OSError``, and what reading the state raises."""
     return finish(write_in_steps(state.head, state.queues, state.facts, state.messages, file))
 
 
@@ -42,7 +42,7 @@ def write_in_steps(
     messages: Iterable[Message | None],
     file: IO[bytes],
 ) -> Steps[Totals]:
-    """As ``write_state``, a step for each line; None among the messages is a step without one."""
+    """As ``write_state``, with a step for each line. None among the messages is a step that writes nothing."""
     writer, queue_count, message_count = _Writer(file), 0, 0
     writer.add({"kind": "head", "format": STATE_FORMAT, **head.to_json()})
     for record in queues:
@@ -76,13 +76,13 @@ class _Writer:
 
 
 class Lines(Protocol):
-    """A file, as far as it is read here."""
+    """Anything with lines to read."""
 
     def readline(self) -> bytes: ...
 
 
 def read_state(file: Lines, name: str) -> State:
-    """The state in a file, from its present position on; ``name`` is for error texts.
+    """Read a state from the present position of a file; ``name`` is for error texts.
 
     Head, queues and facts are read at once, the messages as they are asked for. Raises ``StateError`` for what is no
     such file, of a newer format, damaged or cut short: for the messages, when that place is reached. Who needs to know
@@ -133,11 +133,11 @@ class _Reader:
 
     @property
     def place(self) -> str:
-        """Where the line is that was read last."""
+        """The place of the last line read."""
         return f"{self._name}, line {self._number}"
 
     def goes_on(self) -> bool:
-        """Whether anything stands behind the line that was read last."""
+        """Whether anything follows the last line read."""
         return bool(self._file.readline())
 
     def next(self) -> dict[str, Any]:

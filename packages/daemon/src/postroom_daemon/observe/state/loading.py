@@ -1,4 +1,4 @@
-"""Put a state into a new store."""
+"""Load a state into a new store."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from ...model.records import (
 from ...stores.base import Store
 from .model import Head, Message, State, StateError, body_of
 
-#: Messages of one transaction, and transactions between two checkpoints.
+#: Messages of a transaction, and transactions between two checkpoints.
 BATCH: Final = 1000
 CHECKPOINT_EVERY: Final = 50
-#: Says that a store is not complete yet, which state it gets, and how far it has come.
+#: The key-value of an incomplete store: which state is being loaded, and how far.
 FACT_LOADING: Final = "loading"
 
 
 def load(state: State, store: Store) -> list[str]:
-    """Put all of a state into a store that is open and empty, and make it durable; or go on where that was interrupted.
+    """Load a state into an open, empty store, durably; or continue an interrupted load.
 
     The keys of the messages that are not taken over, since their body is lost. A store that is not complete must never
     be used: whoever loads keeps it at another place until then. Raises ``StateError`` for a store that holds something
@@ -61,7 +61,7 @@ def load(state: State, store: Store) -> list[str]:
 
 
 def can_go_on(store: Store, head: Head) -> bool:
-    """Whether a store is empty, or half filled with the state of ``head``."""
+    """Whether a store is empty, or partly loaded with the state of ``head``."""
     known: dict[str, Any] | None = store.get_kv(FACT_LOADING)
     if known:
         return known == _loading(head, known["after"])
@@ -69,7 +69,7 @@ def can_go_on(store: Store, head: Head) -> bool:
 
 
 def _begin(state: State, store: Store) -> str:
-    """Prepare the store, if that was not done before. The key behind which the messages are to be put."""
+    """Prepare the store unless that was done before. Returns the key behind which to continue."""
     if not can_go_on(store, state.head):
         raise StateError("the store is not empty, and holds something else")
     known: dict[str, Any] | None = store.get_kv(FACT_LOADING)
@@ -95,7 +95,7 @@ def _loading(head: Head, after: str) -> dict[str, Any]:
 
 
 def _put_queue(record: QueueRecord, store: Store) -> None:
-    record.counts, record.bytes, record.reasons = no_counts(), 0, {}  # counted as messages come
+    record.counts, record.bytes, record.reasons = no_counts(), 0, {}  # counted as messages are added
     store.add_queue(record)
     name = record.override.get("dlq.queue")
     if name:
@@ -103,14 +103,14 @@ def _put_queue(record: QueueRecord, store: Store) -> None:
 
 
 def _put_message(message: Message, store: Store) -> bool:
-    """Whether the message has a body, and is in the store now."""
+    """Store a message. Returns whether it has a body; without one, it is left out."""
     if "bodyLost" in message:
         if "claim" in message:
             end_claim(message["queue"], message["claim"], message["key"], store)
         return False
     entry, body = entry_from_json(message), body_of(message)
     known = store.get(entry.key)
-    if known:  # put there before an interruption, behind the last checkpoint: it may be torn
+    if known:  # stored before an interruption, behind the last checkpoint: it may be incomplete
         store.delete(known, known.state)
         _count_reason(known, -1, store)
     reference = store.bodies.keep(entry.seq, entry.queue, entry.key, body)
@@ -125,7 +125,7 @@ def _put_message(message: Message, store: Store) -> bool:
 
 
 def _count_reason(entry: Entry, by: int, store: Store) -> None:
-    """Count a dead letter by its reason, where one is known: letters of older stores have none."""
+    """Count a dead letter by its reason. Those of older stores have none."""
     if entry.state is not MessageState.DEAD or not entry.reason:
         return
     reasons = store.queue_for_update(entry.queue).reasons

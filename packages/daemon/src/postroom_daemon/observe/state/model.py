@@ -1,4 +1,4 @@
-"""What a state consists of."""
+"""What a state consists of, and the pages of ``read_state`` from which it is read."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from ...platform.clock import Now
 from ...stores.base import Store
 
 Fact = dict[str, Any]
-"""A single fact as ``read_state`` shows it: its ``name`` and its ``value``."""
+"""A key-value as ``read_state`` returns it: ``name`` and ``value``."""
 Message = dict[str, Any]
-"""A message as ``read_state`` shows it; its ``message`` is JSON that was read, or a fragment of JSON."""
+"""A message as ``read_state`` returns it; its ``message`` is a JSON value or an ``orjson.Fragment``."""
 
 
 class StateError(PostroomError):
-    """The state cannot be read, or not be put where it should go; the text says why and what to do."""
+    """The state cannot be read or loaded; the text says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """Whose state it is, and of which event. ``clock`` is the last mark of the clocks, ``losses`` are the ranges of
-    events that are lost, of which no operator has taken note."""
+    """The root of a state, and its event. ``clock`` is the last clock mark, ``losses`` are ranges of lost events that
+    no operator has accepted."""
 
     root: str
     epoch: int
@@ -41,7 +41,7 @@ class Head:
     losses: list[list[int]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
-        """The head as a file has it."""
+        """The head as it is stored in a file."""
         head = {
             "root": self.root,
             "epoch": self.epoch,
@@ -70,8 +70,8 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """Everything at one event. ``messages`` are in the order of their keys, and can be gone through once; ``facts`` are
-    what there is beside queues and messages: claims, schedules, names of dead letters, whether it drains."""
+    """Everything as of one event. ``messages`` are in the order of keys and can be iterated once; ``facts`` are the
+    other key-values: claims, schedules, dead-letter addresses, whether the root is draining."""
 
     head: Head
     queues: list[QueueRecord]
@@ -80,12 +80,12 @@ class State:
 
 
 def body_of(message: Message) -> bytes:
-    """A message's body, as the store keeps it. Raises ``KeyError`` when it is lost."""
+    """A message's body as the store has it. Raises ``KeyError`` if it is lost."""
     return raw_json(message["message"])
 
 
 def message_json(entry: Entry, history: list[Any], body: bytes | None) -> Message:
-    """A message as ``read_state`` shows it; without a body, that is lost."""
+    """A message as ``read_state`` returns it; ``body`` None: lost."""
     shown = entry_to_json(entry)
     if history:
         shown["history"] = history
@@ -95,11 +95,11 @@ def message_json(entry: Entry, history: list[Any], body: bytes | None) -> Messag
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""Does a step of less than a few milliseconds each time; gives its result at the end."""
+"""Work in steps of a few milliseconds at most, between which the caller can do other work; the result comes last."""
 
 
 def finish(steps: Steps[T]) -> T:
-    """Do all steps at once. The result; raises what a step raises."""
+    """Do all steps at once and return the result. Raises what a step raises."""
     while True:
         try:
             next(steps)
@@ -108,15 +108,15 @@ def finish(steps: Steps[T]) -> T:
             return result
 
 
-#: Entries of a page.
+#: Maximum number of items of a page.
 PAGE_LIMIT = 500
 
 Ask = Callable[[str, dict[str, Any]], dict[str, Any]]
-"""Does a command, and gives its reply's data."""
+"""Carries out a command and returns the data of its answer."""
 
 
 class Page(NamedTuple):
-    """A page of messages or queues, all as of one event and one time."""
+    """A page of items, all as of one event and one time."""
 
     as_of: int
     engine_ms: int
@@ -125,13 +125,13 @@ class Page(NamedTuple):
 
 
 def read_head(ask: Ask) -> Head:
-    """The head as it is now."""
+    """The head as of now."""
     data = ask("read_state", {"part": "head"})
     return Head.from_json({**data, "event": data["asOfEvent"]})
 
 
 def read_pages(ask: Ask, part: str) -> Iterator[Page]:
-    """The pages of a part, in order."""
+    """The pages of one part of the state, in order."""
     after = ""
     while True:
         data = ask("read_state", {"part": part, "after": after, "limit": PAGE_LIMIT})
@@ -142,7 +142,7 @@ def read_pages(ask: Ask, part: str) -> Iterator[Page]:
 
 
 def steady(ask: Ask) -> State:
-    """The state of a root that nobody else works on. Raises ``StateError`` if somebody does."""
+    """The state of a root that nobody else changes. Raises ``StateError`` if somebody does."""
     head = read_head(ask)
 
     def items(part: str) -> Iterator[Message]:
@@ -156,7 +156,7 @@ def steady(ask: Ask) -> State:
 
 
 def of_store(store: Store, now: Now) -> State:
-    """The state that a store holds. It must be open, without a transaction, and nobody else may work on it meanwhile.
+    """The state of an open store, in no transaction, which nobody else may use meanwhile.
 
     Raises ``StateError`` when it was never used; going through it raises ``StoreError``.
     """
@@ -164,7 +164,7 @@ def of_store(store: Store, now: Now) -> State:
         raise StateError("the store is empty")
 
     def ask(command: str, payload: dict[str, Any]) -> dict[str, Any]:
-        store.begin()  # a page is one transaction: what it has read is forgotten at its end
+        store.begin()  # a page is one transaction, so that memory does not grow
         try:
             page = read_page(store, payload["part"], payload.get("after", ""), payload.get("limit", 1))
         finally:

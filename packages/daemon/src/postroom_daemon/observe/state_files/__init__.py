@@ -1,5 +1,5 @@
-"""The state of all messages in a file for each hour in which something has changed: written beside the work of a
-daemon, bounded, and to be restored or imported like a backup."""
+"""Hourly state files: the whole state in one file for each hour in which something has changed, written between groups,
+limited in age, number and size. A state file is a backup without a journal, in the same form."""
 
 from .hourly import Snapshots
 

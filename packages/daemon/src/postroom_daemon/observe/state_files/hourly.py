@@ -1,4 +1,4 @@
-"""When a state file is written, and by how much the daemon does at once."""
+"""When a state file is written, and how much of it at once."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from ...platform.files import Files
 from ...stores.base import Store
 from ..state import Head
 from ..state.model import Steps, read_head
-from .writing import HOUR_MS, Origin, Shelf, StoreFailed, name_of, write_file
+from .writing import HOUR_MS, Origin, StateDirectory, StoreFailed, name_of, write_file
 
 log = logging.getLogger(__name__)
 
-#: What is done at once, between two groups (ns).
+#: Duration of a slice of work between two groups (ns).
 _SLICE_NS: Final = 1_000_000
-#: The time between two slices (ns) where there are requests: a tenth of it all; and so long after the last of them,
-#: nobody waits for one.
+#: Pause between two slices (ns) while there are requests, so that slices take a tenth of the time; and the time (ns)
+#: after the last request when the pauses end.
 _BETWEEN_NS: Final = 10_000_000
 _QUIET_NS: Final = 100_000_000
-#: After a start nothing is written for so long (s): a daemon that is started again and again would do little else.
+#: Nothing is written for this time after a start (s), so that a daemon that is often restarted does other work.
 SETTLED_S: Final = 300.0
-#: Engine time that lies between two looks at least, whatever the wall clock shows.
+#: Minimum engine time between two files, whatever the wall clock shows.
 _LEAST_MS: Final = HOUR_MS // 2
-#: Queues that are looked at in one step.
+#: Queues that are read in one step.
 _QUEUES: Final = 32
-#: What a message takes in a file beside its body and headers, roughly (bytes).
+#: Estimated size of a message in a file besides its body and headers (bytes).
 _MESSAGE_BYTES: Final = 500
-#: Events that change nothing of the state.
+#: Events that do not change the state.
 _IDLE: Final = frozenset({EventType.CLOCK_MARKED, EventType.ANSWERED})
 
 
@@ -53,30 +53,30 @@ class Snapshots:
     ) -> None:
         self._settings = settings
         self._origin = Origin(store, journal, clock, settings.hybrid_payload_root)
-        self._shelf = Shelf(settings.snapshots_root, files or Files())
+        self._directory = StateDirectory(settings.snapshots_root, files or Files())
         self._settled_s = clock.elapsed_s() + SETTLED_S
         self._last: Head | None = None
-        """The newest file's, but for the event: up to that, nothing has changed since."""
+        """The head of the newest file; its event is the last one up to which nothing has changed since."""
         self._looked: Now | None = None
         self._work: Steps[None] | None = None
         self._asked_ns = self._next_ns = 0
 
     def reload(self, settings: Settings) -> None:
-        """Work by other settings from now on. What is not finished is given up."""
+        """Use other settings from now on. An unfinished file is abandoned."""
         self._settings = settings
         self.stop()
 
     @property
     def busy(self) -> bool:
-        """Whether there are steps to be done: ``step`` does some."""
+        """Whether a file is being written: ``step`` continues."""
         return self._work is not None
 
     def pause_s(self) -> float:
-        """How long the next slice can wait (s); 0: it is to be done at once."""
+        """Time until the next slice (s); 0: now."""
         return max(0, self._next_ns - monotonic_ns()) / 1e9
 
     def tick(self, elapsed_s: float, now: Now) -> None:
-        """To be called every second or so: begin, if it is time."""
+        """Begin a file if one is due. Call it about every second."""
         if self._work or not self._settings.snapshots_enabled or elapsed_s < self._settled_s:
             return
         if self._looked is None:
@@ -87,16 +87,16 @@ class Snapshots:
 
     def _find_last(self) -> None:
         try:
-            newest = self._shelf.kept()[-1:]
-            self._last = self._shelf.head_of(newest[0].name) if newest else None
+            newest = self._directory.list()[-1:]
+            self._last = self._directory.head_of(newest[0].name) if newest else None
         except OSError as error:
             log.warning("snapshots: %s", error)
         if self._last:
             self._looked = Now(self._last.engine_ms, self._last.wall_ms)
 
     def step(self, asked: bool = False) -> None:
-        """Do what can be done in about a millisecond, if there is something; less often while there are requests
-        (``asked``). Raises ``StoreError`` where the store that is served has failed."""
+        """Work for about a millisecond, if there is work; less often while there are requests (``asked``). Raises
+        ``StoreError`` if the store has failed."""
         now_ns = monotonic_ns()
         if asked:
             self._asked_ns = now_ns
@@ -121,7 +121,7 @@ class Snapshots:
             log.warning("snapshots: the state was not written: %s", error)
 
     def stop(self) -> None:
-        """Give up what is not finished: nothing is left of it."""
+        """Abandon an unfinished file; nothing of it remains."""
         if self._work:
             self._work.close()
         self._work = None
@@ -134,14 +134,14 @@ class Snapshots:
         elif self._last:
             self._last = replace(self._last, event=head.event)
         retention_ms = settings.snapshots_retention_hours * HOUR_MS
-        self._shelf.clear(wall_ms, retention_ms, settings.snapshots_max_files, settings.snapshots_max_bytes)
+        self._directory.clear(wall_ms, retention_ms, settings.snapshots_max_files, settings.snapshots_max_bytes)
 
     def _changed(self, head: Head) -> Steps[bool]:
         """Whether something has changed since the last file."""
         last, segments = self._last, list_segments(self._origin.journal.root)
         if last is None or (last.root, last.epoch) != (head.root, head.epoch):
             return True
-        if not segments or segments[0][0] > last.event + 1:  # the journal does not tell
+        if not segments or segments[0][0] > last.event + 1:  # the journal does not reach back so far
             return True
         for number, (_, path) in enumerate(segments, 1):
             if number < len(segments) and segments[number][0] <= last.event + 1:
@@ -153,23 +153,23 @@ class Snapshots:
         return False
 
     def _write(self, name: str) -> Steps[None]:
-        settings, shelf = self._settings, self._shelf
+        settings, state_files = self._settings, self._directory
         most = settings.snapshots_max_bytes
         size = yield from self._estimate()
         if size > most:
             raise OSError(errno.EFBIG, f"it has about {size} bytes, more than snapshots.maxBytes ({most})")
 
         def check_room(more: int) -> None:
-            if shelf.free_bytes() < settings.storage_min_free_bytes + more:
+            if state_files.free_bytes() < settings.storage_min_free_bytes + more:
                 raise OSError(errno.ENOSPC, "what is free is kept for messages (storage.minFreeBytes)")
 
-        with shelf.opened():
+        with state_files.opened():
             check_room(2 * size)
-        self._last, totals = yield from write_file(self._origin, shelf, name, most, check_room)
+        self._last, totals = yield from write_file(self._origin, state_files, name, most, check_room)
         log.info("snapshots: %s: %d messages of %d queues, %d bytes", name, totals.messages, totals.queues, totals.size)
 
     def _estimate(self) -> Steps[int]:
-        """How large a file will be, about (bytes)."""
+        """The estimated size of a file (bytes)."""
         size, after, names = 0, "", [""]
         while names:
             with self._origin.reading() as store:
@@ -184,6 +184,6 @@ class Snapshots:
 
 
 def _is_due(looked: Now, now: Now) -> bool:
-    """Whether another hour has begun; where the wall clock shows the same hour again, once it has passed."""
+    """Whether another hour has begun; if the wall clock shows the same hour again, once an hour has passed."""
     passed_ms = now.engine - looked.engine
     return not 0 <= passed_ms < (HOUR_MS if name_of(looked.wall) == name_of(now.wall) else _LEAST_MS)

@@ -1,4 +1,4 @@
-"""One state file: read from the store of a daemon that works on, a step at a time, and whole or not there."""
+"""The directory of state files, and writing one of them in steps: it is complete, or does not exist."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ log = logging.getLogger(__name__)
 HOUR_MS: Final = 3600 * 1000
 _FORM: Final = "%Y-%m-%d-%H.json"
 _NAME: Final = re.compile(r"\d{4}-\d{2}-\d{2}-\d{2}\.json")
-#: What a daemon that was killed may leave here: a file that is being written, a directory that is gone at once.
+#: Files that a killed daemon may have left.
 _LEFT: Final = re.compile(rf"{_NAME.pattern}\.tmp|state-.*")
-#: The first line is shorter: most of it are ranges of lost events.
+#: Longest first line (bytes); most of it are ranges of lost events.
 _HEAD_BYTES: Final = 2**20
 
 
-class Kept(NamedTuple):
-    """A file, with the hour in its name (Unix ms) and its size."""
+class StateFile(NamedTuple):
+    """A state file, with the hour in its name (Unix ms) and its size (bytes)."""
 
     name: str
     hour_ms: int
@@ -54,30 +54,30 @@ def name_of(wall_ms: int) -> str:
     return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime(_FORM)
 
 
-class Shelf:
-    """The directory; other files in it are left alone. It is made when something is first written."""
+class StateDirectory:
+    """The directory of state files; other files in it are ignored. It is created when the first file is written."""
 
     def __init__(self, root: Path, files: Files) -> None:
         self.root = root
         self.files = files
 
-    def kept(self) -> list[Kept]:
-        """The files, the oldest hour first. Raises ``OSError``."""
+    def list(self) -> list[StateFile]:
+        """The state files, oldest hour first. Raises ``OSError``."""
         try:
             names = sorted(name for name in self.files.listdir(self.root) if _NAME.fullmatch(name))
         except FileNotFoundError:
             return []
         return [one for name in names if (one := self._look(name))]
 
-    def _look(self, name: str) -> Kept | None:
+    def _look(self, name: str) -> StateFile | None:
         try:
             hour_ms = int(datetime.strptime(name, _FORM).replace(tzinfo=UTC).timestamp() * 1000)
-            return Kept(name, hour_ms, self.files.stat(self.root / name, follow_symlinks=False).st_size)
-        except (ValueError, FileNotFoundError):  # no such hour; or RACE: somebody has removed it
+            return StateFile(name, hour_ms, self.files.stat(self.root / name, follow_symlinks=False).st_size)
+        except (ValueError, FileNotFoundError):  # there is no such hour; or RACE: somebody has removed it
             return None
 
     def head_of(self, name: str) -> Head | None:
-        """What a file says of itself; None where that is damaged. Raises ``OSError``."""
+        """The head of a file; None if it is damaged. Raises ``OSError``."""
         with (self.root / name).open("rb") as file:
             try:
                 return Head.from_json(decode_line(file.readline(_HEAD_BYTES)))
@@ -86,13 +86,13 @@ class Shelf:
                 return None
 
     def free_bytes(self) -> int:
-        """What the file system has left for more. Raises ``OSError``."""
+        """Free bytes of the file system. Raises ``OSError``."""
         figures = self.files.statvfs(self.root)
         return int(figures.f_bavail * figures.f_frsize)
 
     @contextmanager
     def opened(self) -> Iterator[int]:
-        """The directory, made where it is missing, without what a killed daemon has left. Raises ``OSError``."""
+        """Open the directory, creating it if needed, and remove what a killed daemon left. Raises ``OSError``."""
         directory = self.files.open_directory(self.root)
         try:
             for name in self.files.listdir(directory):
@@ -108,7 +108,7 @@ class Shelf:
 
         Raises ``OSError``.
         """
-        kept = self.kept()
+        kept = self.list()
         count, size = len(kept), sum(one.size for one in kept)
         for number, one in enumerate(kept[:-1]):
             old = number == 0 and wall_ms - one.hour_ms > retention_ms
@@ -122,19 +122,19 @@ class Shelf:
 
 T = TypeVar("T")
 
-#: Entries, and bytes of bodies, of one look into the store: about a millisecond.
+#: Items, and bytes of bodies, that are read from the store at once: about a millisecond.
 _PAGE: Final = 32
 _PAGE_BYTES: Final = 64 * 1024
-#: Bytes after which the kernel is told to begin writing: so that the sync at the end is short.
+#: Bytes after which the kernel is asked to begin writing, so that the final sync is short.
 _WRITE_BYTES: Final = 1024 * 1024
-#: Steps between two looks at the space that is left: a page, or an event, each.
+#: Steps between two checks of the free space.
 _STEPS_A_LOOK: Final = 16
-#: A step waits so long (s) for the disk.
+#: Time that a step waits for the sync (s).
 _SYNC_WAIT_S: Final = 0.001
 
 
 class StoreFailed(Exception):
-    """The store that is served has failed, by ``error``."""
+    """The daemon's own store has failed with ``error``."""
 
     def __init__(self, error: StoreError) -> None:
         super().__init__(str(error))
@@ -142,7 +142,7 @@ class StoreFailed(Exception):
 
 
 class Origin:
-    """An open root, as far as its state is read from it."""
+    """Reads the state of the daemon's own root."""
 
     def __init__(self, store: Store, journal: Journal, clock: Clock, bodies: Path) -> None:
         self.journal = journal
@@ -152,7 +152,7 @@ class Origin:
 
     @contextmanager
     def reading(self) -> Iterator[Store]:
-        """The store, within a transaction. Raises ``OSError`` for what it does not give, and ``StoreFailed``."""
+        """The store, within a transaction. Raises ``OSError`` if the disk does not answer, and ``StoreFailed``."""
         try:
             with reading(self._store):
                 yield self._store
@@ -160,19 +160,18 @@ class Origin:
             raise StoreFailed(error) from error
 
     def ask(self, command: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """A page of ``read_state``, a small one. Raises as ``reading``."""
+        """A small page of ``read_state``. Raises as ``reading``."""
         part, after, limit = payload["part"], payload.get("after", ""), payload.get("limit", _PAGE)
         with self.reading() as store:
             page = read_page(store, part, after, min(limit, _PAGE), _PAGE_BYTES)
-            if part == "facts":  # they are the store's own, which go on
+            if part == "facts":  # they are the store's own objects, which may change
                 page = orjson.loads(orjson.dumps(page))
         now = self._clock.now()
         return page | {"engineMs": now.engine, "wallMs": now.wall}
 
 
 class _Growing(BytesIO):
-    """A file that grows by a piece at a time, which is then on its way to the disk. ``check_room`` raises where the
-    space is not for it."""
+    """A file that is written piece by piece. ``check_room`` raises if there is not enough free space."""
 
     def __init__(self, fd: int, files: Files, most: int, check_room: Callable[[int], None]) -> None:
         super().__init__()
@@ -182,7 +181,7 @@ class _Growing(BytesIO):
         self._check_room = check_room
 
     def write(self, line: Any) -> int:
-        """Raises ``OSError``, also for more than ``most`` bytes in all."""
+        """Raises ``OSError``, also for more than ``most`` bytes in total."""
         written = super().write(line)
         if self.tell() >= _WRITE_BYTES:
             self.flush()
@@ -202,17 +201,17 @@ class _Growing(BytesIO):
 
 
 def write_file(
-    origin: Origin, shelf: Shelf, name: str, most: int, check_room: Callable[[int], None]
+    origin: Origin, state_files: StateDirectory, name: str, most: int, check_room: Callable[[int], None]
 ) -> Steps[tuple[Head, Totals]]:
-    """Write the state to the file ``name``, durably, in steps. Its head and totals.
+    """Write the state to the file ``name``, durably, in steps. Returns its head and totals.
 
     Until it is whole, or when that fails, there is nothing new under that name. Raises ``StateError``, ``StoreError``
     and ``OSError`` about what is written, and ``StoreFailed``.
     """
-    files, journal = shelf.files, origin.journal
+    files, journal = state_files.files, origin.journal
     with ExitStack() as held:
-        directory = held.enter_context(shelf.opened())
-        captured = capture_in_steps(origin.ask, journal.root, origin.body, shelf.root, held, journal.end)
+        directory = held.enter_context(state_files.opened())
+        captured = capture_in_steps(origin.ask, journal.root, origin.body, state_files.root, held, journal.end)
         found = yield from _checked(captured, check_room)
         temporary = name + ".tmp"
         fd = files.open(temporary, CREATE_FLAGS, files.shared_mode(directory), dir_fd=directory)
@@ -233,7 +232,7 @@ def write_file(
 
 
 def _checked(steps: Steps[T], check_room: Callable[[int], None]) -> Steps[T]:
-    """The same steps, with a look at the space now and then: what is read is put together in a file without a name."""
+    """The same steps, with checks of the free space in between, since they fill temporary files."""
     number = 0
     while True:
         if number % _STEPS_A_LOOK == 0:
@@ -248,7 +247,7 @@ def _checked(steps: Steps[T], check_room: Callable[[int], None]) -> Steps[T]:
 
 
 def _sync(fd: int, files: Files) -> Steps[None]:
-    """Sync a file beside the work: it may take long, and others would wait; nor does anybody where it is given up."""
+    """Sync a file in a thread: it may take long, and requests do not wait for it, even if it is abandoned."""
     own, ended = os.dup(fd), threading.Event()
     failed: list[BaseException] = []
 
