@@ -20,7 +20,7 @@ from postroom_daemon.cli import main
 from postroom_daemon.maintenance.backup import BackupError, make, make_backup, open_backup
 from postroom_daemon.maintenance.backup.format import Manifest
 from postroom_daemon.observe.state import State
-from postroom_daemon.platform.atomic_create import PlaceTaken
+from postroom_daemon.platform.atomic_create import PathTaken
 from postroom_daemon.root.swap import SwapInterrupted
 from tests.daemon.cpp_database import CppDatabase
 from tests.daemon.origin import MakeBench, Origin
@@ -94,10 +94,10 @@ def test_a_place_that_is_taken_is_refused(make_bench: MakeBench, tmp_path: Path)
     origin = Origin.begin(make_bench())
     for name in ("folder", "file.tar"):
         (tmp_path / name).mkdir()
-        with pytest.raises(PlaceTaken, match="exists already"):
+        with pytest.raises(PathTaken, match="already exists"):
             origin.back_up(tmp_path / name)
     (tmp_path / "link").symlink_to("nowhere")
-    with pytest.raises(PlaceTaken, match="exists already"):
+    with pytest.raises(PathTaken, match="already exists"):
         origin.back_up(tmp_path / "link")
 
 
@@ -144,7 +144,7 @@ def test_what_a_killed_backup_has_left_is_replaced_unless_that_is_still_at_work(
     assert not left.exists()
     with (
         make.open_sink(str(tmp_path / f"other-{name}"), tmp_path),
-        pytest.raises(PlaceTaken, match="somebody else is writing"),
+        pytest.raises(PathTaken, match="another process is writing"),
     ):
         origin.back_up(tmp_path / f"other-{name}")
 
@@ -156,7 +156,7 @@ def test_a_place_among_the_daemons_own_files_is_refused(make_bench: MakeBench, p
     inside = origin.bench.path / place
     inside.mkdir(parents=True, exist_ok=True)
     for name in ("backup", "backup.tar"):
-        with pytest.raises(PlaceTaken, match="among the daemon's own files: name a place elsewhere"):
+        with pytest.raises(PathTaken, match="among the daemon's own files: name a place elsewhere"):
             origin.back_up(inside / name)
         assert not (inside / name).exists()
 

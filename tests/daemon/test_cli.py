@@ -22,7 +22,7 @@ from postroom_daemon.cli.postroomd import refusal
 from postroom_daemon.config.config import load
 from postroom_daemon.config.settings import SETTINGS
 from postroom_daemon.maintenance.system import setup
-from postroom_daemon.platform.logs.lines import LineFormatter
+from postroom_daemon.platform.logs.records import LineFormatter
 
 #: Options of `local publish` that are no fields of the protocol.
 _OWN_OPTIONS = ("--json-body", "--binary", "--root", "--json")

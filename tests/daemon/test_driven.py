@@ -24,7 +24,7 @@ MINUTE_S = 60.0
 
 
 class Reins:
-    """The driver's end, and at the other a clock that is waited by. When the driver is gone, ``wait`` gives "stop"."""
+    """The driver's end, and at the other a clock that is waited by. When the driver has gone, ``wait`` gives "stop"."""
 
     def __init__(self) -> None:
         self.mine, self.theirs = socket.socketpair()
@@ -165,7 +165,7 @@ def test_a_driver_that_does_not_say_what_time_it_is_is_refused(reins: Reins, hel
 
 def test_a_descriptor_that_is_no_socket_is_refused(reins: Reins) -> None:
     fd = os.open(os.devnull, os.O_RDWR)
-    with pytest.raises(ConfigurationError, match="is no socket"):
+    with pytest.raises(ConfigurationError, match="is not a socket"):
         Driver(fd)
     os.close(fd)
 

@@ -14,12 +14,9 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.platform.logs.journald import JournaldHandler, is_journal
-from postroom_daemon.platform.logs.lines import JsonFormatter, json_line
-from postroom_daemon.platform.logs.log_files import LogFiles
+from postroom_daemon.platform.logs.handlers import JournaldHandler, LogFiles, StreamHandler, is_journal
 from postroom_daemon.platform.logs.outlets import WINDOW_S, Outlets
-from postroom_daemon.platform.logs.records import TEXT_LIMIT, about, text_of
-from postroom_daemon.platform.logs.stream import StreamHandler
+from postroom_daemon.platform.logs.records import TEXT_LIMIT, JsonFormatter, about, json_line, text_of
 from tests.daemon.journald import journal, read_fields
 
 
@@ -299,7 +296,7 @@ def test_a_standard_error_that_nobody_reads_stops_nothing_and_goes_on_with_whole
 def test_no_file_of_the_daemon_gets_the_number_of_a_standard_stream_that_is_closed(tmp_path):
     script = """
 import os, sys
-from postroom_daemon.platform.logs.stream import fill_standard_streams
+from postroom_daemon.platform.logs.handlers import fill_standard_streams
 fill_standard_streams()
 print("heard by nobody", file=sys.stderr)
 with open(sys.argv[1], "w") as file:

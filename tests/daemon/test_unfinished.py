@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.platform.atomic_create import UNFINISHED, PlaceTaken, new_file, new_folder
+from postroom_daemon.platform.atomic_create import UNFINISHED, PathTaken, new_file, new_folder
 
 New = Callable[[Path], AbstractContextManager[Any]]
 
@@ -30,14 +30,14 @@ def test_what_fails_leaves_nothing(new: New, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("new", [new_file, new_folder])
 def test_two_at_once_do_not_write_into_one_another(new: New, tmp_path: Path) -> None:
-    with new(tmp_path / "new"), pytest.raises(PlaceTaken, match="somebody else is writing"), new(tmp_path / "new"):
+    with new(tmp_path / "new"), pytest.raises(PathTaken, match="another process is writing"), new(tmp_path / "new"):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["new"]
 
 
 @pytest.mark.parametrize("new", [new_file, new_folder])
 def test_what_was_made_meanwhile_is_not_overwritten(new: New, tmp_path: Path) -> None:
-    with pytest.raises(PlaceTaken, match="meanwhile"), new(tmp_path / "new"):
+    with pytest.raises(PathTaken, match="has created"), new(tmp_path / "new"):
         (tmp_path / "new").write_text("another's")
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"new": "another's"}
 

@@ -67,7 +67,7 @@ def test_what_belongs_to_another_user_is_told_with_what_mends_it(
         assert files_of(root) == before
     os.chown(path, ANNA, ANNA)
     path.chmod(0)
-    with acting_as(ANNA), pytest.raises(StartError, match=f"keeps its own user {ANNA} from it: chmod u"):
+    with acting_as(ANNA), pytest.raises(StartError, match=f"denies access to its owner {ANNA}: chmod u"):
         open_local(config).__enter__()
     path.chmod(0o700 if stat.S_ISDIR(path.stat().st_mode) else 0o600)
     with acting_as(ANNA), open_local(config) as session:

@@ -107,7 +107,7 @@ class Journal:
             if error.errno not in UNREADABLE_ERRNOS:
                 raise
             size = path.stat().st_size
-            self._quarantine.keep_file(path, f"the end of the journal, which cannot be read: {error.strerror}")
+            self._quarantine.move_in(path, f"the end of the journal, which cannot be read: {error.strerror}")
             return Tail(0, size, size)
 
     def _cut_tail(self, path: Path, keep_bytes: int) -> None:
@@ -118,7 +118,7 @@ class Journal:
                 raise
             self._rewrite_without_end(path, keep_bytes)
             return
-        self._quarantine.keep(f"{path.name}.{keep_bytes}", data, "unfinished at the end of the journal")
+        self._quarantine.add(f"{path.name}.{keep_bytes}", data, "unfinished at the end of the journal")
         fd = self._files.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             self._files.ftruncate(fd, keep_bytes)
@@ -131,7 +131,7 @@ class Journal:
         data = read_bytes(path, length=keep_bytes)
         moved = path.name + MOVED_SUFFIX
         self._files.put(self._directory, moved, data, self._mode, durable=True)
-        self._quarantine.keep_file(path, "the end of the journal, of which a part cannot be read")
+        self._quarantine.move_in(path, "the end of the journal, of which a part cannot be read")
         self._files.rename(moved, path.name, src_dir_fd=self._directory, dst_dir_fd=self._directory)
         self._files.fsync(self._directory)
 

@@ -70,7 +70,7 @@ def bring_into_order(root: Path, directory: int, owner: Owner | None, files: Fil
     foreign = _foreign(root, found, owner)
     _set_strangers_aside(root, quarantine)
     for one in foreign:
-        quarantine.keep_file(one.path, f"of root {one.root}, which is another one's")
+        quarantine.move_in(one.path, f"of root {one.root}, which is another one's")
     wrong = _misnamed(_without_copies([one for one in found if one not in foreign], quarantine))
     for one in wrong:
         name = segment_name(one.span.first)
@@ -79,7 +79,7 @@ def bring_into_order(root: Path, directory: int, owner: Owner | None, files: Fil
             files.rename(one.path.name, name + MOVED_SUFFIX, src_dir_fd=directory, dst_dir_fd=directory)
     for one in wrong:  # after all wrong names are free
         name = segment_name(one.span.first)
-        quarantine.keep_file(root / name, "no intact event, under the name of another file")
+        quarantine.move_in(root / name, "no intact event, under the name of another file")
         files.rename(name + MOVED_SUFFIX, name, src_dir_fd=directory, dst_dir_fd=directory)
     if wrong:
         files.fsync(directory)
@@ -138,14 +138,14 @@ def _may_be_of(one: _Found, owner: Owner) -> bool:
 def _set_strangers_aside(root: Path, quarantine: Quarantine) -> None:
     """Move away directories, links and pipes with a segment's name."""
     for name in list_strangers(root):
-        quarantine.keep_file(root / name, "no file, where a file of the journal should be")
+        quarantine.move_in(root / name, "no file, where a file of the journal should be")
 
 
 def _without_copies(found: list[_Found], quarantine: Quarantine) -> list[_Found]:
     kept: list[_Found] = []
     for one in found:
         if kept and one.span.last <= kept[-1].span.last:
-            quarantine.keep_file(one.path, f"a copy of events that {kept[-1].path.name} has")
+            quarantine.move_in(one.path, f"a copy of events that {kept[-1].path.name} has")
         else:
             kept.append(one)
     return kept

@@ -17,7 +17,7 @@ from postroom_common.errors import DamagedRecord
 from postroom_common.events import Event, decode_event
 from postroom_common.protocol import REQUEST_BYTES_CEILING
 
-from ..platform.files import LOST_ERRNOS, READ_FLAGS, look_twice
+from ..platform.files import LOST_ERRNOS, READ_FLAGS, retry_after_eio
 
 #: Errors of a single segment, not of the machine: the others are read nevertheless.
 UNREADABLE_ERRNOS: Final = LOST_ERRNOS | {errno.EACCES, errno.EPERM}
@@ -91,7 +91,7 @@ class _Bytes(io.RawIOBase):
     def __init__(self, path: Path, start: int, strict: bool = False) -> None:
         super().__init__()
         self._strict = strict
-        self._fd = look_twice(lambda: os.open(path, READ_FLAGS))
+        self._fd = retry_after_eio(lambda: os.open(path, READ_FLAGS))
         self._size = os.fstat(self._fd).st_size
         self._at = start
 

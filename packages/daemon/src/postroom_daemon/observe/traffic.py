@@ -9,7 +9,7 @@ import orjson
 
 from ..model.principal import stored_account
 from ..platform.files import Files
-from ..platform.rotated import RotatedLines
+from ..platform.rotated import RotatedFiles
 from .refusals import Refusals
 
 
@@ -31,7 +31,7 @@ class TrafficLog:
     ) -> None:
         self.lost = 0
         self.refusals = refusals or Refusals(0)
-        self._out = RotatedLines(root, files, file_bytes, keep_files)
+        self._out = RotatedFiles(root, files, file_bytes, keep_files)
         self.sample_every = sample_every
         self._seen = 0
         self._lines: list[bytes] = []

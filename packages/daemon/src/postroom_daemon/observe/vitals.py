@@ -186,7 +186,7 @@ class DaemonVitals:
             "reserveBytes": self._min_free_bytes,
             "heldBackBytes": self.reserve.held,
         }
-        kept = self.quarantine.bytes_kept()
+        kept = self.quarantine.total_bytes()
         if kept:
             check["quarantineBytes"] = kept
         full = {"error": "less is free than storage.minFreeBytes: publishes are refused"}

@@ -1,7 +1,7 @@
-"""The users and groups of the device, as its databases know them.
+"""The users and groups of the device, from its databases (files, LDAP, SSSD, ...).
 
-A database may be a service, and take seconds to answer. So what is known is looked up anew by a thread beside the loop;
-the groups of a user who is new are as well, see ``Accounts.knows``.
+A database may be a network service that takes seconds to answer. So threads beside the loop refresh the cached entries
+and look up the groups of new users, see ``Accounts.has_groups``.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Final, NamedTuple
 
-#: Users whose groups are remembered.
+#: Maximum number of users whose groups are cached.
 USERS_LIMIT: Final = 1024
-#: A look-up is waited for so long (s): the files of the device take a thousandth of it.
-PATIENCE_S: Final = 0.02
-#: Users that are looked up at a time, in a thread each.
-ASKED_LIMIT: Final = 8
-#: Groups of one user: Linux lets a process have so many.
+#: Longest wait of the loop for a lookup (s); one in /etc/passwd takes a thousandth of it.
+LOOKUP_WAIT_S: Final = 0.02
+#: Maximum number of users that are looked up at the same time, each by a thread.
+LOOKUPS_LIMIT: Final = 8
+#: Maximum number of groups of one user: twice what Linux lets a process have.
 _GROUPS_LIMIT: Final = 2 * 65536
 _C: Final = ctypes.CDLL(None)
 
 
-class _Found(NamedTuple):
-    """What was looked up: ids by name, and the groups of users by uid."""
+class _Entries(NamedTuple):
+    """Results of lookups: ids by name, and the groups of users by uid."""
 
     user_ids: dict[str, int | None]
     group_ids: dict[str, int | None]
@@ -36,94 +36,94 @@ class _Found(NamedTuple):
 
 
 class Accounts:
-    """What is not found is nobody: a name has no id, and a uid without an entry has no groups that are known. Names are
-    those of a configuration, so there are not many; uids are anybody's.
+    """A cache of the databases. A name without an entry has no id, and a uid without an entry has no groups. Names come
+    from the configuration, so there are few; uids may be anybody's.
 
-    A name that was found once keeps a number, whatever becomes of it: a rule that keeps a user out goes on to do so.
+    A name that once had a number keeps it, even if its entry disappears: a rule that keeps a user out stays in force.
     """
 
     def __init__(self) -> None:
-        self._known = _Found({}, {}, {})
-        self._news: SimpleQueue[_Found] = SimpleQueue()
-        self._asked: set[int] = set()
-        self._looking: threading.Thread | None = None
+        self._cached = _Entries({}, {}, {})
+        self._results: SimpleQueue[_Entries] = SimpleQueue()
+        self._pending_uids: set[int] = set()
+        self._refreshing: threading.Thread | None = None
 
     def user_id(self, name: str) -> int | None:
-        """The uid of a user. Looked up at once for the first time."""
-        known = self._known.user_ids
-        if name not in known:
-            known[name] = _user_id(name)
-        return known[name]
+        """The uid of a user. Blocks for a lookup the first time."""
+        user_ids = self._cached.user_ids
+        if name not in user_ids:
+            user_ids[name] = _user_id(name)
+        return user_ids[name]
 
     def group_id(self, name: str) -> int | None:
-        """The gid of a group. Looked up at once for the first time."""
-        known = self._known.group_ids
-        if name not in known:
-            known[name] = _group_id(name)
-        return known[name]
+        """The gid of a group. Blocks for a lookup the first time."""
+        group_ids = self._cached.group_ids
+        if name not in group_ids:
+            group_ids[name] = _group_id(name)
+        return group_ids[name]
 
     def groups_of(self, uid: int) -> frozenset[int] | None:
-        """The gids of all groups that a user is in, the primary one with them; None for a uid without an entry. Looked
-        up at once where they are not known."""
-        if uid not in self._known.groups:
+        """The gids of all groups of a user, including the primary one; None for a uid without an entry. Blocks for a
+        lookup unless they are cached."""
+        if uid not in self._cached.groups:
             self._remember(uid, _groups(uid))
-        return self._known.groups[uid]
+        return self._cached.groups[uid]
 
-    def knows(self, uid: int) -> bool:
-        """Whether ``groups_of`` a user can be told at once. Else they are looked up from now on: ask again."""
-        known = self._known.groups
-        if uid in known:
+    def has_groups(self, uid: int) -> bool:
+        """Whether ``groups_of`` a user would answer without a lookup. If not, this starts one: ask again later."""
+        groups = self._cached.groups
+        if uid in groups:
             return True
-        self.take_news()
-        if uid not in known and uid not in self._asked and len(self._asked) < ASKED_LIMIT:
-            self._asked.add(uid)
-            thread = self._beside(lambda: _Found({}, {}, {uid: _groups(uid)}))
-            if len(self._asked) == 1:  # while one does not come, the others are not waited for
-                thread.join(PATIENCE_S)
-                self.take_news()
-        return uid in known
+        self.apply_refresh()
+        if uid not in groups and uid not in self._pending_uids and len(self._pending_uids) < LOOKUPS_LIMIT:
+            self._pending_uids.add(uid)
+            thread = self._start(lambda: _Entries({}, {}, {uid: _groups(uid)}))
+            if len(self._pending_uids) == 1:  # once one lookup is late, do not wait for further ones
+                thread.join(LOOKUP_WAIT_S)
+                self.apply_refresh()
+        return uid in groups
 
-    def look_again(self) -> None:
-        """Look all up anew that is known; ``take_news`` lets it count."""
-        if self._looking and self._looking.is_alive():
+    def refresh(self) -> None:
+        """Start to look up all cached entries again; ``apply_refresh`` takes over the results."""
+        if self._refreshing and self._refreshing.is_alive():
             return
-        known = self._known
-        users, groups, uids = list(known.user_ids), list(known.group_ids), list(known.groups)
+        cached = self._cached
+        users, groups, uids = list(cached.user_ids), list(cached.group_ids), list(cached.groups)
 
-        def look() -> _Found:
-            return _Found(
+        def look() -> _Entries:
+            return _Entries(
                 {name: _user_id(name) for name in users},
                 {name: _group_id(name) for name in groups},
                 {uid: _groups(uid) for uid in uids},
             )
 
-        self._looking = self._beside(look)
-        self._looking.join(PATIENCE_S)
+        self._refreshing = self._start(look)
+        self._refreshing.join(LOOKUP_WAIT_S)
 
-    def take_news(self) -> bool:
-        """Let count what was looked up since. Whether anything is other than it was."""
+    def apply_refresh(self) -> bool:
+        """Take over the results of lookups that have ended. Returns whether any entry changed."""
         changed = False
-        while not self._news.empty():
-            news = self._news.get()
-            for known, found in zip(self._known[:2], news[:2], strict=True):
-                better = {name: number for name, number in found.items() if number is not None}
-                changed |= not better.items() <= known.items()
-                known.update(better)
-            for uid, gids in news.groups.items():
-                self._asked.discard(uid)
-                changed |= uid not in self._known.groups or self._known.groups[uid] != gids
+        while not self._results.empty():
+            result = self._results.get()
+            for cached, fresh in zip(self._cached[:2], result[:2], strict=True):
+                numbers = {name: number for name, number in fresh.items() if number is not None}
+                changed |= not numbers.items() <= cached.items()
+                cached.update(numbers)
+            for uid, gids in result.groups.items():
+                self._pending_uids.discard(uid)
+                changed |= uid not in self._cached.groups or self._cached.groups[uid] != gids
                 self._remember(uid, gids)
         return changed
 
     def _remember(self, uid: int, gids: frozenset[int] | None) -> None:
-        known = self._known.groups
-        known[uid] = gids
-        if len(known) > USERS_LIMIT:
-            del known[next(iter(known))]
+        groups = self._cached.groups
+        groups[uid] = gids
+        if len(groups) > USERS_LIMIT:
+            del groups[next(iter(groups))]
 
-    def _beside(self, look: Callable[[], _Found]) -> threading.Thread:
-        thread = threading.Thread(target=lambda: self._news.put(look()), name="accounts", daemon=True)
-        thread.start()  # a daemon that ends does not wait for a service that does not answer
+    def _start(self, look: Callable[[], _Entries]) -> threading.Thread:
+        thread = threading.Thread(target=lambda: self._results.put(look()), name="accounts", daemon=True)
+        thread.start()  # a daemon thread: the process can exit although a service does not answer
         return thread
 
 
@@ -166,11 +166,11 @@ def _groups(uid: int) -> frozenset[int] | None:
 
 
 def _group_list(name: bytes, gid: int) -> list[int]:
-    """getgrouplist(3). That of Python stops all threads as long as it lasts. Raises ``OSError``."""
+    """Call getgrouplist(3). Python's own holds the GIL meanwhile, and so stops all threads. Raises ``OSError``."""
     size = 64
     while size <= _GROUPS_LIMIT:
-        found, count = (ctypes.c_uint * size)(), ctypes.c_int(size)
-        if _C.getgrouplist(name, ctypes.c_uint(gid), found, ctypes.byref(count)) >= 0:
-            return found[: count.value]
+        gids, count = (ctypes.c_uint * size)(), ctypes.c_int(size)
+        if _C.getgrouplist(name, ctypes.c_uint(gid), gids, ctypes.byref(count)) >= 0:
+            return gids[: count.value]
         size = max(2 * size, count.value)
-    raise OSError(errno.E2BIG, "in more groups than there may be")
+    raise OSError(errno.E2BIG, "too many groups")

@@ -1,5 +1,7 @@
-"""A new file or folder that gets its name when it is whole: until then it lies beside its place under a name that ends
-in ``UNFINISHED``, locked by whoever makes it."""
+"""Create a new file or folder that appears under its name only when it is complete.
+
+Until then it has a name that ends in ``UNFINISHED`` in the same directory, and its creator holds a lock on it.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,16 @@ from .files import CREATE_FLAGS, READ_FLAGS, Files, remove_all
 UNFINISHED: Final = ".unfinished"
 
 
-class PlaceTaken(PostroomError):
-    """There is something of that name, or somebody else makes it now, or it is the daemon's own place."""
+class PathTaken(PostroomError):
+    """The path exists, or another process is creating it, or it is in a directory of the daemon."""
 
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """A file to be written, mode 0600. When the block ends it is there, whole and durable; when it fails, it is not.
+    """Open a new file for writing, with mode 0600. When the block ends, the file exists, complete and durable; if the
+    block fails, it does not.
 
-    Raises ``PlaceTaken``, ``OSError``.
+    Raises ``PathTaken``, ``OSError``.
     """
     with _new(path, is_folder=False) as fd, open(fd, "wb", closefd=False) as file:
         yield file
@@ -35,54 +38,55 @@ def new_file(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """As ``new_file``, a folder to be filled at the path given, mode 0700: the caller syncs what is in it."""
+    """Create a new folder like ``new_file``, with mode 0700. The caller fills the path that the block gets, and syncs
+    what is in it."""
     with _new(path, is_folder=True):
-        yield _beside(path)
+        yield _unfinished(path)
 
 
-def _beside(path: Path) -> Path:
+def _unfinished(path: Path) -> Path:
     return path.with_name(path.name + UNFINISHED)
 
 
 @contextmanager
 def _new(path: Path, is_folder: bool) -> Iterator[int]:
-    """Its descriptor, while it is filled."""
+    """The descriptor of the unfinished file or folder."""
     if os.path.lexists(path):
-        raise PlaceTaken(f"{path} exists already: name a new place")
-    beside = _beside(path)
-    with ExitStack() as held:
-        fd = _make_alone(beside, is_folder, held)
+        raise PathTaken(f"{path} already exists: choose another name")
+    unfinished = _unfinished(path)
+    with ExitStack() as lock:
+        fd = _create_locked(unfinished, is_folder, lock)
         try:
             yield fd
             if os.path.lexists(path):
-                raise PlaceTaken(f"{path} was made by somebody else meanwhile")
-            beside.rename(path)
+                raise PathTaken(f"another process has created {path} meanwhile")
+            unfinished.rename(path)
         except BaseException:
-            remove_all(beside)
+            remove_all(unfinished)
             raise
         Files().sync_directory(path.parent)
 
 
-def _make_alone(path: Path, is_folder: bool, held: ExitStack) -> int:
-    """Make it, and hold its lock; what somebody who was killed has left is removed before."""
+def _create_locked(path: Path, is_folder: bool, lock: ExitStack) -> int:
+    """Create the file or folder and lock it until ``lock`` ends. Removes what a killed process has left behind."""
     if os.path.lexists(path):
         with ExitStack() as other:
             _lock(path, other)
             remove_all(path)
     if is_folder:
         path.mkdir(mode=0o700)
-        return _lock(path, held)
+        return _lock(path, lock)
     fd = os.open(path, CREATE_FLAGS, 0o600)
-    held.callback(os.close, fd)
+    lock.callback(os.close, fd)
     fcntl.flock(fd, fcntl.LOCK_EX)
     return fd
 
 
-def _lock(path: Path, held: ExitStack) -> int:
+def _lock(path: Path, lock: ExitStack) -> int:
     fd = os.open(path, READ_FLAGS)
-    held.callback(os.close, fd)
+    lock.callback(os.close, fd)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        raise PlaceTaken(f"{path}: somebody else is writing there") from None
+        raise PathTaken(f"another process is writing to {path}") from None
     return fd

@@ -1,7 +1,8 @@
 """Engine time: milliseconds that only go forward, whatever the wall clock does.
 
-While the machine runs, engine time follows CLOCK_BOOTTIME (it counts suspend as well). Over a restart in the same boot
-it stays exact; over a reboot it advances by the wall clock's gap if that lies between 0 and 30 days, else by nothing.
+While the machine runs, engine time follows CLOCK_BOOTTIME, which also counts time in suspend. It stays exact across a
+restart of the daemon in the same boot. Across a reboot it advances by as much as the wall clock did, if that is from 0
+to 30 days, and otherwise not at all.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from typing import Any, Final, NamedTuple
 
 from postroom_common.events import JOURNAL_FORMAT, EventType
 
-#: A wall clock that has gone on by more since the last event was set: nothing has passed by it.
+#: If the wall clock has advanced by more since the last event, it was set, and does not count.
 LONGEST_GAP_MS: Final = 30 * 24 * 3600 * 1000
 
 
 class Now(NamedTuple):
-    """One reading: ``engine`` for every deadline, ``wall`` (Unix ms) only to be shown."""
+    """One reading of both clocks: ``engine`` (ms) for every deadline, ``wall`` (Unix ms) only to be shown."""
 
     engine: int
     wall: int
 
 
 class Mark(NamedTuple):
-    """The clocks as they stood together at some event."""
+    """What the clocks showed at the same moment, at some event."""
 
     boot_id: str
     boot_ms: int
@@ -43,7 +44,7 @@ def _wall_ms() -> int:
 
 
 def read_boot_id() -> str:
-    """The kernel's id of this boot; empty when it cannot be read, which counts as another boot."""
+    """The kernel's id of this boot; empty if it cannot be read, which counts as another boot."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -51,14 +52,14 @@ def read_boot_id() -> str:
 
 
 class Clock:
-    """Engine time for one run of the daemon, and all else that the daemon does by a clock or waits for.
+    """Engine time for one run of the daemon, and everything else that it times or waits for.
 
-    ``boot_ms`` and ``wall_ms`` are the sources; tests pass their own. ``wall_ms`` reads the wall clock alone.
+    ``boot_ms`` and ``wall_ms`` are the sources; tests pass their own. ``wall_ms()`` reads the wall clock alone.
     """
 
-    #: Whether a program drives the time (see ``driven``).
+    #: Whether another program drives the time (see ``simulated_clock``).
     is_driven = False
-    #: What the daemon does each second, it does so often (s).
+    #: Interval (s) of what the daemon does once a second.
     tick_s = 1.0
 
     def __init__(
@@ -71,12 +72,12 @@ class Clock:
 
     @classmethod
     def still(cls) -> Clock:
-        """A clock that stands still at this moment: while it does, nothing becomes due."""
+        """A clock that stands still at this moment, so that nothing becomes due."""
         boot, wall = _boot_ms(), _wall_ms()
         return cls(lambda: boot, lambda: wall)
 
     def resume(self, mark: Mark | None, last: Now) -> None:
-        """Continue from the journal: ``mark`` is its last clock mark, ``last`` the time of its last event."""
+        """Continue the journal's engine time. ``mark`` is its last clock mark, ``last`` the time of its last event."""
         boot, wall = self._boot_ms(), self.wall_ms()
         if mark and mark.boot_id and mark.boot_id == self.boot_id and boot >= mark.boot_ms:
             engine = mark.engine + boot - mark.boot_ms
@@ -90,19 +91,19 @@ class Clock:
         return Now(self._boot_ms() + self._offset, self.wall_ms())
 
     def elapsed_s(self) -> float:
-        """Seconds since some moment, for the daemon's own timers."""
+        """Seconds since an arbitrary moment, for the daemon's own timers."""
         return time.monotonic()
 
     def clients_wall_ms(self, now: Now) -> int:
-        """What the wall clock showed at ``now`` by which clients reckon deadlines and file systems stamp files."""
+        """The wall time of ``now`` that clients use for deadlines, and file systems for timestamps of files."""
         return now.wall
 
     def wait(self, selector: BaseSelector, timeout_s: float) -> list[tuple[SelectorKey, int]]:
-        """Wait until a descriptor is ready or so long has passed; which are."""
+        """Wait until a descriptor is ready or the timeout is over. Returns the ready descriptors."""
         return selector.select(timeout_s)
 
     def mark(self, now: Now, root_id: str) -> dict[str, Any]:
-        """A clock_marked event taken at ``now``. It also says whose journal this is, and in which format: every segment
+        """A clock_marked event for ``now``. It also names the root and the format of the journal, because every segment
         begins with one."""
         return {
             "type": EventType.CLOCK_MARKED,

@@ -1,7 +1,7 @@
 """The operating system's file calls, in one place that a test can replace.
 
-``Files`` holds the calls themselves, not wrappers, so the seam costs nothing; a fault test passes an object whose
-attributes fail or kill at the n-th call. Everything here that takes names takes them relative to a directory fd.
+The attributes of ``Files`` are the calls themselves, not wrappers, so that the seam costs nothing. A fault test passes
+an object whose attributes fail, or kill the process, at the n-th call. Names are relative to the fd of a directory.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ FULL_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 LOST_ERRNOS = frozenset(
     {errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EIO, errno.EUCLEAN, errno.EBADMSG}
 )
-#: Those of them that tell of the disk rather than of the file: it may be read the next time.
-UNREAD_ERRNOS = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG})
+#: Those of them that indicate a fault of the disk rather than of the file: a later read may succeed.
+DISK_ERRNOS = frozenset({errno.EIO, errno.EUCLEAN, errno.EBADMSG})
 
 READ_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -32,21 +32,21 @@ DIRECTORY_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 T = TypeVar("T")
 
 
-def look_twice(look: Callable[[], T]) -> T:
-    """Look again after an error of the disk: for one that was no more than that, nothing is given up.
+def retry_after_eio(call: Callable[[], T]) -> T:
+    """Call a function, and once more if the disk reported an I/O error, which may be transient.
 
-    Raises what ``look`` raises, the second time where the first was ``EIO``.
+    Raises what ``call`` raises; the second error if the first was ``EIO``.
     """
     try:
-        return look()
+        return call()
     except OSError as error:
         if error.errno != errno.EIO:
             raise
-    return look()
+    return call()
 
 
 def _find_syncfs() -> Any:
-    """syncfs(2), which Python does not have; where there is none, a sync of everything."""
+    """syncfs(2), which Python lacks; sync(2) if the system has none."""
     try:
         call = ctypes.CDLL(None, use_errno=True).syncfs
     except (OSError, AttributeError):
@@ -61,7 +61,7 @@ def _find_syncfs() -> Any:
 
 
 def _find_start_writing() -> Any:
-    """sync_file_range(2), which Python does not have, for the whole file and without waiting; else nothing."""
+    """sync_file_range(2), which Python lacks, for a whole file and without waiting; a no-op if the system has none."""
     try:
         call = ctypes.CDLL(None).sync_file_range
     except (OSError, AttributeError):
@@ -70,21 +70,21 @@ def _find_start_writing() -> Any:
     write = 2  # SYNC_FILE_RANGE_WRITE
 
     def start_writing(fd: int) -> None:
-        """Let the kernel begin to write a file's bytes. It promises nothing: an error is told by the fsync that must
-        follow, and many files that were begun together are synced with few commits of the file system."""
+        """Let the kernel begin to write a file's bytes. This alone makes nothing durable: the fsync that must follow
+        reports errors. If many files are started together, syncing them takes few commits of the file system."""
         call(fd, 0, 0, write)
 
     return start_writing
 
 
 def _find_is_cached() -> Any:
-    """preadv2(2) of the first byte, without waiting."""
+    """preadv2(2) of the first byte with RWF_NOWAIT."""
     nowait, into = getattr(os, "RWF_NOWAIT", 0), [bytearray(1)]
     if not nowait:
         return lambda fd: True
 
     def is_cached(fd: int) -> bool:
-        """Whether the beginning of a file is in memory; True where the system or its file system does not tell."""
+        """Whether the beginning of a file is in memory; True if the kernel or the file system cannot tell."""
         try:
             os.preadv(fd, into, 0, nowait)
         except BlockingIOError:
@@ -97,7 +97,7 @@ def _find_is_cached() -> Any:
 
 
 def _will_need(fd: int, length: int) -> None:
-    """Let the kernel begin to read the first ``length`` bytes of a file. It promises nothing."""
+    """Advise the kernel to read the first ``length`` bytes of a file ahead. It may ignore that."""
     try:
         os.posix_fadvise(fd, 0, length, os.POSIX_FADV_WILLNEED)
     except OSError:
@@ -132,14 +132,14 @@ class Files:
         self.will_need: Any = _will_need
 
     def write_all(self, fd: int, data: bytes) -> None:
-        """Write all of ``data``. Raises ``OSError``; some of the bytes may then be written."""
+        """Write all of ``data``. Raises ``OSError``; some of the bytes may have been written."""
         written = self.write(fd, data)
         while written < len(data):
             written += self.write(fd, data[written:])
 
     def open_directory(self, path: Path, mode: int = 0o700) -> int:
-        """An fd of the directory, which is made (its parents too), durably, if it is missing. Its last component must
-        not be a symbolic link. Raises ``OSError``."""
+        """Open a directory and return its fd. Creates it and its parents durably if they are missing. Its last
+        component must not be a symbolic link. Raises ``OSError``."""
         try:
             self.mkdir(path, mode)
         except FileExistsError:
@@ -160,12 +160,12 @@ class Files:
         return fd
 
     def shared_mode(self, directory: int) -> int:
-        """The mode of a new file that whoever may list the directory of an fd is to read: its owner; its group, too,
-        where technicians look at what passes."""
+        """The mode of a new file in the directory ``directory`` (an fd): the owner may read and write it, and the group
+        may read it if it may list the directory."""
         return 0o600 | (int(self.fstat(directory).st_mode) & 0o040)
 
     def sync_directory(self, path: Path | str) -> None:
-        """Make the names in a directory durable. Raises ``OSError``."""
+        """Make the entries of a directory durable. Raises ``OSError``."""
         fd = self.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             self.fsync(fd)
@@ -173,25 +173,25 @@ class Files:
             self.close(fd)
 
     def discard(self, name: str, directory: int) -> None:
-        """Remove what came to nothing, if that is possible: the error by which it did is what is to be told."""
+        """Remove a file whose creation failed. Errors are ignored: the caller reports the first one."""
         try:
             self.unlink(name, dir_fd=directory)
         except OSError:
             pass
 
     def put(self, directory: int, name: str, data: bytes, mode: int = 0o600, durable: bool = False) -> None:
-        """Make a file with all its bytes appear under ``name`` at once; with ``durable``, so that a power cut leaves
-        what was there before or all of this. Raises ``OSError``."""
+        """Write a file that appears under ``name`` with all its bytes at once. With ``durable``, a power cut leaves
+        either the previous file or all of the new one. Raises ``OSError``."""
         self.put_chunks(directory, name, (data,), mode, durable)
 
     def put_chunks(
         self, directory: int, name: str, chunks: Iterable[bytes], mode: int = 0o600, durable: bool = False
     ) -> None:
-        """As ``put``, for more bytes than are to be in memory at once."""
+        """Write a file in chunks, like ``put``, for contents that should not be in memory at once."""
         temporary = name + ".tmp"
         try:
             fd = self.open(temporary, CREATE_FLAGS, mode, dir_fd=directory)
-        except FileExistsError:  # left over from a crash: only this process writes here
+        except FileExistsError:  # left by a crash: only this process writes here
             self.unlink(temporary, dir_fd=directory)
             fd = self.open(temporary, CREATE_FLAGS, mode, dir_fd=directory)
         try:
@@ -204,14 +204,14 @@ class Files:
                 self.close(fd)
             self.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError:
-            self.discard(temporary, directory)  # on a full disk it would take what space is left
+            self.discard(temporary, directory)  # on a full disk it would occupy the space that is left
             raise
         if durable:
             self.fsync(directory)
 
 
 def remove_all(path: Path) -> None:
-    """Remove what lies at ``path``, a directory with all in it; nothing if there is nothing. Raises ``OSError``."""
+    """Remove a file, or a directory with its contents, if it exists. Raises ``OSError``."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:

@@ -1,4 +1,4 @@
-"""Histograms of bounded size: one for percentiles, one whose buckets are the same everywhere."""
+"""Histograms of bounded size: one for percentiles, one with the same buckets on every device."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 
 class Histogram:
-    """Counts of non-negative integers in buckets that are at most 1/16 of their value wide: percentiles are right to
-    about six per cent, in at most some 600 counters."""
+    """Counts non-negative integers in buckets that are at most 1/16 of their value wide, so that percentiles are exact
+    to about six per cent, with about 600 counters at most."""
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
@@ -27,7 +27,7 @@ class Histogram:
         self._counts[bucket] = self._counts.get(bucket, 0) + 1
 
     def percentile(self, fraction: float) -> int | None:
-        """The upper end of the bucket in which that fraction of all values is reached; None without values."""
+        """The upper bound of the bucket in which that fraction of all values is reached; None without values."""
         if not self.count:
             return None
         wanted = max(1, round(fraction * self.count + 0.4999))
@@ -51,11 +51,11 @@ class Histogram:
 
 
 class Doublings:
-    """Counts of positive integers in buckets that each reach twice as far as the one before: bounds that are the same
-    for everybody, so that histograms of many devices can be added up.
+    """Counts positive integers in buckets whose bounds are powers of two. The bounds are the same on every device, so
+    that histograms of many devices can be added.
 
-    The first bucket holds what is at most 2 ** ``first``, the last but one what is at most 2 ** ``last``, the last one
-    all else.
+    The first bucket counts values of at most 2 ** ``first``, the last but one values of at most 2 ** ``last``, and the
+    last one all others.
     """
 
     __slots__ = ("_first", "counts", "last", "total")
@@ -67,16 +67,16 @@ class Doublings:
         self.total = 0
 
     def add(self, value: int) -> None:
-        """Count one value, which is at least 1."""
+        """Count one value of at least 1."""
         self.total += value
         bucket = ((value - 1) >> self._first).bit_length()
         self.counts[bucket if bucket < self.last else self.last] += 1
 
     def cumulated(self) -> list[tuple[int, int]]:
-        """Each bound, and how many values are at most that."""
+        """Each bound with the number of values up to it."""
         return list(zip((2 ** (self._first + i) for i in range(self.last)), accumulate(self.counts), strict=False))
 
     @property
     def count(self) -> int:
-        """How many values were counted."""
+        """The number of values."""
         return sum(self.counts)

@@ -1,4 +1,4 @@
-"""Where bytes go that cannot be used: kept, reported, never deleted by the daemon."""
+"""The directory for damaged bytes, which are logged and never deleted by the daemon."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from .files import READ_FLAGS, Files
 log = logging.getLogger(__name__)
 
 _COPY_BYTES: Final = 2**20
-#: Files whose size is looked at for a health check, which must not take long.
-_COUNTED: Final = 10_000
+#: Maximum number of files that a health check counts, because it must not take long.
+_COUNT_LIMIT: Final = 10_000
 
 
 class Quarantine:
-    """The directory ``quarantine/`` of a root; made when it is first needed."""
+    """The directory ``quarantine/`` of a root, created when it is first needed."""
 
     def __init__(self, root: Path, files: Files) -> None:
         self.root = root
@@ -30,30 +30,30 @@ class Quarantine:
         self._counted_ns = 0
         self._count = self._bytes = 0
 
-    def bytes_kept(self) -> int:
-        """The size of all that is here, of the first ``_COUNTED`` files; counted anew when something came or went."""
-        self._look()
+    def total_bytes(self) -> int:
+        """The size of all files, or of the first ``_COUNT_LIMIT``. Counts only if the directory has changed."""
+        self._count_files()
         return self._bytes
 
-    def files_kept(self) -> int:
-        """How many files are here, at most ``_COUNTED``."""
-        self._look()
+    def file_count(self) -> int:
+        """The number of files, at most ``_COUNT_LIMIT``."""
+        self._count_files()
         return self._count
 
-    def _look(self) -> None:
+    def _count_files(self) -> None:
         try:
             changed_ns = self.root.stat().st_mtime_ns
             if changed_ns != self._counted_ns:
-                sizes = list(islice(sizes_kept(self.root), _COUNTED))
+                sizes = list(islice(file_sizes(self.root), _COUNT_LIMIT))
                 self._count, self._bytes = len(sizes), sum(sizes)
                 self._counted_ns = changed_ns
         except OSError:
             self._count = self._bytes = self._counted_ns = 0
 
-    def keep(self, name: str, data: bytes, reason: str) -> None:
-        """Keep ``data`` durably under a name that tells where it came from. The same bytes are kept once.
+    def add(self, name: str, data: bytes, reason: str) -> None:
+        """Store ``data`` durably under a name that says where it came from. Equal bytes are stored once.
 
-        Raises ``OSError``: the caller must then not destroy the bytes.
+        Raises ``OSError``; the caller must not destroy the bytes then.
         """
         digest = hashlib.blake2b(data, digest_size=6).hexdigest()
         directory = self._files.open_directory(self.root)
@@ -65,18 +65,18 @@ class Quarantine:
             self._files.close(directory)
         log.warning("quarantine: %d bytes of %s: %s", len(data), name, reason)
 
-    def keep_file(self, path: Path, reason: str, name: str = "") -> None:
-        """Move a whole file here, under ``name`` (by default its own) and the time, if there is one. Raises
-        ``OSError``: the file is then still there."""
-        kept = f"{name or path.name}.{time.time_ns()}"
+    def move_in(self, path: Path, reason: str, name: str = "") -> None:
+        """Move a file into the quarantine, if it exists, under ``name`` (by default its own) and the time. Raises
+        ``OSError``; the file is still in its place then."""
+        target = f"{name or path.name}.{time.time_ns()}"
         directory = self._files.open_directory(self.root)
         try:
             try:
-                self._files.rename(path, kept, dst_dir_fd=directory)
+                self._files.rename(path, target, dst_dir_fd=directory)
             except OSError as error:
                 if error.errno != errno.EXDEV:
                     raise
-                self._copy(path, directory, kept)
+                self._copy(path, directory, target)
                 self._files.unlink(path)
             else:
                 self._files.fsync(directory)
@@ -87,7 +87,7 @@ class Quarantine:
         log.warning("quarantine: %s: %s", path, reason)
 
     def _copy(self, path: Path, directory: int, name: str) -> None:
-        """Copy a file of another file system here, durably."""
+        """Copy a file from another file system into the quarantine, durably."""
         source = self._files.open(path, READ_FLAGS)
         try:
             chunks = iter(lambda: self._files.read(source, _COPY_BYTES), b"")
@@ -96,7 +96,7 @@ class Quarantine:
             self._files.close(source)
 
 
-def sizes_kept(root: Path) -> Iterator[int]:
-    """The sizes of all files in a quarantine; none where there is no such directory. Raises ``OSError``."""
+def file_sizes(root: Path) -> Iterator[int]:
+    """The sizes of all files in a quarantine; none if the directory does not exist. Raises ``OSError``."""
     for directory, _, names in os.walk(root):
         yield from (Path(directory, name).lstat().st_size for name in names)

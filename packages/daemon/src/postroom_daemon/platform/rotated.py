@@ -1,4 +1,4 @@
-"""Lines in files that are begun anew at a size, of which the last few stay: bounded, appended, never synced."""
+"""Rotated files of lines: appended, bounded in size and number, never synced."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SUFFIX: Final = ".jsonl"
 _APPEND_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class RotatedLines:
-    """Files ``<prefix><number, 20 digits>.jsonl`` in ``root``, of which the last ``keep_files`` stay.
+class RotatedFiles:
+    """The last ``keep_files`` files ``<prefix><number, 20 digits>.jsonl`` in ``root``.
 
-    Each run begins a file; with ``goes_on`` it adds to the last one, unless that has its ``file_bytes`` or ends within
-    a line. Whoever may list ``root`` may read them. Files of other names are left alone.
+    Each run starts a new file. With ``appends`` it continues the last one, unless that has reached ``file_bytes`` or
+    ends in an incomplete line. Whoever may list ``root`` may read the files. Files with other names are not touched.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class RotatedLines:
         file_bytes: int,
         keep_files: int,
         prefix: str = "",
-        goes_on: bool = False,
+        appends: bool = False,
     ) -> None:
         self._root = root
         self._files = files
@@ -36,31 +36,31 @@ class RotatedLines:
         self._keep_files = keep_files
         self._prefix = prefix
         self._name = re.compile(rf"{re.escape(prefix)}\d{{20}}{re.escape(_SUFFIX)}")
-        self._goes_on = goes_on
+        self._appends = appends
         self._fd = -1
         self._size = 0
 
     def write(self, data: bytes) -> None:
-        """Write whole lines. Raises ``OSError``; none of them is then in the file."""
+        """Write complete lines. Raises ``OSError``; none of them is in the file then."""
         try:
-            if self._fd >= 0 and not self._files.fstat(self._fd).st_nlink:  # somebody has removed it
+            if self._fd >= 0 and not self._files.fstat(self._fd).st_nlink:  # another process has removed it
                 self.close()
             if self._fd < 0 or self._size >= self._file_bytes:
-                self._begin_file()
+                self._start_file()
             self._files.write_all(self._fd, data)
             self._size += len(data)
         except OSError:
-            with suppress(OSError):  # half a line would spoil the next one
+            with suppress(OSError):  # an incomplete line would spoil the next one
                 self._files.ftruncate(self._fd, self._size)
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd >= 0:
             self._files.close(self._fd)
             self._fd = -1
 
-    def _begin_file(self) -> None:
+    def _start_file(self) -> None:
         directory = self._files.open_directory(self._root)
         try:
             numbers = sorted(
@@ -68,14 +68,14 @@ class RotatedLines:
                 for name in os.listdir(directory)
                 if self._name.fullmatch(name)
             )
-            if self._goes_on and self._fd < 0 and numbers and self._continue(directory, self._name_of(numbers[-1])):
+            if self._appends and self._fd < 0 and numbers and self._continue(directory, self._name_of(numbers[-1])):
                 return
             for number in numbers[: max(0, len(numbers) - self._keep_files + 1)]:
                 self._files.unlink(self._name_of(number), dir_fd=directory)
             name = self._name_of(numbers[-1] + 1 if numbers else 1)
             mode = self._files.shared_mode(directory)
             fd = self._files.open(name, CREATE_FLAGS | os.O_APPEND, mode, dir_fd=directory)
-            os.fchmod(fd, mode)  # the log is begun before the daemon has set its umask
+            os.fchmod(fd, mode)  # the log is opened before the daemon sets its umask
         finally:
             self._files.close(directory)
         self.close()

@@ -1,4 +1,4 @@
-"""The signals that a running daemon heeds, as a readable descriptor for its loop."""
+"""The signals that a running daemon handles, as a readable descriptor for its loop."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _STOP: Final = frozenset({signal.SIGTERM, signal.SIGINT})
 
 
 class Signals:
-    """SIGTERM and SIGINT stop the daemon. SIGHUP does where standard input is a terminal, which was then closed, and
-    else asks for a reload."""
+    """SIGTERM and SIGINT stop the daemon. SIGHUP requests a reload; if standard input is a terminal, it means that the
+    terminal was closed, and stops the daemon as well."""
 
     def __init__(self) -> None:
         self.read_fd, self._write_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -29,22 +29,22 @@ class Signals:
             self._reload = True
 
     def take_reload(self) -> bool:
-        """Whether a reload was asked for since the last call. Then the descriptor has nothing to read any more: look
-        at ``stopped`` next."""
-        wanted, self._reload = self._reload, False
-        if wanted:
+        """Whether a reload was requested since the last call. If so, this empties the descriptor: check ``stopped``
+        afterwards."""
+        requested, self._reload = self._reload, False
+        if requested:
             os.read(self.read_fd, 4096)
-        return wanted
+        return requested
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long or until the daemon is to stop. Whether it is."""
+        """Wait for ``seconds``, or until the daemon must stop. Returns whether it must."""
         until = time.monotonic() + seconds
         while not self.stopped and time.monotonic() < until:
             time.sleep(0.05)
         return self.stopped
 
     def close(self) -> None:
-        """Put the old handlers back."""
+        """Restore the previous handlers."""
         signal.set_wakeup_fd(-1)
         for number, handler in self._before.items():
             signal.signal(number, handler)

@@ -72,13 +72,13 @@ class Access:
         """Once a group: who is in which group may have changed, ``now`` (engine ms)."""
         if now - self._looked_up >= LOOKED_UP_MS:
             self._looked_up = now
-            self._accounts.look_again()
-        if self._accounts.take_news():
+            self._accounts.refresh()
+        if self._accounts.apply_refresh():
             self._forget()
 
     def knows(self, uid: int) -> bool:
         """Whether it can be told at once what a user may; else that is looked up from now on: ask again."""
-        return not self._by_groups or uid in self._masters or self._accounts.knows(uid)
+        return not self._by_groups or uid in self._masters or self._accounts.has_groups(uid)
 
     def is_open(self, verb: Verb | None) -> bool:
         """Whether everyone may do something, or for None anything at all, with every queue."""

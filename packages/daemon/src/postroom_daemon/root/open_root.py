@@ -29,7 +29,7 @@ from ..observe.vitals import DaemonVitals
 from ..platform.clock import Clock
 from ..platform.files import FULL_ERRNOS, Files
 from ..platform.ids import Ids
-from ..platform.notify import WHOLE_S, notify_busy
+from ..platform.notify import UNMEASURED_S, notify_busy
 from ..platform.quarantine import Quarantine
 from ..policy.access import Access
 from ..policy.policies import Policies
@@ -139,7 +139,7 @@ def _lacks_space(error: BaseException) -> bool:
 def _open(config: Config, sources: Sources, reserve: Reserve, locks: ExitStack) -> OpenRoot:
     settings, files = config.settings, sources.files
     with ExitStack() as opened:
-        notify_busy("opening the store", WHOLE_S)
+        notify_busy("opening the store", UNMEASURED_S)
         store = make_store(config.settings, files, _quarantine(config, files))
         store.open()
         opened.callback(store.close)
@@ -232,7 +232,7 @@ def _set_store_aside(config: Config, files: Files, salvage: bool = True) -> None
         store.recovery.salvage(next((first for first, _ in list_segments(config.settings.journal_root)), None))
     with lock_store(files, *store.disk.files()):
         for path in store.disk.files():
-            _quarantine(config, files).keep_file(path, "a store that cannot be read")
+            _quarantine(config, files).move_in(path, "a store that cannot be read")
 
 
 def _traffic(settings: Settings, files: Files) -> TrafficLog | None:

@@ -143,7 +143,7 @@ class Recovery:
         stretch, self._stretch = self._stretch, None
         if stretch:
             try:
-                self._quarantine.keep(f"{stretch.segment.name}.{stretch.offset}", stretch.data, stretch.reason)
+                self._quarantine.add(f"{stretch.segment.name}.{stretch.offset}", stretch.data, stretch.reason)
             except OSError as error:
                 log.error("quarantine: %s at %d: %s", stretch.segment, stretch.offset, error)
 

@@ -21,7 +21,7 @@ from ...config.config import Config
 from ...journal.ranges import content, event_at, segments_until
 from ...observe.state import Head, Totals, write_state
 from ...observe.state.model import Message
-from ...platform.atomic_create import PlaceTaken, new_file, new_folder
+from ...platform.atomic_create import PathTaken, new_file, new_folder
 from ...platform.files import CREATE_FLAGS, Files
 from ..connect import nothing_done, reach
 from .format import CONFIG_NAME, JOURNAL_NAME, MANIFEST_NAME, STATE_NAME, TAR_FOLDER, BackupError, FileFacts, Manifest
@@ -35,7 +35,7 @@ _PACKED: Final = (".tar.gz", ".tgz")
 
 
 def check_apart(path: Path, config: Config) -> None:
-    """Raise ``PlaceTaken`` for a path in a directory of the daemon, which sets aside or removes unknown files there."""
+    """Raise ``PathTaken`` for a path in a directory of the daemon, which sets aside or removes unknown files there."""
     settings, real = config.settings, Path(os.path.realpath(path))
     owned = (
         settings.journal_root,
@@ -48,7 +48,7 @@ def check_apart(path: Path, config: Config) -> None:
     )
     for directory in owned:
         if real.is_relative_to(os.path.realpath(directory)):
-            raise PlaceTaken(f"{path} lies in {directory}, among the daemon's own files: name a place elsewhere")
+            raise PathTaken(f"{path} lies in {directory}, among the daemon's own files: name a place elsewhere")
 
 
 class Sink(ABC):
@@ -142,7 +142,7 @@ def open_sink(to: str, workspace: Path) -> Iterator[Sink]:
     """A sink for a backup named ``to``, which exists, complete and durable, only if the block ends without an error.
 
     ``workspace`` is used for a tar on standard output, whose reader must check that it is complete. Raises
-    ``PlaceTaken`` if something of that name exists, ``OSError``.
+    ``PathTaken`` if something of that name exists, ``OSError``.
     """
     path = Path(os.path.abspath(to))
     with ExitStack() as place:
@@ -162,7 +162,7 @@ def open_sink(to: str, workspace: Path) -> Iterator[Sink]:
 def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str, str]) -> Manifest:
     """Write the state of a root as of one event to ``to``: a new folder, a new tar by the ending of its name, or ``-``.
 
-    ``versions`` go into the manifest. Raises ``BackupError``, ``PlaceTaken``, ``StartError``, ``StateError``,
+    ``versions`` go into the manifest. Raises ``BackupError``, ``PathTaken``, ``StartError``, ``StateError``,
     ``OSError``, and ``NotReached`` if the daemon does not answer. Nothing is left at ``to`` then.
     """
     journal = config.settings.journal_root

@@ -75,10 +75,10 @@ class CppEvents:
         for row in self.unusable:
             lines.append(b'{"reason":%b,"row":%b}\n' % (orjson.dumps(row.reason), row.row))
             if sum(map(len, lines)) > _FILE_BYTES:
-                quarantine.keep(f"{name}.rows", b"".join(lines), "rows of the C++ system that cannot be used")
+                quarantine.add(f"{name}.rows", b"".join(lines), "rows of the C++ system that cannot be used")
                 lines = []
         if lines:
-            quarantine.keep(f"{name}.rows", b"".join(lines), "rows of the C++ system that cannot be used")
+            quarantine.add(f"{name}.rows", b"".join(lines), "rows of the C++ system that cannot be used")
 
     def _creation(self, queue: str) -> list[Draft]:
         if queue in self._queues:

@@ -223,7 +223,7 @@ def _finish(journal: Path, path: Path, files: Files, quarantine: Quarantine) -> 
     old = None
     if path.exists():
         for _, segment in list_segments(journal):  # of a daemon that was started here before, and did nothing
-            quarantine.keep_file(segment, "a journal without messages, replaced by that of an imported database")
+            quarantine.move_in(segment, "a journal without messages, replaced by that of an imported database")
         old, number = path.with_name(path.name + _OLD_SUFFIX), 1
         while old.exists():
             number += 1

@@ -20,7 +20,7 @@ from ...model.records import FACT_EPOCH, FACT_LOSSES
 from ...observe.state import State, StateError, bodies_in, capture
 from ...platform.clock import Clock
 from ...platform.files import LOST_ERRNOS, Files
-from ...platform.quarantine import sizes_kept
+from ...platform.quarantine import file_sizes
 from ...root.locks import LOCK_NAME, RootBusy, lock_root
 from ...root.swap import MARKER_NAME, check_no_swap
 from ...stores.backends import layout_of
@@ -82,7 +82,7 @@ class Verification:
             raise NotVerified(f"{self._config.root} could not be verified: {error}") from error
         for first, last in self._missing:  # nobody has accepted their loss
             self._add(Kind.EVENTS_MISSING, f"{first}-{last}", f"{last - first + 1} events are not in the journal")
-        kept = list(sizes_kept(self._config.quarantine_root))
+        kept = list(file_sizes(self._config.quarantine_root))
         self._report.quarantine = {"files": len(kept), "bytes": sum(kept)}
         return self._report
 

@@ -229,15 +229,15 @@ class Fixer:
     def _keep(self, found: Message) -> None:
         """Copy a message to quarantine, and its file if that is damaged."""
         name = quote(found["key"], safe="")[:_NAME_LIMIT]
-        self._quarantine.keep(f"{name}.message", orjson.dumps(found), "a message, or its body, that was taken out")
+        self._quarantine.add(f"{name}.message", orjson.dumps(found), "a message, or its body, that was taken out")
         path = self._file_of(found) if "bodyLost" in found else None
         if path:
             try:
                 data = _bytes_of(path)
             except OSError:  # an unreadable file must not be deleted with the message either
-                self._quarantine.keep_file(path, "what is where the body of a message should be", f"{name}.file")
+                self._quarantine.move_in(path, "what is where the body of a message should be", f"{name}.file")
             else:
-                self._quarantine.keep(f"{name}.file", data, f"what {path} had")
+                self._quarantine.add(f"{name}.file", data, f"what {path} had")
 
     def _intact_file(self, found: Message, reference: BodyReference) -> bytes | None:
         path = self._file_of(found)

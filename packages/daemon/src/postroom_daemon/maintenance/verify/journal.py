@@ -119,7 +119,7 @@ def repair_journal(config: Config, files: Files, quarantine: Quarantine, say: Sa
             one for one in found if one.kind is JournalFindingKind.UNREADABLE and os.access(one.segment, os.R_OK)
         ]
         for one in unreadable:
-            quarantine.keep_file(one.segment, f"cannot be read: {one.text}")
+            quarantine.move_in(one.segment, f"cannot be read: {one.text}")
         for path, spans in cuts.items():
             _rewrite(path, spans, settings.journal_root, files, quarantine)
             size = sum(span.length for span in spans)
@@ -148,7 +148,7 @@ def _rewrite(path: Path, spans: list[JournalFinding], root: Path, files: Files, 
         name = segment_name(first)
         if kept:
             files.put(directory, name + MOVED_SUFFIX, b"".join(kept), path.stat().st_mode & 0o777, durable=True)
-        quarantine.keep_file(path, "it was damaged, and rewritten without the damage")
+        quarantine.move_in(path, "it was damaged, and rewritten without the damage")
         if kept:
             files.rename(name + MOVED_SUFFIX, name, src_dir_fd=directory, dst_dir_fd=directory)
             files.fsync(directory)

@@ -68,10 +68,10 @@ class RecordingQuarantine(Quarantine):
         super().__init__(root, ReadonlyFiles())
         self.noted: list[tuple[str, str]] = []
 
-    def keep(self, name: str, data: bytes, reason: str) -> None:
+    def add(self, name: str, data: bytes, reason: str) -> None:
         self.noted.append((name, reason))
 
-    def keep_file(self, path: Path, reason: str, name: str = "") -> None:
+    def move_in(self, path: Path, reason: str, name: str = "") -> None:
         self.noted.append((str(path), reason))
 
 

@@ -218,7 +218,7 @@ class Repair:
         with lock_store(self._files, root):
             for path in foreign:
                 name = str(path.relative_to(root)).replace("/", "~")[-_NAME_LIMIT:]
-                self._quarantine.keep_file(path, "no message's file", name)
+                self._quarantine.move_in(path, "no message's file", name)
 
     def _remove_rows(self) -> None:
         """Move rows that belong to no message from the database to quarantine."""
@@ -227,7 +227,7 @@ class Repair:
         rows = list(orphan_rows(self._settings))
         for row in rows:
             name = f"{quote(row.key, safe='')[:_NAME_LIMIT]}.row"
-            self._quarantine.keep(name, row.value.encode(), f"a row of kind {row.kind} that belongs to no message")
+            self._quarantine.add(name, row.value.encode(), f"a row of kind {row.kind} that belongs to no message")
         if rows:
             with closing(sqlite3.connect(self._settings.sqlite_db_path)) as db, db:
                 delete = f"DELETE FROM {self._settings.sqlite_kv_table} WHERE key = ?"

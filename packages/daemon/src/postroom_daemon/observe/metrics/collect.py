@@ -134,8 +134,8 @@ def _add_disks(out: Exposition, vitals: Measured) -> None:
         out.add(table.INODES, found.f_files, name)
     out.add(table.DISK_MINIMUM, vitals.settings.storage_min_free_bytes)
     out.add(table.HELD_BACK, vitals.reserve.held)
-    out.add(table.QUARANTINE_FILES, vitals.quarantine.files_kept())
-    out.add(table.QUARANTINE_BYTES, vitals.quarantine.bytes_kept())
+    out.add(table.QUARANTINE_FILES, vitals.quarantine.file_count())
+    out.add(table.QUARANTINE_BYTES, vitals.quarantine.total_bytes())
 
 
 def _directories(settings: Settings) -> Iterator[tuple[str, Path]]:

@@ -1,11 +1,10 @@
-"""The daemon's log: records of the standard library's ``logging``, to where they are read.
+"""The daemon's log, built on the standard library's ``logging``.
 
-``set_up`` chooses the outlets. The rest of the daemon logs by ``logging.getLogger(__name__)``; what a record is about
-(a request, a queue) goes with it as fields, by ``extra=about(...)``.
+``set_up`` chooses the outlets. The rest of the daemon logs with ``logging.getLogger(__name__)``. A record carries what
+it is about (a request, a queue) as fields: ``extra=about(...)``.
 """
 
-from .outlets import figures, tick
+from .outlets import figures, reload, set_up, set_up_plain, tick
 from .records import about
-from .set_up import reload, set_up, set_up_plain
 
 __all__ = ["about", "figures", "reload", "set_up", "set_up_plain", "tick"]

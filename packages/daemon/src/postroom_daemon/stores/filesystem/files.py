@@ -10,7 +10,7 @@ import logging
 from typing import Any, Final
 
 from ...model.records import Entry
-from ...platform.files import LOST_ERRNOS, UNREAD_ERRNOS
+from ...platform.files import DISK_ERRNOS, LOST_ERRNOS
 from ...platform.quarantine import Quarantine
 from ..base import BodyLost, BodyUnread
 from . import content as fs_content
@@ -128,7 +128,7 @@ class MessageFiles:
                     raise
                 log.error("%s: %s", self._tree.path(directory, place), error.strerror)
                 self._read = (key, b"")
-                if error.errno in UNREAD_ERRNOS:
+                if error.errno in DISK_ERRNOS:
                     self._unread = error.strerror or str(error)
         return self._read[1]
 
@@ -236,7 +236,7 @@ class MessageFiles:
     def set_aside(self, directory: str, place: str, reason: str) -> None:
         """Move something that is none of ours, or no longer, into quarantine."""
         path = self._tree.path(directory, place)
-        self._quarantine.keep_file(path, reason, path.name[:ASIDE_LIMIT])
+        self._quarantine.move_in(path, reason, path.name[:ASIDE_LIMIT])
         self._tree.forget(directory, place)
 
     # --- where ------------------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ class Hands:
         return True
 
     def _set_aside(self, path: Path, reason: str) -> None:
-        self._quarantine.keep_file(path, reason, path.name[:ASIDE_LIMIT])
+        self._quarantine.move_in(path, reason, path.name[:ASIDE_LIMIT])
 
     def put_back(self, key: str, index: Index, files: MessageFiles, clean: bool) -> bool:
         """A file lies in another folder than its name says. It is put back, unless that is to become true: False."""
@@ -202,7 +202,7 @@ class Replay:
         if expected.startswith(content.rstrip(b"\0")):
             return True
         try:
-            self._quarantine.keep(key.replace("/", "%2F")[:100], content, "the damaged file of a message")
+            self._quarantine.add(key.replace("/", "%2F")[:100], content, "the damaged file of a message")
         except OSError as error:
             log.error("quarantine: %s: %s", self._files.path(key), error)
             return False

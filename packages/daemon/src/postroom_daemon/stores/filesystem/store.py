@@ -101,7 +101,7 @@ class FilesystemStore(Store):
         checkpoint, damaged = self._checkpoints.read()
         for path in damaged:
             log.error("%s is damaged; the journal is folded from an earlier one", path)
-            self._quarantine.keep_file(path, DAMAGED_CHECKPOINT)
+            self._quarantine.move_in(path, DAMAGED_CHECKPOINT)
         return checkpoint
 
     def _start_from(self, checkpoint: Checkpoint, found: Scan) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ...platform.files import DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files, look_twice
+from ...platform.files import DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files, retry_after_eio
 from ..alone import be_alone
 from .names import TEMPORARY_SUFFIX
 
@@ -117,7 +117,7 @@ class Tree:
             yield int(shard), f"{folder}/{shard}/", inside
 
     def _list(self, path: str) -> list[str]:
-        return look_twice(lambda: self._list_once(path))
+        return retry_after_eio(lambda: self._list_once(path))
 
     def _list_once(self, path: str) -> list[str]:
         fd = self._files.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._fd)
@@ -132,7 +132,7 @@ class Tree:
 
     def read(self, directory: str, place: str) -> bytes:
         """All of a file."""
-        return look_twice(lambda: self._read_once(f"{directory}/{place}"))
+        return retry_after_eio(lambda: self._read_once(f"{directory}/{place}"))
 
     def _read_once(self, path: str) -> bytes:
         try:

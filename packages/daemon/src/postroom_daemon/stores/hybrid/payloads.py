@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ...model.records import BodyReference
-from ...platform.files import CREATE_FLAGS, DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, UNREAD_ERRNOS, Files
+from ...platform.files import CREATE_FLAGS, DIRECTORY_FLAGS, DISK_ERRNOS, LOST_ERRNOS, READ_FLAGS, Files
 from ...platform.quarantine import Quarantine
 from ..alone import be_alone
 from ..filesystem.names import ID_PATTERN, id_of, queue_directory
@@ -235,7 +235,7 @@ class Payloads:
                 raise
             log.error("%s: %s", self.root / path, error.strerror)
             self._files.fsync(self._fd)  # where the whole disk is gone, no single file is lost
-            if error.errno in UNREAD_ERRNOS:
+            if error.errno in DISK_ERRNOS:
                 raise UnreadFile(error.errno, error.strerror) from error
             return None
         return body if reference.fits(body) else None
@@ -307,7 +307,7 @@ class Payloads:
         """Move what lies at ``path`` to quarantine, under a name that tells its queue."""
         directory, _, name = path.rpartition("/")
         queue = directory.partition("/")[0]
-        self._quarantine.keep_file(self.root / path, reason, f"{queue[:_TOLD_LIMIT]}~{name}" if queue else name)
+        self._quarantine.move_in(self.root / path, reason, f"{queue[:_TOLD_LIMIT]}~{name}" if queue else name)
         if directory:
             self._emptied.add(directory)
 
