@@ -1,4 +1,4 @@
-"""The daemons of the tests through the wire, for the console; and a site for tests that only look."""
+"""The daemons of the wire tests, and a site for tests that change nothing."""
 
 from __future__ import annotations
 

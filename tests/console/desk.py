@@ -1,4 +1,4 @@
-"""A technician at the console of a real daemon: keys in, text of the screen out."""
+"""A technician at the console of a real daemon: sends keys, reads the text of the screen."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Visit = Callable[["Desk"], Coroutine[Any, Any, None]]
 
 
 class Desk:
-    """``keys`` presses keys, ``sees`` waits until a text is shown."""
+    """``keys`` presses keys, ``sees`` waits until a text is on the screen."""
 
     def __init__(self, console: Console, pilot: Pilot[None], daemon: Daemon, client: Client) -> None:
         self.console = console
@@ -50,7 +50,7 @@ class Desk:
         return "\n".join(self.lines())
 
     async def waits(self, condition: Callable[[], Any], what: str) -> None:
-        """Let the console go on until a condition holds."""
+        """Let the console run until a condition holds."""
         ends = time.monotonic() + PATIENCE_S
         asks = 0.0
         while not condition():
@@ -108,7 +108,7 @@ def sit_down(
 
 
 async def kill_one(desk: Desk, queue: str, reason: str = "no good", body: object = "x") -> str:
-    """A message becomes a dead letter; its key."""
+    """Kill a message; returns its key."""
     desk.client.publish(queue, body)
     delivery = desk.client.consume_next(queue, consumer_id="worker-1")
     assert delivery

@@ -1,4 +1,4 @@
-"""Exports for tests: made in this process, read back whole; and a device that is busy with everything at once."""
+"""Makes exports in this process and reads them back; keeps a device busy with all commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ QUEUES = ("a", "b", "c", "d", "e", "f", "g")
 
 
 class Snapshot:
-    """A snapshot that was read back: it must be whole."""
+    """A snapshot that was read back and is complete."""
 
     def __init__(self, path: Path) -> None:
         with path.open("rb") as file:
@@ -42,19 +42,19 @@ class Snapshot:
 
 
 def make(root: Path, folder: Path, page: int = 1000, **options: Any) -> Made:
-    """Make an export of the daemon on a root, without rests."""
+    """Export the daemon of a root, without pauses."""
     request = ExportRequest(folder, **options)
     return Exporter(find_paths(root), request, lambda: False, lambda seconds: None, page=page).run()
 
 
 def export(root: Path, folder: Path, page: int = 1000, **options: Any) -> Snapshot:
-    """As ``make``; what it made."""
+    """As ``make``; returns the snapshot."""
     return Snapshot(make(root, folder, page, **options).path)
 
 
 @contextlib.contextmanager
 def busy(daemon: Daemon, clients: int = 2, seed: int = 0) -> Iterator[Callable[[], int]]:
-    """Keep a daemon busy; gives a function that tells how many requests were answered."""
+    """Keep a daemon busy; yields a function that returns the number of answered requests."""
     ended = threading.Event()
     answered = [0] * clients
 
@@ -122,6 +122,6 @@ def _settle(client: Client, chance: random.Random, told: dict[str, Any]) -> None
 
 
 def ask(client: Client, command: str, payload: dict[str, Any]) -> dict[str, Any]:
-    """A request, answered on however loaded a machine."""
+    """Send a request with a timeout for a loaded machine."""
     told: dict[str, Any] = client.send(client.prepare(command, payload, PATIENCE_S), PATIENCE_S)
     return told

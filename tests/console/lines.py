@@ -10,7 +10,7 @@ from postroom_console.data.records import Record, from_event, from_request
 
 
 def event_line(number: int, kind: str = "published", group: int = 0, **fields: Any) -> bytes:
-    """A line of the journal, newline included; of a group that ends with event ``group``, by default with itself."""
+    """A line of the journal with its newline, of a group that ends with event ``group``, by default itself."""
     whole = {
         "id": number,
         "epoch": 1,
@@ -25,7 +25,7 @@ def event_line(number: int, kind: str = "published", group: int = 0, **fields: A
 
 
 def request_line(command: str = "publish", code: str = "OK", **fields: Any) -> bytes:
-    """A line of the traffic log, newline included."""
+    """A line of the traffic log with its newline."""
     whole = {
         "wallMs": 1_795_857_482_000,
         "engineMs": 10,
@@ -57,6 +57,6 @@ def request(command: str = "publish", code: str = "OK", **fields: Any) -> Record
 
 
 def published(body: Any, number: int = 1, **fields: Any) -> Record:
-    """The record of a message that was published with a body of text or JSON."""
+    """The record of a published message with a body of text or JSON."""
     part = {"text": body} if isinstance(body, str) else {"json": body}
     return event(number, message={"parts": [part]}, **fields)

@@ -1,4 +1,4 @@
-"""A recording as a source that stands still: its last moment, in which questions are answered as they were then."""
+"""A recording as a source that stands still: its last moment, with the answers of its time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from postroom_console.data.recording import decode_header, decode_update
 from postroom_console.data.updates import Answer, Outcome, Result, Steps, Update
 from postroom_console.tui.app import Console
 
-#: By these an answer tells which question it is of.
+#: Fields of an answer that identify the query.
 _WHICH = ("queue", "state", "messageKey")
 
 
 class Still:
-    """See ``Source``. Actions end well and change nothing; ``is_lost`` is a daemon that has been silent for a while."""
+    """See ``Source``. Actions succeed and change nothing; ``is_lost`` simulates a daemon that has been silent for a
+    while."""
 
     is_live = True
 
@@ -32,18 +33,18 @@ class Still:
         self._tickets = 0
 
     def clock(self) -> int:
-        """The moment, in milliseconds since the recording's beginning."""
+        """The moment, in milliseconds since the start of the recording."""
         return self._end_ms
 
     def wall_ms(self) -> int:
-        """The same in Unix time."""
+        """The same as Unix time."""
         return int(self._header["wallMs"]) + self._end_ms
 
     def start(self) -> None:
-        """Nothing."""
+        """No effect."""
 
     def stop(self) -> None:
-        """Nothing."""
+        """No effect."""
 
     def drain(self) -> list[tuple[int, Update]]:
         taken, self._waiting = self._waiting, []
@@ -58,10 +59,10 @@ class Still:
         self._waiting += answers if name == "queues" else answers[-1:]
 
     def unsubscribe(self, name: str) -> None:
-        """Nothing."""
+        """No effect."""
 
     def refresh(self) -> None:
-        """Nothing."""
+        """No effect."""
 
     def execute(self, steps: Steps, rate: float | None = None) -> int:
         self._tickets += 1
@@ -69,7 +70,7 @@ class Still:
         return self._tickets
 
     def cancel(self, ticket: int) -> None:
-        """Nothing."""
+        """No effect."""
 
     def status_text(self) -> str:
         return ""
@@ -80,7 +81,7 @@ def _fits(data: Mapping[str, Any], payload: Mapping[str, Any]) -> bool:
 
 
 def at_the_desk(path: Path, config: Config | None = None, is_lost: bool = False) -> Console:
-    """A console that shows the last moment of a recording, the same whenever it is looked at."""
+    """A console that shows the last moment of a recording, always the same."""
     source = Still(path, is_lost)
     log = ActionLog(None, wall_ms=source.wall_ms)
     console = Console(source, "site-a", log, config=config, clock=source.clock, live=False, wall_ms=source.wall_ms)

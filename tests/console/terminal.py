@@ -1,4 +1,4 @@
-"""The real process at a terminal: keys in, what a terminal shows of its output out."""
+"""The real process on a terminal: sends keys, reads what a terminal shows of its output."""
 
 from __future__ import annotations
 
@@ -24,18 +24,17 @@ import pyte
 
 PATIENCE_S = 30.0
 COMMAND = Path(sys.executable).with_name("postroom-console")
-#: One sequence that steers a terminal: CSI, the strings (OSC, DCS, SOS, PM, APC), a short escape, or a control
-#: character of one byte.
+#: A sequence that controls a terminal: CSI, strings (OSC, DCS, SOS, PM, APC), a short escape, or a control character.
 _SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b[ -/]*[0-~]|[\x00-\x1f\x7f-\x9f]"
 )
-#: Colours and attributes, the place of the cursor, and the ends of lines.
+#: Colours and attributes, cursor positions, and ends of lines.
 _DRAWING = re.compile(r"\x1b\[[0-9;]*[mH]|\r|\n")
 
 
 class Terminal:
-    """``postroom-console`` on a pty of ``columns`` by ``lines``. ``is_controlling`` makes it the process's own one,
-    which gets SIGHUP when it is closed; ``ignored`` are signals that the process ignores from the start."""
+    """``postroom-console`` on a pty of ``columns`` by ``lines``. ``is_controlling`` makes it the process's controlling
+    terminal, whose end sends SIGHUP; ``ignored`` are signals that the process ignores from the start."""
 
     def __init__(
         self,
@@ -76,7 +75,7 @@ class Terminal:
             start_new_session=True,
             preexec_fn=prepare,  # noqa: PLW1509 - no thread is running here
         )
-        self._end = os.pidfd_open(self.process.pid)  # can be read from when the process has ended
+        self._end = os.pidfd_open(self.process.pid)  # readable once the process has ended
 
     # --- in ---------------------------------------------------------------------------------------------------
 
@@ -84,12 +83,12 @@ class Terminal:
         self.sends(text.encode())
 
     def sends(self, data: bytes) -> None:
-        """Bytes by themselves: they are taken before others are sent."""
+        """Send bytes, and wait until they are read."""
         os.write(self._master, data)
         self.waits(lambda: not self._untaken(), "the process has taken what was typed")
 
     def _untaken(self) -> int:
-        """Bytes that were typed, and not read yet."""
+        """Bytes that were typed and not read yet."""
         told = fcntl.ioctl(self._slave, termios.FIONREAD, struct.pack("i", 0))
         return int(struct.unpack("i", told)[0])
 
@@ -120,12 +119,12 @@ class Terminal:
         )
 
     def hang_up(self) -> None:
-        """The line is cut."""
+        """Close the terminal's side."""
         os.close(self._master)
         self._master = -1
 
     def stand_still(self) -> None:
-        """The line takes nothing more, until the buffer of the terminal is full and the process has to wait."""
+        """Stop reading, until the terminal's buffer is full and the process has to wait."""
         self._stands_still = True
         os.set_blocking(self._slave, False)
         with contextlib.suppress(BlockingIOError):
@@ -134,14 +133,14 @@ class Terminal:
         os.set_blocking(self._slave, True)
 
     def others_use_it(self, text: str) -> None:
-        """Another process leaves the screen, sets the terminal's modes as before, and writes."""
+        """Another process leaves the screen, restores the terminal's modes, and writes."""
         termios.tcsetattr(self._slave, termios.TCSANOW, self._modes)
         os.write(self._slave, f"\x1b[?1049l\x1b[?25h\x1b[?7h\x1b[2J\x1b[H{text}".encode())
 
     # --- out --------------------------------------------------------------------------------------------------
 
     def pump(self, seconds: float = 0.02) -> None:
-        """Take what the process sends within so many seconds; less, when it ends."""
+        """Take what the process sends within so many seconds; less if it ends."""
         is_read = self._master >= 0 and not self._stands_still
         places = [self._master] * is_read + [self._end] * (self.process.returncode is None)
         if self._master not in select.select(places, [], [], seconds)[0]:
@@ -159,7 +158,7 @@ class Terminal:
         return "\n".join(self.screen.display)
 
     def waits(self, condition: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> None:
-        """Let the process go on until a condition holds."""
+        """Let the process run until a condition holds."""
         ends = time.monotonic() + patience_s
         while not condition():
             assert time.monotonic() < ends, f"waited in vain until {what}:\n{self.text()}"
@@ -169,7 +168,7 @@ class Terminal:
         self.waits(lambda: all(text in self.text() for text in texts), f"{texts} is shown")
 
     def ends(self, patience_s: float = PATIENCE_S) -> int:
-        """Wait for the end of the process; its status, or minus the signal that killed it."""
+        """Wait for the end of the process; returns its status, or minus the signal that killed it."""
         self.waits(self._has_ended, "the process has ended", patience_s)
         while self._master >= 0 and select.select([self._master], [], [], 0)[0]:
             before = len(self.output)
@@ -200,12 +199,12 @@ class Terminal:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def sequences(self) -> list[str]:
-        """What steered the terminal, in order, without what only draws."""
+        """The control sequences in order, without those that only draw."""
         found = _SEQUENCE.findall(self.output.decode("utf-8", "replace"))
         return [one for one in found if not _DRAWING.fullmatch(one)]
 
     def colours(self) -> set[str]:
-        """The parameters of all colours that were sent, besides the default ones."""
+        """The parameters of all colours that were sent, except the default ones."""
         found = set()
         for parameters in re.findall(r"\x1b\[([0-9;]*)m", self.output.decode("utf-8", "replace")):
             numbers = parameters.split(";")
@@ -213,11 +212,11 @@ class Terminal:
         return found
 
     def has_modes_of_before(self) -> bool:
-        """Whether typing works as it did before."""
+        """Whether the modes are those from before the start."""
         return termios.tcgetattr(self._slave) == self._modes
 
     def is_in_order(self) -> bool:
-        """Whether the terminal was left as it was found: its modes, its screen, its cursor, its wrapping."""
+        """Whether the terminal was left as it was: its modes, screen, cursor and wrapping."""
         modes: dict[str, str] = {}
         for one in self.sequences():
             if one.startswith("\x1b[?"):
@@ -226,8 +225,8 @@ class Terminal:
         return modes == wanted and self.has_modes_of_before()
 
     def unreadable(self) -> list[str]:
-        """Characters whose colour is that of their background, or may be: the terminal's own colour, which nobody
-        knows, on another one's background."""
+        """Characters in the colour of their background, or in the terminal's own colour, which is unknown, on another
+        background."""
         found = []
         for y, line in self.screen.buffer.items():
             for x, char in line.items():

@@ -1,4 +1,4 @@
-"""What was done from here: on the screen, and in a file."""
+"""The log of the actions: on the screen, and in a file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Actions, carried out at a real daemon: how they end, what becomes of lost answers, and what is saved before."""
+"""Actions at a real daemon: their results, lost answers, and what is saved before a removal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The filter of the tail: each word of its table, and what somebody may type into it."""
+"""The filter of the tail: each word of its table, and invalid input."""
 
 from __future__ import annotations
 

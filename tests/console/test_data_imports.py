@@ -1,4 +1,4 @@
-"""What does without a screen does without the library for screens."""
+"""Nothing but the screen imports the libraries for the screen."""
 
 from __future__ import annotations
 

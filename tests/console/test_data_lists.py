@@ -1,4 +1,4 @@
-"""What lists are made of: filters of messages, bursts, pages, deeds."""
+"""The contents of lists: filters of messages, bursts, pages, operator events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source that a running daemon is, and the link to it: answers, lines, and a daemon that hangs."""
+"""A running daemon as a source, and the link to it: answers, lines, and a daemon that hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is known of a daemon: rates, trouble, and how old it is."""
+"""The known state of a daemon: rates, problems and its age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recordings: what was seen is seen again, at any moment, and a damaged file is told."""
+"""Recordings: everything recorded is replayed, from any moment, and damage is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the journal and of the traffic log as records, whatever stands in them."""
+"""Lines of the journal and of the traffic log as records, whatever they contain."""
 
 from __future__ import annotations
 

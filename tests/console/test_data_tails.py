@@ -1,4 +1,4 @@
-"""Reading on in files that grow, are followed by others, are cut back, and go."""
+"""Following files that grow, have successors, are truncated, and are removed."""
 
 from __future__ import annotations
 

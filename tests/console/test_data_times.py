@@ -1,4 +1,4 @@
-"""Moments in eight characters, whatever the clocks say."""
+"""Times in eight characters, whatever the clocks say."""
 
 from __future__ import annotations
 

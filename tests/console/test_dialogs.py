@@ -1,4 +1,4 @@
-"""Dialogs, at a real daemon: what they wait for, what they want typed, and how they fit."""
+"""Dialogs at a real daemon: what they wait for, what must be typed, and how they fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the document says of keys, settings and filters is what the console does."""
+"""The document names the keys, settings and filters that the console has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``postroom-console export`` as it is called by people and by timers."""
+"""``postroom-console export`` as people and timers call it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exports among neighbours that mean no good, and by people who have the help alone."""
+"""Exports into folders with hostile neighbours, and with invalid options."""
 
 from __future__ import annotations
 

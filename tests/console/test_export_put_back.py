@@ -1,4 +1,4 @@
-"""A data directory that was put back to an earlier state numbers other events the same: no export passes over them."""
+"""A data directory that was put back to an earlier state uses ids again: no export skips the new events."""
 
 from __future__ import annotations
 

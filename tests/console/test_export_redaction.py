@@ -1,4 +1,4 @@
-"""What must not leave the device does not, and what is told of it is bounded and safe."""
+"""Redacted values never leave the device, and what is exported of them is bounded and safe."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key that writes a snapshot: a folder, what is left out, and how it ended."""
+"""The key that writes a snapshot: the folder, the redaction, and the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consecutive exports leave no gap and no overlap, and say what is missing."""
+"""Consecutive exports leave no gap and no overlap, and report what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state in a snapshot is that of one event, however busy the daemon is: what the journal comes to up to there."""
+"""The state in a snapshot is that of one event, however busy the daemon is."""
 
 from __future__ import annotations
 

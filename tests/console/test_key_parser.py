@@ -1,4 +1,4 @@
-"""Keys out of what a terminal sends: sequences, ESC and the keys after it, pastes."""
+"""Keys out of terminal input: sequences, ESC and the keys after it, pastes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console in each of its languages: the catalogs are whole, and every screen keeps its shape."""
+"""The console in each of its languages: the catalogs are complete, and every screen keeps its shape."""
 
 from __future__ import annotations
 

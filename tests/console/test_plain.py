@@ -1,4 +1,4 @@
-"""The console without a screen: tables, JSON, lines, and how it ends."""
+"""The console without a screen: tables, JSON, lines, and exit statuses."""
 
 from __future__ import annotations
 

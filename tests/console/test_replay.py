@@ -1,4 +1,4 @@
-"""A recording on the screen: its time, its keys, and nothing that could be done."""
+"""A recording on the screen: its time, its keys, and that it allows no action."""
 
 from __future__ import annotations
 

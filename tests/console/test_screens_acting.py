@@ -1,4 +1,4 @@
-"""What is done from the console, at a real daemon."""
+"""Actions from the console, at a real daemon."""
 
 from __future__ import annotations
 

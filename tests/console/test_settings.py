@@ -1,4 +1,4 @@
-"""The settings: where they come from, and what is said of those that cannot be used."""
+"""The settings: their sources, and the messages about invalid ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An action that is slow on purpose, and its end before its time."""
+"""An action that is slow on purpose is stopped."""
 
 from __future__ import annotations
 

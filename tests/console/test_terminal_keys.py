@@ -1,4 +1,4 @@
-"""What is typed, as it comes to the process: bytes, in parts, and also such as no keyboard sends."""
+"""Input as it comes to the process: bytes, in pieces, also such as no keyboard sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The source that a running daemon is, watched: what comes from it, and what a daemon is filled with."""
+"""Watches a source of a running daemon, and fills a daemon for it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Watch:
         return self.updates
 
     def until(self, condition: Callable[[Update], Any], what: str) -> Update:
-        """Wait for an update; it and what came before it are forgotten."""
+        """Wait for an update; it and everything before it are dropped."""
 
         def found() -> Update | None:
             return next((update for update in self.all() if condition(update)), None)
@@ -47,7 +47,7 @@ class Watch:
 
 @pytest.fixture
 def source(daemon: Daemon) -> Iterator[Live]:
-    """A source that has been started, ended in any case."""
+    """A started source, stopped in any case."""
     made = live_source(daemon, Client)
     made.start()
     yield made
@@ -61,13 +61,13 @@ def live_source(daemon: Daemon, client: Callable[..., Client]) -> Live:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for long."""
+    """Short timeouts."""
     monkeypatch.setattr(link, "QUERY_TIMEOUT_S", 0.2)
     monkeypatch.setattr(link, "ACTION_TIMEOUT_S", 0.3)
 
 
 def dead_letters(daemon: Daemon, queue: str, count: int) -> list[str]:
-    """Messages that died; their keys."""
+    """Kill messages; returns their keys."""
     keys = [daemon.publish(queue, f"body {number}") for number in range(count)]
     for _ in keys:
         daemon.ask("nack", **receipt(daemon.consume(queue)), requeue=False)
