@@ -69,7 +69,7 @@ def _uid(user: str) -> int:
 def _described(config: Config, uid: int, queue: str | None) -> dict[str, Any]:
     rules, accounts = config.access, config.accounts
     made = Access(rules, _daemon_uid(config), accounts)
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "uid": uid,
         "user": user_name(uid),
         "groups": [group_name(gid) or str(gid) for gid in sorted(accounts.groups_of(uid) or ())],
@@ -81,8 +81,8 @@ def _described(config: Config, uid: int, queue: str | None) -> dict[str, Any]:
     }
     if queue is not None:
         rulings = made.rulings(uid, queue)
-        told |= {"queue": queue, "verbs": {verb.value: _ruling(ruling) for verb, ruling in rulings.items()}}
-    return told
+        shown |= {"queue": queue, "verbs": {verb.value: _ruling(ruling) for verb, ruling in rulings.items()}}
+    return shown
 
 
 def _daemon_uid(config: Config) -> int:
@@ -94,27 +94,27 @@ def _daemon_uid(config: Config) -> int:
 
 
 def _ruling(ruling: Ruling) -> dict[str, Any]:
-    told: dict[str, Any] = {"allowed": ruling.allowed, "by": ruling.by}
-    return told | ({"rule": ruling.rule} if ruling.by == "rule" else {})
+    shown: dict[str, Any] = {"allowed": ruling.allowed, "by": ruling.by}
+    return shown | ({"rule": ruling.rule} if ruling.by == "rule" else {})
 
 
-def _lines(told: dict[str, Any]) -> list[str]:
-    groups = ", ".join(told["groups"]) or "unknown"
-    lines = [f"user {told['user'] or 'without a name'}, uid {told['uid']}, groups: {groups}"]
-    if "queue" in told:
-        for verb, ruling in told["verbs"].items():
+def _lines(shown: dict[str, Any]) -> list[str]:
+    groups = ", ".join(shown["groups"]) or "unknown"
+    lines = [f"user {shown['user'] or 'without a name'}, uid {shown['uid']}, groups: {groups}"]
+    if "queue" in shown:
+        for verb, ruling in shown["verbs"].items():
             by = {"rule": f"access.rules[{ruling.get('rule')}]", "default": "access.default"}.get(
                 ruling["by"], "an operator may do everything"
             )
             lines.append(f"{verb:8}  {'yes' if ruling['allowed'] else 'no':3}  {by}")
-    elif told["operator"]:
+    elif shown["operator"]:
         lines.append("an operator, who may do everything")
     else:
-        lines += [f"access.rules[{one.pop('rule')}]  {json.dumps(one, ensure_ascii=False)}" for one in told["rules"]]
-        lines.append(f"else  {_verbs_text(told['default'])} (access.default)")
-    if told["clients"]:
-        lines.append(f"client ids registered for this user: {', '.join(told['clients'])}")
-    return lines + [f"no daemon starts with this: {problem}" for problem in told["problems"]]
+        lines += [f"access.rules[{one.pop('rule')}]  {json.dumps(one, ensure_ascii=False)}" for one in shown["rules"]]
+        lines.append(f"else  {_verbs_text(shown['default'])} (access.default)")
+    if shown["clients"]:
+        lines.append(f"client ids registered for this user: {', '.join(shown['clients'])}")
+    return lines + [f"no daemon starts with this: {problem}" for problem in shown["problems"]]
 
 
 def _verbs_text(verbs: list[str]) -> str:

@@ -238,8 +238,8 @@ class Journal:
         Raises ``OSError``; ``JournalUnknown`` if there was something to sync.
         """
         if self.segment is not None:
-            named, held = self._files.stat(self.segment), self._files.fstat(self._fd)
-            if (named.st_dev, named.st_ino) != (held.st_dev, held.st_ino):
+            named, opened = self._files.stat(self.segment), self._files.fstat(self._fd)
+            if (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino):
                 raise OSError(f"{self.segment} was replaced")
             if self.unsynced:  # a failure is reported once, and must not be reported to a probe only
                 self.sync()

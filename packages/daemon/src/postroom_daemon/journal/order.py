@@ -118,15 +118,15 @@ def _head_of(path: Path) -> tuple[str, int]:
 def _foreign(root: Path, found: list[_Found], owner: Owner | None) -> list[_Found]:
     """Segments of other roots that somebody has copied here. Each epoch has one root: the owner's, or the one of most
     segments."""
-    told = [one for one in found if one.root]
-    likely = [one for one in told if owner is None or _may_be_of(one, owner)]
-    if told and not likely:
+    with_root = [one for one in found if one.root]
+    likely = [one for one in with_root if owner is None or _may_be_of(one, owner)]
+    if with_root and not likely:
         raise Foreign(
-            f"{root} is of root {told[0].root}, the store of another: put back the journal or the store that belongs"
-            " here"
+            f"{root} is of root {with_root[0].root}, the store of another: put back the journal or the store that"
+            " belongs here"
         )
     roots = {one.epoch: Counter(other.root for other in likely if other.epoch == one.epoch) for one in likely}
-    return [one for one in told if one not in likely or one.root != roots[one.epoch].most_common(1)[0][0]]
+    return [one for one in with_root if one not in likely or one.root != roots[one.epoch].most_common(1)[0][0]]
 
 
 def _may_be_of(one: _Found, owner: Owner) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, Self
 
 from postroom_common.errors import DamagedRecord, PostroomError
-from postroom_common.events import decode_line, encode_line
+from postroom_common.events import Event, decode_line, encode_line
+
+from ...observe.state import Head
 
 BACKUP_FORMAT: Final = 1
 
@@ -18,6 +20,17 @@ CONFIG_NAME: Final = "config.json"
 JOURNAL_NAME: Final = "journal"
 #: In a tar, all files are below a directory of this name.
 TAR_FOLDER: Final = "postroom-backup"
+
+
+#: Names of the manifest's fields in the file, where they differ.
+_NAMES: Final = {
+    "event_wall_ms": "eventWallMs",
+    "event_crc": "eventCrc",
+    "engine_ms": "engineMs",
+    "wall_ms": "wallMs",
+    "node": "nodeId",
+    "bodies_lost": "bodiesLost",
+}
 
 
 class BackupError(PostroomError):
@@ -54,50 +67,52 @@ class Manifest:
     versions: dict[str, str]
     files: dict[str, FileFacts]
 
+    @classmethod
+    def of_state(
+        cls,
+        head: Head,
+        queues: int,
+        messages: int,
+        bodies_lost: int,
+        event: Event | None = None,
+        node: str = "",
+        versions: dict[str, str] | None = None,
+        files: dict[str, FileFacts] | None = None,
+    ) -> Self:
+        """The manifest of a state. ``event`` is its last event, if the journal still has it."""
+        event = event or {}
+        return cls(
+            head.root,
+            head.epoch,
+            head.event,
+            event.get("wallMs", head.wall_ms),
+            event.get("crc", ""),
+            head.engine_ms,
+            head.wall_ms,
+            head.backend,
+            node,
+            queues,
+            messages,
+            bodies_lost,
+            versions or {},
+            files or {},
+        )
+
     def encode(self) -> bytes:
         """The manifest as one line with a checksum."""
-        return encode_line(
-            {
-                "format": BACKUP_FORMAT,
-                "root": self.root,
-                "epoch": self.epoch,
-                "event": self.event,
-                "eventWallMs": self.event_wall_ms,
-                "eventCrc": self.event_crc,
-                "engineMs": self.engine_ms,
-                "wallMs": self.wall_ms,
-                "backend": self.backend,
-                "nodeId": self.node,
-                "queues": self.queues,
-                "messages": self.messages,
-                "bodiesLost": self.bodies_lost,
-                "versions": self.versions,
-                "files": {name: {"bytes": facts.size, "sha256": facts.sha256} for name, facts in self.files.items()},
-            }
-        )
+        values = {_NAMES.get(one.name, one.name): getattr(self, one.name) for one in fields(self)}
+        values["files"] = {name: {"bytes": facts.size, "sha256": facts.sha256} for name, facts in self.files.items()}
+        return encode_line({"format": BACKUP_FORMAT, **values})
 
     @classmethod
     def decode(cls, data: bytes, name: str) -> Self:
         """Read what ``encode`` made; ``name`` is for error texts. Raises ``BackupError``."""
         try:
-            fields: dict[str, Any] = decode_line(data)
+            line: dict[str, Any] = decode_line(data)
         except DamagedRecord as error:
             raise BackupError(f"{name} is damaged: {error}") from None
-        if fields["format"] > BACKUP_FORMAT:
-            raise BackupError(f"{name} has format {fields['format']}, which is newer than this postroomd: upgrade it")
-        return cls(
-            root=fields["root"],
-            epoch=fields["epoch"],
-            event=fields["event"],
-            event_wall_ms=fields["eventWallMs"],
-            event_crc=fields["eventCrc"],
-            engine_ms=fields["engineMs"],
-            wall_ms=fields["wallMs"],
-            backend=fields["backend"],
-            node=fields["nodeId"],
-            queues=fields["queues"],
-            messages=fields["messages"],
-            bodies_lost=fields["bodiesLost"],
-            versions=fields["versions"],
-            files={name: FileFacts(facts["bytes"], facts["sha256"]) for name, facts in fields["files"].items()},
-        )
+        if line["format"] > BACKUP_FORMAT:
+            raise BackupError(f"{name} has format {line['format']}, which is newer than this postroomd: upgrade it")
+        values = {one.name: line[_NAMES.get(one.name, one.name)] for one in fields(cls)}
+        values["files"] = {name: FileFacts(facts["bytes"], facts["sha256"]) for name, facts in line["files"].items()}
+        return cls(**values)

@@ -19,7 +19,7 @@ from typing import IO, Any, Final
 
 from ...config.config import Config
 from ...journal.ranges import content, event_at, segments_until
-from ...observe.state import Head, Totals, write_state
+from ...observe.state import write_state
 from ...observe.state.model import Message
 from ...platform.atomic_create import PathTaken, new_file, new_folder
 from ...platform.files import CREATE_FLAGS, Files
@@ -175,7 +175,15 @@ def make_backup(config: Config, to: str, with_journal: bool, versions: dict[str,
             counted = _Counted()
             with sink.file(STATE_NAME) as file:
                 totals = write_state(replace(state, messages=counted.through(state.messages)), file)
-        manifest = _manifest(config, state.head, totals, counted.lost, versions)
+        manifest = Manifest.of_state(
+            state.head,
+            totals.queues,
+            totals.messages,
+            counted.lost,
+            event_at(journal, state.head.event),
+            config.settings.node_id,
+            versions,
+        )
         if with_journal:
             _add_journal(journal, state.head.event, sink)
         if config.file:
@@ -197,26 +205,6 @@ class _Counted:
         for message in messages:
             self.lost += "bodyLost" in message
             yield message
-
-
-def _manifest(config: Config, head: Head, totals: Totals, bodies_lost: int, versions: dict[str, str]) -> Manifest:
-    event = event_at(config.settings.journal_root, head.event) or {}
-    return Manifest(
-        root=head.root,
-        epoch=head.epoch,
-        event=head.event,
-        event_wall_ms=event.get("wallMs", head.wall_ms),
-        event_crc=event.get("crc", ""),
-        engine_ms=head.engine_ms,
-        wall_ms=head.wall_ms,
-        backend=head.backend,
-        node=config.settings.node_id,
-        queues=totals.queues,
-        messages=totals.messages,
-        bodies_lost=bodies_lost,
-        versions=versions,
-        files={},
-    )
 
 
 def _add_journal(journal: Path, event_id: int, sink: Sink) -> None:

@@ -126,22 +126,8 @@ def _of_state(path: Path, folder: Path) -> Backup:
             messages += 1
             lost += "bodyLost" in message
         size = file.tell()
-    manifest = Manifest(
-        root=head.root,
-        epoch=head.epoch,
-        event=head.event,
-        event_wall_ms=head.wall_ms,
-        event_crc="",
-        engine_ms=head.engine_ms,
-        wall_ms=head.wall_ms,
-        backend=head.backend,
-        node="",
-        queues=len(state.queues),
-        messages=messages,
-        bodies_lost=lost,
-        versions={},
-        files={STATE_NAME: FileFacts(size, _digest(folder / STATE_NAME))},
-    )
+    files = {STATE_NAME: FileFacts(size, _digest(folder / STATE_NAME))}
+    manifest = Manifest.of_state(head, len(state.queues), messages, lost, files=files)
     return Backup(str(path), folder, manifest)
 
 

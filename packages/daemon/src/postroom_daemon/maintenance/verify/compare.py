@@ -162,8 +162,7 @@ class Comparison:
 
     def _changing(self, said: RebuiltMessage, entry: Entry, history: list[Any]) -> list[str]:
         wrong = []
-        told = said.known is None or "state" in said.known
-        if told and entry.state is not self._state_now(said.entry, entry):
+        if (said.known is None or "state" in said.known) and entry.state is not self._state_now(said.entry, entry):
             wrong.append(f"it is {entry.state}, and should be {said.entry.state}")
         wrong += _differing(said.entry, entry, [name for name in _CHANGING if said.known is None or name in said.known])
         if said.known is not None and history[len(history) - len(said.history) :] != said.history:
@@ -192,19 +191,21 @@ class Comparison:
 
     def _queues(self) -> Iterator[Difference]:
         left = dict(self._counts)
-        books = self._rebuilt.books
+        folded = self._rebuilt.folded
         for record in self._state.queues:
             counts = left.pop(record.name, _Counted())
             yield from self._check_counts(record, counts)
-            if record.name in books.queues:
-                yield from self._check_record(record, books.queues[record.name])
-        missing = {name: None for name in left if name in books.queues or self._rebuilt.store.queue(name) is None}
+            if record.name in folded.queues:
+                yield from self._check_record(record, folded.queues[record.name])
+        missing = {name: None for name in left if name in folded.queues or self._rebuilt.store.queue(name) is None}
         known = {record.name for record in self._state.queues}
         missing |= dict.fromkeys(
-            name for name in books.queues if name not in known and books.told.get((name, "created"), 0) > self.doubt
+            name
+            for name in folded.queues
+            if name not in known and folded.defined_by.get((name, "created"), 0) > self.doubt
         )
         for name in missing:
-            record = books.queues.get(name) or QueueRecord(name)
+            record = folded.queues.get(name) or QueueRecord(name)
             right = left.get(name, _Counted()).counted_in(record)
             text = f"no record; {sum(right.counts.values())} messages are in it"
             yield Difference(Finding(Kind.QUEUE_MISSING, name, text), queue=right)
@@ -228,15 +229,15 @@ class Comparison:
         return counts | {ready: counts[ready] + counts[delayed], delayed: 0}
 
     def _check_record(self, record: QueueRecord, said: QueueRecord) -> Iterator[Difference]:
-        name, told = record.name, self._rebuilt.books.told
+        name, defined_by = record.name, self._rebuilt.folded.defined_by
         right = replace(record)
-        if told.get((name, "override"), 0) > self.doubt:
+        if defined_by.get((name, "override"), 0) > self.doubt:
             right.override = said.override
-        if told.get((name, "publish"), 0) > self.doubt:
+        if defined_by.get((name, "publish"), 0) > self.doubt:
             right.publish_paused = said.publish_paused
-        if told.get((name, "consume"), 0) > self.doubt:
+        if defined_by.get((name, "consume"), 0) > self.doubt:
             right.consume_paused = said.consume_paused
-        if told.get((name, "created"), 0) > self.doubt:
+        if defined_by.get((name, "created"), 0) > self.doubt:
             right = replace(said, counts=record.counts, bytes=record.bytes, reasons=record.reasons)
         wrong = _differing(right, record, QUEUE_FACTS)
         if wrong:
@@ -247,9 +248,9 @@ class Comparison:
     def _facts(self) -> Iterator[Difference]:
         found = {fact["name"]: fact["value"] for fact in self._state.facts}
         complete = self._rebuilt.first == 1 and not self.doubt
-        told = self._rebuilt.told_facts()
+        rebuilt_kvs = self._rebuilt.kvs()
         claimed = None if self._rebuilt.behind else self._claimed  # files of messages may be ahead of the checkpoint
-        for one in corrections(found, told, claimed, self._at, self.doubt, complete):
+        for one in corrections(found, rebuilt_kvs, claimed, self._at, self.doubt, complete):
             yield Difference(one.finding, fact=(one.name, one.value))
 
 
@@ -293,8 +294,8 @@ def _doubt(rebuilt: Rebuilt, seen: int, unseen: list[tuple[int, int]]) -> int:
     lacking = [*rebuilt.missing]
     if seen > rebuilt.last:
         lacking.append((rebuilt.last + 1, seen))
-    told = [*unseen, *rebuilt.accepted]
-    return max((span[1] for span in lacking if not lies_in(span, told)), default=0)
+    settled = [*unseen, *rebuilt.accepted]
+    return max((span[1] for span in lacking if not lies_in(span, settled)), default=0)
 
 
 #: What reading an event or row raises if it is intact but malformed.
@@ -319,7 +320,7 @@ class StoreComparison:
             if name and self.store.get_kv(dlq_fact(name)) is None:
                 text = f"queue {record.name!r} addresses its dead letters by it"
                 yield Difference(Finding(Kind.DLQ_NAME, name, text), queue=record)
-        clock = self.rebuilt.books.clock
+        clock = self.rebuilt.folded.clock
         if clock and not self.comparison.doubt and self.store.get_kv(FACT_CLOCK) != clock:
             yield Difference(Finding(Kind.CLOCK_WRONG, "clock", f"it is {self.store.get_kv(FACT_CLOCK)}, not {clock}"))
 

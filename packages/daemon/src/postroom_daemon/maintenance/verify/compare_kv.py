@@ -9,7 +9,7 @@ from ...model.records import CLAIM, CLAIM_END, FACT_DRAINING, SCHEDULE, claim_en
 from .findings import Finding, Kind
 
 #: Prefixes of key-values that the journal defines. Ends of claims follow from the claims.
-TOLD_FACTS: Final = (CLAIM, FACT_DRAINING, SCHEDULE)
+KV_PREFIXES: Final = (CLAIM, FACT_DRAINING, SCHEDULE)
 
 
 class RebuiltKv(NamedTuple):
@@ -32,7 +32,7 @@ class Correction(NamedTuple):
 
 def corrections(
     found: dict[str, Any],
-    told: Iterable[RebuiltKv],
+    rebuilt: Iterable[RebuiltKv],
     claimed: dict[str, str] | None,
     at: int,
     doubt: int,
@@ -44,10 +44,10 @@ def corrections(
     key-values. Values defined by events up to ``doubt`` are not trusted, since later events are missing. ``complete``:
     the journal defines all of them.
     """
-    found = {name: value for name, value in found.items() if name.startswith((*TOLD_FACTS, CLAIM_END))}
+    found = {name: value for name, value in found.items() if name.startswith((*KV_PREFIXES, CLAIM_END))}
     right = {name: value for name, value in found.items() if not name.startswith(CLAIM_END)}
     open_names = set(right) | set(claimed or ())
-    for one in told:
+    for one in rebuilt:
         if one.last > at:  # it will be folded
             open_names.discard(one.name)
         elif one.base > doubt:

@@ -75,7 +75,7 @@ class Fixer:
         if difference.fact:
             store.put_kv(*difference.fact)
         elif finding.kind is Kind.CLOCK_WRONG:
-            store.put_kv(FACT_CLOCK, self._rebuilt.books.clock)
+            store.put_kv(FACT_CLOCK, self._rebuilt.folded.clock)
         elif record is not None and finding.kind is Kind.DLQ_NAME:
             store.put_kv(dlq_fact(finding.where), record.name)
         elif record is not None:
@@ -161,7 +161,7 @@ class Fixer:
 
     def _see_to_queue(self, name: str) -> None:
         if self._store.queue(name) is None:
-            known = self._rebuilt.books.queues.get(name) or QueueRecord(name)
+            known = self._rebuilt.folded.queues.get(name) or QueueRecord(name)
             self._store.add_queue(QueueRecord(name, known.kind, known.created_wall, counts=no_counts()))
 
     def _replace(self, said: RebuiltMessage, found: Message, event: Event) -> bool:

@@ -51,11 +51,11 @@ def rows_beside(settings: Settings, deep: bool) -> Iterator[Finding]:
 def _page_findings(database: Path) -> Iterator[Finding]:
     try:
         with closing(sqlite3.connect(database)) as db:
-            told = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
+            lines = [str(row[0]) for row in db.execute("PRAGMA integrity_check(20)")]
     except sqlite3.Error as error:
-        told = [str(error)]
-    if told != ["ok"]:
-        yield Finding(Kind.STORE_DAMAGED, "pages", "; ".join(told))
+        lines = [str(error)]
+    if lines != ["ok"]:
+        yield Finding(Kind.STORE_DAMAGED, "pages", "; ".join(lines))
 
 
 def orphan_rows(settings: Settings) -> Iterator[Row]:

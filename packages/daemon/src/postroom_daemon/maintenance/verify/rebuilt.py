@@ -27,13 +27,13 @@ from ...stores.base import Bodies
 from ...stores.sqlite.references import reference_value
 from ...stores.sqlite.rows import as_of, entry_of
 from ...stores.sqlite.store import SqliteStore
-from .compare_kv import TOLD_FACTS, RebuiltKv
+from .compare_kv import KV_PREFIXES, RebuiltKv
 
 _LEASE: Final = frozenset({"lease_id", "consumer_id", "holder_uid", "lease_until", "leased_at"})
 _STATE: Final = frozenset({"state"})
 #: Attributes of a message that an event defines, besides ``due``. A lease does not define the state: a dead letter
 #: stays dead.
-_TELLS: Final[dict[str, frozenset[str]]] = {
+_ATTRIBUTES: Final[dict[str, frozenset[str]]] = {
     EventType.LEASED: _LEASE | {"attempt"},
     EventType.LEASE_EXTENDED: frozenset({"lease_until"}),
     EventType.RELEASED: _STATE | _LEASE | {"attempt"},
@@ -48,7 +48,7 @@ _TELLS: Final[dict[str, frozenset[str]]] = {
     EventType.MOVED: frozenset({"expires", "claim"}),
 }
 #: The part of a queue that an event defines.
-QUEUE_TELLS: Final = {
+QUEUE_PARTS: Final = {
     EventType.QUEUE_CREATED: "created",
     EventType.POLICY_SET: "override",
     EventType.PAUSED: "",
@@ -56,10 +56,10 @@ QUEUE_TELLS: Final = {
 }
 
 
-def told_of_message(event: Event) -> frozenset[str]:
+def attributes_of(event: Event) -> frozenset[str]:
     """The changing attributes of its message that an event defines."""
     due = frozenset({"due"}) if "dueEngineMs" in event else frozenset()
-    return _TELLS.get(event["type"], frozenset()) | due
+    return _ATTRIBUTES.get(event["type"], frozenset()) | due
 
 
 def states_possible(event: Event) -> list[State | None]:
@@ -81,7 +81,7 @@ def claims_ended(event: Event) -> list[str]:
 _BATCH: Final = 2000
 _PAGE: Final = 1000
 #: Prefix of key-values that store by which events a key-value was defined.
-_TOLD: Final = "told:"
+_DEFINED: Final = "told:"
 #: The kind of the rows that refer to a body.
 _BODY: Final = "body"
 
@@ -102,7 +102,7 @@ class RebuiltQueues:
     """Queues and clock mark by the journal, as of an event."""
 
     queues: dict[str, QueueRecord] = field(default_factory=dict)
-    told: dict[tuple[str, str], int] = field(default_factory=dict)  # queue and part: the event that defined it
+    defined_by: dict[tuple[str, str], int] = field(default_factory=dict)  # queue and part: the event that defined it
     clock: Any = None
 
 
@@ -118,7 +118,7 @@ class _References(Bodies):
 
 class Rebuilt:
     """The journal, folded into a database. ``at`` is the event up to which the compared store has folded, and of which
-    ``books`` are."""
+    ``folded`` are."""
 
     def __init__(self, path: Path, at: int) -> None:
         self.store = store = SqliteStore(path, synchronous="OFF")
@@ -135,9 +135,9 @@ class Rebuilt:
         self.undeclared: list[tuple[int, int]] = []  # those that no gap event declares
         self.accepted: list[tuple[int, int]] = []  # never folded by the store, accepted by an operator
         self.noted: list[tuple[int, int]] = []  # folded by the store, accepted by an operator
-        self.books = RebuiltQueues()
+        self.folded = RebuiltQueues()
         self._at = at
-        self._told: dict[tuple[str, str], int] = {}
+        self._defined_by: dict[tuple[str, str], int] = {}
         self._hole = 0  # the last missing event so far
         self._folding: Event = {}
         self._closed = False
@@ -191,9 +191,9 @@ class Rebuilt:
     def _close_books(self) -> None:
         """Copy queues and clock mark as of the event up to which the store has folded."""
         self._closed = True
-        names = [key for key, _ in self._told] + self.store.pages.queue_names("", 2**31)
+        names = [key for key, _ in self._defined_by] + self.store.pages.queue_names("", 2**31)
         records = {name: deepcopy(record) for name in names if (record := self.store.queue(name))}
-        self.books = RebuiltQueues(records, dict(self._told), self.store.get_kv(FACT_CLOCK))
+        self.folded = RebuiltQueues(records, dict(self._defined_by), self.store.get_kv(FACT_CLOCK))
 
     def _fold(self, event: Event) -> None:
         if event["id"] <= self.store.applied:
@@ -209,8 +209,8 @@ class Rebuilt:
         if type_ == EventType.LOSS_ACCEPTED:
             known = self.noted if event.get("folded") else self.accepted
             known += [(first, last) for first, last in event["ranges"]]
-        if type_ in QUEUE_TELLS:
-            self._told[event["queue"], QUEUE_TELLS[EventType(type_)] or event["operation"]] = event["id"]
+        if type_ in QUEUE_PARTS:
+            self._defined_by[event["queue"], QUEUE_PARTS[EventType(type_)] or event["operation"]] = event["id"]
         if key is None or type_ not in TRANSITIONS:
             apply(event, self.store)
             return
@@ -228,7 +228,7 @@ class Rebuilt:
             if partial or event["id"] > self._at:
                 self.store.put_kv(_ended(key), event["id"])
         elif partial:
-            self._learn(key, told_of_message(event))
+            self._learn(key, attributes_of(event))
 
     def _with_reference(self, event: Event) -> Event:
         """A published event that refers to its body."""
@@ -276,18 +276,18 @@ class Rebuilt:
         self.store.put_kv(history_fact(entry.key), None)
         entry.failures = 0
 
-    def _learn(self, key: str, told: frozenset[str]) -> None:
+    def _learn(self, key: str, attributes: frozenset[str]) -> None:
         known = frozenset(self.store.get_kv(_known(key)) or ())
-        if not told <= known:
-            self.store.put_kv(_known(key), sorted(known | told))
+        if not attributes <= known:
+            self.store.put_kv(_known(key), sorted(known | attributes))
 
     def _note_kv(self, name: str, value: Any) -> None:
-        if name.startswith(TOLD_FACTS):
+        if name.startswith(KV_PREFIXES):
             event = self._folding
             # A run defines the next one, and nothing else of its schedule.
             whole = event["type"] != EventType.SCHEDULE_FIRED
-            base = event["id"] if whole else self.store.get_kv(_TOLD + name)[0]
-            self.store.put_kv(_TOLD + name, [base, event["id"]])
+            base = event["id"] if whole else self.store.get_kv(_DEFINED + name)[0]
+            self.store.put_kv(_DEFINED + name, [base, event["id"]])
 
     # --- reading ----------------------------------------------------------------------------------------------
 
@@ -314,21 +314,21 @@ class Rebuilt:
         body = BodyReference.from_json(orjson.loads(self.store.envelope(entry.key)))
         return RebuiltMessage(entry, event, body, history, None if known is None else frozenset(known))
 
-    def told_facts(self) -> Iterator[RebuiltKv]:
+    def kvs(self) -> Iterator[RebuiltKv]:
         """Each key-value that the journal defines."""
         after = ""
         while True:
             self.store.begin()
-            page = self.store.pages.kv_names(_TOLD, after, _PAGE)
-            told = [self._told_fact(name.removeprefix(_TOLD)) for name in page]
+            page = self.store.pages.kv_names(_DEFINED, after, _PAGE)
+            kvs = [self._rebuilt_kv(name.removeprefix(_DEFINED)) for name in page]
             self.store.rollback()
-            yield from told
+            yield from kvs
             if len(page) < _PAGE:
                 return
             after = page[-1]
 
-    def _told_fact(self, name: str) -> RebuiltKv:
-        base, last = self.store.get_kv(_TOLD + name)
+    def _rebuilt_kv(self, name: str) -> RebuiltKv:
+        base, last = self.store.get_kv(_DEFINED + name)
         return RebuiltKv(name, base, last, self.store.get_kv(name))
 
     def ended(self, key: str) -> int:

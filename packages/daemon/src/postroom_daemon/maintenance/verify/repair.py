@@ -124,7 +124,7 @@ class Repair:
             raise NotRepaired(f"{self._config.root}: nothing was done: {why.rule.meaning}: {why.where}: {why.text}")
         try:
             directories = tempfile.TemporaryDirectory(prefix="postroom-repair-", dir=self._workspace)
-            with directories as directory, _logged_repairs(self._tell):
+            with directories as directory, _logged_repairs(self._report):
                 self._apply(before, Path(directory))
         except (OSError, StoreError, StartError, RootBusy, JournalRefused, JournalUnknown, sqlite3.Error) as error:
             raise NotRepaired(f"{self._config.root}: {error}; fix that, and repair again") from error
@@ -133,23 +133,23 @@ class Repair:
     def _verify(self, on_finding: OnFinding) -> Report:
         return Verification(self._config, self._workspace, True, on_finding, self._sources.clock).run()
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         self._done.append(text)
         self._say(text)
 
     def _apply(self, before: Report, workspace: Path) -> None:
         damaged = before.counts[Kind.STORE_DAMAGED] > 0
         with lock_root(self._config, self._files):
-            repair_journal(self._config, self._files, self._quarantine, self._tell)
+            repair_journal(self._config, self._files, self._quarantine, self._report)
             if not damaged:
                 self._remove_rows()
         if not layout_of(self._settings).is_persistent:
             return
         root = open_root(self._config, self._sources, refold=damaged)
         if before.counts[Kind.STORE_MISSING]:
-            self._tell("the journal was folded into a new store")
+            self._report("the journal was folded into a new store")
         if before.counts[Kind.JOURNAL_MISSING]:
-            self._tell(f"a new journal was begun behind event {before.applied}")
+            self._report(f"a new journal was begun behind event {before.applied}")
         with closing(root):
             self._fix(root, workspace)
             root.broker.stop()
@@ -161,18 +161,18 @@ class Repair:
     def _fix(self, root: OpenRoot, workspace: Path) -> None:
         store = root.store
         for text in store.audit.restore_misplaced():
-            self._tell(text)
+            self._report(text)
         for number in range(_PASSES):
             lost, changed = self._pass(root, workspace / f"rebuilt-{number}.db")
             if lost:
                 root.broker.bury(list(lost))
                 for key in lost:
-                    self._tell(f"{key}: nobody has its body: it is a dead letter now")
+                    self._report(f"{key}: nobody has its body: it is a dead letter now")
             if not lost and not changed:
                 break
         store.audit.set_orphans_aside()
         for first, last in root.broker.accept_losses():
-            self._tell(f"events {first} to {last} are lost: taken note of")
+            self._report(f"events {first} to {last} are lost: taken note of")
         self._note_missing(root, workspace / "rebuilt-last.db")
 
     def _note_missing(self, root: OpenRoot, database: Path) -> None:
@@ -183,7 +183,7 @@ class Repair:
         for start in range(0, len(undeclared), _RANGES):
             root.broker.note_missing(undeclared[start : start + _RANGES])
         for first, last in undeclared:
-            self._tell(f"events {first} to {last} are missing from the journal: taken note of")
+            self._report(f"events {first} to {last} are missing from the journal: taken note of")
 
     def _pass(self, root: OpenRoot, database: Path) -> tuple[dict[str, Finding], bool]:
         """Fix messages or, if none needs it, queues and key-values. Returns messages whose body is lost, and whether
@@ -193,20 +193,20 @@ class Repair:
             rebuilt.read(self._settings.journal_root, root.store.applied)
             compared = StoreComparison(root.store, rebuilt, self._sources.clock())
             fixer = Fixer(root.store, rebuilt, self._settings, self._quarantine, self._done_to)
-            books = []
+            records = []
             for difference in compared.comparison.run():
                 if difference.finding.kind in _RECORDS:
-                    books.append(difference)
+                    records.append(difference)
                 elif difference.finding.is_fault:
                     fixer.fix(difference)
             fixer.flush()
             if not fixer.changed:
-                for difference in (*books, *compared.facts()):
+                for difference in (*records, *compared.facts()):
                     fixer.fix_record(difference)
             return fixer.lost, fixer.changed
 
     def _done_to(self, finding: Finding, text: str) -> None:
-        self._tell(f"{finding.where}: {text}")
+        self._report(f"{finding.where}: {text}")
 
     def _set_strangers_aside(self) -> None:
         """Move unknown files out of the directories of the filesystem store."""
@@ -233,23 +233,23 @@ class Repair:
                 delete = f"DELETE FROM {self._settings.sqlite_kv_table} WHERE key = ?"
                 db.executemany(delete, [(row.key,) for row in rows])
         for row in rows:
-            self._tell(f"{row.key}: removed; it is in quarantine")
+            self._report(f"{row.key}: removed; it is in quarantine")
 
 
 class _RepairLog(logging.Handler):
-    def __init__(self, tell: Say) -> None:
+    def __init__(self, say: Say) -> None:
         super().__init__(logging.WARNING)
-        self._tell = tell
+        self._report = say
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.name.startswith(_DOERS):
-            self._tell(record.getMessage())
+            self._report(record.getMessage())
 
 
 @contextmanager
-def _logged_repairs(tell: Say) -> Iterator[None]:
+def _logged_repairs(say: Say) -> Iterator[None]:
     """Report what the daemon's own modules log about their repairs."""
-    logger, handler = logging.getLogger(_ROOT_LOGGER), _RepairLog(tell)
+    logger, handler = logging.getLogger(_ROOT_LOGGER), _RepairLog(say)
     level, propagate = logger.level, logger.propagate
     logger.setLevel(logging.WARNING)
     logger.propagate = False

@@ -240,8 +240,8 @@ def capture(ask: Ask, journal: Path, body: Body, workspace: Path) -> Iterator[mo
     ``workspace`` one with room for all messages: memory does not grow with them, nor with what happens meanwhile.
     Raises ``StateError``, ``StoreError``, ``OSError``, and what ``ask`` raises.
     """
-    with ExitStack() as held:
-        found = finish(capture_in_steps(ask, journal, body, workspace, held))
+    with ExitStack() as opened:
+        found = finish(capture_in_steps(ask, journal, body, workspace, opened))
         messages = (message for message in found.messages if message is not None)
         yield model.State(found.head, list(found.queues), messages, list(found.facts))
 
@@ -257,16 +257,16 @@ class Captured:
 
 
 def capture_in_steps(
-    ask: Ask, journal: Path, body: Body, workspace: Path, held: ExitStack, end: Start | None = None
+    ask: Ask, journal: Path, body: Body, workspace: Path, opened: ExitStack, end: Start | None = None
 ) -> Steps[Captured]:
-    """As ``capture``, in steps. ``held`` closes the files of the result. ``end`` is the present end of the journal, if
-    the caller has it."""
+    """As ``capture``, in steps. ``opened`` closes the files of the result. ``end`` is the present end of the journal,
+    if the caller has it."""
     head = read_head(ask)
-    file = held.enter_context(TemporaryFile(dir=workspace, prefix="state-"))  # noqa: SIM115 - held closes it
+    file = opened.enter_context(TemporaryFile(dir=workspace, prefix="state-"))  # noqa: SIM115 - opened closes it
     for page in read_pages(ask, "messages"):
         file.writelines(b"%d %b\n" % (page.as_of, orjson.dumps(message)) for message in page.items)
         yield
-    changes = held.enter_context(closing(Changes(workspace, head.event, body)))
+    changes = opened.enter_context(closing(Changes(workspace, head.event, body)))
     yield from changes.each([head], lambda head: _facts_before(changes, head))
     # Whatever event they are of: folding an event twice changes nothing.
     facts = (fact for page in read_pages(ask, "facts") for fact in page.items)
@@ -274,7 +274,7 @@ def capture_in_steps(
     page = yield from _take_queues(ask, changes)  # last: so that there is a record for each message
     events = _Events(journal, head.event + 1, page.as_of, end)
     yield from changes.each((event.get("key") for event in events), changes.name_key)
-    yield from changes.each(_split(file, changes.named(), named=True), lambda told: changes.put_message(*told))
+    yield from changes.each(_split(file, changes.named(), named=True), lambda placed: changes.put_message(*placed))
     yield from changes.each(events, changes.fold)
     head = _head_after(changes, head, page)
     return Captured(head, changes.queues(), _facts_after(changes), _merged(file, changes, head.engine_ms))
@@ -367,11 +367,11 @@ def _merged(file: IO[bytes], changes: Changes, now: int) -> Iterator[Message | N
     """The messages of the file; those with events as they are after the last one."""
     changed = changes.messages()
     following = next(changed, None)
-    for told in _split(file, changes.named(), named=False):
-        while following and told and following["key"] < told[0]["key"]:
+    for placed in _split(file, changes.named(), named=False):
+        while following and placed and following["key"] < placed[0]["key"]:
             yield _at(following, now)
             following = next(changed, None)
-        yield told and _at(told[0], now)
+        yield placed and _at(placed[0], now)
     while following:
         yield _at(following, now)
         following = next(changed, None)

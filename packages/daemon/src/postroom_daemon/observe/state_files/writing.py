@@ -205,13 +205,13 @@ def write_file(
 ) -> Steps[tuple[Head, Totals]]:
     """Write the state to the file ``name``, durably, in steps. Returns its head and totals.
 
-    Until it is whole, or when that fails, there is nothing new under that name. Raises ``StateError``, ``StoreError``
+    The name does not change before the file is complete. Raises ``StateError``, ``StoreError``
     and ``OSError`` about what is written, and ``StoreFailed``.
     """
     files, journal = state_files.files, origin.journal
-    with ExitStack() as held:
-        directory = held.enter_context(state_files.opened())
-        captured = capture_in_steps(origin.ask, journal.root, origin.body, state_files.root, held, journal.end)
+    with ExitStack() as closing:
+        directory = closing.enter_context(state_files.opened())
+        captured = capture_in_steps(origin.ask, journal.root, origin.body, state_files.root, closing, journal.end)
         found = yield from _checked(captured, check_room)
         temporary = name + ".tmp"
         fd = files.open(temporary, CREATE_FLAGS, files.shared_mode(directory), dir_fd=directory)
