@@ -22,7 +22,6 @@ from contextlib import suppress
 from queue import Queue
 from typing import Any, Final, Protocol, cast
 
-from rich.traceback import Traceback
 from textual.app import App
 from textual.constants import ESCAPE_DELAY
 from textual.driver import Driver
@@ -232,6 +231,8 @@ class TerminalDriver(Driver):
         try:
             self._read_keys()
         except Exception:
+            from rich.traceback import Traceback  # here, because it takes memory and time at the start
+
             self._console.call_later(self._console.panic, Traceback())
 
     def _read_keys(self) -> None:
