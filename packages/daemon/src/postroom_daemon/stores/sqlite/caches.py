@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import islice, pairwise
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -253,7 +253,7 @@ class SpaceEstimate:
     """
 
     def __init__(self) -> None:
-        self._touched: set[int] = set()
+        self._touched: set[int] = set()  # the places of changed messages, by publish number in units of ``_SHARING``
         self._new = 0
         self._added = 0
         self._freed = 0
@@ -265,19 +265,18 @@ class SpaceEstimate:
 
     def touch(self, seq: int) -> None:
         """The message with this publish number has changed."""
-        self._touched.add(seq)
+        self._touched.add(seq // _SHARING)
 
     def free(self, seq: int, size: int) -> None:
         """The message with this publish number, and a body of ``size`` bytes, is gone."""
-        self._touched.add(seq)
+        self._touched.add(seq // _SHARING)
         if size > _SHORT_BYTES:
             self._freed += size + _PAGE_BYTES
 
     def needed(self) -> int:
         """Bytes that a commit may need."""
-        apart = sum(min(1.0, (after - seq) / _SHARING) for seq, after in pairwise(sorted(self._touched)))
-        pages = _TREES * (apart + bool(self._touched))
-        return int(pages * _PAGE_BYTES) + self._added + self._freed + self._new * _NEW_BYTES
+        pages = _TREES * (len(self._touched) + bool(self._touched))
+        return pages * _PAGE_BYTES + self._added + self._freed + self._new * _NEW_BYTES
 
     def clear(self) -> None:
         """The database transaction is committed."""
