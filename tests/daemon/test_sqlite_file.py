@@ -335,6 +335,20 @@ def test_where_somebody_reads_already_the_log_grows_with_an_alarm_and_is_cut_bac
         assert told == "database is locked"
 
 
+def test_a_group_of_any_size_uses_no_temporary_file(store: SqliteStore) -> None:
+    insert(store, range(3000))
+    store.begin()
+    for number in range(3000):
+        entry = store.get(f"msg:q:{number:06}")
+        assert entry is not None
+        entry.state, entry.lease_until = State.INFLIGHT, 9
+        store.update(entry, State.READY)
+    store.flush_pending()
+    open_files = [str(path.readlink()) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert not [name for name in open_files if "etilqs" in name]
+    store.commit()
+
+
 # --- errors -----------------------------------------------------------------------------------------------------------
 
 
