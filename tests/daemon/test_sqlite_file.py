@@ -438,7 +438,7 @@ def test_groups_that_were_kept_are_never_taken_back_unnoticed(store: SqliteStore
     store.begin()
     store.put_kv("x", 1)
     connection(store).execute("ROLLBACK")
-    with pytest.raises(StoreError, match="opened anew"):
+    with pytest.raises(StoreError, match="reopened"):
         store.rollback()
 
 
@@ -450,7 +450,7 @@ def test_after_a_checkpoint_that_failed_nothing_is_built_on_the_groups_that_are_
         store.disk.checkpoint()
     assert not connection(store).in_transaction  # a commit that fails takes all of it back
     for act in (store.disk.checkpoint, store.disk.tidy, store.begin, store.rollback):
-        with pytest.raises(StoreError, match="opened anew"):
+        with pytest.raises(StoreError, match="reopened"):
             act()
     store.close()
     store.open()

@@ -116,7 +116,7 @@ def _places(layout: Layout) -> list[Path]:
 
 
 def beside(settings: Settings, suffix: str) -> Settings:
-    """The settings of a store beside that of ``settings``: the names of its places end in ``suffix``."""
+    """The settings of another store next to that of ``settings``: its paths end in ``suffix``."""
 
     def moved(path: Path) -> Path:
         return path.with_name(path.name + suffix)

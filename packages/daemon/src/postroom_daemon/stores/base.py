@@ -47,7 +47,7 @@ class StoreFull(StoreError):
 
 
 class StoreBusy(StoreError):
-    """Another process has the storage locked: nothing can be stored until it lets go."""
+    """Another process has the storage locked: nothing can be stored until it releases it."""
 
 
 class NotStored(StoreError):

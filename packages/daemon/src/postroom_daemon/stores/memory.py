@@ -99,7 +99,7 @@ class MemoryStore(Store, Due, Pages):
                 self._update_turns(one)
 
     def _hint(self, entry: Entry) -> None:
-        """Note where a message is to be looked for in its present state."""
+        """Add hints for a message in its present state."""
         hint = (entry.seq, entry.key)
         if entry.state is State.READY:
             heap = self._ready.setdefault((entry.queue, entry.target), [])
@@ -207,7 +207,7 @@ class MemoryStore(Store, Due, Pages):
         ]
 
     def _place_of(self, entry: Entry) -> Cursor:
-        """Where an entry stands among those of its state."""
+        """The place of an entry among those of its state."""
         match entry.state:
             case State.READY:
                 return (not self._is_next(entry), entry.target, -entry.priority, entry.seq)

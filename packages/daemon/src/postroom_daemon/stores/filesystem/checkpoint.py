@@ -43,7 +43,7 @@ _NAME: Final = re.compile(r"checkpoint-([0-9]{20})\.json")
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What stands besides the message files, as of event ``applied``."""
+    """The content of a checkpoint besides the message files, as of event ``applied``."""
 
     applied: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Checkpoints:
         self._directory = directory
 
     def read(self) -> tuple[Checkpoint, list[Path]]:
-        """The newest that is intact (an empty one if there is none), and those that are damaged.
+        """The newest intact checkpoint (an empty one if there is none), and the damaged ones.
 
         Raises ``OSError``, and ``StoreError`` for one of a newer format.
         """

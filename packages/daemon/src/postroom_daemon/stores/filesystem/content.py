@@ -1,8 +1,8 @@
-"""What a message's file holds: a line with the message, then lines with facts that its name has no room for.
+"""The content of a message's file: a line with the message, then lines with facts that do not fit into its name.
 
 Each line is a JSON object with a checksum at its end, as in the journal. The first is written once. The others are
 added, and hold all such facts as they stand from an event on: the name says which of them counts. A line that a crash
-has cut short is passed over.
+has cut short is skipped.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from .tree import Tree
 FORMAT: Final = 2
 #: Facts that a name may have no room for, and that the first line has as they were when it was written.
 KEPT_INSIDE: Final = ("target", "order_key", "claim")
-#: Bytes of a file's fact lines that make it worth writing anew.
+#: Bytes of fact lines that make a file worth rewriting.
 FACT_BYTES_LIMIT: Final = 16384
 
-#: Facts of a line that are another's, if it is not the line that the name tells of.
+#: Facts that count only in the line that the name refers to.
 _CHANGING: Final = ("lease_id", "consumer_id", "holder_uid", "queue")
 _MESSAGE: Final = b',"message":'
 _TAIL: Final = len(b',"crc":"01234567"}')
@@ -44,7 +44,7 @@ def first_line(entry: Entry, envelope: bytes) -> bytes:
 
 
 def fact_line(event_id: int, facts: dict[str, Any]) -> bytes:
-    """A line with all facts that the name cannot hold, as they stand from ``event_id`` on."""
+    """A line with all facts that the name cannot hold, valid from ``event_id`` on."""
     return encode_line({"id": event_id, "facts": facts})
 
 
@@ -68,7 +68,7 @@ def envelope_of(content: bytes, key: str) -> bytes | None:
 
 
 def facts_of(content: bytes, up_to: int) -> tuple[int, dict[str, Any]]:
-    """The last intact facts of an event up to ``up_to``, with that event's id; 0 and none when there are none."""
+    """The last intact facts of an event up to ``up_to``, with that event's id; 0 and {} if there are none."""
     for line in reversed(content.split(b"\n")[1:]):
         try:
             found = decode_line(line) if line else {}
@@ -94,14 +94,15 @@ def facts_for_name(name: FileName, content: bytes, line: int, facts: dict[str, A
 
 
 def facts_inside(tree: Tree, directory: str, place: str, name: FileName) -> tuple[int, dict[str, Any]]:
-    """The line inside a file that its name tells of, or an older one if that is lost, and what counts of it."""
+    """The line inside a file that its name refers to, or an older one if that is lost, and the facts in it that
+    count."""
     content = read_or_nothing(tree, directory, place)
     line, facts = facts_of(content, name.inside)
     return line, facts_for_name(name, content, line, facts)
 
 
 def read_or_nothing(tree: Tree, directory: str, place: str) -> bytes:
-    """What a file holds; nothing when it cannot be read."""
+    """The content of a file; b"" if it cannot be read."""
     try:
         return tree.read(directory, place)
     except OSError as error:
@@ -111,8 +112,8 @@ def read_or_nothing(tree: Tree, directory: str, place: str) -> bytes:
 
 
 def message_of(tree: Tree, directory: str, place: str, name: FileName, there: str) -> tuple[str, str]:
-    """The key and the queue that a file tells; '' when it is not intact. ``there`` is the queue in whose directory it
-    lies: one that has moved, and has lost the line that tells its queue, belongs where it is."""
+    """The key and the queue that a file contains; '' if it is not intact. ``there`` is the queue in whose directory it
+    lies: a message that has moved, and has lost the line with its queue, belongs where it is."""
     content = read_or_nothing(tree, directory, place)
     head = head_of(content) or {}
     key, queue = head.get("key"), head.get("queue")

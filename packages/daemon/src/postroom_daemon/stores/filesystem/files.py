@@ -1,6 +1,6 @@
 """Messages in files: an entry and its body as a file's name and content, each change of them as one file operation.
 
-The files alone are known here; what an open transaction has changed stands in ``filesystem``.
+This module deals with files only; what an open transaction has changed is in ``store``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .tree import Tree
 
 log = logging.getLogger(__name__)
 
-#: Characters of a name that are kept in quarantine, which adds to it.
+#: Characters of a name in quarantine, which adds to it.
 ASIDE_LIMIT: Final = 200
 #: Errors of writing to what is no file of ours: a directory, a link, a pipe, another user's, nothing at all.
 _NO_FILE_ERRNOS: Final = LOST_ERRNOS | {errno.EACCES, errno.EPERM}
@@ -49,7 +49,7 @@ class MessageFiles:
         self.durable = 0
         self.done: list[tuple[str, str]] = []
         self.directories: dict[str, str] = {}
-        self.strays: dict[str, str] = {}  # queues of the messages whose key does not tell it
+        self.queues_by_key: dict[str, str] = {}  # queues of the messages whose key does not contain it
         self._tree = tree
         self._places = places
         self._quarantine = quarantine
@@ -57,7 +57,7 @@ class MessageFiles:
         self._read = ("", b"")  # the file that was read last: its message and content
         self._unread = ""  # why the disk has not given it
         self._envelope: tuple[bytes, bytes | None] = (b"", None)  # the content that was checked last, and its message
-        self._names: dict[str, tuple[str, FileName]] = {}  # of each message, the place that it stands in
+        self._names: dict[str, tuple[str, FileName]] = {}  # by message, with the place that contains it
         self._inside: dict[str, _Facts] = {}
 
     def end(self) -> None:
@@ -71,7 +71,7 @@ class MessageFiles:
     # --- reading ----------------------------------------------------------------------------------------------
 
     def entry(self, key: str) -> Entry:
-        """The entry of a message that has a file, as that tells it."""
+        """The entry of a message that has a file, as read from it."""
         name = self._name(key, self._places[key])
         if name.inside:
             content = self.content(key)
@@ -140,7 +140,7 @@ class MessageFiles:
 
     def write(self, entry: Entry, applied: int, history: list[Any] | None, body: bytes | None) -> None:
         """Bring a message's file to its entry. ``applied`` is the last event; ``body`` is given for a new message, and
-        for one that is to be written anew."""
+        for one that is to be rewritten."""
         key, directory, letter = entry.key, self.directory(entry.queue), LETTERS[entry.state]
         place = self._places.get(key)
         old = self._name(key, place) if place else None
@@ -167,7 +167,7 @@ class MessageFiles:
             place = self._change(key, place, directory, letter, name, added)
         self._places[key] = place
         if moves:
-            self.strays.pop(key, None)
+            self.queues_by_key.pop(key, None)
             self.born(entry)
 
     def _replace(self, old: str, place: str, directory: str, letter: str, name: str, data: bytes) -> str:
@@ -178,10 +178,10 @@ class MessageFiles:
             return self._tree.create(directory, letter, name, data)
 
     def _change(self, key: str, place: str, directory: str, letter: str, name: str, added: bytes) -> str:
-        """Rename a file, with a line added. One that nothing can be added to is written anew."""
+        """Rename a file, with a line added. One that nothing can be added to is rewritten."""
         old = self.directory_of(key)
         try:
-            if added:  # a directory that does not tell its queue needs the line, even after a power cut
+            if added:  # a directory whose name does not contain its queue needs the line, even after a power cut
                 unclear = old != directory and queue_of_directory(directory) is None
                 self._tree.append(old, place, added, durable=unclear)
         except OSError as error:
@@ -196,7 +196,7 @@ class MessageFiles:
         """A new file with the message of one that nothing can be added to. Where that has none, the message is lost,
         but not what became of it."""
         old = self.directory_of(key)
-        log.error("%s: %s: it is written anew", self._tree.path(old, place), error.strerror)
+        log.error("%s: %s: it is rewritten", self._tree.path(old, place), error.strerror)
         content = self.content(key)
         if self._checked(key) is None:
             target = self._tree.create(directory, letter, name, b"\n" + added)
@@ -209,14 +209,14 @@ class MessageFiles:
         self.set_aside(directory, place, "where a message's file was")
 
     def _is_worn(self, key: str) -> bool:
-        """Whether a file has so many lines of facts that it is better written anew; not without its message."""
+        """Whether a file has so many lines of facts that it should be rewritten; not without its message."""
         content = self.content(key)
         head = content.find(b"\n") + 1
         return len(content) - head > fs_content.FACT_BYTES_LIMIT and bool(self._checked(key))
 
     def finish(self, key: str, applied: int) -> None:
-        """The end of a message. One that the last checkpoint does not know can go: the journal tells its whole life
-        again. Any other must be seen to be done, until a checkpoint has its end."""
+        """The end of a message. A file that is not in the last checkpoint can be removed: the journal has all of its
+        events. Any other must be marked as done, until a checkpoint has its end."""
         place = self._places.get(key)
         if place is None:
             return
@@ -231,10 +231,10 @@ class MessageFiles:
             done = done_name(name, max(applied, name.version))
             self.done.append((directory, self._tree.rename(directory, place, directory, DONE, done)))
         self._places.pop(key)
-        self.strays.pop(key, None)
+        self.queues_by_key.pop(key, None)
 
     def set_aside(self, directory: str, place: str, reason: str) -> None:
-        """Move something that is none of ours, or no longer, into quarantine."""
+        """Move something that is not, or no longer, a message's file into quarantine."""
         path = self._tree.path(directory, place)
         self._quarantine.move_in(path, reason, path.name[:ASIDE_LIMIT])
         self._tree.forget(directory, place)
@@ -242,9 +242,9 @@ class MessageFiles:
     # --- where ------------------------------------------------------------------------------------------------
 
     def born(self, entry: Entry) -> None:
-        """A new message: its queue is remembered, if its key does not tell it."""
+        """A new message: its queue is remembered if its key does not contain it."""
         if id_of(entry.key, entry.queue)[0] == "+":
-            self.strays[entry.key] = entry.queue
+            self.queues_by_key[entry.key] = entry.queue
 
     def directory(self, queue: str) -> str:
         """The directory of a queue."""
@@ -255,7 +255,7 @@ class MessageFiles:
 
     def queue_of(self, key: str) -> str:
         """The queue of a message."""
-        return self.strays.get(key) or queue_of_key(key)
+        return self.queues_by_key.get(key) or queue_of_key(key)
 
     def directory_of(self, key: str) -> str:
         """The directory of a message's queue."""

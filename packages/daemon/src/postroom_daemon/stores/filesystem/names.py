@@ -1,11 +1,11 @@
 """Names on disk: a queue's directory, and a message's file, whose name holds every fact of the message that is short.
 
-``<letter><order>-<seq>-<id>~v<event>[~<tag><value>...].json``. The letter tells the state, the order sorts in the order
-of delivery, ``v`` is the last event that the name reflects. A rename changes all of it at once, or nothing, so each
-file tells by itself how far it has come. Values that are long, or do not fit, stand in a line inside the file
-(``stores/fs_content.py``): ``f`` names that line.
+``<letter><order>-<seq>-<id>~v<event>[~<tag><value>...].json``. The letter shows the state, the order sorts in the order
+of delivery, ``v`` is the last event that the name shows. A rename changes all of it at once, or nothing, so each
+file by itself shows how far it is. Values that are long, or do not fit, are in a line inside the file (``content.py``):
+``f`` names that line.
 
-Format 2; names of format 1 have fewer tags. To change it: raise ``fs_content.FORMAT``, read all, and test with files
+Format 2; names of format 1 have fewer tags. To change it: raise ``content.FORMAT``, read all, and test with files
 written by the version before.
 """
 
@@ -23,7 +23,7 @@ from ...model.records import Entry, message_id_of
 NAME_BYTES_LIMIT: Final = 255
 #: Longest directory name of a queue that is not hashed.
 QUEUE_DIR_BYTES_LIMIT: Final = 200
-#: How a file's name tells its message: by the id as it is, or by ``+`` and a digest; see ``id_of``.
+#: How a file's name identifies its message: by the id as it is, or by ``+`` and a digest; see ``id_of``.
 ID_PATTERN: Final = "[A-Za-z0-9+][A-Za-z0-9._-]{0,39}"
 TEMPORARY_SUFFIX: Final = ".tmp"
 
@@ -73,11 +73,11 @@ _TEXTS: Final = {
     "i": "holder_uid",
     "z": "publisher_uid",
 }
-#: What tells that a text stands inside the file, since the start must know, or cannot do without it.
+#: Tags that say that a text is inside the file: the start must know, or cannot do without it.
 INSIDE: Final = {"target": "T", "order_key": "O", "claim": "M", "reason": "R"}
-#: What tells that a message was born in another queue than the one in whose directory it lies.
+#: The tag of a message that was born in another queue than the one in whose directory it lies.
 MOVED: Final = "Q"
-#: The fact that the order of a name tells, by its letter: it needs no tag.
+#: The fact in the order part of a name, by its letter: it needs no tag.
 _ORDERS: Final = {READY: "priority", DELAYED: "due", INFLIGHT: "lease_until", DEAD: "dead_at", HELD: "seq"}
 #: What gives way when the name is too long, in this order.
 _GIVES_WAY: Final = ("holder_uid", "publisher_uid", "consumer_id", "claim", "target", "order_key", "reason", "lease_id")
@@ -102,7 +102,7 @@ class FileName(NamedTuple):
         return self.id[0] == "+"
 
     def is_inside(self, fact: str) -> bool:
-        """Whether one of the texts of ``INSIDE`` stands in the file."""
+        """Whether one of the texts of ``INSIDE`` is in the file."""
         return INSIDE[fact] in self.tags
 
     @property
@@ -111,7 +111,7 @@ class FileName(NamedTuple):
 
     @property
     def lapse(self) -> int:
-        """The entry's ``lapse``, told by the name alone."""
+        """The entry's ``lapse``, from the name alone."""
         expires, fallback = int(self.tags.get("e", "0")), int(self.tags.get("g", "0"))
         if fallback and ("t" in self.tags or "T" in self.tags):
             return min(fallback, expires) if expires else fallback
@@ -157,17 +157,17 @@ def read_name(name: str) -> FileName | None:
 
 
 def priority_of(order: str) -> int:
-    """The priority that the order of a ready message's name tells."""
+    """The priority in the order part of a ready message's name."""
     return _HIGHEST_PRIORITY - int(order, 16)
 
 
 def queue_of_key(key: str) -> str:
-    """The queue that a message was born in, where its key tells it."""
+    """The queue that a message was born in, if its key contains it."""
     return key.partition(":")[2].rpartition(":")[0]
 
 
 def id_of(key: str, queue: str) -> str:
-    """The part of a file's name that tells its message; ``+`` and a digest when the key cannot stand there."""
+    """The part of a file's name that identifies its message; ``+`` and a digest if the key does not fit there."""
     id_ = message_id_of(key)
     if _PLAIN_ID.fullmatch(id_) and key == message_key(queue, id_):
         return id_
@@ -180,12 +180,12 @@ def write_name(
     """The name of an entry's file, and the facts that must stand in the file's line ``inside``: what is too long, and
     always its phase and its history. ``moved``: its queue is another than the one that it was born in."""
     letter = LETTERS[entry.state]
-    held = _ORDERS[letter]
-    order = f"{_HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, held):015d}"
+    ordered_by = _ORDERS[letter]
+    order = f"{_HIGHEST_PRIORITY - entry.priority:08x}" if letter == READY else f"{getattr(entry, ordered_by):015d}"
     head = f"{letter}{order}-{entry.seq:015d}-{id_of(entry.key, entry.queue)}~v{version}"
     for tag, fact in _NUMBERS.items():
         number = getattr(entry, fact)
-        if number and fact != held:
+        if number and fact != ordered_by:
             head += f"~{tag}{number}"
     facts: dict[str, Any] = {"history": history} if history else {}
     if entry.phase:
@@ -211,7 +211,7 @@ def done_name(name: FileName, version: int) -> str:
 
 
 def read_entry(name: FileName, key: str, queue: str, facts: dict[str, Any]) -> Entry:
-    """The entry that a name and the facts inside its file tell. Not of a name of ``DONE``."""
+    """The entry that a name and the facts inside its file describe. Not for a name of ``DONE``."""
     entry = Entry(key, queue, STATES[name.letter], 0, name.seq, 0, 0)
     order = priority_of(name.order) if name.letter == READY else int(name.order)
     setattr(entry, _ORDERS[name.letter], order)

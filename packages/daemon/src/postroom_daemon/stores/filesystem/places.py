@@ -1,7 +1,7 @@
 """Where each message's file is, for a million of them in little memory.
 
-A message id that is a UUID is kept as a number, and the place of a message that is plainly ready (which is what a
-backlog is made of) as the few numbers that its name consists of. All others are kept as they are.
+A message id that is a UUID is stored as a number, and the place of a plainly ready message (which is what a backlog is
+made of) as the few numbers that its name consists of. All others are stored as they are.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from heapq import merge
 from struct import Struct
 from typing import Final
 
-#: A message id as it is kept.
+#: A message id as it is stored in memory.
 Short = int | str
 
 _UUID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -39,7 +39,7 @@ class Places:
         self._last = ("", "")  # the place that was asked for last, with its key
 
     def short(self, id_: str) -> Short:
-        """What a message id is kept as: the same object, until ``end``."""
+        """The short form of a message id: the same object, until ``end``."""
         short = self._shorts.get(id_)
         if short is None:
             short = self._shorts[id_] = int(id_.replace("-", ""), 16) if _UUID.fullmatch(id_) else id_
@@ -82,19 +82,19 @@ class Places:
         self._by_prefix.setdefault(prefix, {})[self.short(id_)] = held
 
     def pop(self, key: str) -> None:
-        """Forget a message, if it is known."""
+        """Forget a message."""
         self._last = ("", "")
         prefix, _, id_ = key.rpartition(":")
         self._by_prefix.get(prefix, {}).pop(self.short(id_), None)
 
     def listing(self) -> Listing:
-        """The keys of all messages as they stand now."""
+        """The keys of all messages as of now."""
         return Listing(self._by_prefix)
 
     def take_plain(
         self, queue: str, shard: int, names: list[str]
     ) -> tuple[list[tuple[int, int, int, int, Short]], list[str]]:
-        """Take the files of a folder that are plainly ready, and not known yet: each with its order, seq, version and
+        """Take the files of a folder that are plainly ready, and new: each with its order, seq, version and
         size. The names of the others."""
         places = self._by_prefix.setdefault(f"msg:{queue}", {})
         taken: list[tuple[int, int, int, int, Short]] = []
@@ -140,7 +140,7 @@ def _behind(after: str, key: Callable[[Short], str], shorts: list[Short]) -> Ite
 
 
 def key_of(prefix: str, short: Short) -> str:
-    """The key of a message whose id is kept as ``short``; ``prefix`` is what precedes it, without the colon."""
+    """The key of the message with this short id; ``prefix`` is what precedes it, without the colon."""
     if type(short) is str:
         return f"{prefix}:{short}"
     digits = f"{short:032x}"

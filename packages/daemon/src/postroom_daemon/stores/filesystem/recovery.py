@@ -31,9 +31,9 @@ from .tree import Tree
 
 log = logging.getLogger(__name__)
 
-#: Files that are none of ours are named in the log up to so many.
+#: Foreign files that are named in the log at most.
 NAMED_LIMIT: Final = 20
-#: How often all is looked at anew, since something was put back: what was in the way hides what lies behind it.
+#: How often everything is listed again after something was put back: what was in the way hides what is behind it.
 ROUNDS: Final = 4
 
 
@@ -46,7 +46,7 @@ class Hands:
         self._meta = meta
 
     def settle(self, make_index: Callable[[], Index], durable: int, expected: Mapping[str, int]) -> tuple[Index, Scan]:
-        """Look at all files, and put in order what can be without the journal. See ``scan`` for the arguments."""
+        """List all files, and put in order what can be without the journal. See ``scan`` for the arguments."""
         owner_of = owners(self._tree, self._meta)
         self._name_back(owner_of)
         for _ in range(ROUNDS):
@@ -79,7 +79,7 @@ class Hands:
             return False
 
     def _settle(self, finding: ScanFinding) -> bool:
-        """Whether all must be looked at anew."""
+        """Whether everything must be listed again."""
         tree, (kind, directory, place, key, queue) = self._tree, finding
         path = tree.root / finding.path
         if kind == "second":
@@ -173,7 +173,7 @@ class Replay:
             if fs_content.envelope_of(content, key) != envelope:
                 entry = self._with_told(self.entry(key), event)
                 if self._is_kept(key, content, fs_content.first_line(entry, envelope)):
-                    log.warning("%s: its file is damaged; it is written anew from the journal", key)
+                    log.warning("%s: its file is damaged; it is rewritten from the journal", key)
                     self.bodies[key], self.healed[key] = envelope, entry
         elif key in self.found.lacking and event["id"] > self.found.lacking[key]:
             entry = self.healed[key] = self.entry(key)
@@ -198,7 +198,7 @@ class Replay:
 
     def _is_kept(self, key: str, content: bytes, expected: bytes) -> bool:
         """Whether nothing is lost with a file that is written over: it is the beginning of what it should be, as a
-        power cut leaves it, or is kept in quarantine."""
+        power cut leaves it, or is in quarantine."""
         if expected.startswith(content.rstrip(b"\0")):
             return True
         try:
@@ -302,7 +302,7 @@ class FilesystemRecovery(Recovery):
 
 
 class FilesystemAudit(Audit):
-    """What is known of a store's files between ``open`` and ``Recovery.finish_replay``."""
+    """What was found among a store's files, between ``open`` and ``Recovery.finish_replay``."""
 
     def __init__(self, store: Store, recovery: FilesystemRecovery, tree: Tree, file_of: Callable[[str], Path]) -> None:
         super().__init__(store)

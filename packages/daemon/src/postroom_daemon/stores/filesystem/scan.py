@@ -113,7 +113,7 @@ class Scan:
     findings: list[ScanFinding] = field(default_factory=list)
 
     def version_of(self, key: str, places: Places) -> int:
-        """The last event that a message's file reflects; 0 when there is none."""
+        """The last event that a message's file shows; 0 if it has none."""
         done = self.done.get(key)
         if done:
             return done.version
@@ -248,8 +248,8 @@ class _Walk:
             self._found.findings.append(ScanFinding(kind, self._directory, before + name))
 
     def _take_plain(self, shard: int, names: list[str]) -> list[str]:
-        """Take what is ready, for anyone, and told by its name alone: the bulk of a backlog, so this is the short way.
-        The names of all others."""
+        """Take the files of ready messages for anyone whose name says all: the bulk of a backlog, so this is the short
+        way. Returns the names of all others."""
         taken, others = self._index.places.take_plain(self._queue, shard, names)
         runs: dict[int, tuple[array[int], list[Short]]] = {}
         newest, bytes_ = self._found.newest, 0
@@ -312,7 +312,7 @@ class _Walk:
         index.add_unsorted(entry)
 
     def _is_newest(self, key: str, place: str, name: FileName) -> bool:
-        """Whether this is the only file of a message, or tells more than the one that was found before it, perhaps in
+        """Whether this is the only file of a message, or is further than the one that was found before it, perhaps in
         another queue. The other one does not count."""
         found = self._found
         done, known = found.done.get(key), self._index.places.get(key)

@@ -1,5 +1,4 @@
-"""A set that is kept in order, of a million small values if need be: adding, finding and removing one moves no more
-than a few hundred others."""
+"""A sorted set of up to a million small values: adding, finding and removing one moves a few hundred others at most."""
 
 from __future__ import annotations
 

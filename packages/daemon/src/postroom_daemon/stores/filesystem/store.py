@@ -68,7 +68,7 @@ class FilesystemStore(Store):
         self._participants = [self.book, self.kv]
         self.applied = self._applied_before = 0
         self._failed = False
-        # What the open transaction has changed and looked at:
+        # What the open transaction has changed and read:
         self.changed: dict[str, Entry | None] = {}
         self.new_bodies: dict[str, bytes] = {}  # of new messages, and of those whose file is to be rewritten
         self._seen: dict[str, Entry] = {}
@@ -112,7 +112,7 @@ class FilesystemStore(Store):
         replay.claims = claims_by_message(checkpoint.facts)
         self._recovery.begin(replay)
         files.directories |= found.directories
-        files.strays |= found.queues
+        files.queues_by_key |= found.queues
         files.done = [(done.directory, done.place) for done in found.done.values()]
         self.kv.values.update(checkpoint.facts)
         self.names_of_kv.fill(checkpoint.facts)
@@ -151,7 +151,7 @@ class FilesystemStore(Store):
 
     def rollback(self) -> None:
         if self._failed:
-            raise StoreError(f"{self.tree.root}: a commit has failed half-way; the store must be opened anew")
+            raise StoreError(f"{self.tree.root}: a commit has failed half-way; the store must be reopened")
         for one in self._participants:
             one.rollback()
         self.applied = self.folding = self._applied_before
@@ -166,14 +166,14 @@ class FilesystemStore(Store):
         self.end()
 
     def end(self) -> None:
-        """Forget what the transaction has changed and looked at: it is over."""
+        """Forget what the transaction has changed and read: it is over."""
         for memory in (self.changed, self._seen, self.new_bodies, self._histories):
             memory.clear()
         self._order_keys.clear()
         self.message_files.end()
 
     def snapshot(self) -> Checkpoint:
-        """What stands beside the message files, to be written by another thread."""
+        """What a checkpoint contains besides the message files, for another thread to write."""
         queues = [self.book.values[name].copy() for name in self.names_of_queues]
         return Checkpoint(self.applied, self.kv.values.copy(), queues)
 

@@ -61,7 +61,7 @@ class Tree:
         self._files.fsync(self._fd)
 
     def sync(self) -> None:
-        """Make everything durable that was done so far. May run beside other calls, in a thread."""
+        """Make everything durable that was done so far. May run in a thread, at the same time as other calls."""
         self._files.syncfs(self._fd)
 
     def unlink(self, directory: str, place: str) -> None:
@@ -158,7 +158,7 @@ class Tree:
         return next((letter for letter, name in self._folders.items() if name == folder), None)
 
     def path(self, directory: str, place: str) -> Path:
-        """The whole path of a file, to be shown or moved by others."""
+        """The full path of a file, to be shown or moved by others."""
         return self.root / directory / place
 
     # --- changing ---------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ class Tree:
         return place
 
     def replace(self, old: str, place: str, directory: str, letter: str, name: str, data: bytes) -> str:
-        """Write a file, which lies in the directory ``old``, anew under a new name in ``directory``: whole before the
-        name shows it, old one removed last. Its place."""
+        """Rewrite a file, which lies in the directory ``old``, under a new name in ``directory``: complete before the
+        name exists, the old one removed last. Returns its place."""
         target = self._choose(directory, letter, name)
         temporary = f"{directory}/{target}{TEMPORARY_SUFFIX}"
         self._write(temporary, data)
@@ -241,7 +241,7 @@ class Tree:
         return True
 
     def rename_directory(self, name: str, target: str) -> None:
-        """Give a queue's directory another name; before anything in it was looked at."""
+        """Give a queue's directory another name; before anything in it was listed."""
         self._files.rename(name, target, src_dir_fd=self._fd, dst_dir_fd=self._fd)
 
     def forget(self, directory: str, place: str) -> None:

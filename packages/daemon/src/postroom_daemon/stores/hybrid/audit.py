@@ -13,7 +13,8 @@ from ..base import Audit, FileFinding, FileProblem, Store, StoreError, store_err
 from .index import LEAVING_FACT, IndexedBody, PayloadIndex
 from .payloads import PayloadName, Payloads, shard_of
 
-#: What may lie in the root, named as no queue's directory is: a file system's own, and what says that bodies are lost.
+#: What may be in the root besides queues' directories: a file system's own, and the file that says that bodies are
+#: lost.
 _ALLOWED: Final = frozenset({"lost+found", ".lost"})
 
 
@@ -28,9 +29,9 @@ class PayloadFindingKind(StrEnum):
     ORPHAN = "orphan"
     #: A payload file in the directory of another shard.
     MISPLACED = "misplaced"
-    #: Something that is no payload file.
+    #: Not a payload file.
     STRAY = "stray"
-    #: A directory that cannot be read: nothing is said of what lies in it.
+    #: A directory that cannot be read: its content is unknown.
     UNREADABLE = "unreadable"
 
 
@@ -117,7 +118,7 @@ def audit_payloads(
     payloads: Payloads, indexed: Iterable[IndexedBody], contents: bool = True
 ) -> Iterator[PayloadFinding]:
     """What is wrong with the files. ``indexed`` comes in the order of (directory, publish number); of it, and of the
-    files, one shard is held at a time. Without ``contents`` a file is not read: only its length is compared."""
+    files, one shard is in memory at a time. Without ``contents`` a file is not read: only its length is compared."""
     expected = groupby(indexed, key=lambda one: (one.name.directory, one.name.shard))
     awaited = next(expected, None)
     for directory, shard, finding in _shards(payloads):
@@ -143,7 +144,7 @@ def _missing(messages: Iterable[IndexedBody]) -> Iterator[PayloadFinding]:
 
 
 def _shards(payloads: Payloads) -> Iterator[tuple[str, str, PayloadFinding | None]]:
-    """Every queue's directory and shard in order; or what is none."""
+    """Every queue's directory and shard in order, or a finding in its place."""
     for directory in payloads.names():
         if directory in _ALLOWED:
             continue
@@ -192,7 +193,7 @@ def _shard(
 
 
 def _problem(payloads: Payloads, message: IndexedBody, contents: bool) -> str:
-    """What is wrong with a message's file; nothing if it is sound."""
+    """What is wrong with a message's file; '' if it is intact."""
     path, reference = str(message.name), message.reference
     if reference is None:
         return "cannot be checked: what the index says of it has changed on the disk"

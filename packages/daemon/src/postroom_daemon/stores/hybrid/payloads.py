@@ -1,6 +1,6 @@
 """Payload files of the hybrid store: ``<queue>/<shard>/<seq>-<id>.json``, each one message's body.
 
-A file is written once, synced with its directory before the journal refers to it, and never moved or written over. Only
+A file is written once, synced with its directory before the journal refers to it, and never moved or overwritten. Only
 the root's descriptor stays open; all paths are relative to it.
 """
 
@@ -30,11 +30,11 @@ SHARD_SPAN: Final = 10_000
 _SHARD: Final = re.compile(r"[0-9]{8,15}")
 _NAME: Final = re.compile(rf"([0-9]{{15,19}})-({ID_PATTERN})\.json")
 #: Files of a group that stay open until they are synced; a larger group is synced in parts.
-_HELD_LIMIT: Final = 128
-#: Directories that are known to be there and durable.
+_OPEN_LIMIT: Final = 128
+#: Directories that are remembered as existing and durable.
 _KNOWN_LIMIT: Final = 10_000
-#: Characters of a queue's directory that the name of a file in quarantine tells.
-_TOLD_LIMIT: Final = 120
+#: Characters of a queue's directory in the name of a file in quarantine.
+_QUEUE_CHARACTERS: Final = 120
 
 
 class PayloadName(NamedTuple):
@@ -53,13 +53,13 @@ class PayloadName(NamedTuple):
 
     @property
     def seq(self) -> int:
-        """The publish number that the name tells; 0 when it is no payload file's."""
+        """The publish number in the name; 0 if it is not a payload file's."""
         match = _NAME.fullmatch(self.name)
         return int(match[1]) if match else 0
 
     @property
     def id(self) -> str:
-        """The id that the name tells, as ``fs_names.id_of`` writes it."""
+        """The message id in the name, as ``names.id_of`` writes it."""
         match = _NAME.fullmatch(self.name)
         return match[2] if match else ""
 
@@ -89,7 +89,7 @@ def is_shard_name(name: str) -> bool:
 
 
 class UnreadFile(OSError):
-    """The disk has not given a file, and is there."""
+    """The disk did not return a file, although it answers."""
 
 
 class Payloads:
@@ -105,9 +105,9 @@ class Payloads:
         self._fd = -1
         self._known: set[str] = set()
         self._new: list[str] = []
-        self._held: list[int] = []  # descriptors of what is written and not synced
+        self._written: list[int] = []  # descriptors of what is written and not synced
         self._unsynced: dict[str, None] = {}  # directories with new names in them
-        self._late = False  # something was kept without a sync
+        self._late = False  # something was committed without a sync
         self._emptied: set[str] = set()
 
     # --- life -------------------------------------------------------------------------------------------------
@@ -121,8 +121,8 @@ class Payloads:
         self._unsynced.clear()
 
     def close(self) -> None:
-        """Let go of everything; what was not synced is not durable."""
-        self._let_go()
+        """Release everything; what was not synced is not durable."""
+        self._close_written()
         self._parallel.close()
         self._ahead.close()
         if self._fd >= 0:
@@ -151,42 +151,42 @@ class Payloads:
             self.set_aside(path, "in the place of a new message's body")
             fd = self._files.open(path, CREATE_FLAGS, 0o600, dir_fd=self._fd)
         self._new.append(path)
-        self._held.append(fd)
+        self._written.append(fd)
         self._files.write_all(fd, body)  # and stay open until it is synced: an error must not be forgotten
-        if len(self._held) >= _HELD_LIMIT:
-            self._sync_held()
+        if len(self._written) >= _OPEN_LIMIT:
+            self._sync_written()
 
     def sync(self) -> None:
         """Make durable what was written since the last ``sync`` or ``commit``: the files, and each directory once; and
-        what was kept without a sync."""
+        what was committed without a sync."""
         for directory in self._unsynced:
-            self._held.append(self._files.open(directory or ".", DIRECTORY_FLAGS, dir_fd=self._fd))
-        self._sync_held()
+            self._written.append(self._files.open(directory or ".", DIRECTORY_FLAGS, dir_fd=self._fd))
+        self._sync_written()
         self._unsynced.clear()
         if self._late:
             self._files.syncfs(self._fd)
             self._late = False
 
-    def _sync_held(self) -> None:
-        self._parallel.sync(self._held)
-        self._let_go()
+    def _sync_written(self) -> None:
+        self._parallel.sync(self._written)
+        self._close_written()
 
-    def _let_go(self) -> None:
-        for fd in self._held:
+    def _close_written(self) -> None:
+        for fd in self._written:
             self._files.close(fd)
-        self._held.clear()
+        self._written.clear()
 
     def commit(self) -> None:
         """Keep what was written."""
-        if self._held or self._unsynced:
+        if self._written or self._unsynced:
             self._late = True
-        self._let_go()
+        self._close_written()
         self._new.clear()
         self._unsynced.clear()
 
     def rollback(self) -> None:
         """Remove what was written since the last ``commit``. Nothing refers to it, so that a file may stay."""
-        self._let_go()
+        self._close_written()
         for path in self._new:
             self.remove(path)
         self._new.clear()
@@ -204,7 +204,7 @@ class Payloads:
                 self._files.mkdir(path, 0o700, dir_fd=self._fd)
             except FileExistsError:
                 pass
-            # Also where it was there: a crash may have come before its name was synced.
+            # Even if it existed: a crash may have come before its name was synced.
             self._unsynced[parent] = None
         self._known.add(directory)
 
@@ -234,7 +234,7 @@ class Payloads:
             if error.errno not in LOST_ERRNOS:
                 raise
             log.error("%s: %s", self.root / path, error.strerror)
-            self._files.fsync(self._fd)  # where the whole disk is gone, no single file is lost
+            self._files.fsync(self._fd)  # if the whole disk is gone, no single file is lost
             if error.errno in DISK_ERRNOS:
                 raise UnreadFile(error.errno, error.strerror) from error
             return None
@@ -242,14 +242,14 @@ class Payloads:
 
     def _read_all(self, fd: int, expected: int) -> bytes:
         chunks: list[bytes] = []
-        rest = expected + 1  # one byte more tells that the file is too long
+        rest = expected + 1  # one byte more shows that the file is too long
         while rest > 1 and (chunk := self._files.read(fd, rest)):
             chunks.append(chunk)
             rest -= len(chunk)
         return b"".join(chunks)
 
     def names(self, *below: str) -> list[str]:
-        """What lies in the root, in a queue's directory or in a shard, in order. Nothing where there is none."""
+        """The names in the root, in a queue's directory or in a shard, in order. Empty if it does not exist."""
         try:
             fd = self._files.open("/".join(below) or ".", DIRECTORY_FLAGS, dir_fd=self._fd)
         except (FileNotFoundError, NotADirectoryError):
@@ -260,7 +260,7 @@ class Payloads:
             self._files.close(fd)
 
     def status(self, path: str) -> os.stat_result:
-        """The facts of what lies at ``path`` itself: of a link, not of where it leads."""
+        """The status of ``path`` itself: of a link, not of its target."""
         found: os.stat_result = self._files.stat(path, dir_fd=self._fd, follow_symlinks=False)
         return found
 
@@ -304,10 +304,10 @@ class Payloads:
             self._files.close(fd)
 
     def set_aside(self, path: str, reason: str) -> None:
-        """Move what lies at ``path`` to quarantine, under a name that tells its queue."""
+        """Move ``path`` into quarantine, under a name that includes its queue."""
         directory, _, name = path.rpartition("/")
         queue = directory.partition("/")[0]
-        self._quarantine.move_in(self.root / path, reason, f"{queue[:_TOLD_LIMIT]}~{name}" if queue else name)
+        self._quarantine.move_in(self.root / path, reason, f"{queue[:_QUEUE_CHARACTERS]}~{name}" if queue else name)
         if directory:
             self._emptied.add(directory)
 

@@ -18,7 +18,7 @@ AHEAD: Final = 64
 #: Of a larger file only its beginning is fetched: it is soon that far, and memory is spared.
 _FETCHED_BYTES: Final = 256 * 1024
 _READ_THREADS: Final = 4
-#: Queues that are looked after; beyond that, all begin anew.
+#: Queues whose files are tracked; beyond that, all are forgotten.
 _QUEUES_LIMIT: Final = 64
 
 

@@ -121,7 +121,7 @@ class EntryCache:
         self._bytes = 0
 
     def clear(self) -> None:
-        """The database is opened anew."""
+        """The database is reopened."""
         self.rollback()
         self._leased.clear()
 

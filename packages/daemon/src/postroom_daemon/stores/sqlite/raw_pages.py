@@ -1,7 +1,7 @@
 """The pages of a database file, read without SQLite: every row that is intact, whatever became of the rest.
 
-SQLite finds a page by way of others, so that one bad page hides many good ones. Here each page is looked at by itself.
-Pages that are free are passed over, since deleted rows may still stand in them.
+SQLite finds a page by way of others, so that one bad page hides many good ones. Here each page is read by itself.
+Free pages are skipped, since deleted rows may still be in them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _INTEGER_BYTES: Final = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 
 
 class _Bad(Exception):
-    """These bytes are no row."""
+    """These bytes are not a row."""
 
 
 class RawPages:
-    """A database file and its log. ``damaged`` counts pages that cannot be read, and rows that are none."""
+    """A database file and its log. ``damaged`` counts pages and rows that cannot be read."""
 
     def __init__(self, database: Path, wal: Path) -> None:
         self.damaged = 0
@@ -40,7 +40,7 @@ class RawPages:
         head = self._page(1) or b""
         self._usable = self._size - (head[20] if head.startswith(b"SQLite format 3") else 0)
         second = self._page(2) or b"\0"
-        self._mapped = second[0] == _ROOT  # the map tells of page 3 first, which is a table's
+        self._mapped = second[0] == _ROOT  # the map begins with page 3, which is a table's
         self._free = set() if self._mapped else self._freelist(head)
 
     def close(self) -> None:
@@ -110,7 +110,7 @@ class RawPages:
             place += 24 + self._size
 
     def _kind(self, number: int) -> int:
-        """What the pointer map says of a page; 0 where it says nothing."""
+        """The pointer map's entry for a page; 0 if it has none."""
         if not self._mapped:
             return 0
         entries = self._usable // 5
@@ -194,7 +194,7 @@ def _varint(data: bytes, place: int) -> tuple[int, int]:
 
 
 def _values(record: bytes) -> tuple[Any, ...]:
-    """The values of a row, by the types that stand at its head."""
+    """The values of a row, by the types in its header."""
     head_bytes, place = _varint(record, 0)
     types = []
     while place < head_bytes:

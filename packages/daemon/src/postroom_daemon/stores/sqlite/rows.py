@@ -22,9 +22,9 @@ COLUMNS: Final = (
     "as_of", "size", "order_key", "lapse_at", "extra",
 )  # fmt: skip
 _AS_OF: Final = COLUMNS.index("as_of")
-#: The place of the size, which rows of format 2, and their sums, do not have, nor what stands behind it.
+#: The place of the size. Rows of format 2, and their checksums, end before it.
 SIZE: Final = COLUMNS.index("size")
-#: Those that change after a message was kept, as long as it stays in its queue.
+#: Those that change after a message was stored, as long as it stays in its queue.
 CHANGING: Final = (
     "state", "target_consumer_id", "attempt", "available_at", "lease_id", "consumer_id", "lease_until", "leased_at",
     "dlq_at", "failures", "phase", "as_of", "size", "lapse_at", "extra", "crc",
@@ -48,7 +48,7 @@ def row_of(e: Entry, as_of: int) -> Row:
 
 
 def _users(e: Entry) -> tuple[str, ...]:
-    """Who has it, and who has published it: no more than there is to be told."""
+    """Who has leased it and who has published it, without trailing empty texts."""
     if e.publisher_uid:
         return e.holder_uid, e.publisher_uid
     return (e.holder_uid,) if e.holder_uid else ()

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 #: The fact that stays until the journal is folded onto the salvaged rows: up to which event they have come, what totals
 #: and how many messages their queues had then, and where the journal begins.
 SALVAGE_FACT: Final = "salvage"
-#: Bodies whose row in the index is lost, until it is known what became of their messages.
+#: A table with bodies whose row in the index is lost, until the journal shows what became of their messages.
 ORPHANS: Final = "salvaged_bodies"
 _KINDS: Final = frozenset({"message", "payload", "queue", "fact"})
 _MSG_AT: Final = [MSG_COLUMNS.index(name) for name in (*COLUMNS, "crc")]
@@ -45,8 +45,8 @@ Tables = Mapping[str, str]
 
 
 def salvage(database: Path, wal: Path, into: sqlite3.Connection, tables: Tables, first_id: int | None) -> str:
-    """Put every intact row of a damaged database into a new one, in the transaction that is open in it. What there was,
-    in words.
+    """Copy every intact row of a damaged database into a new one, in the transaction that is open in it. Returns what
+    was found, in words.
 
     ``first_id`` is the first event that the journal still has. Raises ``sqlite3.Error``, ``OSError``.
     """
@@ -148,7 +148,7 @@ def _settle(into: sqlite3.Connection, tables: Tables, first_id: int | None) -> N
         record.deaths = NO_DEATHS  # those that the journal still has are counted again
         expected[record.name] = sum(record.counts.values())
     for name in counts.keys() - records.keys():
-        log.error("queue %r has lost its record: pauses and policy are those that the journal still tells", name)
+        log.error("queue %r has lost its record: pauses and policy are those that the journal still has", name)
         records[name] = QueueRecord(name)
     for record in records.values():
         record.counts = counts.get(record.name, no_counts())
@@ -283,8 +283,8 @@ class Refold:
         self._rows(self._add_body, (key, value, kind, wall, wall, value_crc(key, value, kind)))
 
     def _reach(self) -> None:
-        """All events that the salvaged rows show have been counted again: their queues' totals are those of before. How
-        many messages they had before, and have no more?"""
+        """All events that the salvaged rows show are counted: set the queues' totals to those of before. How
+        many messages are missing?"""
         store = self._store
         salvaged = store.get_kv(SALVAGE_FACT)
         if not salvaged["totals"]:
@@ -297,8 +297,8 @@ class Refold:
         store.put_kv(SALVAGE_FACT, {**salvaged, "totals": {}, "missing": missing})
 
     def finish(self) -> None:
-        """The journal's end is folded: bodies of which nothing was said are messages again. What is lost is told, and
-        kept in mind as the loss of the events that the journal no longer has."""
+        """The journal's end is folded: bodies that no event mentioned become messages again. What is lost is logged,
+        and recorded as the loss of the events that the journal no longer has."""
         self._reach()
         store = self._store
         salvaged = store.get_kv(SALVAGE_FACT)

@@ -179,7 +179,7 @@ class SqliteStore(Store):
         """Raise ``StoreError`` if kept groups are gone: after some errors, that of a commit among them, SQLite rolls
         back all of its transaction. Nothing may then be built on what ``applied`` says."""
         if self._groups and not self.db.connection.in_transaction:
-            raise StoreError(f"{self.db.path}: groups that had been kept are taken back; the store must be opened anew")
+            raise StoreError(f"{self.db.path}: groups that had been kept are rolled back; the store must be reopened")
 
     # --- messages -------------------------------------------------------------------------------------------------
 
