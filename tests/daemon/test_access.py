@@ -230,7 +230,7 @@ def test_whatever_the_rules_are_the_first_that_fits_counts(
 
 
 def test_any_number_of_queues_may_be_asked_for(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postroom_daemon.policy.access.REMEMBERED", 10)
+    monkeypatch.setattr("postroom_daemon.policy.access.CACHE_LIMIT", 10)
     access = Access(read_access(allow(for_user(ALICE, "publish", queue="q7")), "file"), daemon_uid=1)
     assert [n for n in range(100) if access.may(ALICE, Verb.PUBLISH, f"q{n}")] == [7]
     assert [n for n in range(100) if access.may(ALICE, Verb.PUBLISH, f"q{n}")] == [7]
@@ -297,12 +297,12 @@ def test_nobody_waits_for_a_directory_of_users_that_does_not_answer(monkeypatch:
 
     tree = allow({"who": ["group daemon"], "allow": ["publish"]})
     access = Access(read_access(tree, "file"), daemon_uid=54000)
-    assert access.knows(0)
+    assert access.is_ready_for(0)
     with monkeypatch.context() as patched:
         patched.setattr(pwd, "getpwuid", slow)
-        assert [access.knows(uid) for uid in (1, *range(2000, 2100))] == [False] * 101
+        assert [access.is_ready_for(uid) for uid in (1, *range(2000, 2100))] == [False] * 101
         answered.set()
-        while not access.knows(1):
+        while not access.is_ready_for(1):
             pass
     assert access.may(1, Verb.PUBLISH, "q")
 
@@ -317,7 +317,7 @@ def test_the_groups_of_a_user_are_those_that_the_system_tells() -> None:
 def test_without_a_rule_about_groups_no_user_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     access = Access(read_access(allow(for_user(ALICE, "publish"), operators=["user root"]), "file"), daemon_uid=54000)
     monkeypatch.setattr(pwd, "getpwuid", None)
-    assert access.knows(ALICE)
+    assert access.is_ready_for(ALICE)
     assert access.may(ALICE, Verb.PUBLISH, "q")
 
 

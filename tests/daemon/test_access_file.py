@@ -48,15 +48,15 @@ def rules(*entries: Any, **more: Any) -> dict[str, Any]:
     ("tree", "told"),
     [
         ({"access": []}, "access: expected object, got []"),
-        ({"access": {"rule": []}}, "access.rule: unknown key; known here: default, operators, rules"),
-        ({"access": {"rules": [RULE]}}, "access.default: where there are rules, say what"),
+        ({"access": {"rule": []}}, "access.rule: unknown key; expected one of: default, operators, rules"),
+        ({"access": {"rules": [RULE]}}, "access.default: is required with rules"),
         ({"access": {"operators": "group ops"}}, 'access.operators: expected array, got "group ops"'),
         ({"access": {"default": ["write"]}}, "access.default: expected array of publish, consume, browse, operate"),
         (rules("x"), 'access.rules[0]: expected object, got "x"'),
         (rules(*[RULE] * (RULES_LIMIT + 1)), "access.rules: at most 200 rules, not 201"),
         (rules(RULE | {"queues": "a"}), "access.rules[0].queues: unknown key"),
         (rules({"allow": ["publish"]}), "access.rules[0].who: expected array, got null"),
-        (rules(RULE | {"who": []}), "access.rules[0].who: is empty: name somebody, or everyone"),
+        (rules(RULE | {"who": []}), "access.rules[0].who: is empty: name a user or group, or everyone"),
         (rules(RULE, RULE | {"who": ["alice"]}), "access.rules[1].who[0]: expected user NAME, group NAME"),
         (rules(RULE | {"who": ["everyone else"]}), "expected user NAME, group NAME"),
         (rules(RULE | {"who": ["user "]}), "expected user NAME, group NAME"),
@@ -64,13 +64,13 @@ def rules(*entries: Any, **more: Any) -> dict[str, Any]:
         (rules(RULE | {"who": ["group a:b"]}), "expected user NAME, group NAME"),
         (rules(RULE | {"who": [1000]}), "access.rules[0].who[0]: expected string, got 1000"),
         (rules({"who": ["everyone"]}), "access.rules[0]: has neither allow nor deny"),
-        (rules(RULE | {"deny": ["consume", "publish"]}), "access.rules[0]: publish stands in allow and in deny"),
+        (rules(RULE | {"deny": ["consume", "publish"]}), "access.rules[0]: publish is in allow and in deny"),
         (rules(RULE | {"queue": "a", "pattern": "a"}), "access.rules[0]: has a queue and a pattern"),
         (rules(RULE | {"queue": ""}), 'access.rules[0].queue: "" must not be empty'),
         (rules(RULE | {"queue": "a\nb"}), "must not contain control characters"),
         (rules(RULE | {"pattern": ""}), "access.rules[0].pattern: is empty"),
-        (rules(RULE | {"pattern": "(?=a)"}), "access.rules[0].pattern: '(?=a)' is no regular expression"),
-        ({"clients": {"a/b": "root"}}, 'clients: "a/b" can be no client id'),
+        (rules(RULE | {"pattern": "(?=a)"}), "access.rules[0].pattern: '(?=a)' is not a regular expression"),
+        ({"clients": {"a/b": "root"}}, 'clients: "a/b" is not a client id'),
         ({"clients": {"a": "user root"}}, None),
         ({"clients": {"a": 0}}, "clients.a: expected string, got 0"),
         ({"clients": {"a": "b:c"}}, 'clients.a: expected name or number of a user, got "b:c"'),
@@ -100,8 +100,8 @@ def test_a_name_that_the_device_does_not_know_is_a_warning_and_no_more(tmp_path:
     named = {"who": ["user no.such.user", "group no.such.group", "user root"], "allow": ["publish"]}
     (tmp_path / "config.json").write_text(json.dumps(rules(named, named) | {"clients": {"a": "no.such.user"}}))
     assert load(tmp_path, None, {}, {}).warnings == (
-        "access.rules[0]: this device has no user no.such.user; nobody is meant by it as long as that is so",
-        "access.rules[0]: this device has no group no.such.group; nobody is meant by it as long as that is so",
+        "access.rules[0]: this device has no user no.such.user; the entry has no effect until it exists",
+        "access.rules[0]: this device has no group no.such.group; the entry has no effect until it exists",
     )
     assert "warning: access.rules[0]: this device has no user no.such.user" in run(tmp_path, "check-config").stdout
 
@@ -109,7 +109,7 @@ def test_a_name_that_the_device_does_not_know_is_a_warning_and_no_more(tmp_path:
 def test_a_rule_that_would_keep_nobody_out_starts_no_daemon_and_is_told_wherever_one_looks(tmp_path: Path) -> None:
     for unknown in ("user no.such.user", "group no.such.group"):
         configured(tmp_path, rules({"who": ["everyone"], "deny": ["browse"]}, {"who": [unknown], "deny": ["publish"]}))
-        told = f"access.rules[1].who: this device has no {unknown}, so that nobody would be kept out of what the rule"
+        told = f"access.rules[1].who: this device has no {unknown}, so the rule would deny nobody anything"
         for command in ("run", "check-config"):
             done = run(tmp_path, command)
             assert done.exit_code == 2

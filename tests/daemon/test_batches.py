@@ -161,7 +161,7 @@ def test_a_thousand_messages_are_one_batch(bench: Bench) -> None:
 
 
 def test_a_batch_that_the_disk_has_no_room_for_is_refused_whole(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(bench.live.vitals), "room_to_publish", lambda self: False)
+    monkeypatch.setattr(type(bench.live.vitals), "has_space_to_publish", lambda self: False)
     for command in ("publish_batch", "ack_and_publish"):
         sent = bench.send(command, queue="q", messageKey="k", messages=messages("a", queue="q"))
         assert sent.code == "ERR_STORAGE_FULL"

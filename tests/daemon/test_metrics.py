@@ -270,9 +270,9 @@ def test_the_age_of_a_request_counts_its_wait_but_no_long_poll_and_no_step_of_th
 def test_counted_events_stay_counted_when_the_minute_is_over():
     counters = Counters()
     for second in range(3 * RATE_SECONDS):
-        counters.grouped(1, [{"type": "published"}], second * 1000)
+        counters.count_group(1, [{"type": "published"}], second * 1000)
     assert counters.events() == {"published": 3 * RATE_SECONDS}
-    assert counters.lately((3 * RATE_SECONDS - 1) * 1000) == {"published": RATE_SECONDS}
+    assert counters.recent_events((3 * RATE_SECONDS - 1) * 1000) == {"published": RATE_SECONDS}
 
 
 # --- the file ---------------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def test_a_message_schema_comes_from_the_name_or_else_from_the_pattern(tmp_path)
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        ({"pattern": "("}, "queues[0].pattern: '(' is no regular expression"),
+        ({"pattern": "("}, "queues[0].pattern: '(' is not a regular expression"),
         ({"pattern": "a)|(b"}, "queues[0].pattern: "),
         ({"pattern": "(a)\\1"}, "queues[0].pattern: "),
         ({"pattern": "(?=a)b"}, "queues[0].pattern: "),
@@ -142,7 +142,7 @@ def test_a_pattern_that_cannot_be_used_is_refused_with_its_place(tmp_path, entry
 
 
 def test_a_pattern_stands_only_once(tmp_path):
-    with pytest.raises(ConfigurationError, match=r'queues\[1\].pattern: "a" stands twice'):
+    with pytest.raises(ConfigurationError, match=r'queues\[1\].pattern: "a" occurs twice'):
         configured(tmp_path, {"queues": [{"pattern": "a"}, {"pattern": "a"}]})
 
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.observe.refusals import WINDOW_MS, Refusals
-from postroom_daemon.observe.traffic import TrafficLog
+from postroom_daemon.observe.traffic import WINDOW_MS, Refusals, TrafficLog
 from postroom_daemon.platform.files import Files
 
 
@@ -29,7 +28,7 @@ def test_none_is_held_back_without_a_limit() -> None:
 
 
 def test_any_number_of_users_may_be_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("postroom_daemon.observe.refusals.ACCOUNTS_LIMIT", 10)
+    monkeypatch.setattr("postroom_daemon.observe.traffic.ACCOUNTS_LIMIT", 10)
     refusals = Refusals(per_minute=1)
     assert [refusals.admit(str(uid), 0) for uid in range(100)] == [0] * 100
     assert refusals.admit(str(99), 0) is None

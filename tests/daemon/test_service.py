@@ -111,7 +111,7 @@ def test_limits_of_users_traffic_and_journal_count_from_the_reload_on(make_bench
         traffic_sample_every=7,
     )
     put_in_force(replace(bench.config, settings=wanted), bench.live, [mailbox])
-    assert not bench.live.quotas.may_have_waiting(os.geteuid() + 1, requests=2, size=10)
+    assert not bench.live.quotas.may_have_pending(os.geteuid() + 1, requests=2, size=10)
     assert bench.live.journal.segment_bytes == 65536
     assert bench.live.traffic
     assert bench.live.traffic.sample_every == 7

@@ -159,7 +159,7 @@ def flatten(
             elif key not in groups or "." in name:
                 known_keys = (*table, *elsewhere)
                 beside = {known[len(prefix) :].partition(".")[0] for known in known_keys if known.startswith(prefix)}
-                raise ConfigurationError(f"{where}{key}: unknown key; known here: {', '.join(sorted(beside))}")
+                raise ConfigurationError(f"{where}{key}: unknown key; expected one of: {', '.join(sorted(beside))}")
             elif type(value) is not dict:
                 raise ConfigurationError(f"{where}{key}: expected object, got {shown(value)}")
             else:

@@ -1,4 +1,4 @@
-"""Reads what the configuration file says of access: ``access`` and ``clients``."""
+"""Reads ``access`` and ``clients`` in the configuration file."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from ..policy.access_rules import (
     is_number,
 )
 from ..policy.schema import Pattern
-from .tree import expect, refuse_strangers
+from .tree import expect, refuse_unknown_keys
 
-#: Rules that a configuration may have: whoever asks for queue after queue has those about him looked at each time.
+#: Maximum number of rules: a user who names queue after queue has all rules checked each time.
 RULES_LIMIT: Final = 200
 _NAME: Final = re.compile(r"(?! )[^:,/\x00-\x1f\x7f]{1,256}(?<! )")
 
 
 def read_access(tree: Mapping[str, Any], where: str) -> AccessRules:
-    """What the configuration file ``where`` says under ``access`` and ``clients``.
+    """The access rules of the configuration file ``where``.
 
-    Raises ``ConfigurationError`` naming key and what is expected.
+    Raises ``ConfigurationError`` with the key and what is expected.
     """
     clients = _clients(tree.get("clients", {}), f"{where}: clients")
     if "access" not in tree:
         return AccessRules(clients=clients)
     place = f"{where}: access"
     access = expect(tree["access"], dict, place)
-    refuse_strangers(access, ("operators", "default", "rules"), place)
+    refuse_unknown_keys(access, ("operators", "default", "rules"), place)
     rules = _rules(access.get("rules", []), f"{place}.rules")
     if rules and "default" not in access:
         raise ConfigurationError(
-            f"{place}.default: where there are rules, say what those may do for whom none decides: [] for nothing, or"
+            f"{place}.default: is required with rules: what is allowed if no rule decides; [] for nothing, or"
             f" {shown(in_order(OPEN))} as without rules"
         )
     operators = _who(access["operators"], f"{place}.operators") if "operators" in access else TECHNICIANS
@@ -60,15 +60,15 @@ def _rules(entries: Any, where: str) -> tuple[AccessRule, ...]:
 
 
 def _rule(entry: Any, where: str) -> AccessRule:
-    refuse_strangers(expect(entry, dict, where), ("who", "queue", "pattern", "allow", "deny"), where)
+    refuse_unknown_keys(expect(entry, dict, where), ("who", "queue", "pattern", "allow", "deny"), where)
     who = _who(entry.get("who"), f"{where}.who")
     if not who:
-        raise ConfigurationError(f"{where}.who: is empty: name somebody, or everyone")
+        raise ConfigurationError(f"{where}.who: is empty: name a user or group, or everyone")
     allow, deny = (_verbs(entry.get(name, []), f"{where}.{name}") for name in ("allow", "deny"))
     if not allow and not deny:
         raise ConfigurationError(f"{where}: has neither allow nor deny: name a verb in one of them")
     if allow & deny:
-        raise ConfigurationError(f"{where}: {', '.join(in_order(allow & deny))} stands in allow and in deny")
+        raise ConfigurationError(f"{where}: {', '.join(in_order(allow & deny))} is in allow and in deny")
     if "queue" in entry and "pattern" in entry:
         raise ConfigurationError(f"{where}: has a queue and a pattern; give it one of them, or none for all queues")
     queue, pattern = (expect(entry.get(name, ""), str, f"{where}.{name}") for name in ("queue", "pattern"))
@@ -78,7 +78,7 @@ def _rule(entry: Any, where: str) -> AccessRule:
     if "pattern" not in entry:
         return AccessRule(who, allow, deny, queue)
     if not pattern:
-        raise ConfigurationError(f"{where}.pattern: is empty, which no name matches; leave it out to mean all queues")
+        raise ConfigurationError(f"{where}.pattern: is empty, which matches no name; leave it out to mean all queues")
     try:
         return AccessRule(who, allow, deny, pattern=pattern, expression=Pattern(pattern))
     except ValueError as error:
@@ -89,7 +89,7 @@ def _clients(tree: Any, where: str) -> Mapping[str, Subject]:
     clients: dict[str, Subject] = {}
     for client, user in expect(tree, dict, where).items():
         if not re.fullmatch(ID_PATTERN, client):
-            raise ConfigurationError(f"{where}: {shown(client)} can be no client id; expected {ID_PATTERN}")
+            raise ConfigurationError(f"{where}: {shown(client)} is not a client id; expected {ID_PATTERN}")
         if not _is_name(expect(user, str, f"{where}.{client}")):
             raise ConfigurationError(f"{where}.{client}: expected name or number of a user, got {shown(user)}")
         clients[client] = Subject(SubjectKind.USER, user)
@@ -112,7 +112,7 @@ def _subject(text: str, where: str) -> Subject:
 
 
 def _is_name(name: str) -> bool:
-    """Whether a user or group may be named so, by name or number."""
+    """Whether a text may be the name or number of a user or group."""
     return bool(_NAME.fullmatch(name)) and not (is_number(name) and int(name) > ID_CEILING)
 
 

@@ -1,4 +1,4 @@
-"""The daemon's configuration, resolved once: the settings by flag, environment and file, and what else the file says.
+"""The daemon's configuration, resolved once: settings from flags, environment and file, and the rest of the file.
 
 Precedence, highest first: flag, environment variable, configuration file, default. Relative paths are relative to the
 root directory, wherever they were given.
@@ -18,7 +18,7 @@ from postroom_common.settings import Setting
 
 from ..platform.accounts import Accounts
 from ..policy.access_rules import AccessRules
-from ..policy.queue_config import PatternConfig, QueueConfig
+from ..policy.policies import PatternConfig, QueueConfig
 from .file import CONFIG_NAME, ConfigFile, read_config_file, warn_of_clashes
 from .settings import ATTRIBUTES, BACKENDS, MODES, SETTINGS, Settings, is_path_or_none
 
@@ -28,12 +28,11 @@ CLIENTS_VARIABLE: Final = "POSTROOM_IPC_ROOT"
 
 @dataclass(frozen=True)
 class Config:
-    """What the daemon works with, resolved once.
+    """The resolved configuration; immutable.
 
-    ``sources`` says of each key where its value came from: ``default``, ``file``, ``environment NAME``,
-    ``flag --NAME``, or another setting that implies it. ``file`` is None when there is no configuration file.
-    ``accounts`` knows the users and groups that are named.
-    """
+    ``sources`` has the origin of each key's value: ``default``, ``file``, ``environment NAME``, ``flag --NAME``, or
+    another setting that implies it. ``file`` is None without a configuration file. ``accounts`` resolves the users and
+    groups that are named."""
 
     root: Path
     settings: Settings
@@ -48,18 +47,18 @@ class Config:
 
     @property
     def quarantine_root(self) -> Path:
-        """Where what cannot be used is kept."""
+        """The directory for damaged bytes."""
         return self.root / "quarantine"
 
     def check_to_run(self) -> None:
-        """Raise ``ConfigurationError`` for what tools may work with, and no daemon."""
+        """Raise ``ConfigurationError`` for a configuration with which tools may work, but a daemon must not start."""
         for problem in self.access.open_denials(self.accounts):
             raise ConfigurationError(f"{self.file}: {problem}")
 
     def values(self) -> dict[str, Any]:
-        """Every setting's value by key, as JSON shows it."""
-        found = {key: getattr(self.settings, name) for key, name in ATTRIBUTES.items()}
-        return {key: _as_json(value) for key, value in found.items()}
+        """Every setting's value by key, for JSON."""
+        values = {key: getattr(self.settings, name) for key, name in ATTRIBUTES.items()}
+        return {key: _as_json(value) for key, value in values.items()}
 
 
 def _as_json(value: Any) -> Any:
@@ -69,18 +68,19 @@ def _as_json(value: Any) -> Any:
 
 
 def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
-    """The configuration of the root directory ``root``.
+    """Load the configuration of the root directory ``root``.
 
-    ``config_file`` must exist if it is given; else ``config.json`` in ``root`` is read if there is one; a link that
-    leads nowhere is none that could be left out, for it may have said who may do what. ``flags`` maps
-    keys of ``SETTINGS`` to texts. An empty environment variable counts as unset.
-    Raises ``ConfigurationError`` naming source, key and what is expected.
+    ``config_file`` must exist if it is given. Otherwise ``config.json`` in ``root`` is read if it exists; a dangling
+    link is an error, because its target may have said who may do what. ``flags`` maps keys of ``SETTINGS`` to texts. An
+    empty environment variable counts as unset.
+
+    Raises ``ConfigurationError`` with the source, the key and what is expected.
     """
     warnings: list[str] = []
     root = Path(os.path.realpath(root))  # /var/lib/postroom is a link under systemd's DynamicUser
     path = config_file or root / CONFIG_NAME
     is_link = path.is_symlink()
-    if is_link:  # as of a package, in /etc: what replaces the file is to come into its place
+    if is_link:  # a package may link to /etc: a replacement must go there
         path = Path(os.path.realpath(path))
     content = ConfigFile()
     read = config_file is not None or is_link or path.exists()
@@ -102,7 +102,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
             value = known.check(content.values[key], f"{path}: {key}", warnings.append)
         values[key] = _below(root, known, value)
         sources[key] = source
-    _warn_of_strangers(environ, values["ipc.root"], warnings)
+    _warn_of_unknown_variables(environ, values["ipc.root"], warnings)
     _choose_backend(values, sources, warnings)
     _check_directories(values)
     _check_metrics_file(values, root, path)
@@ -131,7 +131,7 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
 
 
 def _below(root: Path, known: Setting, value: Any) -> Any:
-    """A value as it is used: relative paths are below ``root``."""
+    """A value with relative paths resolved against ``root``."""
     if known.type is Path:
         return Path(os.path.normpath(root / value))
     return os.path.normpath(root / value) if value and is_path_or_none(known) else value
@@ -143,13 +143,13 @@ def _parse(known: Setting, text: str, where: str, warnings: list[str]) -> Any:
     return known.parse(text, where, warnings.append)
 
 
-def _warn_of_strangers(environ: Mapping[str, str], ipc_root: Path, warnings: list[str]) -> None:
+def _warn_of_unknown_variables(environ: Mapping[str, str], ipc_root: Path, warnings: list[str]) -> None:
     known = {one.environment for one in SETTINGS.values()}
     groups = tuple(f"POSTROOM_{key.partition('.')[0].upper()}_" for key in SETTINGS if "." in key)
     for name in sorted(environ):
         if name == CLIENTS_VARIABLE:
             if environ[name] and os.path.realpath(environ[name]) != os.path.realpath(ipc_root):
-                text = f"tells clients of another mailbox than {ipc_root}; the daemon's is ipc.root, or --ipc-root"
+                text = f"names another mailbox than {ipc_root} for clients; the daemon uses ipc.root, or --ipc-root"
                 warnings.append(f"environment {name}: {text}")
         elif name.startswith(groups) and name not in known:
             warnings.append(f"environment {name}: no setting has this name; ignored")
@@ -167,7 +167,7 @@ def _choose_backend(values: dict[str, Any], sources: dict[str, str], warnings: l
 
 
 def _check_directories(values: Mapping[str, Any]) -> None:
-    # Each of these is scanned and pruned by its owner, who takes every file in it for his own.
+    # Each of these directories is scanned and pruned by one part of the daemon, which owns every file in it.
     for group in (
         ("ipc.requestsDir", "ipc.responsesDir", "ipc.deadDir", "ipc.heldDir"),
         tuple(f"filesystem.{folder}Dir" for folder in ("inbox", "processing", "delayed", "archive", "dlq")),
@@ -189,7 +189,7 @@ def _check_directories(values: Mapping[str, Any]) -> None:
 
 
 def _check_metrics_file(values: Mapping[str, Any], root: Path, config_file: Path) -> None:
-    """It is written over, and removed when another is to be written: it must be nothing that is needed."""
+    """Raise ``ConfigurationError`` if ``metrics.file``, which is overwritten and removed, is a file that is needed."""
     if not values["metrics.file"]:
         return
     file = Path(os.path.realpath(os.path.dirname(values["metrics.file"])), os.path.basename(values["metrics.file"]))
@@ -198,5 +198,5 @@ def _check_metrics_file(values: Mapping[str, Any], root: Path, config_file: Path
     needed = [*(os.path.realpath(values[key]) for key in keys), os.path.realpath(config_file), str(root / "quarantine")]
     for place in (*needed, database, f"{database}-wal", f"{database}-shm"):
         if file.is_relative_to(place):
-            text = "it is written over, and removed when another is named: give it a place of its own"
-            raise ConfigurationError(f"metrics.file: {file} is, or lies in, what the daemon needs; {text}")
+            text = "it is overwritten, and removed once another file is configured: choose another path"
+            raise ConfigurationError(f"metrics.file: the daemon needs {file}, or its directory; {text}")

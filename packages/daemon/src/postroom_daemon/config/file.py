@@ -1,4 +1,4 @@
-"""The configuration file: strict JSON with settings, policies and the queues that are known beforehand."""
+"""The configuration file: strict JSON with settings, policies, queues and access rules."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from postroom_common.settings import Setting, flatten, shown
 
 from ..platform.files import READ_FLAGS, Files
 from ..policy.access_rules import AccessRules
-from ..policy.queue_config import PatternConfig, QueueConfig, first_match
+from ..policy.policies import PatternConfig, QueueConfig, first_match
 from ..policy.schema import Pattern, check_schema
 from .access_file import read_access
-from .tree import expect, refuse_strangers
+from .tree import expect, refuse_unknown_keys
 
 CONFIG_NAME: Final = "config.json"
-#: What a configuration file may have.
+#: Maximum size of a configuration file.
 BYTES_LIMIT: Final = 16 * 1024 * 1024
 
 Warn = Callable[[str], None]
@@ -46,8 +46,8 @@ SCHEMA_RULES: Final[dict[str, tuple[str, str] | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """A file's content: settings by key (types not yet checked), the policy of all queues, single queues, queues by
-    patterns of their names in the order of the file, and who may do what."""
+    """The content of a file: settings by key (types not yet checked), the default policy, single queues, queues by
+    pattern in the order of the file, and access rules."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
     defaults: Layer = field(default_factory=dict)
@@ -57,9 +57,9 @@ class ConfigFile:
 
 
 def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> ConfigFile:
-    """Read the file ``path``, whose settings ``table`` knows.
+    """Read the file ``path`` with the settings of ``table``.
 
-    Raises ``ConfigurationError`` when it cannot be read, is no strict JSON, or has an unknown key or a wrong type.
+    Raises ``ConfigurationError`` if it cannot be read, is not strict JSON, or has an unknown key or a wrong type.
     """
     text = _text_of(path)
     try:
@@ -76,23 +76,23 @@ def read_config_file(path: Path, table: Mapping[str, Setting], warn: Warn) -> Co
 
 
 def _text_of(path: Path) -> bytes:
-    """All of a file. A daemon that reads it again must not wait for a pipe, or fill its memory."""
+    """The bytes of a file. A daemon that reloads must neither block on a pipe nor fill its memory."""
     try:
         with open(os.open(path, READ_FLAGS & ~os.O_NOFOLLOW), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ConfigurationError(f"{path}: is no file")
+                raise ConfigurationError(f"{path}: is not a regular file")
             text = file.read(BYTES_LIMIT + 1)
     except OSError as error:
         raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from None
     if len(text) > BYTES_LIMIT:
-        raise ConfigurationError(f"{path}: has more than {BYTES_LIMIT:,} bytes")
+        raise ConfigurationError(f"{path}: is larger than {BYTES_LIMIT:,} bytes")
     return text
 
 
 def warn_of_clashes(
     defaults: Layer, queues: Mapping[str, QueueConfig], patterns: tuple[PatternConfig, ...], warn: Warn
 ) -> None:
-    """Tell of policies whose delays stand the wrong way round, and of queues named like another's dead letters."""
+    """Warn of policies with swapped delays, and of queues with the name of a dead-letter address."""
     layers = {f"queue {name}": _under(patterns, name) | one.policy for name, one in queues.items()}
     layers |= {f"pattern {one.text}": one.policy for one in patterns}
     for where, layer in {"policyDefaults": {}, **layers}.items():
@@ -108,18 +108,18 @@ def warn_of_clashes(
 
 
 def _under(patterns: tuple[PatternConfig, ...], queue: str) -> Layer:
-    found = first_match(patterns, queue)
-    return found.policy if found else {}
+    match = first_match(patterns, queue)
+    return match.policy if match else {}
 
 
 def _no_number_in(text: bytes) -> str | None:
-    """What to say of a text with NaN or an infinity, which many programs write and JSON does not have."""
-    found: list[str] = []
+    """The error for a text with NaN or an infinity, which many programs write although JSON has neither; else None."""
+    constants: list[str] = []
     try:
-        json.loads(text, parse_constant=found.append)
+        json.loads(text, parse_constant=constants.append)
     except (ValueError, RecursionError):
-        pass  # it is broken in another way, perhaps behind the constant that was found
-    return f"{found[0]} is not allowed; give a number" if found else None
+        pass  # there is another error, perhaps after the constant
+    return f"{constants[0]} is not allowed; give a number" if constants else None
 
 
 def _read_policy(policy: Mapping[str, Any], where: str, warn: Warn) -> Layer:
@@ -134,7 +134,7 @@ def _read_queues(entries: Any, where: str, warn: Warn) -> tuple[dict[str, QueueC
     for number, entry in enumerate(expect(entries, list, where)):
         place = f"{where}[{number}]"
         expect(entry, dict, place)
-        refuse_strangers(entry, ("name", "pattern", "policy", "messageSchema"), place)
+        refuse_unknown_keys(entry, ("name", "pattern", "policy", "messageSchema"), place)
         if "name" in entry and "pattern" in entry:
             raise ConfigurationError(f"{place}: has a name and a pattern; give it one of them")
         kind = "pattern" if "pattern" in entry else "name"
@@ -143,8 +143,8 @@ def _read_queues(entries: Any, where: str, warn: Warn) -> tuple[dict[str, QueueC
         if problem:
             raise ConfigurationError(f"{place}.name: {shown(word)} {problem}")
         if word in (queues if kind == "name" else patterns):
-            raise ConfigurationError(f"{place}.{kind}: {shown(word)} stands twice; give it one entry")
-        pattern = _usable(word, f"{place}.pattern") if kind == "pattern" else None
+            raise ConfigurationError(f"{place}.{kind}: {shown(word)} occurs twice; give it one entry")
+        pattern = _pattern(word, f"{place}.pattern") if kind == "pattern" else None
         policy = _read_policy(expect(entry.get("policy", {}), dict, f"{place}.policy"), f"{place}.policy", warn)
         schema = entry.get("messageSchema")
         if "messageSchema" in entry:
@@ -158,19 +158,19 @@ def _read_queues(entries: Any, where: str, warn: Warn) -> tuple[dict[str, QueueC
 
 def _check_rules(schema: Any, where: str, warn: Warn) -> None:
     expect(schema, dict, where)
-    refuse_strangers(schema, ("name", "description", "rules"), where)
+    refuse_unknown_keys(schema, ("name", "description", "rules"), where)
     for name in ("name", "description"):
         expect(schema.get(name, ""), str, f"{where}.{name}")
     for number, rule in enumerate(expect(schema.get("rules"), list, f"{where}.rules")):
         place = f"{where}.rules[{number}]"
         _check_rule(rule, place)
         if rule["type"] == "pattern":
-            _usable(rule["value"], f"{place}.value")
+            _pattern(rule["value"], f"{place}.value")
         if rule["type"] == "custom":
             warn(f"{place}: there are no custom validators: every message passes this rule")
 
 
-def _usable(expression: str, where: str) -> Pattern:
+def _pattern(expression: str, where: str) -> Pattern:
     try:
         return Pattern(expression)
     except ValueError as error:
@@ -185,7 +185,7 @@ def _check_rule(rule: Any, where: str) -> None:
     if rule["type"] not in SCHEMA_RULES:
         raise ConfigurationError(f"{where}.type: expected one of {', '.join(SCHEMA_RULES)}, got {shown(rule['type'])}")
     needed = SCHEMA_RULES[rule["type"]]
-    refuse_strangers(rule, ("field", "type", "errorMessage", *(needed[:1] if needed else ())), where)
+    refuse_unknown_keys(rule, ("field", "type", "errorMessage", *(needed[:1] if needed else ())), where)
     if needed is None:
         return
     name, expected = needed
@@ -202,7 +202,7 @@ def _check_rule(rule: Any, where: str) -> None:
 
 
 def write_backend(path: Path, backend: str, files: Files) -> None:
-    """Have the configuration file say which backend counts, durably; all else that it says stays. It is made if it is
+    """Set ``backend`` in the configuration file durably, and leave everything else unchanged. Creates the file if it is
     missing. Raises ``OSError``."""
     tree: dict[str, Any] = {}
     mode = 0o600

@@ -1,5 +1,5 @@
 # ruff: noqa: RUF009 - setting() makes a field of the dataclass, it is no default value
-"""The table of the daemon's settings. Each is declared once; flags, variables, help, documents follow."""
+"""The table of settings. Each is declared once; flags, environment variables, help and documentation derive from it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from postroom_common.protocol import DEAD_DIR, REQUEST_BYTES_CEILING, REQUEST_BYTES_DEFAULT, REQUESTS_DIR, RESPONSES_DIR
 from postroom_common.settings import Setting
 
-#: Every name of a backend, and the backend.
+#: The backend for each of its names.
 BACKENDS: Final = {
     "sqlite": "sqlite",
     "memory": "memory",
@@ -18,7 +18,7 @@ BACKENDS: Final = {
     "fs": "filesystem",
     "hybrid": "hybrid",
 }
-#: What the older setting ``mode`` says about the backend.
+#: The backend for each value of the older setting ``mode``.
 MODES: Final = {
     "mailbox_sqlite": "sqlite",
     "mailbox_fs": "filesystem",
@@ -42,9 +42,9 @@ _IN_PLACE: Final = "requests are processed in place"
 T = TypeVar("T")
 
 
-def setting(key: str, default: T, help: str, **rules: Any) -> T:  # noqa: A002 - the word of Setting
-    """A field of ``Settings``; its type is the default's. ``rules`` are further fields of ``Setting``."""
-    kind = Path if isinstance(default, Path) else type(default)  # type(Path()) is a class of the platform
+def setting(key: str, default: T, help: str, **rules: Any) -> T:  # noqa: A002 - the name in Setting
+    """Declare a field of ``Settings`` with the type of its default. ``rules`` are further fields of ``Setting``."""
+    kind = Path if isinstance(default, Path) else type(default)  # type(Path()) depends on the platform
     declared = Setting(key, kind, default, help, **rules)
     made: T = field(default=default, metadata={"setting": declared})
     return made
@@ -52,7 +52,7 @@ def setting(key: str, default: T, help: str, **rules: Any) -> T:  # noqa: A002 -
 
 @dataclass(frozen=True)
 class Settings:
-    """Every setting's value. A ``Path`` is absolute once ``load`` has made it."""
+    """The values of all settings. Paths are absolute once ``load`` has resolved them."""
 
     schema_version: str = setting("schemaVersion", "0.1", "version of the file's format (ignored)")
     node_id: str = setting("nodeId", "local-01", "name of this device")
@@ -363,11 +363,11 @@ class Settings:
     log_files: int = setting("log.files", 4, "number of files that are retained in paths.logRoot", low=1, high=1000)
 
 
-#: Every setting by its key, in the order of the documents.
+#: Every setting by key, in the order of the documentation.
 SETTINGS: Final[dict[str, Setting]] = {
     item.metadata["setting"].key: item.metadata["setting"] for item in fields(Settings)
 }
-#: The attribute of ``Settings`` that holds each key.
+#: The attribute of ``Settings`` for each key.
 ATTRIBUTES: Final = {item.metadata["setting"].key: item.name for item in fields(Settings)}
 
 

@@ -1,4 +1,4 @@
-"""What an object of the configuration file must look like, said alike wherever it stands."""
+"""Checks of objects in the configuration file, with uniform error texts."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _TYPE_NAMES: Final[dict[type, str]] = {dict: "object", list: "array", str: "stri
 
 
 def expect(value: Any, kind: type, where: str) -> Any:
-    """The value, if it is of a kind. Raises ``ConfigurationError``."""
+    """Return the value if it has the type ``kind``. Raises ``ConfigurationError``."""
     if type(value) is not kind:
         raise ConfigurationError(f"{where}: expected {_TYPE_NAMES[kind]}, got {shown(value)}")
     return value
 
 
-def refuse_strangers(entry: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    """Raise ``ConfigurationError`` for a key that an object cannot have."""
+def refuse_unknown_keys(entry: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    """Raise ``ConfigurationError`` for an unknown key of an object."""
     for name in entry:
         if name not in known:
-            raise ConfigurationError(f"{where}.{name}: unknown key; known here: {', '.join(sorted(known))}")
+            raise ConfigurationError(f"{where}.{name}: unknown key; expected one of: {', '.join(sorted(known))}")

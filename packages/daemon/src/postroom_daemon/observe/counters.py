@@ -1,4 +1,4 @@
-"""What has happened since the start: requests, groups, events, and how long things took. Kept in memory."""
+"""Counters in memory since the start: requests, groups, events and durations."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from postroom_common.protocol import Command
 
 from ..platform.histogram import Doublings, Histogram
 
-#: Seconds over which rates are taken.
+#: Period (s) over which rates are computed.
 RATE_SECONDS = 60
-#: A request that is older is none: the wall clock was set since it was made.
+#: Ages above this are not counted: the wall clock was set since the request was made.
 _OLDEST_MS = 24 * 3600 * 1000
 
 
 class Counters:
-    """``requests`` and how many of them ``failed``; ``commands`` and ``codes`` (of errors) by name; ``groups`` by what
-    the wire calls it. ``processing_ns`` is the time of all requests, ``last_ns`` that of the last one."""
+    """``requests`` and how many of them ``failed``; ``commands`` and error ``codes`` by name; ``groups`` by name on the
+    wire. ``processing_ns`` is the time of all requests together, ``last_ns`` that of the last one."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -29,15 +29,15 @@ class Counters:
         self.last_ns = 0
         self.lease_to_ack = Histogram()
         self.request_ns = Doublings(17, 34)
-        """Times of requests: 131 microseconds to 17 seconds."""
+        """Durations of requests: 131 microseconds to 17 seconds."""
         self.request_age_ms = Doublings(2, 17)
-        """Ages of requests when they were answered: 4 ms, about the grain of the times of files, to 131 seconds."""
+        """Ages of requests when they were answered: 4 ms (about the resolution of file timestamps) to 131 seconds."""
         self.group_requests = Doublings(0, 12)
         self._seconds: deque[tuple[int, Counter[str]]] = deque()
         self._events: Counter[str] = Counter()
 
-    def answered(self, command: Command | None, code: str, took_ns: int) -> None:
-        """A request was answered, with an error if there is a ``code``."""
+    def count_answer(self, command: Command | None, code: str, took_ns: int) -> None:
+        """Count an answered request; a non-empty ``code`` means an error."""
         self.processing_ns += took_ns
         self.last_ns = took_ns
         self.request_ns.add(took_ns)
@@ -48,19 +48,19 @@ class Counters:
         if command is not None:
             self.commands[command] += 1
 
-    def aged(self, age_ms: int) -> None:
-        """An answered request was so old, by a wall clock that may have been set meanwhile."""
+    def count_age(self, age_ms: int) -> None:
+        """Count the age of an answered request by the wall clock, which may have been set meanwhile."""
         if 0 <= age_ms <= _OLDEST_MS:
             self.request_age_ms.add(age_ms or 1)
 
-    def set_aside(self, code: str) -> None:
-        """A request could not be answered."""
+    def count_rejected(self, code: str) -> None:
+        """Count a request that could not be answered."""
         self.requests += 1
         self.failed += 1
         self.codes[code] += 1
 
-    def grouped(self, requests: int, events: list[Event], now: int) -> None:
-        """A group was made durable at ``now`` (engine ms)."""
+    def count_group(self, requests: int, events: list[Event], now: int) -> None:
+        """Count a group that became durable at ``now`` (engine ms)."""
         if not requests and not events:
             return
         self.groups["count"] += 1
@@ -81,8 +81,8 @@ class Counters:
                 if event["type"] == EventType.ACKED:
                     self.lease_to_ack.add(event["heldMs"])
 
-    def lately(self, now: int) -> Counter[str]:
-        """The events of the last ``RATE_SECONDS`` by type."""
+    def recent_events(self, now: int) -> Counter[str]:
+        """Number of events in the last ``RATE_SECONDS`` by type."""
         oldest = now // 1000 - RATE_SECONDS
         sums: Counter[str] = Counter()
         for second, counter in self._seconds:
@@ -91,7 +91,7 @@ class Counters:
         return sums
 
     def events(self) -> Counter[str]:
-        """All events by type."""
+        """Number of all events by type."""
         sums = self._events.copy()
         for _, counter in self._seconds:
             sums.update(counter)

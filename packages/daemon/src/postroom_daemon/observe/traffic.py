@@ -1,23 +1,68 @@
-"""The traffic log: one line per request, who asked for what and how it ended. Bounded, sampled, never synced."""
+"""The traffic log: one line per request with principal, command and result. Bounded, sampled, never synced."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
 from ..model.principal import stored_account
 from ..platform.files import Files
 from ..platform.rotated import RotatedFiles
-from .refusals import Refusals
+
+#: Period (engine ms) over which the refusals of an account are counted.
+WINDOW_MS: Final = 60_000
+#: Maximum number of accounts that are counted at the same time.
+ACCOUNTS_LIMIT: Final = 1024
+
+
+@dataclass(slots=True)
+class _Window:
+    began: int
+    logged: int = 0
+    suppressed: int = 0
+
+
+class Refusals:
+    """Limits how many refused requests of each account are logged to ``per_minute`` (0: no limit), so that an account
+    that is refused again and again does not push the requests of others out of a bounded log."""
+
+    def __init__(self, per_minute: int) -> None:
+        self.per_minute = per_minute
+        self.suppressed = 0
+        """Number of refusals of all accounts that were not logged."""
+        self._windows: dict[str, _Window] = {}
+
+    def admit(self, account: str, now: int) -> int | None:
+        """Count a refusal of an account at ``now`` (engine ms). Returns None if it must not be logged, else the number
+        of its refusals that were suppressed since the last one that was logged."""
+        window = self._windows.get(account)
+        if window is None:
+            self._drop_old(now)
+            window = self._windows[account] = _Window(now)
+        if now - window.began >= WINDOW_MS:
+            window.began, window.logged = now, 0
+        if self.per_minute and window.logged >= self.per_minute:
+            window.suppressed += 1
+            self.suppressed += 1
+            return None
+        window.logged += 1
+        suppressed, window.suppressed = window.suppressed, 0
+        return suppressed
+
+    def _drop_old(self, now: int) -> None:
+        if len(self._windows) >= ACCOUNTS_LIMIT:
+            recent = {account: one for account, one in self._windows.items() if now - one.began < WINDOW_MS}
+            self._windows = recent if len(recent) < ACCOUNTS_LIMIT else {}
 
 
 class TrafficLog:
-    """Files ``traffic/<number, 20 digits>.jsonl``, of which the last ``keep_files`` stay.
+    """Writes the last ``keep_files`` files ``traffic/<number, 20 digits>.jsonl``.
 
-    ``sample_every`` n writes every n-th request; errors are always written, but of what each user is refused only as
-    many as ``refusals`` admits. A disk that takes no line loses lines, no more: ``lost`` counts them.
+    With ``sample_every`` n it writes every n-th request. Errors are always written, except refusals, of which it writes
+    as many as ``refusals`` admits. ``lost`` counts lines that the disk did not accept.
     """
 
     def __init__(
@@ -33,13 +78,13 @@ class TrafficLog:
         self.refusals = refusals or Refusals(0)
         self._out = RotatedFiles(root, files, file_bytes, keep_files)
         self.sample_every = sample_every
-        self._seen = 0
+        self._requests = 0
         self._lines: list[bytes] = []
 
     def add(self, line: dict[str, Any], failed: bool, refused: bool = False) -> None:
-        """Take a request's line; the next ``flush`` writes it. ``refused``: its account may not do that, or not all of
-        it."""
-        self._seen += 1
+        """Add the line of a request; the next ``flush`` writes it. ``refused``: the account may not do (all of) what it
+        requested."""
+        self._requests += 1
         if refused:
             suppressed = self.refusals.admit(stored_account(line), line["engineMs"])
             if suppressed is None and failed:
@@ -47,11 +92,11 @@ class TrafficLog:
             failed = suppressed is not None
             if suppressed:
                 line["heldBack"] = suppressed
-        if failed or self._seen % self.sample_every == 0:
+        if failed or self._requests % self.sample_every == 0:
             self._lines.append(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
 
     def flush(self) -> None:
-        """Write what was taken, in one write."""
+        """Write the added lines with one write."""
         if not self._lines:
             return
         lines, self._lines = self._lines, []
@@ -61,6 +106,6 @@ class TrafficLog:
             self.lost += len(lines)
 
     def close(self) -> None:
-        """Write what is left and let go of the file."""
+        """Flush, and close the file."""
         self.flush()
         self._out.close()

@@ -1,4 +1,4 @@
-"""What the daemon knows of itself: counters of requests, times, rates, and whether journal, store and disk answer."""
+"""The daemon's health and metrics: counters, durations, rates, and probes of journal, store and disk."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from .metrics.queues import every_queue
 from .traffic import TrafficLog
 
 _VERSION = version("postroom-daemon")
-#: How long a look at the free space holds: a fast disk writes a megabyte in it, the reserve has many.
+#: Period (ns) for which the free space is cached. A fast disk writes a megabyte in it; the reserve has many.
 FREE_CHECK_NS = 10_000_000
-#: What users are refused for being who they are.
+#: Errors that depend on who sends the request.
 _REFUSED = frozenset({ErrorCode.FORBIDDEN, ErrorCode.QUOTA_EXCEEDED})
 #: The events behind each rate.
 _RATES = {"publish": EventType.PUBLISHED, "consume": EventType.LEASED, "ack": EventType.ACKED}
-#: The command counters that the C++ system has; its ``dlq`` counts both dead letter commands.
+#: The names of the command counters, some as in the C++ system, whose ``dlq`` counts both dead-letter commands.
 _COMMAND_NAMES = {command: command.value for command in Command} | {
     Command.CONSUME_NEXT: "consume",
     Command.LIST_DLQ: "dlq",
     Command.REPROCESS_DLQ: "dlq",
 }
-#: The error counters that the C++ system has.
+#: The names of the error counters of the C++ system.
 _ERROR_NAMES = {
     ErrorCode.PARSE_ERROR: "parse",
     ErrorCode.VALIDATION_FAILED: "validation",
@@ -49,10 +49,10 @@ _ERROR_NAMES = {
 
 
 class DaemonVitals:
-    """Counters since the start; one per run of the daemon.
+    """Counters since the start, and probes; one instance per run of the daemon.
 
-    ``doors`` returns each door's own numbers, ``waiting`` how many requests wait for a message. ``quota_refusals``
-    counts the requests refused by a quota. ``checkpointed`` is the last event that the store has certainly made
+    ``doors`` has a function per door that returns its figures, ``waiting`` returns the number of waiting requests.
+    ``quota_refusals`` counts refusals by quota. ``checkpointed`` is the last event that the store has certainly made
     durable.
     """
 
@@ -86,32 +86,32 @@ class DaemonVitals:
         self._free_checked_ns = 0
 
     def reload(self, settings: Settings) -> None:
-        """Work by other settings from now on."""
+        """Apply other settings."""
         self.settings = settings
         self._min_free_bytes = settings.storage_min_free_bytes
 
     # --- counting ---------------------------------------------------------------------------------------------
 
     def count_answer(self, request: Request, answer: Answer) -> None:
-        """Count a request that was answered, and write its traffic line."""
+        """Count an answered request, and log its traffic line."""
         took_ns = time.monotonic_ns() - request.started_ns
         code = answer.error.code if answer.error else ""
         wall_ms = self._clock.wall_ms()
-        self.counters.answered(request.command, code, took_ns)
-        if not request.has_waited:  # a long poll is to take long
-            self.counters.aged(wall_ms - request.arrived_wall)
+        self.counters.count_answer(request.command, code, took_ns)
+        if not request.has_waited:  # a long poll takes long by design
+            self.counters.count_age(wall_ms - request.arrived_wall)
         if self._traffic:
             line = _traffic_line(request, code, took_ns, wall_ms)
             self._traffic.add(line, failed=bool(code), refused=code in _REFUSED or bool(request.refusals))
 
     def count_unanswered(self, reason: str) -> None:
-        """Count a request file that was set aside without an answer."""
-        self.counters.set_aside(ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST)
+        """Count a request that was rejected without an answer."""
+        self.counters.count_rejected(ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST)
 
     def count_foreign(self, reason: str, request: Request) -> None:
-        """Count a request that was set aside because it came under the client id of another user; it has a traffic
-        line as if it had been answered."""
-        self.counters.set_aside(ErrorCode.FORBIDDEN)
+        """Count a request that was rejected because it used the client id of another user. It gets a traffic line as if
+        it had been answered."""
+        self.counters.count_rejected(ErrorCode.FORBIDDEN)
         if self._traffic:
             now = self._clock.now()
             request.engine = now.engine
@@ -119,14 +119,15 @@ class DaemonVitals:
 
     def count_group(self, requests: int, events: list[Event], now: Now) -> None:
         """Count a group and its events."""
-        self.counters.grouped(requests, events, now.engine)
+        self.counters.count_group(requests, events, now.engine)
 
     def history(self, key: str, limit: int) -> Generator[None, None, MessageHistory]:
-        """What the journal still tells of a message, at the end of some steps. Raises ``OSError``."""
+        """The events of a message that the journal still has, as the result of a generator of steps. Raises
+        ``OSError``."""
         return history_slices(self.settings.journal_root, key, limit)
 
-    def room_to_publish(self) -> bool:
-        """Whether the disk has its reserve; looked at once in ``FREE_CHECK_NS``."""
+    def has_space_to_publish(self) -> bool:
+        """Whether the disk has at least ``storage.minFreeBytes``; checked at most once in ``FREE_CHECK_NS``."""
         now_ns = time.monotonic_ns()
         if now_ns - self._free_checked_ns > FREE_CHECK_NS or not self._free_checked_ns:
             self._free_checked_ns = now_ns
@@ -135,15 +136,15 @@ class DaemonVitals:
 
     def _disk_free(self) -> int:
         try:
-            figures = os.statvfs(self.journal.root)
+            disk = os.statvfs(self.journal.root)
         except OSError:
             return 0
-        return figures.f_bavail * figures.f_frsize
+        return disk.f_bavail * disk.f_frsize
 
     # --- answers ----------------------------------------------------------------------------------------------
 
     def health(self, store: Store, now: Now) -> dict[str, Any]:
-        """The answer to health: each part is probed."""
+        """The answer to ``health``: probes journal, store and disk."""
         checks = {
             "journal": _check(self.journal.probe),
             "store": _check(store.disk.probe),
@@ -165,8 +166,8 @@ class DaemonVitals:
         return reply | {"testClock": True} if self._clock.is_driven else reply
 
     def _add_losses(self, check: dict[str, Any], losses: list[list[int]]) -> None:
-        """What the last start has found missing is told until the next; what the store has never seen, until an
-        operator has taken note."""
+        """Add missing events. Those that this start found missing are reported until the next one; those that the store
+        has never folded, until an operator accepts their loss."""
         missing = [*losses, *([first, last] for first, last in self._missing if [first, last] not in losses)]
         if missing:
             check["missingEvents"] = missing[:LOSSES_LIMIT]
@@ -186,18 +187,18 @@ class DaemonVitals:
             "reserveBytes": self._min_free_bytes,
             "heldBackBytes": self.reserve.held,
         }
-        kept = self.quarantine.total_bytes()
-        if kept:
-            check["quarantineBytes"] = kept
-        full = {"error": "less is free than storage.minFreeBytes: publishes are refused"}
+        quarantined = self.quarantine.total_bytes()
+        if quarantined:
+            check["quarantineBytes"] = quarantined
+        full = {"error": "free space is below storage.minFreeBytes: publishes are refused"}
         return check if check["ok"] else check | full
 
     def metrics(self, store: Store, now: Now) -> dict[str, Any]:
-        """The answer to metrics: the sections of the C++ system, and ours."""
-        counted = self.counters
-        total, failed = counted.requests, counted.failed
+        """The answer to ``metrics``: the sections of the C++ system, and further ones."""
+        counters = self.counters
+        total, failed = counters.requests, counters.failed
         commands = {"publish": 0, "consume": 0, "ack": 0, "nack": 0, "status": 0, "health": 0, "dlq": 0}
-        for command, count in counted.commands.items():
+        for command, count in counters.commands.items():
             name = _COMMAND_NAMES[command]
             commands[name] = commands.get(name, 0) + count
         return {
@@ -205,48 +206,48 @@ class DaemonVitals:
             "uptimeMs": now.engine - self.started,
             "requests": {"total": total, "success": total - failed, "error": failed},
             "commands": commands,
-            "errors": {name: counted.codes[code] for code, name in _ERROR_NAMES.items()},
-            "errorCodes": {str(code): count for code, count in counted.codes.items()},
+            "errors": {name: counters.codes[code] for code, name in _ERROR_NAMES.items()},
+            "errorCodes": {str(code): count for code, count in counters.codes.items()},
             "timing": {
-                "totalProcessingMs": counted.processing_ns // 1_000_000,
-                "avgProcessingMs": round(counted.processing_ns / total / 1e6, 3) if total else 0,
-                "lastRequestMs": round(counted.last_ns / 1e6, 3),
+                "totalProcessingMs": counters.processing_ns // 1_000_000,
+                "avgProcessingMs": round(counters.processing_ns / total / 1e6, 3) if total else 0,
+                "lastRequestMs": round(counters.last_ns / 1e6, 3),
             },
-            "leaseToAckMs": counted.lease_to_ack.to_wire(),
+            "leaseToAckMs": counters.lease_to_ack.to_wire(),
             "rates": self.rates(now),
-            "groups": dict(counted.groups),
+            "groups": dict(counters.groups),
             **self.door_figures(),
             "quotaRefusals": dict(self.quota_refusals),
             "trafficLinesLost": self.traffic_lines_lost,
-            "trafficLinesHeldBack": self.traffic_lines_held_back,
+            "trafficLinesHeldBack": self.traffic_lines_suppressed,
         }
 
     def exposition(
         self, store: Store, now: Now, shows: Callable[[str], bool] = every_queue
     ) -> Generator[None, None, str]:
-        """All figures as Prometheus reads them, at the end of some steps; see ``metrics.collect``."""
+        """All metrics in the format of Prometheus, as the result of a generator of steps; see ``metrics.collect``."""
         return collect(self, store, now, shows)
 
     def door_figures(self) -> dict[str, dict[str, int]]:
-        """The numbers of each door, by its name. The mailbox, which every version has, also counts the requests that
-        wait for a message."""
+        """The figures of each door by name. Those of the mailbox, which every version reports, include the number of
+        waiting requests."""
         figures = {name: of_door() for name, of_door in self.doors.items()}
         return figures | {"mailbox": figures.get("mailbox", {}) | {"parked": self.waiting()}}
 
     def rates(self, now: Now) -> dict[str, float]:
-        """Events a second over the last minute, or since the start if that is shorter."""
+        """Events per second over the last minute, or since the start if that is shorter."""
         span_s = max(1.0, min(RATE_SECONDS, (now.engine - self.started) / 1000))
-        sums = self.counters.lately(now.engine)
+        sums = self.counters.recent_events(now.engine)
         return {name: round(sums[type_] / span_s, 2) for name, type_ in _RATES.items()}
 
     @property
     def traffic_lines_lost(self) -> int:
-        """Lines of the traffic log that the disk did not take."""
+        """Number of lines of the traffic log that the disk did not accept."""
         return self._traffic.lost if self._traffic else 0
 
     @property
-    def traffic_lines_held_back(self) -> int:
-        """Lines of the traffic log that users have too many of because they are refused again and again."""
+    def traffic_lines_suppressed(self) -> int:
+        """Number of lines of the traffic log that were suppressed because a user was refused again and again."""
         return self._traffic.refusals.suppressed if self._traffic else 0
 
 

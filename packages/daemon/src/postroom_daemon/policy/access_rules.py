@@ -1,4 +1,4 @@
-"""Access rules as the configuration has them: who may do what with which queues, and which user a client id is for."""
+"""Access rules as configured: who may do what in which queues, and which user may use a client id."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .schema import Pattern
 
 
 class Verb(StrEnum):
-    """The families of what can be done with a queue."""
+    """The permissions in a queue."""
 
     PUBLISH = "publish"
     CONSUME = "consume"
     BROWSE = "browse"
     OPERATE = "operate"
 
-    __hash__ = str.__hash__  # that of enumerations costs more than a look at the rights of a user
+    __hash__ = str.__hash__  # the hash of enumerations costs more than a lookup of permissions
 
 
 class SubjectKind(StrEnum):
-    """The kinds of those that a rule may name."""
+    """The kinds of subjects that a rule may name."""
 
     USER = "user"
     GROUP = "group"
@@ -39,11 +39,11 @@ class Subject(NamedTuple):
 
     @property
     def text(self) -> str:
-        """As it stands in the configuration."""
+        """As it is written in the configuration."""
         return f"{self.kind} {self.name}".rstrip()
 
     def number(self, accounts: Accounts) -> int | None:
-        """The uid or gid; None for a name that is not known."""
+        """The uid or gid; None for an unknown name."""
         if is_number(self.name):
             return int(self.name)
         return accounts.user_id(self.name) if self.kind is SubjectKind.USER else accounts.group_id(self.name)
@@ -51,8 +51,8 @@ class Subject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AccessRule:
-    """What some may do, or may not, with the queue of a name, with those whose whole name matches a pattern, or with
-    all."""
+    """What some subjects may or may not do with one queue, with the queues whose whole name matches a pattern, or with
+    all queues."""
 
     who: tuple[Subject, ...]
     allow: frozenset[Verb]
@@ -63,37 +63,37 @@ class AccessRule:
 
     @property
     def decides(self) -> frozenset[Verb]:
-        """The verbs of which it says something."""
+        """The verbs that it allows or denies."""
         return self.allow | self.deny
 
     def is_about(self, queue: str) -> bool:
-        """Whether a queue is meant."""
+        """Whether the rule applies to a queue."""
         if self.expression:
             return self.expression.matches_whole(queue)
         return self.queue in ("", queue)
 
     def to_wire(self) -> dict[str, Any]:
-        """As it stands in the configuration."""
-        told: dict[str, Any] = {"who": [one.text for one in self.who]}
-        told |= {"queue": self.queue} if self.queue else {}
-        told |= {"pattern": self.pattern} if self.pattern else {}
-        return told | {name: in_order(verbs) for name in ("allow", "deny") if (verbs := getattr(self, name))}
+        """As it is written in the configuration."""
+        wire: dict[str, Any] = {"who": [one.text for one in self.who]}
+        wire |= {"queue": self.queue} if self.queue else {}
+        wire |= {"pattern": self.pattern} if self.pattern else {}
+        return wire | {name: in_order(verbs) for name in ("allow", "deny") if (verbs := getattr(self, name))}
 
 
-#: The highest number that a user or a group may have.
+#: The highest id of a user or group.
 ID_CEILING: Final = 2**32 - 2
-#: What those may do whom no rule concerns, where there are none.
+#: The default permissions if there are no rules.
 OPEN: Final = frozenset({Verb.PUBLISH, Verb.CONSUME, Verb.BROWSE})
-#: Who may do everything, where the configuration names nobody.
+#: The operators if the configuration names none.
 TECHNICIANS: Final = (Subject(SubjectKind.GROUP, "postroom-ops"),)
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """All that the configuration says of access. It never changes: another configuration has other ones.
+    """Everything that a configuration says about access; immutable.
 
-    ``operators`` may do everything, beside the daemon's own user and root; ``default`` is what everyone may do where no
-    rule decides; ``clients`` has the user of each client id that is registered.
+    ``operators`` may do everything, like the daemon's own user and root. ``default`` is what everyone may do if no rule
+    decides. ``clients`` maps each registered client id to its user.
     """
 
     operators: tuple[Subject, ...] = TECHNICIANS
@@ -102,7 +102,7 @@ class AccessRules:
     clients: Mapping[str, Subject] = field(default_factory=lambda: MappingProxyType({}))
 
     def to_wire(self) -> dict[str, Any]:
-        """As it stands in the configuration."""
+        """As it is written in the configuration."""
         return {
             "access": {
                 "operators": [one.text for one in self.operators],
@@ -113,25 +113,25 @@ class AccessRules:
         }
 
     def unknown(self, accounts: Accounts) -> list[str]:
-        """Warnings of users and groups that the device does not have, each once."""
-        found: dict[Subject, str] = {}
+        """Warnings about users and groups that the device does not have, one for each."""
+        warnings: dict[Subject, str] = {}
         for place, one in self._named():
-            if one not in found and one.number(accounts) is None and one not in TECHNICIANS:
-                found[one] = f"{place}: this device has no {one.text}; nobody is meant by it as long as that is so"
-        return list(found.values())
+            if one not in warnings and one.number(accounts) is None and one not in TECHNICIANS:
+                warnings[one] = f"{place}: this device has no {one.text}; the entry has no effect until it exists"
+        return list(warnings.values())
 
     def open_denials(self, accounts: Accounts) -> list[str]:
-        """Rules that deny something to users or groups that the device does not have: they would keep nobody out."""
+        """Errors about rules that deny something to users or groups that the device does not have: they deny nobody."""
         return [
-            f"access.rules[{at}].who: this device has no {one.text}, so that nobody would be kept out of what the rule"
-            " denies: correct the name, or give the number"
+            f"access.rules[{at}].who: this device has no {one.text}, so the rule would deny nobody anything:"
+            " correct the name, or give the number"
             for at, rule in enumerate(self.rules)
             for one in rule.who
             if rule.deny and one.kind is not SubjectKind.EVERYONE and one.number(accounts) is None
         ]
 
     def _named(self) -> Iterator[tuple[str, Subject]]:
-        """All users and groups that are named, with their places."""
+        """All users and groups that are named, with their keys in the configuration."""
         places = {f"access.rules[{at}]": rule.who for at, rule in enumerate(self.rules)}
         places["access.operators"] = self.operators
         places |= {f"clients.{client}": (one,) for client, one in self.clients.items()}
@@ -140,10 +140,10 @@ class AccessRules:
 
 
 def in_order(verbs: frozenset[Verb]) -> list[str]:
-    """Verbs as they are shown."""
+    """Verbs as a list in a fixed order."""
     return [verb.value for verb in Verb if verb in verbs]
 
 
 def is_number(name: str) -> bool:
-    """Whether a user or group is named by its id."""
+    """Whether a user or group is given by number."""
     return name.isascii() and name.isdecimal()

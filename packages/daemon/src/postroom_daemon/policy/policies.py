@@ -1,8 +1,6 @@
-"""Which policy is in force for a queue: five layers, each over the one before it.
-
-The built-in defaults, ``policyDefaults``, the first entry of the configuration whose pattern matches the queue's name,
-the entry with exactly its name, and what was set at run time.
-"""
+"""The policy in force for a queue, which comes from five layers. A later layer overrides an earlier one: the built-in
+defaults, ``policyDefaults``, the first entry of the configuration whose pattern matches the queue's name, the entry
+with exactly its name, and what was set at run time."""
 
 from __future__ import annotations
 
@@ -15,22 +13,48 @@ from postroom_common.policy import Layer, Policy, explained
 from postroom_common.protocol import ErrorCode
 
 from ..model.records import QueueRecord
-from .queue_config import PatternConfig, QueueConfig, first_match
-from .schema import JsonSchema
+from .schema import JsonSchema, Pattern
 from .schema_rules import MessageRules
 
 Check = MessageRules | JsonSchema
 T = TypeVar("T")
-#: Schemas that are kept ready.
+#: Maximum number of compiled schemas in the cache.
 _SCHEMAS_LIMIT: Final = 256
-#: Queues of which is remembered what was found out: there may be any number of queues, and anyone may ask for names
-#: that are none.
+#: Maximum number of queues in a cache: there may be any number of queues, and clients may name queues that do not
+#: exist.
 _QUEUES_LIMIT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
+class QueueConfig:
+    """The configuration of one queue: the keys of its policy that are set, and its message schema."""
+
+    policy: Layer
+    schema: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PatternConfig:
+    """The configuration of all queues whose whole name matches ``pattern``; ``text`` is the pattern as it was
+    written."""
+
+    text: str
+    pattern: Pattern
+    policy: Layer
+    schema: dict[str, Any] | None = None
+
+
+def first_match(patterns: Sequence[PatternConfig], queue: str) -> PatternConfig | None:
+    """The first pattern that matches ``queue``, in the order of the file; None if none does."""
+    for one in patterns:
+        if one.pattern.matches_whole(queue):
+            return one
+    return None
+
+
+@dataclass(frozen=True, slots=True)
 class _Configured:
-    """What is configured for all queues, for those of one pattern, or for one. Each layer has where it comes from."""
+    """The configuration of all queues, of those of one pattern, or of one queue. Each layer has its origin."""
 
     layers: tuple[tuple[dict[str, str], Layer], ...]
     policy: Policy
@@ -38,8 +62,8 @@ class _Configured:
 
 
 class Policies:
-    """The configured layers, and a bounded cache of what they come to: queues that were given nothing at run time
-    share one policy for each pattern."""
+    """The configured layers, and bounded caches of the resulting policies. Queues without an override share one policy
+    for each pattern."""
 
     def __init__(
         self, defaults: Layer, queues: Mapping[str, QueueConfig], patterns: Sequence[PatternConfig] = ()
@@ -47,7 +71,7 @@ class Policies:
         self._queues, self._patterns = queues, patterns
         layers = [defaults, *(one.policy for one in queues.values()), *(one.policy for one in patterns)]
         self.dlq_names = frozenset(layer["dlq.queue"] for layer in layers if layer.get("dlq.queue"))
-        """Names that the configuration gives to dead letters: no queue may have one of them."""
+        """The configured dead-letter addresses: no queue may have one of these names."""
         self._general = _configured((({"layer": "policyDefaults"}, defaults),), None)
         self._of_pattern = {one.text: self._over(self._general, "pattern", one.text, one) for one in patterns}
         self._of_name: dict[str, _Configured] = {}
@@ -56,7 +80,7 @@ class Policies:
         self._schemas: dict[int, tuple[dict[str, Any], JsonSchema]] = {}
 
     def effective(self, queue: str, record: QueueRecord | None) -> Policy:
-        """The policy of ``queue``, whether or not it is in the configuration or exists."""
+        """The policy of ``queue``, which need neither be configured nor exist."""
         override = record.override if record else {}
         if not override:
             return self._configured(queue).policy
@@ -64,24 +88,24 @@ class Policies:
         if cached and cached[0] is override:
             return cached[1]
         policy = self.resulting(queue, override)
-        _remember(self._overridden, queue, (override, policy))
+        _cache(self._overridden, queue, (override, policy))
         return policy
 
     def resulting(self, queue: str, override: Layer) -> Policy:
-        """What ``override``, set at run time, comes to."""
+        """The policy of ``queue`` with ``override`` as its layer set at run time."""
         return Policy.from_layers(*(layer for _, layer in self._configured(queue).layers), override)
 
     def explain(self, queue: str, override: Layer) -> dict[str, dict[str, Any]]:
-        """Of each key: its value in force, and the ``layer`` that it comes from, with the ``pattern`` or ``name``."""
+        """The value in force of each key, and the ``layer`` that it comes from, with its ``pattern`` or ``name``."""
         return explained((*self._configured(queue).layers, ({"layer": "override"}, override)))
 
     def has_checks(self, queue: str, policy: Policy) -> bool:
-        """Whether there is anything that bodies must pass."""
+        """Whether bodies are validated."""
         return bool(policy.schema) or self._configured(queue).rules is not None
 
     def checks(self, queue: str, policy: Policy) -> list[Check]:
-        """What the bodies of a queue's messages must pass. Raises ``CommandError`` for a schema that cannot be used:
-        another version took it."""
+        """The validators of a queue's bodies. Raises ``CommandError`` for an unusable schema, which another version
+        accepted."""
         rules = self._configured(queue).rules
         checks: list[Check] = [rules] if rules else []
         if policy.schema:
@@ -94,44 +118,44 @@ class Policies:
 
     def _configured(self, queue: str) -> _Configured:
         if queue in self._queues:
-            known = self._of_name.get(queue)
-            if known is None:
-                under = self._by_pattern(queue)
-                known = self._of_name[queue] = self._over(under, "name", queue, self._queues[queue])
-            return known
+            cached = self._of_name.get(queue)
+            if cached is None:
+                base = self._by_pattern(queue)
+                cached = self._of_name[queue] = self._over(base, "name", queue, self._queues[queue])
+            return cached
         if not self._patterns:
             return self._general
-        known = self._matched.get(queue)
-        if known is None:
-            known = self._by_pattern(queue)
-            _remember(self._matched, queue, known)
-        return known
+        cached = self._matched.get(queue)
+        if cached is None:
+            cached = self._by_pattern(queue)
+            _cache(self._matched, queue, cached)
+        return cached
 
     def _by_pattern(self, queue: str) -> _Configured:
-        found = first_match(self._patterns, queue)
-        return self._of_pattern[found.text] if found else self._general
+        match = first_match(self._patterns, queue)
+        return self._of_pattern[match.text] if match else self._general
 
     @staticmethod
-    def _over(under: _Configured, layer: str, word: str, entry: QueueConfig | PatternConfig) -> _Configured:
-        rules = under.rules if entry.schema is None else MessageRules(entry.schema)
-        return _configured((*under.layers, ({"layer": layer, layer: word}, entry.policy)), rules)
+    def _over(base: _Configured, layer: str, word: str, entry: QueueConfig | PatternConfig) -> _Configured:
+        rules = base.rules if entry.schema is None else MessageRules(entry.schema)
+        return _configured((*base.layers, ({"layer": layer, layer: word}, entry.policy)), rules)
 
     def _compiled(self, schema: dict[str, Any]) -> JsonSchema:
-        """A schema, ready to be used. It is known again as the object that it is: comparing costs more than using."""
-        known = self._schemas.get(id(schema))
-        if known is None:
+        """The compiled schema, cached by the identity of the object: to compare schemas costs more than to use them."""
+        cached = self._schemas.get(id(schema))
+        if cached is None:
             if len(self._schemas) >= _SCHEMAS_LIMIT:
                 del self._schemas[next(iter(self._schemas))]
-            known = self._schemas[id(schema)] = (schema, JsonSchema(schema))
-        return known[1]
+            cached = self._schemas[id(schema)] = (schema, JsonSchema(schema))
+        return cached[1]
 
 
 def _configured(layers: tuple[tuple[dict[str, str], Layer], ...], rules: MessageRules | None) -> _Configured:
     return _Configured(layers, Policy.from_layers(*(layer for _, layer in layers)), rules)
 
 
-def _remember(cache: dict[str, T], queue: str, value: T) -> None:
-    """Put it into the cache, where the oldest gives way."""
+def _cache(cache: dict[str, T], queue: str, value: T) -> None:
+    """Add a value to a cache, and evict the oldest one if it is full."""
     if queue not in cache and len(cache) >= _QUEUES_LIMIT:
         del cache[next(iter(cache))]
     cache[queue] = value

@@ -1,6 +1,6 @@
-"""What one account may have at most: pending requests, requests a second, waits, leases, stored bytes.
+"""Quotas: what one account may have at most of pending requests, requests per second, waits, leases and stored bytes.
 
-Root and the daemon's own user have no limits. Every refusal says what to do, and is counted by its quota.
+Root and the daemon's own user have none. Every refusal says what to do, and is counted by quota.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from postroom_common.protocol import ErrorCode
 from ..model.principal import Account, name_of
 from .rates import Rates
 
-#: What refusals are counted by.
+#: The names of the quotas, by which refusals are counted.
 PENDING: Final = "pendingRequests"
 RATE: Final = "requestsPerSec"
 WAITS: Final = "waits"
@@ -40,14 +40,14 @@ class UserLimits(Protocol):
 
 
 class OverQuota(CommandError):
-    """A refusal that says nothing of the request: a repeat is looked at anew."""
+    """A refusal that does not depend on the request: a repeat is decided from scratch."""
 
     def __init__(self, text: str) -> None:
         super().__init__(ErrorCode.QUOTA_EXCEEDED, text)
 
 
 class Quotas:
-    """The limits by user, of which 0 is none, and what was refused by them since the start."""
+    """Checks the quotas of accounts (0: no limit). ``refused`` counts refusals by quota since the start."""
 
     def __init__(self, limits: UserLimits, daemon_uid: int) -> None:
         self.refused: Counter[str] = Counter(dict.fromkeys((PENDING, RATE, WAITS, LEASES, STORED), 0))
@@ -56,31 +56,32 @@ class Quotas:
         self._rates = Rates()
 
     def reload(self, limits: UserLimits) -> None:
-        """Apply other limits from now on."""
+        """Apply other limits."""
         self._limits = limits
 
     def applies(self, account: Account) -> bool:
-        """Whether a user has limits at all."""
+        """Whether quotas apply to an account."""
         return account not in self._exempt
 
-    def may_have_waiting(self, account: Account, requests: int, size: int) -> bool:
-        """Whether so many requests of a user, of so many bytes, may wait."""
+    def may_have_pending(self, account: Account, requests: int, size: int) -> bool:
+        """Whether an account may have ``requests`` pending requests of ``size`` bytes in total."""
         most, most_bytes = self._limits.limits_user_pending_requests, self._limits.limits_user_pending_bytes
         fits = (not most or requests <= most) and (not most_bytes or size <= most_bytes)
         return fits or not self.applies(account)
 
-    def too_many_waiting(self, account: Account) -> OverQuota:
-        """The answer to a request that is too much by ``may_have_waiting``."""
+    def too_many_pending(self, account: Account) -> OverQuota:
+        """The error for a request that exceeds ``may_have_pending``."""
         limits = self._limits
         return self._refuse(
             PENDING,
-            f"{name_of(account)} has as much waiting as one user may: {limits.limits_user_pending_requests:,} requests"
-            f" (limits.userPendingRequests), {limits.limits_user_pending_bytes:,} bytes (limits.userPendingBytes);"
+            f"{name_of(account)} has as many pending requests as one user may:"
+            f" {limits.limits_user_pending_requests:,} requests (limits.userPendingRequests),"
+            f" {limits.limits_user_pending_bytes:,} bytes (limits.userPendingBytes);"
             " read the answers before you send more",
         )
 
     def check_rate(self, account: Account, now: int) -> None:
-        """Count a request that came at the engine time ``now`` (ms). Raises ``OverQuota`` while they come too fast."""
+        """Count a request that arrived at ``now`` (engine ms). Raises ``OverQuota`` if requests arrive too fast."""
         rate = self._limits.limits_user_requests_per_sec
         if rate and self.applies(account):
             wait_ms = self._rates.wait_ms(str(account), rate, 1, now)
@@ -93,8 +94,7 @@ class Quotas:
             self._rates.take(str(account))
 
     def check_waits(self, account: Account, waits: int) -> None:
-        """Raise ``OverQuota`` for a user who waits for messages in ``waits`` requests already, if one more is too
-        much."""
+        """Raise ``OverQuota`` if an account with ``waits`` waiting requests may not have another one."""
         most = self._limits.limits_user_waits
         if most and waits >= most and self.applies(account):
             raise self._refuse(
@@ -103,7 +103,7 @@ class Quotas:
             )
 
     def check_leases(self, account: Account, leases: int) -> None:
-        """Raise ``OverQuota`` for a user who has ``leases``, if one more is too much."""
+        """Raise ``OverQuota`` if an account with ``leases`` leases may not have another one."""
         most = self._limits.limits_user_leases
         if most and leases >= most and self.applies(account):
             raise self._refuse(
@@ -112,7 +112,7 @@ class Quotas:
             )
 
     def check_stored(self, account: Account, stored: int, size: int) -> None:
-        """Raise ``OverQuota`` for a user of whose messages ``stored`` bytes are kept, if ``size`` more are too much."""
+        """Raise ``OverQuota`` if an account with ``stored`` bytes of messages may not store ``size`` bytes more."""
         most = self._limits.limits_user_stored_bytes
         if most and stored + size > most and self.applies(account):
             raise self._refuse(

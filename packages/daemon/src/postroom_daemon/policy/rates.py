@@ -1,7 +1,6 @@
-"""How fast messages are published to queues that have a limit: a token bucket for each, in memory.
+"""Rate limits: a token bucket in memory for each queue (or account) that has one.
 
-A bucket holds as many tokens as messages may be published in a second, at least one; it starts full and is filled in
-engine time.
+The capacity of a bucket is the number of messages per second, at least one. It starts full, and engine time refills it.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from postroom_common.events import Event, EventType
 
 from ..model.observer import Observer
 
-#: Buckets that are remembered before those that are full again are forgotten.
+#: Number of buckets above which full ones are removed.
 BUCKETS_LIMIT: Final = 1000
 _ROUNDING: Final = 1e-6
 
@@ -39,17 +38,17 @@ class Rates(Observer):
         self._taken: list[str] = []
 
     def wait_ms(self, queue: str, rate: float, count: int, now: int) -> int:
-        """Milliseconds until ``count`` messages may be published to a queue that takes ``rate`` a second; 0: now."""
+        """Milliseconds until a queue with a limit of ``rate`` per second accepts ``count`` messages; 0: now."""
         bucket = self._buckets.get(queue)
         if bucket is None:
-            self._forget_full(now)
+            self._drop_full(now)
             bucket = self._buckets[queue] = _Bucket(rate, now)
         bucket.fill(rate, now)
-        lacking = count - bucket.tokens
-        return 0 if lacking <= _ROUNDING else max(1, -int(-lacking * 1000 // rate))
+        missing = count - bucket.tokens
+        return 0 if missing <= _ROUNDING else max(1, -int(-missing * 1000 // rate))
 
     def folded(self, event: Event) -> None:
-        """See ``Observer``. Imported messages do not count: they were published elsewhere, at another time."""
+        """Take a token for a published message. Imported messages do not count: they were published at another time."""
         if self._buckets and event["type"] == EventType.PUBLISHED:
             bucket = self._buckets.get(event["queue"])
             if bucket and event["engineMs"] >= bucket.at:
@@ -69,14 +68,14 @@ class Rates(Observer):
         self._taken.clear()
 
     def take(self, queue: str, count: int = 1) -> None:
-        """Take tokens for messages that were published to a queue; a negative ``count`` returns them."""
+        """Take tokens for published messages; a negative ``count`` returns them."""
         bucket = self._buckets.get(queue)
         if bucket:
             bucket.tokens -= count
-            if bucket.tokens < -_ROUNDING:  # nobody has asked before: there is no limit any more
+            if bucket.tokens < -_ROUNDING:  # nobody has called ``wait_ms`` before: the limit is gone
                 del self._buckets[queue]
 
-    def _forget_full(self, now: int) -> None:
+    def _drop_full(self, now: int) -> None:
         if len(self._buckets) >= BUCKETS_LIMIT:
             for queue, bucket in list(self._buckets.items()):
                 bucket.fill(bucket.rate, now)

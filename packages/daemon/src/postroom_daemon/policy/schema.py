@@ -1,8 +1,7 @@
-"""JSON Schema, and patterns: by the library jsonschema-rs, whose regular expressions take linear time.
+"""JSON Schema and regular expressions by the library jsonschema-rs, whose regular expressions take linear time.
 
-The library takes 7 to 9 MB of memory: it is loaded when the first schema or pattern is. A ``$ref`` that leads out of
-the schema is refused, whatever it names; nothing is ever fetched.
-"""
+The library takes 7 to 9 MB of memory, so it is loaded with the first schema or pattern. A ``$ref`` that leads out of
+the schema is refused; nothing is ever fetched."""
 
 from __future__ import annotations
 
@@ -13,51 +12,51 @@ import orjson
 from postroom_common.errors import ConfigurationError
 from postroom_common.policy import Layer
 
-from .schema_cost import Work
+from .schema_cost import SchemaCost
 
 if TYPE_CHECKING:
     from jsonschema_rs import Validator
 
-#: Size of the largest schema, as JSON.
+#: Maximum size of a schema as JSON.
 SCHEMA_BYTES_LIMIT: Final = 65536
-#: Bodies up to this size are told of all that is wrong with them, larger ones of the first thing only: the library
-#: finds all faults before it tells of one, and a body may have one in every other byte.
-_ALL_FAULTS_BYTES: Final = 16384
-#: Looks at values that a body may take where its faults are to be told and the schema has alternatives, each of which
-#: has faults of its own, or refers to itself.
-_FAULT_LOOKS: Final = 2000
-#: Faults that are told, and characters of each.
-_FAULTS: Final = 20
-_FAULT_TEXT: Final = 300
+#: Maximum size of a body for which all errors are reported; for a larger one it is only the first. The library collects
+#: all errors before it returns one, and every other byte of a body may be wrong.
+_ALL_ERRORS_BYTES: Final = 16384
+#: Maximum work (validated values) to report errors of a body if the schema is recursive or has alternatives, each of
+#: which has errors of its own.
+_ERROR_WORK: Final = 2000
+#: Maximum number of errors in a report, and of characters of each.
+_ERRORS: Final = 20
+_ERROR_TEXT: Final = 300
 
 
 class JsonSchema:
-    """A schema, ready to be used. Raises ``ValueError`` with the reason for one that cannot be."""
+    """A compiled schema. Raises ``ValueError`` with the reason for an unusable one."""
 
     def __init__(self, schema: Any) -> None:
-        self._work = Work(schema)
+        self._cost = SchemaCost(schema)
         self._validator = _compiled(schema)
 
     def problems(self, value: Any) -> list[str]:
-        """What is wrong with a body, each as ``<JSON Pointer>: <text>``."""
+        """The errors of a body, each as ``<JSON Pointer>: <text>``; none if it is valid."""
         if self._validator.is_valid(value):
             return []
         from jsonschema_rs import ValidationError
 
-        work = self._work
-        if (work.recursive or work.alternatives) and work.exceeds(value, _FAULT_LOOKS):
-            return ["does not fit the schema, whose alternatives are too many for so large a body to tell where"]
-        if len(orjson.dumps(value)) > _ALL_FAULTS_BYTES:
+        cost = self._cost
+        if (cost.recursive or cost.alternatives) and cost.exceeds(value, _ERROR_WORK):
+            return ["does not match the schema; it has too many alternatives to say where in so large a body"]
+        if len(orjson.dumps(value)) > _ALL_ERRORS_BYTES:
             try:
                 self._validator.validate(value)
             except ValidationError as error:
-                return [_told(error), "more may be wrong"]
-        found = [_told(error) for error in self._validator.iter_errors(value)]
-        return found if len(found) <= _FAULTS else [*found[:_FAULTS], f"{len(found) - _FAULTS} more"]
+                return [_error_text(error), "there may be further errors"]
+        errors = [_error_text(error) for error in self._validator.iter_errors(value)]
+        return errors if len(errors) <= _ERRORS else [*errors[:_ERRORS], f"{len(errors) - _ERRORS} more"]
 
 
 def check_schema(layer: Layer, where: str) -> None:
-    """Raise ``ConfigurationError`` for a layer of a policy with a schema that cannot be used."""
+    """Raise ``ConfigurationError`` for a layer of a policy with an unusable schema."""
     schema = layer.get("validation.schema")
     if schema:
         try:
@@ -67,20 +66,20 @@ def check_schema(layer: Layer, where: str) -> None:
 
 
 class Pattern:
-    """A regular expression. Raises ``ValueError`` with the reason for one that cannot be used."""
+    """A compiled regular expression. Raises ``ValueError`` with the reason for an unusable one."""
 
     def __init__(self, expression: str) -> None:
         try:
-            _compiled({"pattern": expression})  # by itself: it is not to end the group that it is put into
+            _compiled({"pattern": expression})  # on its own first, so that it cannot close the group below
             self._validator = _compiled({"pattern": f"^(?:{expression})$"})
         except ValueError:
             raise ValueError(
-                f"{_cut(expression, 80)!r} is no regular expression that can be used: those that look ahead or back, or"
-                " refer to a group, are not"
+                f"{_cut(expression, 80)!r} is not a regular expression that is supported: lookahead, lookbehind and"
+                " references to groups are not"
             ) from None
 
     def matches_whole(self, text: str) -> bool:
-        """Whether it matches a text from its beginning to its end."""
+        """Whether it matches all of a text."""
         return self._validator.is_valid(text)
 
 
@@ -91,15 +90,15 @@ def _compiled(schema: Any) -> Validator:
         if len(orjson.dumps(schema)) > SCHEMA_BYTES_LIMIT:
             raise ValueError(f"a schema must be at most {SCHEMA_BYTES_LIMIT} bytes of JSON")
         return validator_for(schema, pattern_options=RegexOptions(), offline=True)
-    except ValidationError as error:  # which is a ValueError with a text of many lines
-        raise ValueError(_told(error)) from None
+    except ValidationError as error:  # which is a ValueError with a text of several lines
+        raise ValueError(_error_text(error)) from None
 
 
-def _told(error: Any) -> str:
-    """A fault in one line: where it is, and what it is."""
+def _error_text(error: Any) -> str:
+    """An error on one line: its place, and what is wrong."""
     pointer = "".join("/" + str(step).replace("~", "~0").replace("/", "~1") for step in error.instance_path)
-    text = _cut(" ".join(str(error.message).split()), _FAULT_TEXT)
-    return f"{_cut(pointer, _FAULT_TEXT)}: {text}" if pointer else text
+    text = _cut(" ".join(str(error.message).split()), _ERROR_TEXT)
+    return f"{_cut(pointer, _ERROR_TEXT)}: {text}" if pointer else text
 
 
 def _cut(text: str, limit: int) -> str:

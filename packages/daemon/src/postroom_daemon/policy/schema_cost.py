@@ -1,9 +1,9 @@
-"""How much work a JSON Schema makes, counted before the work is done.
+"""The cost of a JSON Schema, computed before the library does the work.
 
-The library that validates says quickly whether a body fits. But it writes every reference out when it makes a schema
-ready, unless that leads back to where it is; and to tell what is wrong it writes down every fault of every alternative
-(``anyOf``, ``oneOf``) with a copy of the part that has it. Both may take for ever, and all memory. A count takes one
-look at each pair of a schema and a value, however often the library would come by.
+The library quickly decides whether a body is valid. But to compile a schema it expands every reference that is not
+recursive, and to report errors it collects those of every alternative (``anyOf``, ``oneOf``) with a copy of the invalid
+value. Both may take all time and memory. The computation here visits each pair of a schema and a value once, however
+often the library would visit it.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-#: Schemas that one may come to when its references are written out.
+#: Maximum number of subschemas once all references are expanded.
 EXPANDED_LIMIT: Final = 10_000
 _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ALTERNATIVES: Final = ("anyOf", "oneOf")
-#: Keywords of one schema, of a list of schemas, and of an object of them, that look at the same value; and those that
-#: look at what the value holds.
+#: Keywords with one schema, with a list of schemas and with an object of schemas that apply to the same value; and
+#: those that apply to the members or items of the value.
 _ONE: Final = ("not", "if", "then", "else")
 _LIST: Final = ("allOf", *_ALTERNATIVES)
 _MAP: Final = ("dependentSchemas", "dependencies")
@@ -27,14 +27,14 @@ _LIST_BELOW: Final = ("items", "prefixItems")
 _MAP_BELOW: Final = ("properties", "patternProperties")
 
 
-class _Over(Exception):
-    """There is more work than was asked about."""
+class _LimitExceeded(Exception):
+    """The work exceeds the limit."""
 
 
-class Work:
-    """The work of one schema. ``recursive``: it refers to itself. ``alternatives``: it has some, somewhere.
+class SchemaCost:
+    """The cost of one schema. ``recursive``: it refers to itself. ``alternatives``: it has ``anyOf`` or ``oneOf``.
 
-    Raises ``ValueError`` for one that comes to too much, whatever the body.
+    Raises ``ValueError`` for a schema that costs too much whatever the body is.
     """
 
     def __init__(self, schema: Any) -> None:
@@ -48,18 +48,18 @@ class Work:
             raise ValueError("it is nested too deeply") from None
         if expanded > EXPANDED_LIMIT:
             raise ValueError(
-                f"with its references written out it has more than {EXPANDED_LIMIT:,} schemas: let it refer to fewer"
+                f"with its references expanded it has more than {EXPANDED_LIMIT:,} subschemas: use fewer references"
             )
 
     def exceeds(self, value: Any, limit: int) -> bool:
-        """Whether a body is looked at more than ``limit`` times. Takes no more than so many steps itself."""
+        """Whether validating a body visits values more than ``limit`` times. Takes at most ``limit`` steps itself."""
         try:
             return self._count(self._root, value, limit, {}) > limit
-        except (_Over, RecursionError):
+        except (_LimitExceeded, RecursionError):
             return True
 
     def _name(self, part: Any) -> None:
-        """Note the names by which parts are referred to, and whether there are alternatives."""
+        """Register the names of subschemas, and whether there are alternatives."""
         if isinstance(part, dict):
             for keyword in ("$id", "id", "$anchor", "$dynamicAnchor"):
                 name = part.get(keyword)
@@ -71,7 +71,7 @@ class Work:
                 self._name(one)
 
     def _referred(self, reference: Any) -> Any:
-        """What a reference names; nothing if it leads out of the schema, to where no reference leads back."""
+        """The subschema that a reference names; None if it leads out of the schema."""
         if type(reference) is not str:
             return None
         base, _, place = reference.partition("#")
@@ -87,49 +87,49 @@ class Work:
         return part
 
     def _beside(self, schema: dict[str, Any]) -> Iterator[Any]:
-        """The schemas that look at the same value."""
+        """The subschemas that apply to the same value."""
         for keyword in _REFERENCES:
             if keyword in schema:
                 yield self._referred(schema[keyword])
         yield from _schemas(schema, _ONE, _LIST, _MAP)
 
-    def _expanded(self, schema: Any, known: dict[int, int]) -> int:
-        """To how many schemas one comes when all references are written out, but for those that lead back."""
+    def _expanded(self, schema: Any, counts: dict[int, int]) -> int:
+        """The number of subschemas once all references are expanded, except recursive ones."""
         if not isinstance(schema, dict):
             return 0
-        count = known.get(id(schema))
+        count = counts.get(id(schema))
         if count is None:
-            known[id(schema)] = -1
-            count = 1 + sum(self._expanded(one, known) for one in self._beside(schema))
+            counts[id(schema)] = -1
+            count = 1 + sum(self._expanded(one, counts) for one in self._beside(schema))
             below = _schemas(schema, _ONE_BELOW, _LIST_BELOW, _MAP_BELOW)
-            count += sum(self._expanded(one, known) for one in below)
-            known[id(schema)] = count
+            count += sum(self._expanded(one, counts) for one in below)
+            counts[id(schema)] = count
         elif count < 0:
             self.recursive = True
         return max(count, 0)
 
-    def _count(self, schema: Any, value: Any, limit: int, known: dict[tuple[int, int], int]) -> int:
-        """How often values are looked at when ``value`` is."""
+    def _count(self, schema: Any, value: Any, limit: int, counts: dict[tuple[int, int], int]) -> int:
+        """How often values are visited to validate ``value``."""
         if not isinstance(schema, dict):
             return 0
         pair = (id(schema), id(value))
-        count = known.get(pair)
+        count = counts.get(pair)
         if count is None:
-            if len(known) >= limit:
-                raise _Over
-            known[pair] = 0  # a way that leads back to itself is not gone a second time
-            count = 1 + sum(self._count(one, value, limit, known) for one in self._beside(schema))
-            count += sum(self._count(one, held, limit, known) for one, held in _below(schema, value))
-            known[pair] = count
+            if len(counts) >= limit:
+                raise _LimitExceeded
+            counts[pair] = 0  # a cycle is not followed twice
+            count = 1 + sum(self._count(one, value, limit, counts) for one in self._beside(schema))
+            count += sum(self._count(one, member, limit, counts) for one, member in _below(schema, value))
+            counts[pair] = count
             if count > limit:
-                raise _Over
+                raise _LimitExceeded
         return count
 
 
 def _schemas(
     schema: dict[str, Any], ones: tuple[str, ...], lists: tuple[str, ...], maps: tuple[str, ...]
 ) -> Iterator[Any]:
-    """The schemas under some keywords of a schema."""
+    """The subschemas under some keywords of a schema."""
     for keyword in ones:
         if isinstance(schema.get(keyword), dict):
             yield schema[keyword]
@@ -142,17 +142,17 @@ def _schemas(
 
 
 def _below(schema: dict[str, Any], value: Any) -> Iterator[tuple[Any, Any]]:
-    """The schemas that look at what a value holds, each with that."""
+    """The members and items of a value, each with a subschema that applies to it."""
     if isinstance(value, dict):
         properties = schema.get("properties")
         if isinstance(properties, dict):
-            yield from ((properties[name], held) for name, held in value.items() if name in properties)
+            yield from ((properties[name], member) for name, member in value.items() if name in properties)
         patterns = schema.get("patternProperties")
         if isinstance(patterns, dict):
-            yield from ((one, held) for one in patterns.values() for held in value.values())
+            yield from ((one, member) for one in patterns.values() for member in value.values())
         for keyword in _OF_MEMBERS:
             if keyword in schema:
-                yield from ((schema[keyword], held) for held in value.values())
+                yield from ((schema[keyword], member) for member in value.values())
         if "propertyNames" in schema:
             yield from ((schema["propertyNames"], name) for name in value)
     elif isinstance(value, list):
@@ -161,4 +161,4 @@ def _below(schema: dict[str, Any], value: Any) -> Iterator[tuple[Any, Any]]:
                 yield from zip(schema[keyword], value, strict=False)
         for keyword in _OF_ITEMS:
             if isinstance(schema.get(keyword), dict):
-                yield from ((schema[keyword], held) for held in value)
+                yield from ((schema[keyword], member) for member in value)

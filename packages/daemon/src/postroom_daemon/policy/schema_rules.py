@@ -1,7 +1,7 @@
-"""The message schema of the C++ system: rules about the top-level fields of a JSON object, with its texts.
+"""The message schema of the C++ system, with its error texts: rules about the top-level fields of a JSON object.
 
-A field that is absent passes every rule but ``required``, and a value of another type passes the rules of length,
-value, pattern and enum. Lengths are bytes of UTF-8. A pattern must match the whole value.
+An absent field passes every rule except ``required``, and a value of another type passes the rules of length, value,
+pattern and enum. Lengths are bytes of UTF-8. A pattern must match the whole value.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _Holds = Callable[[Any], bool]
 
 
 class MessageRules:
-    """A queue's ``messageSchema``, as ``config_file`` has checked it.
+    """A queue's ``messageSchema``, which ``config.file`` has checked.
 
-    Raises ``ValueError`` for a pattern that cannot be used.
+    Raises ``ValueError`` for an unusable pattern.
     """
 
     def __init__(self, schema: dict[str, Any]) -> None:
         self._rules = [_rule(rule) for rule in schema["rules"]]
 
     def problems(self, value: Any) -> list[str]:
-        """The text of each rule that a body breaks."""
+        """The text of each rule that a body violates."""
         fields = value if type(value) is dict else {}
         return [text for name, required, holds, text in self._rules if not _passes(fields, name, required, holds)]
 
@@ -42,10 +42,10 @@ def _passes(fields: dict[str, Any], name: str, required: bool, holds: _Holds) ->
 
 
 def _rule(rule: dict[str, Any]) -> tuple[str, bool, _Holds, str]:
-    """Field, whether it must be there, what its value must be, and the text if it is not."""
+    """The field, whether it is required, the predicate for its value, and the text of a violation."""
     holds, text = _KINDS[rule["type"]](rule)
-    told = rule.get("errorMessage") or f"field '{rule['field']}' {text}"
-    return rule["field"], rule["type"] == "required", holds, told
+    message = rule.get("errorMessage") or f"field '{rule['field']}' {text}"
+    return rule["field"], rule["type"] == "required", holds, message
 
 
 def _required(rule: dict[str, Any]) -> tuple[_Holds, str]:
@@ -83,7 +83,7 @@ def _enum(rule: dict[str, Any]) -> tuple[_Holds, str]:
 
 
 def _custom(rule: dict[str, Any]) -> tuple[_Holds, str]:
-    return lambda value: True, "failed custom validation"  # a name of code that the C++ system never had either
+    return lambda value: True, "failed custom validation"  # names code, which the C++ system never had either
 
 
 def _for(types: tuple[type, ...], holds: _Holds) -> _Holds:

@@ -23,8 +23,7 @@ from ..journal.segments import list_segments
 from ..model.consumers import Consumers
 from ..model.records import FACT_EPOCH
 from ..model.usage import Usage
-from ..observe.refusals import Refusals
-from ..observe.traffic import TrafficLog
+from ..observe.traffic import Refusals, TrafficLog
 from ..observe.vitals import DaemonVitals
 from ..platform.clock import Clock
 from ..platform.files import FULL_ERRNOS, Files

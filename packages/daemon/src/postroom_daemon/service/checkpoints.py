@@ -36,7 +36,7 @@ class Checkpoints:
         """To be called every second or so: begin, if it is time; and go on, a part at a time."""
         journal, now_s = self._root.journal, self._root.clock.elapsed_s()
         # On a full disk the store's own log must not grow as well.
-        if journal.segment != self._segment or not self._root.vitals.room_to_publish() or now_s >= self._next_s:
+        if journal.segment != self._segment or not self._root.vitals.has_space_to_publish() or now_s >= self._next_s:
             self._segment = journal.segment
             self._next_s = now_s + EVERY_S
             self._going_on = True

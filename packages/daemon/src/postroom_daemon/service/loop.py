@@ -129,7 +129,7 @@ def _open_mailbox(reloading: Reloading, root: OpenRoot, sources: Sources) -> Mai
             root.reserve.give,
             root.quotas,
             on_foreign=root.vitals.count_foreign,
-            knows=root.access.knows,
+            knows=root.access.is_ready_for,
             on_replaced=lambda: _warn_of_permissions(reloading.config),  # perhaps by one that clients cannot use
         )
     except OSError as error:

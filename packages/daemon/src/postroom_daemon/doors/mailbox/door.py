@@ -103,7 +103,7 @@ class Mailbox(Door):
                 requests,
                 settings.limits_user_share_requests,
                 settings.limits_user_turn_requests,
-                self._quotas.may_have_waiting,
+                self._quotas.may_have_pending,
             )
             self._response_dirs = ResponseDirs(root / settings.ipc_responses_dir, files)
             opened.callback(self._response_dirs.close)
@@ -227,7 +227,7 @@ class Mailbox(Door):
             self._scanner.postpone(taken)
             return None
         if taken.over and not wire.problem:
-            wire = wire._replace(problem=self._quotas.too_many_waiting(taken.uid))
+            wire = wire._replace(problem=self._quotas.too_many_pending(taken.uid))
         return self._made(taken, wire)
 
     def _made(self, taken: RequestFile, wire: WireRequest) -> Request:

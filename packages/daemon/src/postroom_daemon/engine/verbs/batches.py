@@ -150,7 +150,7 @@ def _items(fields: Fields, name: str) -> list[Any]:
 
 def _refuse_without_room(context: Context) -> None:
     """A batch that only the disk refuses is refused whole: it can be sent again as it is."""
-    if not context.vitals.room_to_publish():
+    if not context.vitals.has_space_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
 
 

@@ -44,7 +44,7 @@ def import_state(context: Context, fields: Fields) -> Decision:
     Raises ``CommandError``: ERR_STORAGE_FULL, ERR_INVALID_REQUEST for what is no queue, message or fact, and for more
     schedules than a root has.
     """
-    if not context.vitals.room_to_publish():
+    if not context.vitals.has_space_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take other messages")
     teller = _Teller(context, fields["engineMs"], fields["wallMs"])
     for queue in _list(fields, "queues"):

@@ -62,7 +62,7 @@ def admit(context: Context, fields: Fields) -> Item:
     context.require(Verb.PUBLISH, queue)
     record = store.queue(queue)
     _refuse_while_closed(context, queue, record)
-    if not context.vitals.room_to_publish():
+    if not context.vitals.has_space_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
     policy = context.policies.effective(queue, record)

@@ -24,7 +24,7 @@ _PARTS: Final = ("head", "queues", "messages", "facts")
 
 def read_state(context: Context, fields: Fields) -> Decision:
     """A page of the state as of one event. Raises ``CommandError`` for a part that there is not."""
-    page_bytes = PAGE_BYTES if context.vitals.room_to_publish() else SMALL_PAGE_BYTES
+    page_bytes = PAGE_BYTES if context.vitals.has_space_to_publish() else SMALL_PAGE_BYTES
     page = read_page(context.store, fields["part"], fields["after"], fields["limit"], page_bytes)
     return Decision(data=page | {"engineMs": context.now.engine, "wallMs": context.now.wall})
 

@@ -1,1 +1,1 @@
-"""What the daemon measures, as Prometheus reads it: a text for its collectors, in an answer or in a file."""
+"""The daemon's metrics in the format of Prometheus, in an answer or in a file."""

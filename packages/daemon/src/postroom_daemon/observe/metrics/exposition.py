@@ -1,4 +1,4 @@
-"""The text format of Prometheus, version 0.0.4: families of samples, each with its help and type."""
+"""The text format of Prometheus, version 0.0.4: families of samples, each with help and type."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from ...platform.histogram import Doublings
 
-#: What a collector is told of the text, where that goes by HTTP.
+#: The content type of the text over HTTP.
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
@@ -16,7 +16,7 @@ _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One family. ``name`` ends as the conventions of Prometheus have it: in the unit, and in ``_total`` if it is a
+    """A family of samples. By the conventions of Prometheus, ``name`` ends in the unit, and in ``_total`` for a
     counter. ``labels`` are the names of its labels."""
 
     name: str
@@ -26,7 +26,7 @@ class Metric:
 
 
 class Exposition:
-    """Samples on their way into a text. Those of a family stand together, in the order in which they came."""
+    """Builds the text. Samples of a family are grouped, in the order in which they were added."""
 
     def __init__(self) -> None:
         self._lines: dict[Metric, list[str]] = {}
@@ -40,14 +40,14 @@ class Exposition:
         for label, value in values:
             self.add(metric, value, label)
 
-    def histogram(self, metric: Metric, found: Doublings, unit: float) -> None:
+    def histogram(self, metric: Metric, values: Doublings, unit: float) -> None:
         """Add a histogram whose values are multiples of ``unit``."""
         lines = self._family(metric)
-        for bound, count in found.cumulated():
+        for bound, count in values.cumulated():
             lines.append(f'{metric.name}_bucket{{le="{bound * unit:.12g}"}} {count}')
-        lines.append(f'{metric.name}_bucket{{le="+Inf"}} {found.count}')
-        lines.append(f"{metric.name}_sum {found.total * unit:.12g}")
-        lines.append(f"{metric.name}_count {found.count}")
+        lines.append(f'{metric.name}_bucket{{le="+Inf"}} {values.count}')
+        lines.append(f"{metric.name}_sum {values.total * unit:.12g}")
+        lines.append(f"{metric.name}_count {values.count}")
 
     def summary(self, metric: Metric, quantiles: Iterable[tuple[float, float]], total: float, count: int) -> None:
         """Add a summary."""
@@ -56,7 +56,7 @@ class Exposition:
         lines += [f"{metric.name}_sum {_number(total)}", f"{metric.name}_count {count}"]
 
     def text(self) -> str:
-        """All of it."""
+        """The complete text."""
         parts = []
         for metric, lines in self._lines.items():
             parts.append(f"# HELP {metric.name} {metric.help.translate(_HELP_ESCAPES)}")

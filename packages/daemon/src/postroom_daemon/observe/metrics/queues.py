@@ -1,4 +1,4 @@
-"""The figures of queues: of a bounded number each by itself, and of all together."""
+"""The metrics of queues: of a bounded number of single queues, and of all queues together."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from ...stores.base import Store, StoreDamaged, StoreError
 from . import table
 from .exposition import Exposition
 
-#: Queues that are looked at in one step, and at most in all.
+#: Number of queues that one step reads, and maximum number of queues in total.
 STEP: Final = 50
 LOOKED_LIMIT: Final = 10_000
-#: Types of events that a queue shows also where there was none yet: a rate needs a beginning.
+#: Types of events that a queue always shows, even 0: a rate needs a first value.
 _ALWAYS: Final = (EventType.PUBLISHED, EventType.LEASED, EventType.ACKED, EventType.RETRIED, EventType.DIED)
 
 
 def every_queue(name: str) -> bool:
-    """Shows all queues."""
+    """Show all queues."""
     return True
 
 
 @contextmanager
 def reading(store: Store) -> Iterator[None]:
-    """A transaction that changes nothing. Raises ``OSError`` for what the store does not give, ``StoreDamaged`` for one
-    that must be folded anew."""
+    """A transaction that only reads. Raises ``OSError`` if the store cannot be read, and ``StoreDamaged`` if it must be
+    rebuilt."""
     store.begin()
     try:
         yield
@@ -48,7 +48,7 @@ def reading(store: Store) -> Iterator[None]:
 
 @dataclass(slots=True)
 class _Queue:
-    """What is told of a queue: its record, and the ages of its oldest ready message, lease and dead letter (ms)."""
+    """The figures of a queue: its record, and the ages (ms) of its oldest ready message, lease and dead letter."""
 
     record: QueueRecord
     ready_ms: int
@@ -57,13 +57,13 @@ class _Queue:
 
     @property
     def rank(self) -> tuple[int, str]:
-        """Who was made first comes first: no queue that is made later takes the place of another."""
+        """Sort key: older queues come first, so that a new queue never replaces another in the metrics."""
         return self.record.created_wall, self.record.name
 
 
 @dataclass(slots=True)
-class _Found:
-    """What all queues come to, and those that are told by themselves."""
+class _Totals:
+    """The totals of all queues, and the queues that are listed."""
 
     queues: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -75,7 +75,7 @@ class _Found:
     listed: list[_Queue] = field(default_factory=list)
 
     def add(self, one: _Queue) -> None:
-        """Count a queue."""
+        """Add a queue to the totals."""
         self.queues += 1
         self.counts.update(one.record.counts)
         self.reasons.update(one.record.reasons)
@@ -84,9 +84,9 @@ class _Found:
         self.dead_ms = max(self.dead_ms, one.dead_ms)
 
     def list(self, one: _Queue, most: int) -> None:
-        """Keep a queue, if it is among the ``most`` that were made first."""
+        """List a queue if it is among the ``most`` oldest."""
         if len(self.listed) < most or (most and one.rank < self.listed[-1].rank):
-            one.record = one.record.copy()  # as it is now: other groups change it before all is told
+            one.record = one.record.copy()  # as of now: later groups change it before all steps are done
             insort(self.listed, one, key=lambda each: each.rank)
             del self.listed[most:]
 
@@ -94,26 +94,26 @@ class _Found:
 def add_queues(
     out: Exposition, store: Store, consumers: Consumers, now: int, most: int, shows: Callable[[str], bool]
 ) -> Iterator[None]:
-    """Add the figures of all queues, and by themselves those of the ``most`` that were made first, of those that
-    ``shows`` lets pass: in steps of a few milliseconds, outside of transactions. Raises as ``reading``."""
-    found, after, more = _Found(), "", True
-    while more and found.queues < LOOKED_LIMIT:
+    """Add the totals of all queues, and the metrics of the ``most`` oldest queues for which ``shows`` is true, in steps
+    of a few milliseconds outside of transactions. Raises what ``reading`` raises."""
+    totals, after, more = _Totals(), "", True
+    while more and totals.queues < LOOKED_LIMIT:
         yield
         with reading(store):
             names = store.pages.queue_names(after, STEP)
             for name in names:
                 one = _look(store, consumers, now, name)
                 if one:
-                    found.add(one)
+                    totals.add(one)
                     if shows(name):
-                        found.list(one, most)
+                        totals.list(one, most)
         more = len(names) == STEP
         after = names[-1] if names else ""
-    for number, one in enumerate(found.listed):
+    for number, one in enumerate(totals.listed):
         if number % STEP == 0:
             yield
         _list(out, one)
-    _add_sums(out, found, complete=not more)
+    _add_totals(out, totals, complete=not more)
 
 
 def _look(store: Store, consumers: Consumers, now: int, name: str) -> _Queue | None:
@@ -144,13 +144,13 @@ def _list(out: Exposition, one: _Queue) -> None:
         out.add(table.QUEUE_EVENTS, count, name, type_)
 
 
-def _add_sums(out: Exposition, found: _Found, complete: bool) -> None:
-    out.add(table.QUEUES, found.queues)
-    out.add(table.QUEUES_LISTED, len(found.listed))
+def _add_totals(out: Exposition, totals: _Totals, complete: bool) -> None:
+    out.add(table.QUEUES, totals.queues)
+    out.add(table.QUEUES_LISTED, len(totals.listed))
     out.add(table.QUEUES_COMPLETE, complete)
-    out.add_all(table.MESSAGES, ((state.value, found.counts[state]) for state in State))
-    out.add(table.MESSAGE_BYTES, found.bytes)
-    out.add_all(table.DEAD_LETTERS, found.reasons.items())
-    out.add(table.OLDEST_READY, found.ready_ms / 1000)
-    out.add(table.OLDEST_LEASE, found.lease_ms / 1000)
-    out.add(table.OLDEST_DEAD, found.dead_ms / 1000)
+    out.add_all(table.MESSAGES, ((state.value, totals.counts[state]) for state in State))
+    out.add(table.MESSAGE_BYTES, totals.bytes)
+    out.add_all(table.DEAD_LETTERS, totals.reasons.items())
+    out.add(table.OLDEST_READY, totals.ready_ms / 1000)
+    out.add(table.OLDEST_LEASE, totals.lease_ms / 1000)
+    out.add(table.OLDEST_DEAD, totals.dead_ms / 1000)

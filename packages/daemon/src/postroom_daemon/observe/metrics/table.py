@@ -1,6 +1,6 @@
-"""Every metric: its name, type and meaning. The documents have this table, and dashboards and alerts name these.
+"""Every metric with its name, type and meaning. The documentation has this table; dashboards and alerts use the names.
 
-None is called ``process_…``: the text may be read by node_exporter, whose own metrics have those names.
+No name starts with ``process_``: node_exporter, which may read the text, has metrics of its own with such names.
 """
 
 from __future__ import annotations
@@ -112,5 +112,5 @@ QUEUE_DEAD_LETTERS: Final = _gauge("queue_dead_letters", "Its dead letters, by r
 QUEUE_PAUSED: Final = _gauge("queue_paused", "1 while this operation is paused.", "queue", "operation")
 QUEUE_EVENTS: Final = _counter("queue_events", "Events in it since it was created, by type.", "queue", "type")
 
-#: All of them.
+#: All metrics.
 METRICS: Final = tuple(value for value in list(globals().values()) if isinstance(value, Metric))

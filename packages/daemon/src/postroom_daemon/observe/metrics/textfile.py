@@ -1,4 +1,4 @@
-"""The figures in a file, for the textfile collector of node_exporter, which looks at it whenever it is asked."""
+"""The metrics in a file, for the textfile collector of node_exporter."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from .collect import stopped
 
 log = logging.getLogger(__name__)
 
-#: The collector is another user; what the file says is no secret of the device.
+#: The collector is another user, and metrics are not secret on the device.
 _MODE: Final = 0o644
 _DIRECTORY_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class MetricsFile:
-    """Writes ``metrics.file`` every ``metrics.intervalSec`` seconds, whole or not at all: what ``collect`` comes to
-    after some steps. Does nothing where the setting is empty.
+    """Writes the result of ``collect`` to ``metrics.file`` every ``metrics.intervalSec`` seconds, atomically. Does
+    nothing if the setting is empty.
 
-    The directory must be there. A file that cannot be written is logged, and tried again after the interval.
+    The directory must exist. If the file cannot be written, that is logged, and the next interval tries again.
     """
 
     def __init__(self, settings: Settings, collect: Callable[[], Generator[None, None, str]]) -> None:
-        self._take(settings)
+        self._apply(settings)
         self._collect = collect
         self._files = Files()
         self._next_s = 0.0
         self._work: Generator[None, None, str] | None = None
 
-    def _take(self, settings: Settings) -> None:
+    def _apply(self, settings: Settings) -> None:
         self._path = Path(settings.metrics_file) if settings.metrics_file else None
         self._interval_s = settings.metrics_interval_sec
 
     def reload(self, settings: Settings) -> None:
-        """Work by other settings from now on. A file that is not written any more is removed: its figures would be
-        taken for those of a daemon that hangs."""
+        """Apply other settings. Removes a file that is no longer written: its metrics would look like those of a daemon
+        that hangs."""
         before = self._path
-        self._take(settings)
+        self._apply(settings)
         self._work, self._next_s = None, 0.0
         if before and before != self._path:
             try:
@@ -51,18 +51,17 @@ class MetricsFile:
 
     @property
     def busy(self) -> bool:
-        """Whether there are steps to be done: ``step`` does the next one."""
+        """Whether steps are left for ``step``."""
         return self._work is not None
 
     def tick(self, now_s: float) -> None:
-        """To be called every second or so: begin, if it is time."""
+        """Start to collect if the interval is over. Called about once a second."""
         if self._path and now_s >= self._next_s and not self._work:
             self._next_s = now_s + self._interval_s
             self._work = self._collect()
 
     def step(self) -> None:
-        """Do one step, if there is one. Raises ``StoreDamaged``, and ``StoreError`` where the store must be opened
-        anew."""
+        """Do one step, if there is one. Raises ``StoreDamaged``, and ``StoreError`` if the store must be reopened."""
         if not self._work or not self._path:
             return
         try:
@@ -75,7 +74,7 @@ class MetricsFile:
             log.error("metrics: %s", error)
 
     def stop(self) -> None:
-        """The daemon stops in order: the file says so, and nothing else any more."""
+        """Write the metrics of a clean stop, and nothing else."""
         self._work = None
         if self._path:
             self._write(self._path, stopped())
