@@ -63,7 +63,7 @@ def opened(make_bench: MakeBench, backend: str = "sqlite", reserve: int = 4 * MI
     bench = make_bench(backend, **{"storage.reserveBytes": str(reserve), "storage.minFreeBytes": "0", **flags})
     bench.files = disk = Disk(64 * MIB)
     bench.open()
-    assert bench.live.reserve.held == reserve
+    assert bench.live.reserve.bytes == reserve
     bench.publish("other")
     return bench, disk
 
@@ -94,7 +94,7 @@ def test_a_publish_gets_nothing_of_the_reserve(make_bench: MakeBench) -> None:
     disk.free = 0
     for _ in range(3):
         assert bench.send("publish", queue="q", message="refused").code == "ERR_STORAGE_FULL"
-    assert bench.live.reserve.whole and bench.store.queue("q") is None
+    assert bench.live.reserve.is_complete and bench.store.queue("q") is None
 
 
 def test_leases_end_and_delays_too_while_a_schedule_has_no_room_to_publish(make_bench: MakeBench) -> None:
@@ -143,10 +143,10 @@ def test_what_was_given_is_taken_again_when_there_is_space(make_bench: MakeBench
     reserve = bench.live.reserve
     disk.free = STEP_BYTES
     reserve.tick()
-    assert reserve.held == 4 * MIB - STEP_BYTES
+    assert reserve.bytes == 4 * MIB - STEP_BYTES
     disk.free = 3 * STEP_BYTES
     reserve.tick()
-    assert reserve.whole and disk.free == 2 * STEP_BYTES
+    assert reserve.is_complete and disk.free == 2 * STEP_BYTES
     assert os.stat(bench.journal_root / "reserve").st_size == 4 * MIB
 
 
@@ -158,7 +158,7 @@ def test_half_of_it_is_given_so_that_clients_can_write_their_requests(tmp_path: 
     for _ in range(100):
         disk.free = CLIENTS_BYTES - 1  # somebody else takes all that becomes free
         reserve.tick()
-    assert reserve.held == 2 * MIB
+    assert reserve.bytes == 2 * MIB
     assert reserve.give()
 
 
@@ -166,9 +166,9 @@ def test_what_is_held_is_known_after_a_restart(make_bench: MakeBench) -> None:
     bench, disk = opened(make_bench)
     disk.free = 0
     bench.do("pause", queue="other")
-    held = bench.live.reserve.held
+    held = bench.live.reserve.bytes
     bench.reopen()
-    assert bench.live.reserve.held == held < 4 * MIB
+    assert bench.live.reserve.bytes == held < 4 * MIB
 
 
 def test_a_smaller_reserve_gives_back_what_is_too_much(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_smaller_reserve_gives_back_what_is_too_much(tmp_path: Path) -> None:
         reserve = Reserve(tmp_path, disk, size)
         reserve.open()
         reserve.tick()
-        assert (reserve.held, (tmp_path / "reserve").stat().st_size) == (size, size)
+        assert (reserve.bytes, (tmp_path / "reserve").stat().st_size) == (size, size)
         reserve.close()
     assert disk.free == 64 * MIB
 
@@ -214,7 +214,7 @@ def test_used_up_inodes_cost_nothing_of_the_reserve(make_bench: MakeBench) -> No
     bench, disk = opened(make_bench)
     disk.free, disk.inodes = 0, 0
     assert bench.send("pause", queue="other").code == "ERR_STORAGE_FULL"
-    assert bench.live.reserve.whole
+    assert bench.live.reserve.is_complete
 
 
 def test_where_it_cannot_be_had_the_daemon_works_without_it(make_bench: MakeBench) -> None:
@@ -226,7 +226,7 @@ def test_where_it_cannot_be_had_the_daemon_works_without_it(make_bench: MakeBenc
     bench.files.allocate = unsupported
     bench.open()
     bench.publish()
-    assert bench.live.reserve.held == 0 and bench.do("health")["status"] == "ok"
+    assert bench.live.reserve.bytes == 0 and bench.do("health")["status"] == "ok"
 
 
 def test_a_disk_that_has_no_room_for_it_gets_no_reserve_and_loses_nothing(make_bench: MakeBench) -> None:
@@ -234,7 +234,7 @@ def test_a_disk_that_has_no_room_for_it_gets_no_reserve_and_loses_nothing(make_b
     bench.files = disk = Disk(7 * MIB)
     bench.open()
     bench.publish()
-    assert bench.live.reserve.held == 0 and disk.free > 6 * MIB
+    assert bench.live.reserve.bytes == 0 and disk.free > 6 * MIB
 
 
 def test_a_start_on_a_full_disk_has_room_from_the_reserve(make_bench: MakeBench) -> None:
@@ -291,7 +291,7 @@ def test_a_commit_that_finds_no_room_is_made_up_for_from_the_reserve(make_bench:
     pause = bench.make("pause", queue="other")
     with pytest.raises(MustRecover):
         bench.run(pause)
-    assert pause.answers == [] and bench.live.reserve.held == 4 * MIB - STEP_BYTES
+    assert pause.answers == [] and bench.live.reserve.bytes == 4 * MIB - STEP_BYTES
     bench.reopen()
     again = bench.again(pause)
     bench.run(again)
@@ -317,5 +317,5 @@ def test_a_response_for_which_there_is_no_room_gets_it_from_the_reserve(tmp_path
     disk.free = 0
     call.on_answer(Answer({"done": True}))
     response = json.loads((tmp_path / "ipc" / "responses" / "c" / "r1.json").read_text())
-    assert response["data"] == {"done": True} and reserve.held == MIB - STEP_BYTES
+    assert response["data"] == {"done": True} and reserve.bytes == MIB - STEP_BYTES
     mailbox.close()

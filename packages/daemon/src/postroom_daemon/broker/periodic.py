@@ -82,17 +82,17 @@ _KNOWN, _AFTER = "wall clock", "wall clock, looked at up to"
 
 
 def follow_wall_clock(context: Context) -> Iterator[list[Draft]]:
-    """After a start, and after each step of the wall clock, works out anew when messages with ``deliverAt`` are due."""
-    rounds, now = context.cursors, context.now
+    """After a start, and after each step of the wall clock, recompute when messages with ``deliverAt`` are due."""
+    cursors, now = context.cursors, context.now
     offset = now.wall - now.engine
-    known = rounds.get(_KNOWN)
-    if known is None or abs(offset - known) > STEP_MS:
-        rounds[_KNOWN], rounds[_AFTER] = offset, ()
-    if rounds[_AFTER] is None:
+    offset_before = cursors.get(_KNOWN)
+    if offset_before is None or abs(offset - offset_before) > STEP_MS:
+        cursors[_KNOWN], cursors[_AFTER] = offset, ()
+    if cursors[_AFTER] is None:
         return
-    found, rounds[_AFTER] = context.store.pages.scan("", State.DELAYED, rounds[_AFTER], _LOOKS)
-    rounds[_AFTER] = rounds[_AFTER] or None
-    for entry in found:
+    delayed, cursors[_AFTER] = context.store.pages.scan("", State.DELAYED, cursors[_AFTER], _LOOKS)
+    cursors[_AFTER] = cursors[_AFTER] or None
+    for entry in delayed:
         due = max(now.engine, entry.due_wall - offset)
         retried = entry.attempt > 0  # what it waits for now is the end of its backoff
         if entry.due_wall and not retried and abs(due - entry.due) > STEP_MS:

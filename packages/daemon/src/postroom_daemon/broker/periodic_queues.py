@@ -57,8 +57,8 @@ _IDLE_ROUND: Final = "idle queues"
 
 
 def delete_idle_queues(context: Context) -> Iterator[list[Draft]]:
-    """Deletes empty queues in which nothing has happened for as long as their policy says, and of which nobody has
-    asked for messages meanwhile. One that is paused stays: its pause would be forgotten with it."""
+    """Delete empty queues in which nothing has happened for as long as their policy says, and which nobody has asked
+    for messages meanwhile. A paused queue stays: its pause would be lost with it."""
     store = context.store
     names = store.pages.queue_names(context.cursors.get(_IDLE_ROUND, ""), _QUEUES_A_TURN)
     context.cursors[_IDLE_ROUND] = names[-1] if len(names) == _QUEUES_A_TURN else ""
@@ -78,15 +78,15 @@ def delete_idle_queues(context: Context) -> Iterator[list[Draft]]:
 
 
 def _last_asked(context: Context) -> dict[str, int]:
-    """When a message of a queue was asked for last, as far as is known: over a restart that is forgotten."""
+    """When each queue was last asked for a message since the start (engine ms)."""
     asked: dict[str, int] = {}
     for queue, _, consumer in context.consumers.listed():
         asked[queue] = max(consumer.asked, asked.get(queue, 0))
     return asked
 
 
-#: Queues that one turn looks at, and letters of each that it removes; a round over all of them takes as many turns as
-#: it needs.
+#: Queues that one turn looks at, and dead letters of each that it removes. A round over all queues takes as many turns
+#: as it needs.
 _DLQ_QUEUES_A_TURN: Final = 100
 _LETTERS_A_QUEUE: Final = 100
 #: Letters of a queue that are looked at for these; the next turn goes on behind them.
@@ -109,7 +109,7 @@ class _Place(NamedTuple):
 
 
 def drop_old_dead_letters(context: Context) -> Iterator[list[Draft]]:
-    """Drops, oldest first, dead letters that are older than their queue keeps them, and those that are too many since
+    """Drop, oldest first, dead letters older than their queue retains them, and those that are too many since
     its policy was made stricter. Those that are leased or quarantined stay, and however many these are, the newest."""
     store = context.store
     places: dict[str, _Place] = context.cursors.setdefault(_PLACES, {})
@@ -128,7 +128,7 @@ def drop_old_dead_letters(context: Context) -> Iterator[list[Draft]]:
 
 
 def _look_through(context: Context, record: QueueRecord, place: _Place) -> Generator[list[Draft], None, _Place]:
-    """One turn over the letters of a queue. Where the next one goes on."""
+    """One turn over the dead letters of a queue. Returns where the next one goes on."""
     policy = context.policies.effective(record.name, record)
     before = context.now.engine - round(policy.retention_days * _DAY_MS)
     surplus = record.counts[State.DEAD] - policy.dlq_max_messages if policy.dlq_max_messages else 0

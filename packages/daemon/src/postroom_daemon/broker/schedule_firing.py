@@ -1,4 +1,4 @@
-"""Schedules that are due: each publishes its message."""
+"""Fires schedules: each publishes its message when it is due."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from ..platform.logs import about
 
 log = logging.getLogger(__name__)
 
-#: A wall clock that says less (Unix ms, the beginning of 2024) was not set yet: nothing is due by it.
+#: A wall clock that shows less (Unix ms, the beginning of 2024) has not been set: nothing is due by it.
 PLAUSIBLE_MS: Final = 1_704_067_200_000
-#: A run that is late by no more was not missed.
+#: A run that is late by no more than this was not missed.
 GRACE_MS: Final = 60_000
-#: Runs missed for longer were not missed by a device that was off: its clock was set. One of them is made up for.
+#: If runs were missed for longer, the device was not off: its clock was set. Only one of them is made up for.
 LONGEST_GAP_MS: Final = 30 * 24 * 3600 * 1000
-#: Missed runs that one turn makes up for, of all schedules together; of each at least one.
+#: Missed runs that one turn makes up for, over all schedules; at least one of each.
 RUNS_A_TURN: Final = 100
 _UNREAD: Final = "schedules that cannot be read"
 _REFUSED: Final = "schedules whose runs are refused"
 
 
 def fire_schedules(context: Context) -> Iterator[list[Draft]]:
-    """Publishes what schedules have to publish by now. A run that is refused, because its queue is paused or full, does
+    """Publish what schedules have to publish by now. A run that is refused, because its queue is paused or full, does
     not take place; the event says so."""
     wall = context.now.wall
     if wall < PLAUSIBLE_MS:
         return
-    facts = context.store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)
-    _forget_others(context, {fact.removeprefix(SCHEDULE) for fact in facts})
+    names = context.store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)
+    _forget_others(context, {kv_name.removeprefix(SCHEDULE) for kv_name in names})
     left = RUNS_A_TURN
-    for fact in facts:
-        name, schedule = fact.removeprefix(SCHEDULE), context.store.get_kv(fact)
+    for kv_name in names:
+        name, schedule = kv_name.removeprefix(SCHEDULE), context.store.get_kv(kv_name)
         try:
-            anew, runs = _planned(schedule, wall, max(left, 1))
+            changed, runs = _planned(schedule, wall, max(left, 1))
         except (ValueError, OverflowError) as error:
             _note_unread(context, name, schedule, str(error))
             continue
-        if anew:
-            schedule = anew
+        if changed:
+            schedule = changed
             yield [{"type": EventType.SCHEDULE_SET, "name": name, "schedule": schedule}]
         left -= len(runs)
         for at, following in runs:
@@ -58,28 +58,29 @@ def fire_schedules(context: Context) -> Iterator[list[Draft]]:
 
 
 def _planned(schedule: dict[str, Any], wall: int, most: int) -> tuple[dict[str, Any] | None, list[tuple[int, int]]]:
-    """The schedule as it is from now on, if the clock was set back; and the runs to take place now, so many at most.
+    """The schedule as it is from now on if the clock was set back, else None; and the runs to take place now, at most
+    ``most``.
 
-    Raises ``ValueError`` or ``OverflowError`` for one that this device cannot read, though it was taken.
+    Raises ``ValueError`` or ``OverflowError`` for a schedule that was accepted but cannot be read on this device.
     """
-    plan, anew = Plan(schedule["cron"], schedule["timezone"]), None
+    plan, changed = Plan(schedule["cron"], schedule["timezone"]), None
     if schedule["nextMs"] > plan.after(wall, min(schedule["setMs"], wall)):
-        schedule = anew = rescheduled(schedule, wall)
-    return anew, list(_runs(schedule, plan, wall, most))
+        schedule = changed = rescheduled(schedule, wall)
+    return changed, list(_runs(schedule, plan, wall, most))
 
 
 def _forget_others(context: Context, names: set[str]) -> None:
-    """What was said of schedules that are gone need not be kept."""
-    for told in (context.cursors.get(_UNREAD, {}), context.cursors.get(_REFUSED, {})):
-        for name in told.keys() - names:
-            del told[name]
+    """Forget what was logged about schedules that no longer exist."""
+    for logged in (context.cursors.get(_UNREAD, {}), context.cursors.get(_REFUSED, {})):
+        for name in logged.keys() - names:
+            del logged[name]
 
 
 def _note_unread(context: Context, name: str, schedule: dict[str, Any], why: str) -> None:
-    """Say so once. It waits: what it misses meanwhile was missed, should it be read again."""
-    told: dict[str, Any] = context.cursors.setdefault(_UNREAD, {})
-    if told.get(name) != schedule:
-        told[name] = schedule
+    """Log it once. The schedule stays: if it can be read again, the runs of the meantime were missed."""
+    logged: dict[str, Any] = context.cursors.setdefault(_UNREAD, {})
+    if logged.get(name) != schedule:
+        logged[name] = schedule
         log.error("schedule %r cannot be read, and publishes nothing: %s", name, why, extra=about(schedule=name))
 
 
@@ -114,11 +115,11 @@ def _fired(context: Context, name: str, schedule: dict[str, Any], at: int, follo
             context.cursors.get(_REFUSED, {}).pop(name, None)
         except CommandError as error:
             fired["refused"] = error.code
-            told: dict[str, str] = context.cursors.setdefault(_REFUSED, {})
-            if told.get(name) != error.code:  # the journal has each run; the log would have hundreds a second
-                told[name] = error.code
+            logged: dict[str, str] = context.cursors.setdefault(_REFUSED, {})
+            if logged.get(name) != error.code:  # the journal has every run; the log would get hundreds a second
+                logged[name] = error.code
                 log.warning(
-                    "schedule %r: runs are not published any more: %s", name, error.message, extra=about(schedule=name)
+                    "schedule %r: runs are no longer published: %s", name, error.message, extra=about(schedule=name)
                 )
     else:
         fired["skipped"] = True

@@ -36,8 +36,8 @@ def history_of(root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES) -
     while True:
         try:
             next(slices)
-        except StopIteration as found:
-            history: MessageHistory = found.value
+        except StopIteration as ended:
+            history: MessageHistory = ended.value
             return history
 
 
@@ -46,24 +46,24 @@ def history_slices(
 ) -> Generator[None, None, MessageHistory]:
     """As ``history_of``, in steps that each read a block of the journal. Raises ``OSError``."""
     needle = orjson.dumps({"key": key})[1:-1]
-    found: list[Event] = []
+    events: list[Event] = []
     looked = 0
     for region in _regions(root):
         if region is None:
             yield
             continue
         for event in _events_in(region, needle, key):
-            found.append(event)
-            if len(found) == limit or event["type"] == EventType.PUBLISHED:
+            events.append(event)
+            if len(events) == limit or event["type"] == EventType.PUBLISHED:
                 more = event["type"] != EventType.PUBLISHED
-                return MessageHistory(found[::-1], event["id"], more)
+                return MessageHistory(events[::-1], event["id"], more)
         first = _ID.match(region)
         looked = int(first[1]) if first else looked
         most_bytes -= len(region)
         if most_bytes <= 0:
-            return MessageHistory(found[::-1], looked, True)
+            return MessageHistory(events[::-1], looked, True)
         yield
-    return MessageHistory(found[::-1], looked, False)
+    return MessageHistory(events[::-1], looked, False)
 
 
 def _regions(root: Path) -> Iterator[bytes | None]:

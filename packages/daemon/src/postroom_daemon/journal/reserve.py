@@ -36,7 +36,7 @@ class Reserve:
     """
 
     def __init__(self, directory: Path, files: Files, size: int, others: Iterable[Path] = ()) -> None:
-        self.held = 0
+        self.bytes = 0
         self._directory = directory
         self._others = tuple(others)
         self._path = directory / RESERVE_NAME
@@ -49,9 +49,9 @@ class Reserve:
         """Read the present size; the directory must exist."""
         try:
             self._fd = self._files.open(self._path, _OPEN_FLAGS, 0o600)
-            found = self._files.fstat(self._fd)
-            self.held = min(found.st_size, found.st_blocks * 512)
-            if self.held > self._size:
+            status = self._files.fstat(self._fd)
+            self.bytes = min(status.st_size, status.st_blocks * 512)
+            if self.bytes > self._size:
                 self._cut(self._size)
         except OSError as error:
             log.error("reserve: %s", error)
@@ -63,25 +63,25 @@ class Reserve:
         self._fd = -1
 
     @property
-    def whole(self) -> bool:
-        """Whether nothing of it is released."""
-        return self.held >= self._size
+    def is_complete(self) -> bool:
+        """Whether none of it is released."""
+        return self.bytes >= self._size
 
     def give(self) -> bool:
         """Release a step of space. False if that cannot help: nothing is left, or inodes are lacking."""
-        if not self.held or self._lacks_inodes():
+        if not self.bytes or self._lacks_inodes():
             return False
         try:
-            self._cut(max(0, self.held - STEP_BYTES))
+            self._cut(max(0, self.bytes - STEP_BYTES))
         except OSError as error:
             log.error("reserve: %s", error)
             return False
-        log.warning("the disk is full: %d bytes of the reserve are left", self.held)
+        log.warning("the disk is full: %d bytes of the reserve are left", self.bytes)
         return True
 
     def _cut(self, size: int) -> None:
         self._files.ftruncate(self._fd, size)
-        self.held = size
+        self.bytes = size
         self._files.fsync(self._fd)  # some file systems free blocks only at a sync
 
     def make_room(self, needed: int, give: bool) -> bool:
@@ -90,7 +90,7 @@ class Reserve:
         if any(self._free(other) < needed for other in self._others):
             return False
         free = self._free(self._directory)
-        if free < needed and not (give and free + self.held >= needed):
+        if free < needed and not (give and free + self.bytes >= needed):
             return False
         while free < needed:
             if not self.give():
@@ -103,7 +103,7 @@ class Reserve:
         their requests."""
         if not self._size:
             return
-        free, missing = self._free(self._directory), self._size - self.held
+        free, missing = self._free(self._directory), self._size - self.bytes
         if missing and free >= 2 * missing:
             self._take()
         elif free < CLIENTS_BYTES:
@@ -111,18 +111,18 @@ class Reserve:
 
     def spare(self) -> bool:
         """As ``give``, but only of the first half; the other is for requests that must be answered."""
-        return self.held > self._size // 2 and self.give()
+        return self.bytes > self._size // 2 and self.give()
 
     def _take(self) -> None:
         if self._fd < 0:
             self.open()
-        before = self.held
+        before = self.bytes
         try:
             self._files.allocate(self._fd, 0, self._size)
             self._files.fsync(self._fd)
-            self.held = self._size
+            self.bytes = self._size
             if before:
-                log.info("the reserve of %d bytes is whole again", self._size)
+                log.info("the reserve of %d bytes is complete again", self._size)
         except OSError as error:
             if error.errno not in FULL_ERRNOS and not self._refused:
                 self._refused = True

@@ -63,13 +63,13 @@ def _place(line: Line) -> _Place:
 
 def _following(places: list[_Place]) -> list[_Place | None]:
     """For each line, the next intact one behind it."""
-    found: list[_Place | None] = []
+    following_each: list[_Place | None] = []
     following: _Place | None = None
     for place in reversed(places):
-        found.append(following)
+        following_each.append(following)
         if place.id:
             following = place
-    return found[::-1]
+    return following_each[::-1]
 
 
 def _tears_last_group(previous: _Place | None, following: _Place | None, last: _Place) -> bool:

@@ -29,7 +29,7 @@ class Deaths(NamedTuple):
     def with_one(self, engine: int, wall: int) -> Deaths:
         """One more has died."""
         slot, slots = engine - engine % _SLOT_MS, self.slots
-        if engine < self.last:  # of long ago, told by another root
+        if engine < self.last:  # of long ago, from another root
             return self._replace(slots=_merged((*slots, (slot, 1)), self.last))
         if slots and slots[-1][0] == slot:
             return Deaths(engine, wall, (*slots[:-1], (slot, slots[-1][1] + 1)))
@@ -67,7 +67,7 @@ def _merged(slots: tuple[tuple[int, int], ...], now: int) -> tuple[tuple[int, in
 NO_DEATHS: Final = Deaths()
 
 
-#: Characters of an earlier reason that a history keeps; the journal has it whole.
+#: Characters of an earlier reason that a history has; the journal has all of it.
 _OLD_REASON: Final = 200
 
 
@@ -227,7 +227,7 @@ _LOST_FAILURE: Final = {
 
 
 def with_failure(history: list[dict[str, Any]], event: Event) -> list[dict[str, Any]]:
-    """A message's failed attempts with that of an event added; the last ones only, and only the newest reason whole."""
+    """A message's failed attempts with that of an event added; the last ones only, and only the newest reason uncut."""
     before = [*history]
     if before:
         before[-1] = before[-1] | {"reasonMessage": cut_reason(before[-1]["reasonMessage"])}
@@ -275,7 +275,7 @@ FACT_EPOCH = "epoch"
 FACT_CLOCK = "clock"
 #: Ranges of events that the store has never seen, until an operator has taken note: lists of first and last id.
 FACT_LOSSES = "losses"
-#: Ranges that are told apart; further ones lengthen the last.
+#: Ranges that are recorded separately; further ones lengthen the last.
 LOSSES_LIMIT: Final = 100
 
 

@@ -185,7 +185,7 @@ class DaemonVitals:
             "ok": free >= self._min_free_bytes,
             "freeBytes": free,
             "reserveBytes": self._min_free_bytes,
-            "heldBackBytes": self.reserve.held,
+            "heldBackBytes": self.reserve.bytes,
         }
         quarantined = self.quarantine.total_bytes()
         if quarantined:

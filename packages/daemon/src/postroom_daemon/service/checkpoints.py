@@ -19,7 +19,7 @@ EVERY_S: Final = 600.0
 
 class Checkpoints:
     """Makes a root's store durable after each segment of the journal, every ``EVERY_S``, and all the time on a full
-    disk; then the segments go that need not be kept any longer. What fails is logged, and tried again."""
+    disk; then removes the segments that are no longer needed. A failure is logged, and tried again."""
 
     def __init__(self, settings: Settings, root: OpenRoot) -> None:
         self._settings = settings
@@ -44,7 +44,7 @@ class Checkpoints:
             self._make(self._root.store.disk.checkpoint_step)
 
     def make(self) -> None:
-        """Make it durable now, as a whole."""
+        """Make the store durable now, in one step."""
         self._make(self._root.store.disk.checkpoint)
 
     def _make(self, checkpoint: Callable[[], int | None]) -> None:

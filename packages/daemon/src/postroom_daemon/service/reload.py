@@ -1,4 +1,4 @@
-"""A new configuration for a daemon that runs: what of it counts at once, and what waits for the next start."""
+"""A new configuration for a running daemon: what applies at once, and what waits for the next start."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..root.open_root import OpenRoot, group_limits
 
 log = logging.getLogger(__name__)
 
-#: Settings that a reload puts in force; policies of queues and access are, too. All others wait for the next start.
+#: Settings that a reload applies, besides policies and access rules. All others wait for the next start.
 RELOADED: Final = frozenset(
     {
         "ipc.pollIntervalMs",
@@ -55,16 +55,16 @@ RELOADED: Final = frozenset(
 
 
 class Reloading:
-    """The configuration in force. ``read`` reads it anew from where the first came from; it raises ``PostroomError``
-    for one that cannot be used."""
+    """The configuration in force. ``read`` reads it again from the same place; it raises ``PostroomError`` for a
+    configuration that cannot be used."""
 
     def __init__(self, config: Config, read: Callable[[], Config]) -> None:
         self.config = config
         self._read = read
 
     def reload(self) -> str:
-        """Read it anew; what of it can count at once is in force from now on. The reason why it was refused, if it
-        was: then nothing has changed."""
+        """Read the configuration again; what can be applied at once is in force from now on. Returns why it was
+        refused, and then nothing has changed; "" if it was not."""
         try:
             wanted = self._read()
         except (PostroomError, OSError) as error:
@@ -84,7 +84,7 @@ class Reloading:
         return ""
 
 
-#: What a configuration has beside its settings.
+#: The parts of a configuration beside its settings.
 _PARTS: Final[dict[str, Callable[[Config], object]]] = {
     "policyDefaults": lambda config: config.defaults,
     "queues": lambda config: (config.queues, [(one.text, one.policy, one.schema) for one in config.patterns]),
@@ -93,7 +93,7 @@ _PARTS: Final[dict[str, Callable[[Config], object]]] = {
 
 
 def merged(before: Config, wanted: Config) -> Config:
-    """The configuration that a reload of ``wanted`` puts in force."""
+    """The configuration that is in force after a reload of ``wanted``."""
     names = [ATTRIBUTES[key] for key in RELOADED]
     settings = replace(before.settings, **{name: getattr(wanted.settings, name) for name in names})
     return replace(wanted, root=before.root, settings=settings)

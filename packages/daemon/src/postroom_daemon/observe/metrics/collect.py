@@ -133,7 +133,7 @@ def _add_disks(out: Exposition, vitals: VitalsView) -> None:
         out.add(table.INODES_FREE, disk.f_favail, name)
         out.add(table.INODES, disk.f_files, name)
     out.add(table.DISK_MINIMUM, vitals.settings.storage_min_free_bytes)
-    out.add(table.HELD_BACK, vitals.reserve.held)
+    out.add(table.HELD_BACK, vitals.reserve.bytes)
     out.add(table.QUARANTINE_FILES, vitals.quarantine.file_count())
     out.add(table.QUARANTINE_BYTES, vitals.quarantine.total_bytes())
 
