@@ -17,7 +17,7 @@ from postroom_common.protocol import State
 from postroom_daemon.config.settings import Settings
 from postroom_daemon.engine.fold import apply
 from postroom_daemon.maintenance.backup import Manifest, make_backup
-from postroom_daemon.maintenance.restore import Request, Restored, RestorePoint, restore
+from postroom_daemon.maintenance.restore import Restored, RestorePoint, RestoreRequest, restore
 from postroom_daemon.model.records import BodyReference, Entry
 from postroom_daemon.observe.state import of_store
 from postroom_daemon.platform.clock import Now
@@ -153,7 +153,7 @@ def restored(
 ) -> Restored:
     """Restore the root of a closed bench."""
     sources = Sources(files=files or Files(), clock=bench.hands.clock)
-    return restore(bench.config, Request(backup, point, **how), sources)
+    return restore(bench.config, RestoreRequest(backup, point, **how), sources)
 
 
 MakeBench = Callable[..., Bench]

@@ -16,7 +16,7 @@ from postroom_daemon.cli import main
 from postroom_daemon.journal.journal import Journal
 from postroom_daemon.journal.segments import OnDamage, PlacedRequest
 from postroom_daemon.maintenance.backup import make_backup
-from postroom_daemon.maintenance.restore import Request, RestorePoint, restore
+from postroom_daemon.maintenance.restore import RestorePoint, RestoreRequest, restore
 from postroom_daemon.model.records import LOSSES_LIMIT, with_loss
 from postroom_daemon.observe.state import capture
 from postroom_daemon.root.open_root import Sources
@@ -151,7 +151,7 @@ def test_a_root_that_is_restored_tells_what_is_lost_until_it_is_noted(
     bench.close()
     make_backup(bench.config, str(tmp_path / "backup"), True, {})
     other = make_bench(target)
-    restore(other.config, Request(tmp_path / "backup", RestorePoint()), Sources(clock=bench.hands.clock))
+    restore(other.config, RestoreRequest(tmp_path / "backup", RestorePoint()), Sources(clock=bench.hands.clock))
     other.open()
     told = journal_check(other)
     assert (told["ok"], told["missingEvents"], told["error"]) == (False, [[1, last_lost]], before["error"])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.maintenance.restore import RestoreError
+from postroom_daemon.maintenance.restore import RestoreError, RestorePoint, RestoreRequest
 from postroom_daemon.platform.files import Files
 from postroom_daemon.root.open_root import StartError
 from postroom_daemon.root.swap import MARKER_NAME, SwapError
@@ -138,3 +138,11 @@ def test_the_configuration_file_names_the_backend_that_was_chosen(make_bench: Ma
     assert '"backend": "filesystem"' in (origin.bench.path / "config.json").read_text()
     assert '"nodeId": "here"' in (origin.bench.path / "config.json").read_text()
     assert '"backend": "sqlite"' in (Path(done.replaced[0]) / "config.json").read_text()
+
+
+def test_a_restore_that_an_earlier_version_began_is_recognised() -> None:
+    request = RestoreRequest(Path("/backup"), RestorePoint(event=3), replace=True)
+    assert request.text == (
+        "Request(backup=PosixPath('/backup'), wish=Wish(event=3, wall_ms=None, end=False), journal=None, payloads=None,"
+        " replace=True, write_backend=False)"
+    )

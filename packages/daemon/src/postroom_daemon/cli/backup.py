@@ -123,12 +123,12 @@ def restore(
     if point.is_backup and (journal or payloads):
         raise click.UsageError("--journal and --payloads need --to-event or --to-time")
     config = source.load()
-    from ..maintenance.restore import Request
+    from ..maintenance.restore import RestoreRequest
     from ..maintenance.restore import restore as carry_out
     from ..root.open_root import Sources
 
     in_flag = config.sources["backend"].startswith("flag")
-    request = Request(backup.absolute(), point, _absolute(journal), _absolute(payloads), replace, in_flag)
+    request = RestoreRequest(backup.absolute(), point, _absolute(journal), _absolute(payloads), replace, in_flag)
     done = carry_out(config, request, Sources())
     if as_json:
         click.echo(json.dumps(_shown(done)))

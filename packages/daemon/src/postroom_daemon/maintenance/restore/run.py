@@ -99,7 +99,7 @@ _UNPACKED: Final = "backup" + SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RestoreRequest:
     """What to restore. ``journal`` and ``payloads`` are what to roll forward from, by default those of the root itself.
     ``replace``: even if the root is in use. ``write_backend``: name the backend in the configuration file."""
 
@@ -109,6 +109,16 @@ class Request:
     payloads: Path | None = None
     replace: bool = False
     write_backend: bool = False
+
+    @property
+    def text(self) -> str:
+        """The request as ``restore.json`` names it: a format, which later versions must not change."""
+        event, wall_ms, end = self.point
+        return (
+            f"Request(backup={self.backup!r}, wish=Wish(event={event!r}, wall_ms={wall_ms!r}, end={end!r}),"
+            f" journal={self.journal!r}, payloads={self.payloads!r}, replace={self.replace!r},"
+            f" write_backend={self.write_backend!r})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +142,7 @@ class Restored:
     replaced: list[str]
 
 
-def restore(config: Config, request: Request, sources: Sources) -> Restored:
+def restore(config: Config, request: RestoreRequest, sources: Sources) -> Restored:
     """Restore a root, or finish an interrupted restore.
 
     Raises ``RestoreError``, ``BackupError``, ``StateError``, ``RootBusy``, ``StoreError`` (``StoreBusy``: another
@@ -147,7 +157,7 @@ def restore(config: Config, request: Request, sources: Sources) -> Restored:
         if swap is None:
             swap = _prepare(config, layout, request, sources)
         carry_out(swap, config.root, files)
-    if swap.asked != repr(request):
+    if swap.asked != request.text:
         raise RestoreError(
             f"the restore from {swap.result['backup']} that was interrupted is finished now, up to event"
             f" {swap.result['event']}; nothing else was done"
@@ -155,7 +165,7 @@ def restore(config: Config, request: Request, sources: Sources) -> Restored:
     return Restored(**swap.result)
 
 
-def _prepare(config: Config, layout: RootLayout, request: Request, sources: Sources) -> Swap:
+def _prepare(config: Config, layout: RootLayout, request: RestoreRequest, sources: Sources) -> Swap:
     settings = config.settings
     layout.clear()
     there = layout.occupied()
@@ -187,10 +197,10 @@ def _prepare(config: Config, layout: RootLayout, request: Request, sources: Sour
         lost=staged.lost,
         replaced=sorted({str(move.directory) for move in aside}),
     )
-    return Swap(repr(request), [(str(move.source), str(move.target)) for move in aside], into_place, asdict(result))
+    return Swap(request.text, [(str(move.source), str(move.target)) for move in aside], into_place, asdict(result))
 
 
-def _source(config: Config, request: Request, backup: Backup) -> RestoreSource:
+def _source(config: Config, request: RestoreRequest, backup: Backup) -> RestoreSource:
     settings = config.settings
     journal = request.journal or settings.journal_root
     target = find_target(backup.manifest, journal, request.point)

@@ -103,7 +103,7 @@ def above(paths: list[Path]) -> Iterator[Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PermissionFinding:
     """One problem. ``path`` is the file or directory (for an account: its name), ``mend`` what root does about it: a
     shell command, if one line is enough."""
 
@@ -133,14 +133,14 @@ _HIDING: Final = (
 )
 
 
-def unit_findings() -> Iterator[Finding]:
+def unit_findings() -> Iterator[PermissionFinding]:
     """Files in /etc that hide those of a package from systemd. A link there is the administrator's, such as that of a
     masked unit."""
     for own, places, then in _HIDING:
         packaged = [path for place in places if os.path.exists(path := f"{place}/{os.path.basename(own)}")]
         if packaged and _is_file(own):
             problem = f"hides {packaged[0]}, which a package installed: its upgrades have no effect"
-            yield Finding("unit", own, problem, f"rm {shlex.quote(own)}{then}")
+            yield PermissionFinding("unit", own, problem, f"rm {shlex.quote(own)}{then}")
 
 
 def _is_file(path: str) -> bool:

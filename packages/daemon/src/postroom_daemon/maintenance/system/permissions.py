@@ -23,8 +23,8 @@ from .layout import (
     CLIENTS,
     DAEMON,
     TECHNICIANS,
-    Finding,
     NoAccount,
+    PermissionFinding,
     above,
     group_id,
     places,
@@ -34,7 +34,7 @@ from .layout import (
 )
 from .response_dirs import response_dir_findings
 
-__all__ = ["Finding", "Permissions", "permission_warnings"]
+__all__ = ["PermissionFinding", "Permissions", "permission_warnings"]
 
 #: Places that the systemd unit hides from the daemon, or replaces by private ones.
 HIDDEN: Final = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
@@ -63,7 +63,7 @@ class Permissions:
         ipc = _look(self._config.settings.ipc_root)
         return shown_user(self._uid) == DAEMON or bool(ipc and ipc.mode & 0o077)
 
-    def findings(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[PermissionFinding]:
         """Every problem."""
         yield from self.of_directories()
         yield from self._of_single_files()
@@ -71,7 +71,7 @@ class Permissions:
         if self.several_users:
             yield from response_dir_findings(self._config, self._uid)
 
-    def of_directories(self) -> Iterator[Finding]:
+    def of_directories(self) -> Iterator[PermissionFinding]:
         """Problems with accounts, directories and configuration. Fast, however many messages and clients there are."""
         if self.several_users:
             yield from self._of_accounts()
@@ -82,14 +82,14 @@ class Permissions:
         yield from self._of_parents()
         yield from self._of_configuration()
 
-    def _of_accounts(self) -> Iterator[Finding]:
+    def _of_accounts(self) -> Iterator[PermissionFinding]:
         for name in (DAEMON, CLIENTS, TECHNICIANS):
             try:
                 group_id(name)
             except NoAccount as error:
-                yield Finding("account", name, str(error), f"groupadd --system {name}")
+                yield PermissionFinding("account", name, str(error), f"groupadd --system {name}")
         if self._uid == 0:
-            yield Finding(
+            yield PermissionFinding(
                 "owner",
                 str(self._config.root),
                 "belongs to root, and the daemon should never run as root",
@@ -101,38 +101,38 @@ class Permissions:
             others = []
         for name in others:
             problem = f"{name} is a member, and so can read the requests and answers of all clients"
-            yield Finding("account", DAEMON, problem, f"gpasswd --delete {shlex.quote(name)} {DAEMON}")
+            yield PermissionFinding("account", DAEMON, problem, f"gpasswd --delete {shlex.quote(name)} {DAEMON}")
 
-    def _of_places(self) -> Iterator[Finding]:
+    def _of_places(self) -> Iterator[PermissionFinding]:
         for place in places(self._config):
             found, quoted = _look(place.path), shlex.quote(str(place.path))
             owner = shown_user(self._uid)
             if found is None:
                 make = f"install -d -o {owner} -g {place.group} -m {place.mode:04o} {quoted}"
-                yield Finding("missing", str(place.path), f"is missing: {place.why}", make)
+                yield PermissionFinding("missing", str(place.path), f"is missing: {place.why}", make)
                 continue
             if not stat.S_ISDIR(found.stat.st_mode):
-                yield Finding("kind", str(place.path), "is not a directory", f"mv {quoted} {quoted}.aside")
+                yield PermissionFinding("kind", str(place.path), "is not a directory", f"mv {quoted} {quoted}.aside")
                 continue
             if found.stat.st_uid != self._uid:
                 problem = f"belongs to {shown_user(found.stat.st_uid)}, not to {owner}"
-                yield Finding("owner", str(place.path), problem, f"chown {owner} {quoted}")
+                yield PermissionFinding("owner", str(place.path), problem, f"chown {owner} {quoted}")
             group = shown_group(found.stat.st_gid)
             if group != place.group:
                 problem = f"has the group {group}, not {place.group}: {place.why}"
-                yield Finding("group", str(place.path), problem, f"chgrp {place.group} {quoted}")
+                yield PermissionFinding("group", str(place.path), problem, f"chgrp {place.group} {quoted}")
             if found.mode != place.mode:
                 problem = f"has the mode {found.mode:04o}, not {place.mode:04o}: {place.why}"
-                yield Finding("mode", str(place.path), problem, f"chmod {place.mode:05o} {quoted}")
+                yield PermissionFinding("mode", str(place.path), problem, f"chmod {place.mode:05o} {quoted}")
 
-    def _of_private_root(self) -> Iterator[Finding]:
+    def _of_private_root(self) -> Iterator[PermissionFinding]:
         root = self._config.root
         found = _look(root)
         if found and found.mode & 0o077:
             problem = f"has the mode {found.mode:04o}: other users can access its content"
-            yield Finding("mode", str(root), problem, f"chmod 00700 {shlex.quote(str(root))}")
+            yield PermissionFinding("mode", str(root), problem, f"chmod 00700 {shlex.quote(str(root))}")
 
-    def _of_parents(self) -> Iterator[Finding]:
+    def _of_parents(self) -> Iterator[PermissionFinding]:
         settings = self._config.settings
         roots = [self._config.root, settings.ipc_root, settings.journal_root, settings.traffic_root]
         configured = [Path(os.path.realpath(self._config.file))] if self._config.file else []
@@ -144,13 +144,13 @@ class Permissions:
             quoted = shlex.quote(str(path))
             if found.stat.st_uid not in (0, self._uid):
                 problem = f"belongs to {shown_user(found.stat.st_uid)}, who can replace the root"
-                yield Finding("parent", str(path), problem, f"chown root {quoted}")
+                yield PermissionFinding("parent", str(path), problem, f"chown root {quoted}")
             if self._others_write(found) and not found.mode & stat.S_ISVTX:
                 problem = f"has the mode {found.mode:04o}: others can replace the root"
-                yield Finding("parent", str(path), problem, f"chmod go-w {quoted}")
+                yield PermissionFinding("parent", str(path), problem, f"chmod go-w {quoted}")
             if self.several_users and not found.mode & 0o001:
                 problem = f"has the mode {found.mode:04o}: neither the daemon nor its clients can enter it"
-                yield Finding("parent", str(path), problem, f"chmod o+x {quoted}")
+                yield PermissionFinding("parent", str(path), problem, f"chmod o+x {quoted}")
         if self.several_users:
             yield from self._of_hidden_places(roots)
 
@@ -159,19 +159,19 @@ class Permissions:
         by_group = found.mode & 0o020 and found.stat.st_gid not in (0, self._gid)
         return bool(found.mode & 0o002 or by_group)
 
-    def _of_hidden_places(self, roots: list[Path]) -> Iterator[Finding]:
+    def _of_hidden_places(self, roots: list[Path]) -> Iterator[PermissionFinding]:
         for path in dict.fromkeys(roots):
             hidden = next((place for place in HIDDEN if path.is_relative_to(place)), None)
             if hidden:
                 problem = f"is in {hidden}, which the daemon does not see under systemd"
-                yield Finding("place", str(path), problem, "move it, such as to /var/lib/postroom")
+                yield PermissionFinding("place", str(path), problem, "move it, such as to /var/lib/postroom")
 
-    def _of_configuration(self) -> Iterator[Finding]:
+    def _of_configuration(self) -> Iterator[PermissionFinding]:
         if self._config.file is None:
             return
         path = Path(os.path.realpath(self._config.file))
         for problem in self._config.access.open_denials(self._config.accounts):
-            yield Finding(
+            yield PermissionFinding(
                 "access", str(path), problem, f"postroomd check-config --root {shlex.quote(str(self._config.root))}"
             )
         found = _look(path)
@@ -180,23 +180,23 @@ class Permissions:
         quoted = shlex.quote(str(path))
         if found.stat.st_uid not in (0, self._uid):
             problem = f"belongs to {shown_user(found.stat.st_uid)}, who can change what the daemon does"
-            yield Finding("configuration", str(path), problem, f"chown root {quoted}")
+            yield PermissionFinding("configuration", str(path), problem, f"chown root {quoted}")
         if self._others_write(found):
             problem = f"has the mode {found.mode:04o}: others can change what the daemon does"
-            yield Finding("configuration", str(path), problem, f"chmod go-w {quoted}")
+            yield PermissionFinding("configuration", str(path), problem, f"chmod go-w {quoted}")
         if found.stat.st_uid != self._uid and not found.mode & 0o004:
-            yield Finding("configuration", str(path), "cannot be read by the daemon", f"chmod a+r {quoted}")
+            yield PermissionFinding("configuration", str(path), "cannot be read by the daemon", f"chmod a+r {quoted}")
 
-    def _of_single_files(self) -> Iterator[Finding]:
+    def _of_single_files(self) -> Iterator[PermissionFinding]:
         root = self._config.root
         for path in (root / ROOT_LOCK, root / MARKER_NAME, self._config.settings.ipc_root / LIVENESS_LOCK):
             found = _look(path)
             if found and found.stat.st_uid != self._uid:
                 problem = f"belongs to {shown_user(found.stat.st_uid)}: the daemon cannot change it"
                 mend = f"chown --no-dereference {shown_user(self._uid)} {shlex.quote(str(path))}"
-                yield Finding("owner", str(path), problem, mend)
+                yield PermissionFinding("owner", str(path), problem, mend)
 
-    def _of_files(self) -> Iterator[Finding]:
+    def _of_files(self) -> Iterator[PermissionFinding]:
         """Files of other users, which the daemon cannot change or remove; files that technicians cannot read, or that
         they can change."""
         settings, owner = self._config.settings, shown_user(self._uid)
@@ -216,16 +216,20 @@ class Permissions:
             if strangers:
                 mend = f"find {quoted} ! -user {owner} -exec chown --no-dereference {owner} {{}} +"
                 problem = f"{strangers} files in it belong to other users: the daemon cannot change them"
-                yield Finding("owner", str(top), problem, mend)
+                yield PermissionFinding("owner", str(top), problem, mend)
             if unreadable:
                 mend = (
                     f"find {quoted} -name '*.jsonl' -exec chgrp {TECHNICIANS} {{}} +"
                     f" && find {quoted} -name '*.jsonl' -exec chmod g+r {{}} +"
                 )
-                yield Finding("group", str(top), f"{unreadable} files in it cannot be read by {TECHNICIANS}", mend)
+                yield PermissionFinding(
+                    "group", str(top), f"{unreadable} files in it cannot be read by {TECHNICIANS}", mend
+                )
             if loose:
                 problem = f"{loose} files in it can be changed by {TECHNICIANS}, who should only read them"
-                yield Finding("mode", str(top), problem, f"find {quoted} -perm /022 ! -type l -exec chmod go-w {{}} +")
+                yield PermissionFinding(
+                    "mode", str(top), problem, f"find {quoted} -perm /022 ! -type l -exec chmod go-w {{}} +"
+                )
 
 
 def permission_warnings(config: Config) -> list[str]:

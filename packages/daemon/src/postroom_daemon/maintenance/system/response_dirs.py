@@ -14,7 +14,7 @@ from postroom_common.protocol import is_id
 from ...config.config import Config
 from ...platform.accounts import Accounts
 from ...platform.files import DIRECTORY_FLAGS
-from .layout import RESPONSE_DIR_MODE, Finding, shown_group, shown_user
+from .layout import RESPONSE_DIR_MODE, PermissionFinding, shown_group, shown_user
 
 
 class ResponseDirRefused(PostroomError):
@@ -72,7 +72,7 @@ def _make(responses: int, client_id: str) -> bool:
     return True
 
 
-def response_dir_findings(config: Config, daemon_uid: int) -> Iterator[Finding]:
+def response_dir_findings(config: Config, daemon_uid: int) -> Iterator[PermissionFinding]:
     """Problems with response directories: those into which the daemon cannot write, those that others can access, and
     those of a registered client id that belong to another user."""
     responses = config.settings.ipc_root / config.settings.ipc_responses_dir
@@ -89,17 +89,19 @@ def response_dir_findings(config: Config, daemon_uid: int) -> Iterator[Finding]:
             continue  # RACE: its client removed it
         remove = _removal(responses, entry.name, found.st_ino)
         if not stat.S_ISDIR(found.st_mode):
-            yield Finding("box", entry.path, f"is not a directory; {shown_user(found.st_uid)} created it", remove)
+            yield PermissionFinding(
+                "box", entry.path, f"is not a directory; {shown_user(found.st_uid)} created it", remove
+            )
             continue
         if not is_id(entry.name):
             problem = f"is not a possible client id; {shown_user(found.st_uid)} created it"
-            yield Finding("box", entry.path, problem, remove)
+            yield PermissionFinding("box", entry.path, problem, remove)
             continue
         yield from _of_response_dir(config, entry, found, daemon_uid, group)
         registered = config.access.clients.get(entry.name)
         if registered and registered.number(accounts) != found.st_uid:
             problem = f"is registered for {registered.text}, but belongs to {shown_user(found.st_uid)}"
-            yield Finding("client", entry.path, problem, remove)
+            yield PermissionFinding("client", entry.path, problem, remove)
 
 
 def _removal(responses: Path, name: str, inode: int) -> str:
@@ -112,7 +114,7 @@ def _removal(responses: Path, name: str, inode: int) -> str:
 
 def _of_response_dir(
     config: Config, entry: os.DirEntry[str], found: os.stat_result, daemon_uid: int, group: int
-) -> Iterator[Finding]:
+) -> Iterator[PermissionFinding]:
     mode, owner = stat.S_IMODE(found.st_mode), shown_user(found.st_uid)
     if found.st_uid == daemon_uid:
         writable = mode & 0o300 == 0o300
@@ -127,4 +129,4 @@ def _of_response_dir(
         known = f"belongs to {owner}:{shown_group(found.st_gid)} with the mode {mode:04o}"
         # Not chmod(1) by root: its owner may have put a link there by then.
         mend = f"postroomd add-client {entry.name} --user {owner} --root {shlex.quote(str(config.root))}"
-        yield Finding("box", entry.path, f"{known}: {', and '.join(problems)}", mend)
+        yield PermissionFinding("box", entry.path, f"{known}: {', and '.join(problems)}", mend)
