@@ -235,7 +235,7 @@ def test_a_registered_client_id_is_for_its_user_also_where_another_one_has_made_
     found = json.loads(daemon.tool("check-permissions", "--several-users", "--json").stdout)["findings"]
     told = {one["path"]: one for one in found if one["kind"] == "client"}
     assert told[str(daemon.responses / "press-7")]["problem"] == (
-        f"is registered for user {ANNA}, and belongs to {BERT}"
+        f"is registered for user {ANNA}, but belongs to {BERT}"
     )
     refused = daemon.tool("add-client", "press-7", "--user", str(BERT))
     assert b"client id press-7 is registered for user %d" % ANNA in refused.stderr
