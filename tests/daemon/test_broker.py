@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from postroom_common.body import Form, Part
 from postroom_common.protocol import Command
 from postroom_daemon.broker import periodic, transaction
 from postroom_daemon.engine import decide as engine
 from postroom_daemon.engine.context import Context, Decision, Draft
 from postroom_daemon.engine.fields import Fields
+from postroom_daemon.model.request import MessageView
 from tests.conformance.bench import Bench
 
 
@@ -268,3 +270,16 @@ def test_an_answer_that_needs_a_confirmation_waits_for_it_and_a_question_does_no
     broker.confirm(durable[1])
     assert second.data["messageKey"]
     assert durable == sorted(durable)
+
+
+def test_a_door_may_bring_a_message_of_several_parts_which_is_stored_and_delivered_in_order(bench: Bench) -> None:
+    parts = (Part(b"head"), Part(b"\xff\0", Form.BINARY, "image/png", "picture"), Part(b"[1]", Form.JSON, "", "rest"))
+    sent = bench.make("publish", queue="q", message="")
+    sent.request.read_body = lambda fields: parts
+    bench.run(sent)
+    bench.reopen(without_store=True)
+    taken = bench.send("consume_next", queue="q")
+    assert taken.answer.data
+    view: MessageView = taken.answer.data["message"]
+    assert view.parts == parts
+    assert bench.do("get_message", messageKey=sent.data["messageKey"])["message"]["bytes"] == 9

@@ -63,6 +63,11 @@ class Message(NamedTuple):
     carried: Mapping[str, Any] = {}
 
     @property
+    def size(self) -> int:
+        """Bytes of all parts."""
+        return sum(len(part.data) for part in self.parts)
+
+    @property
     def body(self) -> Part:
         """The only part of a plain message; the first of several."""
         return self.parts[0]

@@ -7,6 +7,7 @@ The limits of messages and bytes are exact, also within a request of several mes
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 from postroom_common.body import Part
@@ -38,10 +39,10 @@ def takes_anything(policies: Policies, policy: Policy, queue: str) -> bool:
     return not limited and policy.deduplication == "off" and not policies.has_checks(queue, policy)
 
 
-def check_size(policy: Policy, queue: str, part: Part) -> None:
+def check_size(policy: Policy, queue: str, parts: Sequence[Part]) -> None:
     """Raise ``CommandError`` (ERR_MESSAGE_TOO_LARGE) for a body that is larger than a queue allows."""
     if policy.max_message_bytes:
-        size = len(part.data)
+        size = sum(len(part.data) for part in parts)
         if size > policy.max_message_bytes:
             raise CommandError(
                 ErrorCode.MESSAGE_TOO_LARGE,

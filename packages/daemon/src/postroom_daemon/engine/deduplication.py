@@ -6,6 +6,7 @@ there. The claim's name is a digest, so that it has one length whatever the key 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
@@ -31,14 +32,14 @@ class Claim:
         return {"name": self.name, "untilEngineMs": self.until} if self.until else {"name": self.name}
 
 
-def claim_of(context: Context, policy: Policy, key: str, part: Part) -> Claim | None:
+def claim_of(context: Context, policy: Policy, key: str, parts: Sequence[Part]) -> Claim | None:
     """The claim of a message with this ``deduplicationKey`` ('': none) and body; None if it makes none."""
     if policy.deduplication == "off":
         return None
     if key:
         name = _digest(b"key", key.encode())
     elif policy.deduplicate_content:
-        name = _digest(b"body", _content(part))
+        name = _digest(b"body", b"\0".join(map(_content, parts)))
     else:
         return None
     return Claim(name, context.now.engine + policy.deduplication_ms if policy.deduplication == "window" else 0)

@@ -54,7 +54,7 @@ def stored_to_wire(entry: Entry, message: Message, as_value: bool, attempt: int)
     }
     if entry.target:
         shown["targetConsumerId"] = entry.target
-    return MessageView(shown, message.body, message.attributes or NO_ATTRIBUTES, as_value)
+    return MessageView(shown, message.parts, message.attributes or NO_ATTRIBUTES, as_value)
 
 
 def duplicate_of(key: str) -> dict[str, Any]:

@@ -17,21 +17,21 @@ from .principal import Principal
 #: Attributes that were not given.
 NO_ATTRIBUTES: Final = Part(b"{}", Form.JSON)
 
-BodyReader = Callable[[dict[str, Any]], Part]
-"""Returns the body that the fields of a publish describe. Raises ``CommandError``. Each door has its own."""
+BodyReader = Callable[[dict[str, Any]], tuple[Part, ...]]
+"""Returns the parts of the message that the fields of a publish describe. Raises ``CommandError``. Each door has its own."""
 
 
-def json_body(fields: dict[str, Any]) -> Part:
+def json_body(fields: dict[str, Any]) -> tuple[Part, ...]:
     """The body in fields that are JSON: those of the mailbox, and of schedules."""
-    return part_from_wire(fields["message"], fields["encoding"], fields["contentType"])
+    return (part_from_wire(fields["message"], fields["encoding"], fields["contentType"]),)
 
 
 class MessageView(NamedTuple):
-    """A message in an answer: its ``fields``, and its ``body`` and ``attributes``, which the consumer wants as JSON
+    """A message in an answer: its ``fields``, and its ``parts`` and ``attributes``, which the consumer wants as JSON
     values (``as_value``) or as text. Each door shows these in its own way."""
 
     fields: dict[str, Any]
-    body: Part
+    parts: tuple[Part, ...]
     attributes: Part
     as_value: bool
 

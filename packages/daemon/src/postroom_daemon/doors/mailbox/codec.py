@@ -23,7 +23,7 @@ def show(view: Any) -> dict[str, Any]:
     """A message in an answer, for ``orjson``. Raises ``TypeError`` for anything else."""
     if type(view) is not MessageView:
         raise TypeError(f"an answer contains {type(view).__name__}")
-    body = part_to_wire(view.body, view.as_value)
+    body = part_to_wire(view.parts[0], view.as_value)  # the mailbox has no way to show the others
     return {**view.fields, **body, "attributes": value_to_wire(view.attributes, view.as_value)}
 
 

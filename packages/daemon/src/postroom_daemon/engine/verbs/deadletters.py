@@ -68,7 +68,7 @@ def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
         "attempt": failure["attempt"],
         "consumerId": failure["consumerId"],
         "preview": preview(message.body, fields["previewBytes"]) if message else "",
-        "bytes": len(message.body.data) if message else 0,
+        "bytes": message.size if message else 0,
     }
     if entry.lease_id:
         letter["leased"] = True
@@ -94,7 +94,7 @@ def _complete(context: Context, entry: Entry, message: Message, failure: dict[st
         original["targetConsumerId"] = entry.target
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     return {
-        "originalMessage": MessageView(original, message.body, message.attributes or NO_ATTRIBUTES, True),
+        "originalMessage": MessageView(original, message.parts, message.attributes or NO_ATTRIBUTES, True),
         "failure": failure,
         "routing": {"sourceQueue": entry.queue, "dlqQueue": dlq_name(entry.queue, policy)},
     }

@@ -132,7 +132,7 @@ def _browsed(context: Context, entry: Entry, fields: Fields) -> MessageView | di
     if message is None:
         return _facts(context, entry) | {"preview": "", "bytes": 0, "bodyLost": True}
     body = message.body
-    return _facts(context, entry) | {"preview": preview(body, fields["previewBytes"]), "bytes": len(body.data)}
+    return _facts(context, entry) | {"preview": preview(body, fields["previewBytes"]), "bytes": message.size}
 
 
 def _complete(context: Context, entry: Entry, as_value: bool) -> MessageView | dict[str, Any]:
@@ -140,7 +140,7 @@ def _complete(context: Context, entry: Entry, as_value: bool) -> MessageView | d
     if message is None:
         return facts | {"bodyLost": True}
     view = stored_to_wire(entry, message, as_value, entry.attempt)
-    return view._replace(fields=facts | view.fields | {"bytes": len(message.body.data)})
+    return view._replace(fields=facts | view.fields | {"bytes": message.size})
 
 
 def _facts(context: Context, entry: Entry) -> dict[str, Any]:

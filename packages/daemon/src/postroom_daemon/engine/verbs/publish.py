@@ -57,8 +57,7 @@ def admit(context: Context, fields: Fields) -> Item:
     queue, store, pending = fields["queue"], context.store, context.pending
     known = pending.open.get(queue)
     if known:
-        part = context.read_body(fields)
-        return Item([_published(context, fields, known, part)[0]])
+        return Item([_published(context, fields, known, context.read_body(fields))[0]])
     context.require(Verb.PUBLISH, queue)
     record = store.queue(queue)
     _refuse_while_closed(context, queue, record)
@@ -66,20 +65,20 @@ def admit(context: Context, fields: Fields) -> Item:
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
     policy = context.policies.effective(queue, record)
-    part = context.read_body(fields)
+    parts = context.read_body(fields)
     if takes_anything(context.policies, policy, queue):
-        draft, _ = _published(context, fields, policy, part)
+        draft, _ = _published(context, fields, policy, parts)
         pending.queues.add(queue)
         pending.open[queue] = policy
         return Item([*made, draft])
-    claim = claim_of(context, policy, fields["deduplicationKey"], part)
+    claim = claim_of(context, policy, fields["deduplicationKey"], parts)
     first = first_of(context, queue, claim) if claim else None
     if first:
         return Item([], duplicate_of(first))
-    check_size(policy, queue, part)
-    invalid = check_body(context.policies, policy, queue, part)
+    check_size(policy, queue, parts)
+    invalid = check_body(context.policies, policy, queue, parts[0])
     check_rate(context, queue, policy)
-    draft, size = _published(context, fields, policy, part)
+    draft, size = _published(context, fields, policy, parts)
     if claim and policy.dlq_enabled:  # as a dead letter it would have it, too
         draft["claim"] = claim.to_json()
     if invalid:
@@ -123,7 +122,7 @@ def _named(key: str) -> dict[str, Any]:
     return {"messageId": message_id_of(key), "messageKey": key}
 
 
-def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> tuple[Draft, int]:
+def _published(context: Context, fields: Fields, policy: Policy, parts: tuple[Part, ...]) -> tuple[Draft, int]:
     """The event of a new message, and the size of what is kept of it."""
     queue = fields["queue"]
     if fields["traceparent"]:
@@ -150,7 +149,7 @@ def _published(context: Context, fields: Fields, policy: Policy, part: Part) -> 
         draft["orderingKey"] = fields["orderingKey"]
     if fields["deduplicationKey"]:
         draft["deduplicationKey"] = fields["deduplicationKey"]
-    envelope = Message((part,), attributes, carried).encode()
+    envelope = Message(parts, attributes, carried).encode()
     _count_for_publisher(context, draft, len(envelope))
     draft["message"] = orjson.Fragment(envelope)
     return draft, len(envelope)
