@@ -18,7 +18,7 @@ from .principal import Principal
 NO_ATTRIBUTES: Final = Part(b"{}", Form.JSON)
 
 BodyReader = Callable[[dict[str, Any]], tuple[Part, ...]]
-"""Returns the parts of the message that the fields of a publish describe. Raises ``CommandError``. Each door has its own."""
+"""Returns the parts of the message that a publish describes. Raises ``CommandError``. Each door has its own."""
 
 
 def json_body(fields: dict[str, Any]) -> tuple[Part, ...]:
