@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from postroom_common.codec import Request as WireRequest
-from postroom_common.protocol import State
+from postroom_common.protocol import ErrorCode, State
+from postroom_daemon.broker.broker import TASKS_PAUSE_MS
 from postroom_daemon.model.principal import Principal
 from postroom_daemon.model.request import Request
 from postroom_daemon.model.subscriptions import Subscription, Subscriptions, choose
@@ -57,6 +60,28 @@ def test_a_rollback_gives_everyone_the_old_place_back() -> None:
     subscriptions.rollback()
     assert subscriptions.on("q") == given and subscriptions.count == 4
     assert not subscriptions.remove(newcomer.request)
+
+
+def test_a_rollback_forgets_who_came_and_was_taken_since() -> None:
+    subscriptions = filled(stays := waiting())
+    subscriptions.begin()
+    subscriptions.add(newcomer := waiting())
+    subscriptions.take(newcomer)
+    subscriptions.rollback()
+    assert subscriptions.on("q") == [stays] and subscriptions.count == 1
+    assert subscriptions.of_account(0) == 1
+
+
+def test_a_wait_that_began_and_ended_in_a_group_that_failed_begins_once(bench: Bench) -> None:
+    consumer = bench.make("consume_next", queue="q", waitMs=60_000)
+    with bench.full_disk():
+        bench.run(consumer, refused := bench.make("publish", queue="q", message="refused"))
+    assert refused.code == ErrorCode.STORAGE_FULL and not consumer.answers
+    assert bench.live.broker.subscriptions.of_account(os.geteuid()) == 1
+    key = bench.publish()
+    assert consumer.data["message"]["messageKey"] == key
+    bench.publish()
+    assert bench.live.broker.subscriptions.count == 0
 
 
 def test_who_has_gone_does_not_come_back_with_a_rollback() -> None:
@@ -120,6 +145,20 @@ def test_a_delivery_that_did_not_reach_its_client_goes_back_and_does_not_count(m
     assert bench.do("status", queue="q")["metrics"]["ready"] == 2
     again = bench.do("consume_next", queue="q")["message"]
     assert (again["messageKey"], again["attempt"]) == (keys[0], 1)
+
+
+def test_a_delivery_goes_back_also_when_the_disk_refuses_the_first_group(bench: Bench) -> None:
+    key = bench.publish()
+    sent = bench.send("consume_next", queue="q")
+    bench.live.broker.return_undelivered(sent.answer)
+    with bench.full_disk():
+        bench.run(question := bench.make("status", queue="q"))
+    assert question.data["metrics"]["inflight"] == 1
+    assert bench.live.broker.next_due() == bench.live.clock.now().engine + TASKS_PAUSE_MS
+    bench.hands.pass_ms(TASKS_PAUSE_MS)
+    bench.run()
+    again = bench.do("consume_next", queue="q")["message"]
+    assert (again["messageKey"], again["attempt"]) == (key, 1)
 
 
 def test_a_dead_letter_that_did_not_reach_its_client_stays_as_it_was(bench: Bench) -> None:

@@ -131,12 +131,14 @@ class Broker:
         if self.has_work:
             return 0
         times = [t for t in (self.store.due.next_time(), self.subscriptions.next_end()) if t is not None]
+        if self._undelivered:
+            times.append(0)
         return max(min(times), self._tasks_from) if times else None
 
     @property
     def has_work(self) -> bool:
         """Whether ``run_group`` has something to do at once: more requests, or a step of a question that takes long."""
-        return bool(self._working or self._undelivered or self._scheduler.count)
+        return bool(self._working or self._scheduler.count)
 
     # --- confirmation by others -----------------------------------------------------------------------------------
 
@@ -245,6 +247,8 @@ class Broker:
             self._isolate(requests, with_tasks, error)
         else:
             transaction.commit(places)
+            if with_tasks:
+                self._undelivered.clear()
             self._finish(len(requests), transaction)
 
     def _decide(self, transaction: Transaction, requests: list[Request], with_tasks: bool) -> None:
@@ -257,9 +261,7 @@ class Broker:
                 self._slow_tasks_from = now + SLOW_TASKS_EVERY_MS
             if now - self._marked_at >= MARK_EVERY_MS:
                 transaction.mark()
-        if self._undelivered:
             transaction.give_back(self._undelivered)
-            self._undelivered = []
         for request in requests:
             transaction.take(request)
 

@@ -121,11 +121,11 @@ class Subscriptions:
 
     def rollback(self) -> None:
         """See ``Participant``."""
-        for subscription in self._added:
-            if self._waits(subscription):
-                self._remove(subscription)
         for subscription in self._taken:
             self._put(subscription)
+        for subscription in self._added:  # also those that were taken since
+            if self._waits(subscription):
+                self._remove(subscription)
         self.begin()
 
     def _waits(self, subscription: Subscription) -> bool:
