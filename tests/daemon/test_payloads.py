@@ -22,7 +22,7 @@ from postroom_daemon.stores.base import StoreError
 from postroom_daemon.stores.hybrid import payloads
 from postroom_daemon.stores.hybrid import store as hybrid
 from postroom_daemon.stores.hybrid.audit import HybridAudit
-from postroom_daemon.stores.hybrid.index import LEAVING_FACT
+from postroom_daemon.stores.hybrid.index import LEAVING_KV
 from postroom_daemon.stores.hybrid.threads import SYNC_THREADS, ParallelSync
 from tests.conformance.bench import Bench
 from tests.crash.faults import Killed
@@ -86,7 +86,7 @@ def test_a_body_that_a_message_refers_to_is_never_taken_for_what_a_crash_has_lef
     for queue in ("q", LONG):
         bench.publish(queue)
     bench.store.begin()
-    bench.store.put_kv(LEAVING_FACT, [relative(bench, path) for path in bench.body_files()])
+    bench.store.put_kv(LEAVING_KV, [relative(bench, path) for path in bench.body_files()])
     bench.store.commit()
     bench.store.applied = 0
     bench.store.recovery.finish_replay(clean=False)

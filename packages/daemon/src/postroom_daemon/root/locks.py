@@ -15,7 +15,7 @@ from postroom_common.errors import PostroomError
 
 from ..config.config import Config
 from ..platform.files import DIRECTORY_FLAGS, Files
-from ..stores.alone import be_alone
+from ..stores.directory_lock import lock_directory
 from .swap import check_no_swap
 
 LOCK_NAME = "postroomd.lock"
@@ -59,7 +59,7 @@ def lock_store(files: Files, *places: Path) -> Iterator[None]:
             if place.is_dir() and not place.is_symlink():
                 fd = os.open(place, DIRECTORY_FLAGS)
                 locks.callback(os.close, fd)
-                be_alone(files, fd, place)
+                lock_directory(files, fd, place)
         yield
 
 

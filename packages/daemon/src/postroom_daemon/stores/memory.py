@@ -145,7 +145,7 @@ class MemoryStore(Store, Due, Pages):
             fits = entry and entry.state is State.READY and (entry.queue, entry.target) == (queue, target)
             if entry and fits and (-entry.priority, entry.seq) == heap[0][:2] and self._is_next(entry):
                 return heap[0]
-            heapq.heappop(heap)  # one that waits for its turn is noted again when it has it
+            heapq.heappop(heap)  # one that waits for its turn is added when it comes
         return None
 
     def promote(self, now: int, limit: int) -> list[str]:

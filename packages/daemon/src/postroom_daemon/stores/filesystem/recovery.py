@@ -37,15 +37,15 @@ NAMED_LIMIT: Final = 20
 ROUNDS: Final = 4
 
 
-class Hands:
-    """Calls may raise ``OSError``."""
+class Cleanup:
+    """Puts in order what hands, copies and crashes have left. Calls may raise ``OSError``."""
 
     def __init__(self, tree: Tree, quarantine: Quarantine, meta: str) -> None:
         self._tree = tree
         self._quarantine = quarantine
         self._meta = meta
 
-    def settle(self, make_index: Callable[[], Index], durable: int, expected: Mapping[str, int]) -> tuple[Index, Scan]:
+    def run(self, make_index: Callable[[], Index], durable: int, expected: Mapping[str, int]) -> tuple[Index, Scan]:
         """List all files, and put in order what can be without the journal. See ``scan`` for the arguments."""
         owner_of = owners(self._tree, self._meta)
         self._name_back(owner_of)
@@ -123,10 +123,10 @@ class Hands:
         return True
 
     def _report(self, found: Scan, durable: int, expected: Mapping[str, int]) -> None:
-        strangers = [finding.path for finding in found.findings if finding.kind == "stranger"]
-        if strangers:
-            shown = ", ".join(strangers[:NAMED_LIMIT])
-            log.warning("%s: %d files are no messages, and left alone: %s", self._tree.root, len(strangers), shown)
+        foreign = [finding.path for finding in found.findings if finding.kind == "foreign"]
+        if foreign:
+            shown = ", ".join(foreign[:NAMED_LIMIT])
+            log.warning("%s: %d files are no messages, and left alone: %s", self._tree.root, len(foreign), shown)
         if found.newest > durable:
             return
         for queue, count in expected.items():
@@ -221,7 +221,7 @@ class _Recovered(Protocol):
     applied: int
     index: Index
     message_files: MessageFiles
-    hands: Hands
+    cleanup: Cleanup
     book: QueueBook
 
     def errors(self) -> AbstractContextManager[None]: ...
@@ -293,10 +293,9 @@ class FilesystemRecovery(Recovery):
         store.forget_directories(found.directories)
         self.replay, self.replaying = None, False
         with store.errors():
-            moved = [
-                key for key in found.misplaced if not store.hands.put_back(key, store.index, store.message_files, clean)
-            ]
-            entries = sorted((store.message_files.entry(key) for key in moved), key=lambda e: (e.dead_at, e.seq))
+            index, files = store.index, store.message_files
+            moved = [key for key in found.misplaced if not store.cleanup.put_back(key, index, files, clean)]
+            entries = sorted((files.entry(key) for key in moved), key=lambda e: (e.dead_at, e.seq))
         store.end()
         return [entry.key for entry in entries]
 
@@ -337,4 +336,4 @@ class FilesystemAudit(Audit):
         return (place.rpartition("/")[2][0], self._tree.letter_of(place)) == (LETTERS[State.DEAD], READY)
 
     def foreign_files(self) -> list[Path]:
-        return [self._tree.root / one.path for one in self._findings() if one.kind == "stranger"]
+        return [self._tree.root / one.path for one in self._findings() if one.kind == "foreign"]

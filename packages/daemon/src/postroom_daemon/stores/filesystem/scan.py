@@ -47,7 +47,7 @@ class ScanFinding(NamedTuple):
     """What is not as it should be. ``kind`` is
 
     - ``second``: another file of a message, which tells less;
-    - ``stranger``: none of ours;
+    - ``foreign``: not one of ours;
     - ``blocking``: none of ours, or not to be listed, where a directory of ours belongs;
     - ``temporary``: left unfinished by a crash, its message is in the journal;
     - ``misplaced``: in another folder than its name says; or, with a ``queue``, in another queue's directory.
@@ -153,7 +153,7 @@ def scan(
         if is_directory and name != meta:
             _Walk(tree, index, found, meta, durable, name, owner_of[name], known.get(name, "")).run()
         elif not is_directory:
-            found.findings.append(ScanFinding("blocking" if name == meta else "stranger", "", name))
+            found.findings.append(ScanFinding("blocking" if name == meta else "foreign", "", name))
     index.sort(lambda key: _ready_entry(tree, index, found, key))
     if found.newest <= durable:  # else the journal changes the numbers, and undoes what hands did
         for queue in list(found.numbers):
@@ -163,8 +163,8 @@ def scan(
 
 
 def _owner(tree: Tree, directory: str) -> str:
-    told = (message_of(tree, directory, place, name, "")[1] for place, name in _places(tree, directory))
-    queues = set(islice(filter(None, told), _ASKED))
+    named = (message_of(tree, directory, place, name, "")[1] for place, name in _places(tree, directory))
+    queues = set(islice(filter(None, named), _ASKED))
     return queues.pop() if len(queues) == 1 else ""
 
 
@@ -222,11 +222,11 @@ class _Walk:
     def run(self) -> None:
         tree, found = self._tree, self._found
         if not self._queue:
-            found.findings.append(ScanFinding("stranger", "", self._directory))
+            found.findings.append(ScanFinding("foreign", "", self._directory))
             return
         for name, _ in tree.inside(self._directory):
             if not tree.is_folder(name):
-                found.findings.append(ScanFinding("stranger", self._directory, name))
+                found.findings.append(ScanFinding("foreign", self._directory, name))
         found.directories.setdefault(self._queue, self._directory)
         for letter in _LETTERS:
             for shard, before, names in tree.names(self._directory, letter):
@@ -244,7 +244,7 @@ class _Walk:
                 continue
             is_temporary = name.endswith(TEMPORARY_SUFFIX) and read_name(name.removesuffix(TEMPORARY_SUFFIX))
             self._tree.forget(self._directory, before + name)
-            kind = "temporary" if is_temporary else "stranger"
+            kind = "temporary" if is_temporary else "foreign"
             self._found.findings.append(ScanFinding(kind, self._directory, before + name))
 
     def _take_plain(self, shard: int, names: list[str]) -> list[str]:
@@ -280,7 +280,7 @@ class _Walk:
             whose, owner = message_of(self._tree, self._directory, place, name, self._queue)
             if not whose or owner != self._queue or (whose != key and not name.key_is_inside):
                 self._tree.forget(self._directory, place)
-                kind = "misplaced" if whose else "stranger"
+                kind = "misplaced" if whose else "foreign"
                 self._found.findings.append(ScanFinding(kind, self._directory, place, whose, owner))
                 return
             key = whose
@@ -332,7 +332,7 @@ class _Walk:
         return newer
 
     def _drop(self, key: str, directory: str, place: str, name: FileName | None) -> None:
-        """Take back what was noted of a file; its hint in the index fits no longer, or fits again."""
+        """Forget a file that was found; its hint in the index no longer fits, or fits again."""
         found, queue = self._found, self._found.queue_of(key)
         if name and name.letter != DONE:
             facts = facts_inside(self._tree, directory, place, name)[1] if name.is_inside("reason") else {}

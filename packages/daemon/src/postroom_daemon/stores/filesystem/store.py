@@ -27,7 +27,7 @@ from .files import MessageFiles
 from .index import Index
 from .names import READY
 from .pages import FilesystemDue, FilesystemPages
-from .recovery import FilesystemAudit, FilesystemRecovery, Hands, Replay, claims_by_message
+from .recovery import Cleanup, FilesystemAudit, FilesystemRecovery, Replay, claims_by_message
 from .scan import Numbers, Scan
 from .sorted_keys import SortedNames
 from .tree import Tree
@@ -47,7 +47,7 @@ class FilesystemStore(Store):
         self, root: Path, files: Files, quarantine: Quarantine, folders: Mapping[str, str], meta: str = "meta"
     ) -> None:
         self.tree = Tree(files, root, folders)
-        self.hands = Hands(self.tree, quarantine, meta)
+        self.cleanup = Cleanup(self.tree, quarantine, meta)
         self._quarantine = quarantine
         self._meta = meta
         self._ready_folder = folders[READY]
@@ -91,7 +91,7 @@ class FilesystemStore(Store):
             with self.errors():
                 self.tree.open()
                 checkpoint = self._read_checkpoint()
-                self.index, found = self.hands.settle(self._new_index, checkpoint.applied, checkpoint.messages())
+                self.index, found = self.cleanup.run(self._new_index, checkpoint.applied, checkpoint.messages())
         except StoreError:
             self.tree.close()
             raise

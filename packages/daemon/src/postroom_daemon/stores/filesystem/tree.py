@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...platform.files import DIRECTORY_FLAGS, LOST_ERRNOS, READ_FLAGS, Files, retry_after_eio
-from ..alone import be_alone
+from ..directory_lock import lock_directory
 from .names import TEMPORARY_SUFFIX
 
 FOLDER_LIMIT: Final = 10_000
@@ -39,7 +39,7 @@ class Tree:
     def open(self, make: bool = True) -> None:
         """Open the root, for this process alone. ``make`` it if it is missing. Raises ``StoreBusy``."""
         self._fd = self._files.open_directory(self.root) if make else self._files.open(self.root, DIRECTORY_FLAGS)
-        be_alone(self._files, self._fd, self.root)
+        lock_directory(self._files, self._fd, self.root)
         self._known.clear()
         self._filled.clear()
 

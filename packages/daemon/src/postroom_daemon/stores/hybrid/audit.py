@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from ..base import Audit, FileFinding, FileProblem, Store, StoreError, store_errors
-from .index import LEAVING_FACT, IndexedBody, PayloadIndex
+from .index import LEAVING_KV, IndexedBody, PayloadIndex
 from .payloads import PayloadName, Payloads, shard_of
 
 #: What may be in the root besides queues' directories: a file system's own, and the file that says that bodies are
@@ -75,7 +75,7 @@ class HybridAudit(Audit):
         return self._payloads.root / self._index.path_of(entry.seq, entry.queue, key) if entry else None
 
     def file_findings(self, last: int, clean: bool) -> Iterator[FileFinding]:
-        applied, leaving = self._store.applied, set(self._store.get_kv(LEAVING_FACT) or [])
+        applied, leaving = self._store.applied, set(self._store.get_kv(LEAVING_KV) or [])
         for one in self.payload_findings(contents=False):
             problem, seq = _PROBLEMS.get(one.kind), PayloadName.read(one.path).seq
             if problem is None:

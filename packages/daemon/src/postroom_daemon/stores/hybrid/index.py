@@ -19,7 +19,7 @@ from .payloads import PayloadName, directory_of, payload_path
 #: The ``value_type`` of a row that refers to a body.
 PAYLOAD: Final = "payload"
 #: The key-value that names the files that were about to be removed when the last transaction ended.
-LEAVING_FACT: Final = "payloads-leaving"
+LEAVING_KV: Final = "payloads-leaving"
 
 
 class IndexedBody(NamedTuple):

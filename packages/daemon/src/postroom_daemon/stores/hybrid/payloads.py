@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from ...model.records import BodyReference
 from ...platform.files import CREATE_FLAGS, DIRECTORY_FLAGS, DISK_ERRNOS, LOST_ERRNOS, READ_FLAGS, Files
 from ...platform.quarantine import Quarantine
-from ..alone import be_alone
+from ..directory_lock import lock_directory
 from ..filesystem.names import ID_PATTERN, id_of, queue_directory
 from .threads import ParallelSync, ReadAhead
 
@@ -115,7 +115,7 @@ class Payloads:
     def open(self) -> None:
         """Open the root, for this process alone; it is made if it is missing. Raises ``StoreBusy``."""
         self._fd = self._files.open_directory(self.root)
-        be_alone(self._files, self._fd, self.root)
+        lock_directory(self._files, self._fd, self.root)
         self._known.clear()
         self._new.clear()
         self._unsynced.clear()

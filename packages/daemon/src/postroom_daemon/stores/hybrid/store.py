@@ -19,10 +19,10 @@ from ...platform.files import Files
 from ...platform.quarantine import Quarantine
 from ..base import BodyLost, BodyUnread, StoreError, store_error, store_errors
 from ..sqlite.references import ReferencedBodies, reference_of, reference_value
-from ..sqlite.salvage import SALVAGE_FACT
-from ..sqlite.store import PAYLOADS_FACT, SqliteStore
+from ..sqlite.salvage import SALVAGE_KV
+from ..sqlite.store import PAYLOADS_KV, SqliteStore
 from .audit import HybridAudit
-from .index import LEAVING_FACT, PAYLOAD, PayloadIndex
+from .index import LEAVING_KV, PAYLOAD, PayloadIndex
 from .payloads import PayloadName, Payloads, UnreadFile, payload_path
 from .threads import AHEAD
 
@@ -80,11 +80,11 @@ class PayloadBodies(ReferencedBodies):
             self.is_new = not self.payloads.root.exists()
             self.payloads.open()
         store = self._store
-        known = store.get_kv(PAYLOADS_FACT)
-        self.is_index_complete = bool(known) and store.get_kv(SALVAGE_FACT) is None
+        known = store.get_kv(PAYLOADS_KV)
+        self.is_index_complete = bool(known) and store.get_kv(SALVAGE_KV) is None
         if not known:
             store.begin()
-            store.put_kv(PAYLOADS_FACT, True)
+            store.put_kv(PAYLOADS_KV, True)
             store.commit()
             store.flush()
 
@@ -118,7 +118,7 @@ class PayloadBodies(ReferencedBodies):
             raise
 
     def recovered(self) -> None:
-        leaving = self._store.get_kv(LEAVING_FACT) or []
+        leaving = self._store.get_kv(LEAVING_KV) or []
         self.remove([path for path in leaving if not self.index.refers_to(PayloadName.read(path))])
         try:
             if self.is_index_complete:  # else what it does not know may be needed to restore what it has lost
@@ -164,7 +164,7 @@ class PayloadBodies(ReferencedBodies):
 
     def flush(self) -> None:
         if self._removed:
-            self._store.put_kv(LEAVING_FACT, self._removed)
+            self._store.put_kv(LEAVING_KV, self._removed)
 
     def commit(self) -> None:
         self.payloads.commit()

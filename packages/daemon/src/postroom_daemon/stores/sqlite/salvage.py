@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 
 #: The fact that stays until the journal is folded onto the salvaged rows: up to which event they have come, what totals
 #: and how many messages their queues had then, and where the journal begins.
-SALVAGE_FACT: Final = "salvage"
+SALVAGE_KV: Final = "salvage"
 #: A table with bodies whose row in the index is lost, until the journal shows what became of their messages.
 ORPHANS: Final = "salvaged_bodies"
 _KINDS: Final = frozenset({"message", "payload", "queue", "fact"})
@@ -166,7 +166,7 @@ def _settle(into: sqlite3.Connection, tables: Tables, first_id: int | None) -> N
         "recordsLost": bool(counts.keys() - expected.keys()),
         "journalFrom": up_to + 1 if first_id is None else first_id,
     }
-    put(f"fact:{SALVAGE_FACT}", salvaged, "fact")
+    put(f"fact:{SALVAGE_KV}", salvaged, "fact")
     if into.execute(f"SELECT 1 FROM {kv} WHERE value_type = 'payload' LIMIT 1").fetchone():
         put("fact:payloads", True, "fact")
 
@@ -183,7 +183,7 @@ class SqliteRecovery(Recovery):
 
     def opened(self) -> None:
         """The database is open; its rows may have been salvaged."""
-        salvaged = self._store.get_kv(SALVAGE_FACT)
+        salvaged = self._store.get_kv(SALVAGE_KV)
         self._refold = Refold(salvaged["upTo"], self._db, self._store) if salvaged else None
         self.replaying = self._refold is not None
 
@@ -286,7 +286,7 @@ class Refold:
         """All events that the salvaged rows show are counted: set the queues' totals to those of before. How
         many messages are missing?"""
         store = self._store
-        salvaged = store.get_kv(SALVAGE_FACT)
+        salvaged = store.get_kv(SALVAGE_KV)
         if not salvaged["totals"]:
             return
         missing = 0
@@ -294,18 +294,18 @@ class Refold:
             record = store.queue_for_update(queue)
             record.totals = totals
             missing += max(0, salvaged["expected"][queue] - sum(record.counts.values()))
-        store.put_kv(SALVAGE_FACT, {**salvaged, "totals": {}, "missing": missing})
+        store.put_kv(SALVAGE_KV, {**salvaged, "totals": {}, "missing": missing})
 
     def finish(self) -> None:
         """The journal's end is folded: bodies that no event mentioned become messages again. What is lost is logged,
         and recorded as the loss of the events that the journal no longer has."""
         self._reach()
         store = self._store
-        salvaged = store.get_kv(SALVAGE_FACT)
+        salvaged = store.get_kv(SALVAGE_KV)
         orphans = self._rows(self._orphans, ())
         readmitted = [key for key, *rest in orphans if _readmit(store, key, *rest)]
         self._rows(f"DROP TABLE {ORPHANS}", ())
-        store.put_kv(SALVAGE_FACT, None)
+        store.put_kv(SALVAGE_KV, None)
         if readmitted:
             log.error("messages that have lost their state, and are ready again: %s", _some(readmitted))
         known = (self._lost | {row[0] for row in orphans}) - set(readmitted)

@@ -30,7 +30,7 @@ from .salvage import SqliteRecovery
 log = logging.getLogger(__name__)
 
 #: The key-value of a database some of whose bodies are in files.
-PAYLOADS_FACT: Final = "payloads"
+PAYLOADS_KV: Final = "payloads"
 #: Groups that share a transaction of the database: a page is written once for all of them.
 GROUPS_LIMIT: Final = 64
 #: Rows that such a transaction changes, about: the write-ahead log cannot be folded before its end.
@@ -90,7 +90,7 @@ class SqliteStore(Store):
         self.db.open()
         try:
             self.applied = self._applied_before = self.get_kv("applied") or 0
-            if self._referenced is None and self.get_kv(PAYLOADS_FACT):
+            if self._referenced is None and self.get_kv(PAYLOADS_KV):
                 path = self.db.path
                 raise StoreError(f"{path}: the store of backend hybrid, whose bodies lie in files: use that backend")
             self._due.refresh()
