@@ -1,6 +1,6 @@
 """Audit a journal without changing it, stopped or while the daemon writes.
 
-It reads the segments once, in order, line by line, and keeps nothing but where it stands.
+It reads the segments once, in order, line by line, in constant memory.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ class JournalSummary:
 class JournalAudit:
     """One pass over the journal in ``root``. ``summary`` is complete when ``findings`` has ended.
 
-    It may run while the daemon appends: what comes behind the segments that stood there at the beginning is not looked
-    at, and a segment that retention removes meanwhile counts as not there.
+    It may run while the daemon appends: segments that are added later are not read, and those that retention removes
+    meanwhile are skipped.
     """
 
     def __init__(self, root: Path) -> None:

@@ -53,9 +53,8 @@ class JournalUnknown(PostroomError):
 class Journal:
     """Writes the journal. Not thread-safe; the caller ensures that only one process has it open.
 
-    New segments may be read by whoever may list ``root``. After ``open``, ``last_id`` is the id of the last event, and
-    ``last_given`` the highest that may ever have been given out: it is higher where the last segment is damaged beyond
-    reading.
+    Whoever can list ``root`` can read new segments. After ``open``, ``last_id`` is the id of the last event, and
+    ``last_given`` the highest that may ever have been assigned, which is higher if the last segment is unreadable.
     """
 
     def __init__(self, root: Path, files: Files, quarantine: Quarantine, segment_bytes: int) -> None:
@@ -187,7 +186,7 @@ class Journal:
         """Write a group's lines, of which the last has ``last_id``. Not durable before ``sync``. Returns the
         places of the lines, for ``find``.
 
-        Raises ``JournalRefused`` when nothing was written, ``JournalUnknown`` when that cannot be said.
+        Raises ``JournalRefused`` if nothing was written, ``JournalUnknown`` if that is unknown.
         """
         data = b"".join(lines)
         try:
@@ -218,8 +217,8 @@ class Journal:
     def rewrite_last(self) -> None:
         """Rewrite the last segment under its name, durably.
 
-        After a sync has failed, what can be read may be in memory only, and a second sync of the same file may succeed
-        without it (the kernel reports a lost write once). Raises ``OSError``.
+        After a failed sync, its content may be in memory only, and a second sync of the same file may succeed without
+        it (the kernel reports a lost write once). Raises ``OSError``.
         """
         segments = list_segments(self.root)
         if not segments:
@@ -256,8 +255,8 @@ class Journal:
 
     def drop_segments(self, folded_id: int, older_than: int, max_bytes: int, recent: int) -> list[str]:
         """Remove segments that are durably folded up to ``folded_id``, that ended before ``recent`` (engine ms), and
-        that ended before ``older_than`` or make the journal larger than ``max_bytes``. The last one always stays. The
-        names removed.
+        that ended before ``older_than`` or make the journal larger than ``max_bytes``. The last one always stays.
+        Returns the names of the removed ones.
 
         Raises ``OSError``.
         """

@@ -61,10 +61,10 @@ class _Found(NamedTuple):
 
 
 def bring_into_order(root: Path, directory: int, owner: Owner | None, files: Files, quarantine: Quarantine) -> None:
-    """Do it, durably. ``directory`` is an open descriptor of ``root``, ``owner`` None without a store. Doing it again
-    after a crash ends the same.
+    """Bring the files into order, durably. ``directory`` is an open descriptor of ``root``; ``owner`` None: no store.
+    May be repeated after a crash.
 
-    Raises ``OSError``; ``Foreign``, before anything is changed, for a newer format, and when no segment is the owner's.
+    Raises ``OSError``; ``Foreign``, before anything is changed, for a newer format, or if no segment is the owner's.
     """
     found = _find(root)
     foreign = _foreign(root, found, owner)

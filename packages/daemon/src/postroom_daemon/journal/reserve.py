@@ -1,8 +1,8 @@
 """The reserve: a file that sets space aside, so that everything but publishing works when the disk is full.
 
-It is given up in steps, each when something does not fit, and taken again when there is space. What was given is
-anybody's: a program that takes every byte as soon as it is free takes it, too. It holds bytes, no inodes; and where a
-file system promises no space to a file (compression, copy on write), it holds less than it says, or nothing.
+It is released in steps, each when something does not fit, and reserved again when there is space. Released space is
+anybody's: another program that takes every free byte takes it too. The file reserves bytes, not inodes, and less than
+its size, or nothing, on a file system that does not guarantee space to a file (compression, copy on write).
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _OPEN_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 class Reserve:
     """The file ``reserve`` in ``directory``, of ``size`` bytes when it is complete; 0: none.
 
-    ``others`` are further directories in which a group needs room: those on other file systems get nothing from the
-    reserve, and are only looked at. No call raises: without its file, the daemon works as if all of it was given.
+    ``others`` are further directories in which a group needs space: those on other file systems get nothing from the
+    reserve, and are only checked. No method raises: without its file, the daemon works as if all of it was released.
     """
 
     def __init__(self, directory: Path, files: Files, size: int, others: Iterable[Path] = ()) -> None:
@@ -99,8 +99,8 @@ class Reserve:
         return True
 
     def tick(self) -> None:
-        """Once a second: take it again when there is space. On a full disk, spare a step, so that clients can write
-        their requests."""
+        """Reserve space again if there is enough. On a full disk, release a step, so that clients can write requests.
+        Call it about every second."""
         if not self._size:
             return
         free, missing = self._free(self._directory), self._size - self.bytes

@@ -132,8 +132,8 @@ def read_bytes(path: Path, start: int = 0, length: int = -1) -> bytes:
 def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
     """The lines of a segment from a byte offset on, damaged ones included.
 
-    What is longer than any event comes in pieces, and blocks that cannot be read as NULs. A line without an end is the
-    last one, also when the daemon writes on. Raises ``OSError``.
+    Longer lines than any event come in pieces, unreadable blocks as NULs. A line without an end is the last one, even
+    if the daemon appends meanwhile. Raises ``OSError``.
     """
     offset = start
     with io.BufferedReader(_Bytes(path, start), _BUFFER_BYTES) as file:
@@ -171,8 +171,8 @@ def read_requests(
     """All intact requests that end at ``from_id`` or later, in order. Reading starts at ``begins``, if
     the caller knows that none begins before it.
 
-    Damaged lines, and the rest of a request that has lost one, go to ``on_damage``; so does a segment that cannot be
-    read, without its bytes. Raises ``OSError`` for faults of the machine.
+    Damaged lines, and the rest of a request that has lost one, go to ``on_damage``; so does an unreadable segment,
+    without its bytes. Raises ``OSError`` for faults of the machine.
     """
     segments = list_segments(root)
     for index, (_, path) in enumerate(segments):

@@ -29,8 +29,8 @@ class _Place(NamedTuple):
 def examine_tail(path: Path) -> Tail:
     """Find the end of the valid part of the last segment.
 
-    In the last group, everything from the first damage on is cut: the group was never acknowledged if it is torn. So is
-    a request of which only a part is there. Damage before the last group stays in place: ``read_requests`` reports it.
+    In the last group, everything from the first damage on is cut, since a torn group was never acknowledged; so is an
+    incomplete request. Damage before the last group stays in place: ``read_requests`` reports it.
     Raises ``OSError``.
     """
     places = [_place(line) for line in read_lines(path)]

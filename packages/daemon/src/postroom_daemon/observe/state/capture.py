@@ -109,11 +109,11 @@ class _OnPages(Recovery):
 
 
 class Changes:
-    """Holds the messages that an event names, each from the moment its page shows on: in a database of its own, so that
-    memory does not grow with what happens meanwhile.
+    """The messages that have events, each as its page shows it with later events folded, in a database of its own, so
+    that memory does not grow with the number of events.
 
-    ``named`` tells the keys that events name, and as of which event the page of each was read; 0: it is in none. What
-    queues' pages show is in memory. The database is a file without a name: nothing of it is left, whatever happens.
+    Its table ``named`` has their keys, and the event as of which the page of each was read; 0: no page has it. Pages of
+    queues are in memory. The database is a file without a name, so that nothing of it remains after a crash.
     """
 
     def __init__(self, workspace: Path, start: int, body: Body) -> None:
@@ -235,9 +235,9 @@ class Changes:
 def capture(ask: Ask, journal: Path, body: Body, workspace: Path) -> Iterator[model.State]:
     """Capture the state as of the last event when the last page was read.
 
-    The counts of its queues are what the daemon believes; where the queues fill more than one page, a message that
-    became due meanwhile may be counted as delayed still. ``journal`` is the directory of the daemon's segments,
-    ``workspace`` one with room for all messages: memory does not grow with them, nor with what happens meanwhile.
+    The counts of its queues are the daemon's; if the queues fill more than one page, a message that became due
+    meanwhile may still be counted as delayed. ``journal`` is the directory of the daemon's segments, ``workspace`` one
+    with space for all messages, so that memory grows neither with them nor with new events.
     Raises ``StateError``, ``StoreError``, ``OSError``, and what ``ask`` raises.
     """
     with ExitStack() as opened:
@@ -348,11 +348,8 @@ def _head_after(changes: Changes, head: Head, page: Page) -> Head:
 
 
 def _split(file: IO[bytes], keys: Iterator[str], named: bool) -> Iterator[tuple[Message, int] | None]:
-    """The messages of the file whose key is among ``keys``, or is not, and as of when each was read; None for each
-    other one.
-
-    Both are in the order of keys.
-    """
+    """The messages of the file whose keys are among ``keys`` (with ``named``; else those whose keys are not), each with
+    the event as of which it was read; None for each other message. Both inputs are in the order of keys."""
     key = next(keys, None)
     file.seek(0)
     for line in file:

@@ -84,9 +84,9 @@ class Lines(Protocol):
 def read_state(file: Lines, name: str) -> State:
     """Read a state from the present position of a file; ``name`` is for error texts.
 
-    Head, queues and facts are read at once, the messages as they are asked for. Raises ``StateError`` for what is no
-    such file, of a newer format, damaged or cut short: for the messages, when that place is reached. Who needs to know
-    first goes through all of them before.
+    Head, queues and key-values are read at once, messages while they are iterated. Raises ``StateError`` for a file
+    that is not a state, has a newer format, is damaged or cut short; for messages, when iteration reaches that place.
+    To check a file before it is used, iterate over all messages first.
     """
     reader = _Reader(file, name)
     first = reader.next()

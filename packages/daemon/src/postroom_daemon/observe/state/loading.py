@@ -32,9 +32,8 @@ FACT_LOADING: Final = "loading"
 def load(state: State, store: Store) -> list[str]:
     """Load a state into an open, empty store, durably; or continue an interrupted load.
 
-    The keys of the messages that are not taken over, since their body is lost. A store that is not complete must never
-    be used: whoever loads keeps it at another place until then. Raises ``StateError`` for a store that holds something
-    else, ``StoreError``.
+    Returns the keys of messages that were left out, since their bodies are lost. Never use an incomplete store: keep it
+    in another place until this returns. Raises ``StateError`` if the store has other content, ``StoreError``.
     """
     lost: list[str] = []
     after = _begin(state, store)

@@ -43,9 +43,9 @@ _IDLE: Final = frozenset({EventType.CLOCK_MARKED, EventType.ANSWERED})
 
 class Snapshots:
     """Writes ``snapshots.root/YYYY-MM-DD-HH.json`` (UTC) at each full hour of the wall clock, and some minutes after a
-    start in an hour that has no file yet; if something has changed since the last one.
+    start in an hour without a file, if something has changed since the last one.
 
-    A file that cannot be written is logged, and tried again in the next hour. No request waits or is refused for it.
+    A failure is logged and retried in the next hour. No request waits or is refused for it.
     """
 
     def __init__(

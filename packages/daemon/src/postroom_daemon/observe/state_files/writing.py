@@ -103,8 +103,8 @@ class StateDirectory:
             self.files.close(directory)
 
     def clear(self, wall_ms: int, retention_ms: int, max_files: int, max_bytes: int) -> None:
-        """Remove the oldest files that are too many, or too large together; and of those that are older than
-        ``retention_ms`` one: so a clock that is wrong for some hours takes no more than a few. The newest stays.
+        """Remove the oldest files beyond ``max_files`` and ``max_bytes``, and one file that is older than
+        ``retention_ms``, so that a clock that is wrong for some hours removes only a few. The newest file stays.
 
         Raises ``OSError``.
         """
@@ -205,8 +205,8 @@ def write_file(
 ) -> Steps[tuple[Head, Totals]]:
     """Write the state to the file ``name``, durably, in steps. Returns its head and totals.
 
-    The name does not change before the file is complete. Raises ``StateError``, ``StoreError``
-    and ``OSError`` about what is written, and ``StoreFailed``.
+    The name appears when the file is complete. Raises ``StateError``, ``StoreError`` and ``OSError`` for the file, and
+    ``StoreFailed``.
     """
     files, journal = state_files.files, origin.journal
     with ExitStack() as closing:
