@@ -124,7 +124,7 @@ def test_a_request_of_a_user_who_is_being_looked_up_stays_until_he_is_known(offi
         return False
 
     settings = load(office.root, None, {}, {}).settings
-    mailbox = Mailbox(settings, Files(), office.reasons.append, knows=knows)
+    mailbox = Mailbox(settings, Files(), office.reasons.append, is_ready_for=knows)
     office.opened.append(mailbox)
     office.put("anna")
     assert mailbox.collect() == []

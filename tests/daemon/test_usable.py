@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from postroom_daemon.config.config import load
-from postroom_daemon.doors.mailbox import mailbox_hindrance
+from postroom_daemon.doors.mailbox import mailbox_problem
 from postroom_daemon.maintenance.local import open_local
 from postroom_daemon.root.open_root import StartError
 from tests.wire.users import ANNA, acting_as, need_root
@@ -76,9 +76,9 @@ def test_what_belongs_to_another_user_is_told_with_what_mends_it(
 
 def test_a_mailbox_of_another_user_is_told_too(place: Path) -> None:
     settings = load(Path(tempfile.mkdtemp(dir=place)), None, {}, {}).settings
-    assert mailbox_hindrance(settings) == ""
+    assert mailbox_problem(settings) == ""
     (settings.ipc_root / "dead").mkdir(parents=True)
     for path in (settings.ipc_root.parent, settings.ipc_root):
         os.chown(path, ANNA, ANNA)
     with acting_as(ANNA):
-        assert mailbox_hindrance(settings).startswith(f"{settings.ipc_root / 'dead'} belongs to the user root, and ")
+        assert mailbox_problem(settings).startswith(f"{settings.ipc_root / 'dead'} belongs to the user root, and ")

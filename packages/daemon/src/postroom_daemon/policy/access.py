@@ -42,10 +42,10 @@ class _SubjectIds(NamedTuple):
     everyone: bool
 
 
-def may_use_box(uid: int, box_uid: int) -> bool:
-    """Whether a uid may act as the client whose response directory belongs to ``box_uid``: its owner owns the client
+def may_use_response_dir(uid: int, owner_uid: int) -> bool:
+    """Whether a uid may act as the client whose response directory belongs to ``owner_uid``: its owner owns the client
     id."""
-    return uid == box_uid
+    return uid == owner_uid
 
 
 class Access:

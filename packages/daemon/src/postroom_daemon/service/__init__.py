@@ -1,1 +1,1 @@
-"""The daemon's loop: one selector, timers, signals, reload, and what the service manager is told."""
+"""The daemon's loop: one selector, timers, signals, reload, and the status line of the service manager."""

@@ -20,7 +20,7 @@ from typing import Final
 from ..broker.broker import MustRecover
 from ..config.config import Config
 from ..doors.base import Door, DoorLost, DoorReplaced
-from ..doors.mailbox import Mailbox, mailbox_hindrance
+from ..doors.mailbox import Mailbox, mailbox_problem
 from ..journal.journal import JournalUnknown
 from ..maintenance.system.permissions import permission_warnings
 from ..observe.metrics.textfile import MetricsFile
@@ -118,7 +118,7 @@ def _run_once(reloading: Reloading, sources: Sources, signals: Signals, doubt: _
 
 def _open_mailbox(reloading: Reloading, root: OpenRoot, sources: Sources) -> Mailbox:
     settings = reloading.config.settings
-    problem = mailbox_hindrance(settings)
+    problem = mailbox_problem(settings)
     if problem:
         raise StartError(problem)
     try:
@@ -129,7 +129,7 @@ def _open_mailbox(reloading: Reloading, root: OpenRoot, sources: Sources) -> Mai
             root.reserve.give,
             root.quotas,
             on_foreign=root.vitals.count_foreign,
-            knows=root.access.is_ready_for,
+            is_ready_for=root.access.is_ready_for,
             on_replaced=lambda: _warn_of_permissions(reloading.config),  # perhaps by one that clients cannot use
         )
     except OSError as error:

@@ -16,6 +16,8 @@ from ...platform.files import DIRECTORY_FLAGS, Files
 from ...platform.usable import CHANGE, first_unusable
 from ..base import DoorLost
 
+log = logging.getLogger(__name__)
+
 #: It is locked while the daemon serves.
 LOCK_NAME: Final = "daemon.lock"
 
@@ -55,11 +57,8 @@ class LivenessLock:
         os.close(self._fd)
 
 
-log = logging.getLogger(__name__)
-
-
-def mailbox_hindrance(settings: Settings) -> str:
-    """What keeps this process from the mailbox, and what to do about it; "" when nothing does."""
+def mailbox_problem(settings: Settings) -> str:
+    """Why this process cannot use the mailbox, and what to do about it; "" if it can."""
     ipc = settings.ipc_root
     names = (settings.ipc_requests_dir, settings.ipc_responses_dir, settings.ipc_dead_dir, settings.ipc_held_dir)
     return first_unusable((path, CHANGE) for path in (ipc, *(ipc / name for name in (*names, LOCK_NAME))))
@@ -90,7 +89,7 @@ class Directories:
 
         Raises ``MailboxLost``, or ``OSError`` for an error that may pass.
         """
-        found = []
+        replaced = []
         for path, fd in self._open.items():
             opened = self._files.fstat(fd)
             shown = self._look(path) or self._make(path, opened)
@@ -103,8 +102,8 @@ class Directories:
                 self._open[path] = self._files.open(path, DIRECTORY_FLAGS)
                 self._files.close(fd)
             else:
-                found.append(path)
-        return found
+                replaced.append(path)
+        return replaced
 
     def close(self) -> None:
         """Close all descriptors."""
@@ -113,10 +112,10 @@ class Directories:
 
     def _look(self, path: Path) -> os.stat_result | None:
         try:
-            found: os.stat_result = self._files.stat(path, follow_symlinks=False)
+            status: os.stat_result = self._files.stat(path, follow_symlinks=False)
         except FileNotFoundError:
             return None
-        return found
+        return status
 
     def _make(self, path: Path, was: os.stat_result) -> os.stat_result:
         """Create a directory by descriptor, so that nothing is created or changed behind a link. Nobody may enter it
@@ -130,35 +129,35 @@ class Directories:
             self._files.mkdir(path.name, 0o700, dir_fd=parent)
             made = self._files.open(path.name, DIRECTORY_FLAGS, dir_fd=parent)
             try:
-                found = self._set_right(made, was)
+                status = self._restore_mode(made, was)
             finally:
                 self._files.close(made)
-            if found is None:
+            if status is None:
                 self._files.rmdir(path.name, dir_fd=parent)
         except PermissionError:
-            found = None
+            status = None
         finally:
             self._files.close(parent)
-        if found is None:
+        if status is None:
             group, mode = group_name(was.st_gid) or was.st_gid, stat.S_IMODE(was.st_mode)
             raise MailboxLost(
                 f"{path} was removed, and only root can make it with the group {group} and the mode {mode:04o}: start"
                 " the service again, or see postroomd check-permissions"
             )
         log.warning("%s was removed; it is made again", path)
-        return found
+        return status
 
-    def _set_right(self, fd: int, was: os.stat_result) -> os.stat_result | None:
+    def _restore_mode(self, fd: int, was: os.stat_result) -> os.stat_result | None:
         """Give a directory the group and mode of another; None if this process may not."""
         mode = stat.S_IMODE(was.st_mode)
-        found: os.stat_result = self._files.fstat(fd)
+        status: os.stat_result = self._files.fstat(fd)
         try:
-            if found.st_gid != was.st_gid:
+            if status.st_gid != was.st_gid:
                 os.fchown(fd, -1, was.st_gid)
-            if stat.S_IMODE(found.st_mode) != mode:
+            if stat.S_IMODE(status.st_mode) != mode:
                 os.fchmod(fd, mode)
         except PermissionError:
             return None
-        found = self._files.fstat(fd)
+        status = self._files.fstat(fd)
         # For a group that the process is not in, the kernel silently drops the set-group-ID bit.
-        return found if (found.st_gid, stat.S_IMODE(found.st_mode)) == (was.st_gid, mode) else None
+        return status if (status.st_gid, stat.S_IMODE(status.st_mode)) == (was.st_gid, mode) else None

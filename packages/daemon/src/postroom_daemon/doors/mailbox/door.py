@@ -24,7 +24,7 @@ from ...model.request import Answer, Request
 from ...platform.clock import Now
 from ...platform.files import FULL_ERRNOS, Files
 from ...platform.logs import about
-from ...policy.access import may_use_box
+from ...policy.access import may_use_response_dir
 from ...policy.quotas import Quotas
 from ..base import Door, DoorReplaced
 from .codec import encode_answer
@@ -47,7 +47,7 @@ class MailboxReplaced(DoorReplaced):
     """Directories of the mailbox were replaced by others."""
 
 
-def _nothing_to_give() -> bool:
+def _no_space_to_free() -> bool:
     return False
 
 
@@ -58,9 +58,9 @@ def _nothing_to_do() -> None:
 class Mailbox(Door):
     """The directories below ``ipc.root``, opened once and used by descriptor.
 
-    ``on_set_aside`` is called with the reason when a request is rejected, ``on_foreign`` when one came under another
-    user's client id, ``on_replaced`` when ``requests/`` was replaced by another directory. ``make_room`` frees disk
-    space and returns whether it did. A request of a user whom ``knows`` does not recognise yet is put off.
+    ``on_rejected`` is called with the reason when a request is rejected, ``on_foreign`` when one came under another
+    user's client id, ``on_replaced`` when ``requests/`` was replaced by another directory. ``free_space`` frees disk
+    space and returns whether it did. A request of a user for whom ``is_ready_for`` returns False is postponed.
     Raises ``OSError``.
     """
 
@@ -70,21 +70,21 @@ class Mailbox(Door):
         self,
         settings: Settings,
         files: Files,
-        on_set_aside: Callable[[str], None],
-        make_room: Callable[[], bool] = _nothing_to_give,
+        on_rejected: Callable[[str], None],
+        free_space: Callable[[], bool] = _no_space_to_free,
         quotas: Quotas | None = None,
         on_foreign: Callable[[str, Request], None] | None = None,
-        knows: Callable[[int], bool] = lambda uid: True,
+        is_ready_for: Callable[[int], bool] = lambda uid: True,
         on_replaced: Callable[[], None] = _nothing_to_do,
     ) -> None:
         root: Path = settings.ipc_root
         self._quotas = quotas or Quotas(settings, os.geteuid())
         self._settings = settings
         self._files = files
-        self._on_set_aside = on_set_aside
-        self._on_foreign = on_foreign or (lambda reason, request: on_set_aside(reason))
-        self._make_room = make_room
-        self._knows = knows
+        self._on_rejected = on_rejected
+        self._on_foreign = on_foreign or (lambda reason, request: on_rejected(reason))
+        self._free_space = free_space
+        self._is_ready_for = is_ready_for
         self._on_replaced = on_replaced
         self._selector: BaseSelector | None = None
         with ExitStack() as opened:  # a failure must release the mailbox's lock: the daemon tries again
@@ -177,11 +177,11 @@ class Mailbox(Door):
             try:
                 request = self._request_of(one, owners)
             except OSError as error:  # an error of this request alone
-                log.error("request %r is put off: %s", one.name[:100], error)
-                self._scanner.postpone(one)
+                log.error("request %r is postponed: %s", one.name[:100], error)
+                self._scanner.postpone(one.name, one.inode)
                 continue
             if request:
-                self._scanner.hold(one)
+                self._scanner.begin(one)
                 self._requests[one.name] = request
                 requests.append(request)
         if requests:
@@ -201,30 +201,32 @@ class Mailbox(Door):
     def _request_of(self, taken: RequestFile, owners: dict[str, int | None]) -> Request | None:
         try:
             wire = decode_request(taken.data)
-            box_uid = owners.get(wire.client_id)
-            if box_uid is None:
-                box_uid = owners[wire.client_id] = self._response_dirs.owner(wire.client_id)
-            if box_uid is None:
+            owner_uid = owners.get(wire.client_id)
+            if owner_uid is None:
+                owner_uid = owners[wire.client_id] = self._response_dirs.owner(wire.client_id)
+            if owner_uid is None:
                 if taken.uid != os.geteuid():
                     raise NoResponseDir(
                         f"its client has no response directory: make responses/{wire.client_id}, mode 0770"
                     )
-                self._with_room(self._response_dirs.make, wire.client_id)
-            elif not may_use_box(taken.uid, box_uid):
+                self._with_space(self._response_dirs.make, wire.client_id)
+            elif not may_use_response_dir(taken.uid, owner_uid):
                 # It cannot be answered: the owner of that response directory would read the answer.
                 text = f"client id {wire.client_id} belongs to another user: use one of your own"
-                self._scanner.set_aside(taken.name, text)
+                self._scanner.reject(taken.name, text)
                 self._on_foreign(text, self._made(taken, wire))
                 return None
         except RequestRejected as error:
-            if not self._scanner.settles(taken):
+            if self._scanner.is_unfinished(taken):
+                self._scanner.postpone(taken.name, taken.inode)
+            else:
                 self._reject(taken, error.reason)
             return None
         except NoResponseDir as error:
             self._reject(taken, str(error))
             return None
-        if not self._knows(taken.uid):
-            self._scanner.postpone(taken)
+        if not self._is_ready_for(taken.uid):
+            self._scanner.postpone(taken.name, taken.inode)
             return None
         if taken.over and not wire.problem:
             wire = wire._replace(problem=self._quotas.too_many_pending(taken.uid))
@@ -243,32 +245,34 @@ class Mailbox(Door):
             door=self.name,
         )
 
-    def _with_room(self, write: Callable[..., None], *arguments: str | int | bytes) -> None:
+    def _with_space(self, write: Callable[..., None], *arguments: str | int | bytes) -> None:
         while True:
             try:
                 write(*arguments)
                 return
             except OSError as error:
-                if error.errno not in FULL_ERRNOS or not self._make_room():
+                if error.errno not in FULL_ERRNOS or not self._free_space():
                     raise
 
     def _reject(self, taken: RequestFile, reason: str) -> None:
-        self._scanner.set_aside(taken.name, reason)
-        self._on_set_aside(reason)
+        self._scanner.reject(taken.name, reason)
+        self._on_rejected(reason)
 
     def _respond(self, name: str, uid: int, answer: Answer) -> None:
         request = self._requests.pop(name)
         wire = request.wire
         response = encode_answer(wire.request_id, answer)
         try:
-            self._with_room(self._response_dirs.put, wire.client_id, uid, wire.request_id, response)
+            self._with_space(self._response_dirs.put, wire.client_id, uid, wire.request_id, response)
         except OSError as failure:
             # The request was executed: when it is read again, it is a repeat and gets the first answer.
             if failure.errno in _PASSING:
-                log.error("the response to %r is put off: %s", name[:100], failure, extra=about(**request.log_fields()))
-                self._scanner.put_off(name)
+                log.error(
+                    "the response to %r is postponed: %s", name[:100], failure, extra=about(**request.log_fields())
+                )
+                self._scanner.postpone(name)
             else:
-                self._scanner.set_aside(name, f"the response could not be written: {failure}")
+                self._scanner.reject(name, f"the response could not be written: {failure}")
             return
         try:
             self._scanner.finish(name)

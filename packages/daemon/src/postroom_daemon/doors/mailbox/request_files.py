@@ -52,11 +52,11 @@ class RequestFile(NamedTuple):
 class RequestFiles:
     """The directories ``requests/`` and ``held/``, open."""
 
-    def __init__(self, path: Path, spill: Spill, files: Files, dead: RejectedRequests, request_bytes: int) -> None:
+    def __init__(self, path: Path, spill: Spill, files: Files, rejected: RejectedRequests, request_bytes: int) -> None:
         self.spill = spill
         self.files = files
         self._path = path
-        self._rejected = dead
+        self._rejected = rejected
         self._request_bytes = request_bytes
         self._left: dict[str, tuple[int, int]] = {}  # by name: inode, and until when it is ignored
         self._waited: dict[str, int] = {}  # by name: the inode that was ignored long enough
@@ -70,8 +70,8 @@ class RequestFiles:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.files.close(fd)
-            taken = f"{self._path}: another daemon serves it; stop it, or name another ipc.root"
-            raise MailboxBusy(taken) from None
+            text = f"{self._path}: another daemon serves it; stop it, or name another ipc.root"
+            raise MailboxBusy(text) from None
         return int(fd)
 
     def replaced(self) -> bool:
@@ -130,8 +130,8 @@ class RequestFiles:
                 pass  # RACE: its client took it back in this moment
         self.gone(name)
 
-    def set_aside(self, name: str, reason: str) -> None:
-        """Reject a file: move it to ``dead/``."""
+    def reject(self, name: str, reason: str) -> None:
+        """Move a file to ``dead/``."""
         note = note_of(name) if is_spilled(name) else None
         self._rejected.take(self.at(name), name, reason, note.name if note else name)
         self.gone(name)
@@ -207,7 +207,7 @@ class RequestFiles:
             if len(data) > status.st_size:
                 data += self.files.read(fd, self._request_bytes + 1)
             if len(data) > self._request_bytes:
-                self.set_aside(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
+                self.reject(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
                 return None
         finally:
             self.files.close(fd)
@@ -221,21 +221,21 @@ class RequestFiles:
         reasons = {errno.ELOOP: "a symbolic link", errno.ENXIO: "a socket", errno.EACCES: "not readable by the daemon"}
         if error.errno not in reasons:
             raise error  # not the file's fault
-        self.set_aside(name, reasons[error.errno])
+        self.reject(name, reasons[error.errno])
 
     def _refuse(self, name: str, status: os.stat_result) -> None:
         waited = self._waited.pop(name, 0)  # whoever has another link to it can make it look young for ever
         if stat.S_ISDIR(status.st_mode):
             self.step_over(name)
         elif not stat.S_ISREG(status.st_mode):
-            self.set_aside(name, "not a regular file")
+            self.reject(name, "not a regular file")
         elif status.st_size > self._request_bytes:
-            self.set_aside(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
+            self.reject(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
         elif self.is_young(status.st_ctime_ns) and waited != status.st_ino:
             # link(2) followed by unlink(2) of the other name: a way to write atomically
             self.leave(name, status.st_ino)
         elif status.st_nlink:
-            self.set_aside(name, "it has two hard links")
+            self.reject(name, "it has two hard links")
         else:
             self.gone(name)  # RACE: taken back since it was opened
 

@@ -18,10 +18,16 @@ from .request_files import RequestFile, RequestFiles
 from .spill import is_spilled
 from .user_queues import MayHave, UserQueues, Working
 
+log = logging.getLogger(__name__)
+
 #: Orphans of one user that stay.
 ORPHANS_OF_A_USER: Final = 1000
 #: Orphans that are removed in one step, about ten milliseconds.
 REMOVED_A_STEP: Final = 1500
+#: Ignored files that may stay in ``requests/`` if several users share it.
+LEFT_HERE: Final = 200
+#: Errors of open() that are the daemon's, not the file's.
+_OUR_FAULT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR})
 
 
 class Orphans:
@@ -43,8 +49,8 @@ class Orphans:
         """Whether some are still to be removed."""
         return bool(self._surplus)
 
-    def see(self, names: list[str]) -> None:
-        """The scan has found these. Removes some of those that are too many."""
+    def trim(self, names: list[str]) -> None:
+        """Remove some of the orphans ``names``, which a scan has listed, if they are too many."""
         if not self._surplus:
             if self._removing or len(names) <= ORPHANS_OF_A_USER:
                 # Orphans that cannot be removed are not looked at again until there are more.
@@ -61,10 +67,10 @@ class Orphans:
         by_user: dict[int, list[tuple[int, str]]] = {}
         for name in names:
             try:
-                found = files.stat(name, dir_fd=fd, follow_symlinks=False)
+                status = files.stat(name, dir_fd=fd, follow_symlinks=False)
             except OSError:
                 continue  # RACE: its writer has renamed it
-            by_user.setdefault(found.st_uid, []).append((found.st_ctime_ns, name))
+            by_user.setdefault(status.st_uid, []).append((status.st_ctime_ns, name))
         surplus = []
         for uid, of_user in by_user.items():
             of_user.sort()
@@ -82,22 +88,14 @@ class Orphans:
     def _remove(self, name: str) -> None:
         files, fd = self._requests.files, self._requests.fd
         try:
-            found = files.stat(name, dir_fd=fd, follow_symlinks=False)
-            if stat.S_ISDIR(found.st_mode):
+            status = files.stat(name, dir_fd=fd, follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode):
                 files.rmdir(name, dir_fd=fd)  # stays if it is not empty
             else:
                 files.unlink(name, dir_fd=fd)
         except OSError:
             return  # RACE: its writer has renamed it
         self.removed += 1
-
-
-log = logging.getLogger(__name__)
-
-#: Ignored files that may stay in ``requests/`` if several users share it.
-LEFT_HERE: Final = 200
-#: Errors of open() that are the daemon's, not the file's.
-_OUR_FAULT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR})
 
 
 class Scanner:
@@ -139,14 +137,14 @@ class Scanner:
 
     def take(self, max_requests: int, max_bytes: int) -> list[RequestFile]:
         """The next requests, at most so many and about so many bytes. Raises ``OSError``."""
-        self._queues.see_again(self.requests.left_long_enough())
+        self._queues.add_postponed(self.requests.left_long_enough())
         if self._backlog or not (self._shared or self._queues.waiting):
             return self._take_in_order(max_requests, max_bytes)
         if not self._queues.is_busy:
             names = self._scan()
             if len(names) <= min(self._queues.turn, max_requests) and not self._queues.waiting:
                 return self._checked(self._read_all(names))
-            self._queues.see(names)
+            self._queues.add(names)
         self._queues.step(self._by_user)
         return self._queues.take(max_requests, max_bytes, self._read)
 
@@ -190,9 +188,9 @@ class Scanner:
         return taken
 
     def _read_all(self, names: list[str]) -> list[RequestFile]:
-        found = [one for one in map(self._read, names) if one]
-        found.sort(key=lambda t: (t.ctime_ns, t.name))
-        return found
+        taken = [one for one in map(self._read, names) if one]
+        taken.sort(key=lambda t: (t.ctime_ns, t.name))
+        return taken
 
     def _read(self, name: str) -> RequestFile | None:
         """A request, or None. Raises ``OSError`` if the fault is the daemon's: then the name must be tried again."""
@@ -201,7 +199,7 @@ class Scanner:
         except OSError as error:
             if error.errno in _OUR_FAULT:
                 raise
-            log.error("request %r is put off: %s", name[:100], error)
+            log.error("request %r is postponed: %s", name[:100], error)
             self.requests.leave(name, self.requests.inode(name) or 0)
             return None
 
@@ -217,10 +215,10 @@ class Scanner:
         if left:
             names = list(set(names).difference(left))
         if self._shared:
-            self.orphans.see(others)
+            self.orphans.trim(others)
             if len(left) > LEFT_HERE:
                 self.requests.put_away(left)
-                self._queues.see_unfit()
+                self._queues.add_unfit()
         return names
 
     def _by_age(self, names: list[str]) -> list[str]:
@@ -235,7 +233,7 @@ class Scanner:
 
     # --- requests that are being worked on --------------------------------------------------------------------
 
-    def hold(self, taken: RequestFile) -> None:
+    def begin(self, taken: RequestFile) -> None:
         """The request is being worked on: scans pass over it until it is finished, rejected or postponed."""
         size = len(taken.data)
         self._working[taken.name] = (taken.inode, taken.uid, size)
@@ -273,23 +271,16 @@ class Scanner:
                 self.requests.leave(name, inode)  # it will be a repeat
                 raise
 
-    def set_aside(self, name: str, reason: str) -> None:
-        """Reject a request: move it to ``dead/``."""
+    def reject(self, name: str, reason: str) -> None:
+        """Move a request to ``dead/``."""
         self._release(name)
-        self.requests.set_aside(name, reason)
+        self.requests.reject(name, reason)
 
-    def settles(self, taken: RequestFile) -> bool:
-        """Whether a file that does not parse may still be being written; it is then postponed."""
-        if not self.requests.is_young(taken.ctime_ns):
-            return False
-        self.postpone(taken)
-        return True
+    def postpone(self, name: str, inode: int = 0) -> None:
+        """Leave a request where it is, and read it again later. ``inode`` is needed if it was not begun."""
+        working = self._release(name)
+        self.requests.leave(name, inode or working)
 
-    def put_off(self, name: str) -> None:
-        """Postpone a request that is being worked on."""
-        self.requests.leave(name, self._release(name))
-
-    def postpone(self, taken: RequestFile) -> None:
-        """Leave a request where it is, and read it again later."""
-        self._release(taken.name)
-        self.requests.leave(taken.name, taken.inode)
+    def is_unfinished(self, taken: RequestFile) -> bool:
+        """Whether a file that does not parse may still be being written."""
+        return self.requests.is_young(taken.ctime_ns)

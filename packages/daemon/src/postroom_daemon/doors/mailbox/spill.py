@@ -182,7 +182,8 @@ class Spill:
     def __init__(self, path: Path, files: Files) -> None:
         self.fd = files.open_directory(path, 0o700)
         self._files = files
-        self._dirs: dict[str, SpillDir] = {}
+        self.dirs: dict[str, SpillDir] = {}
+        """By name."""
         try:
             if stat.S_IMODE(files.fstat(self.fd).st_mode) != 0o700:
                 os.fchmod(self.fd, 0o700)  # whoever made it
@@ -194,22 +195,17 @@ class Spill:
             raise
 
     @property
-    def dirs(self) -> dict[str, SpillDir]:
-        """All directories by name."""
-        return self._dirs
-
-    @property
     def count(self) -> int:
         """Spilled files that were not taken."""
-        return sum(directory.count for directory in self._dirs.values())
+        return sum(directory.count for directory in self.dirs.values())
 
     def directory(self, name: str) -> SpillDir:
         """The directory of a name, which is made when a file is added."""
-        spilled = self._dirs.get(name)
+        spilled = self.dirs.get(name)
         if spilled is None:
-            spilled = self._dirs[name] = SpillDir(self.fd, name, self._files)
+            spilled = self.dirs[name] = SpillDir(self.fd, name, self._files)
         return spilled
 
     def gone(self, name: str) -> None:
         """A spilled file that was taken is no longer here."""
-        self._dirs[name.partition("/")[0]].gone(name)
+        self.dirs[name.partition("/")[0]].gone(name)

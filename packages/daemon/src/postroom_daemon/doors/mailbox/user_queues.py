@@ -19,6 +19,29 @@ from ...broker.fair_scheduler import BYTES_OF_A_TURN, Budget, in_turns
 from .request_files import RequestFile, RequestFiles
 from .spill import UNFIT, SpillDir, dir_of, is_spilled
 
+log = logging.getLogger(__name__)
+
+#: Files whose owners are looked up in one step, and files that are spilled in one: about ten milliseconds each.
+SORTED_A_STEP: Final = 4000
+MOVED_A_STEP: Final = 1500
+#: Files that may still have to be spilled at the next scan, which lists them again.
+_UNMOVED: Final = 500
+#: Milliseconds until spilling is tried again after it has failed; meanwhile requests are read from where they are.
+_PAUSE_MS: Final = 1000
+#: Requests of a user that are refused in a turn, as a fraction of those that are executed.
+_REFUSED_OF_A_TURN: Final = 0.25
+#: Stands for the owner of anything but a plain file with one link.
+_NOBODY: Final = -1
+#: Turns are longer, by these factors, if for a second requests have come from one user alone, and if those of
+#: different users have followed each other fewer than so many times.
+_ALONE: Final = 16
+_NEARLY_ALONE: Final = 4
+_FEW: Final = 20
+_SECOND_NS: Final = 1_000_000_000
+
+MayHave = Callable[[int, int, int], bool]
+"""Whether a user may have so many requests, of so many bytes, pending."""
+
 
 class Seen(NamedTuple):
     """A file in ``requests/``; sorts by arrival."""
@@ -50,56 +73,29 @@ class Working:
 
 @dataclass(slots=True)
 class UserQueue:
-    """The pending requests of one user: ``again`` were postponed, ``spilled`` are older than those that are ``here``.
-    ``over`` are beyond the user's quota, and spilled to ``refused``."""
+    """The pending requests of one user: ``postponed`` are to be read again, ``spilled`` are older than those that are
+    ``here``. ``over`` are beyond the user's quota, and spilled to ``refused``."""
 
     spilled: SpillDir
     refused: SpillDir
     here: deque[Seen] = field(default_factory=deque)
     over: deque[Seen] = field(default_factory=deque)
-    again: deque[str] = field(default_factory=deque)
+    postponed: deque[str] = field(default_factory=deque)
 
     def __len__(self) -> int:
         """How many are pending."""
-        return self.spilled.count + self.refused.count + len(self.here) + len(self.over) + len(self.again)
+        return self.spilled.count + self.refused.count + len(self.here) + len(self.over) + len(self.postponed)
 
     def next(self, refused: bool) -> str | None:
         """Take the name of the next request, or of the next that is to be refused; None if there is none."""
-        if not refused and self.again:
-            return self.again.popleft()
+        if not refused and self.postponed:
+            return self.postponed.popleft()
         directory, here = (self.refused, self.over) if refused else (self.spilled, self.here)
         name = directory.first()
         if name is not None:
             directory.take_first()
             return name
         return here.popleft().name if here else None
-
-
-log = logging.getLogger(__name__)
-
-#: Files whose owners are looked up in one step, and files that are spilled in one: about ten milliseconds each.
-SORTED_A_STEP: Final = 4000
-MOVED_A_STEP: Final = 1500
-#: Files that may still have to be spilled at the next scan, which lists them again.
-_UNMOVED: Final = 500
-#: Milliseconds until spilling is tried again after it has failed; meanwhile requests are read from where they are.
-_PAUSE_MS: Final = 1000
-#: Requests of a user that are refused in a turn, as a fraction of those that are executed.
-_REFUSED_OF_A_TURN: Final = 0.25
-#: Stands for the owner of anything but a plain file with one link: whoever has put it there.
-_NOBODY: Final = -1
-
-
-MayHave = Callable[[int, int, int], bool]
-"""Whether a user may have so many requests, of so many bytes, waiting."""
-
-
-#: Turns are longer, by these factors, if for a second requests have come from one user alone, and if those of
-#: different users have followed each other fewer than so many times.
-_ALONE: Final = 16
-_NEARLY_ALONE: Final = 4
-_FEW: Final = 20
-_SECOND_NS: Final = 1_000_000_000
 
 
 class Turns:
@@ -171,19 +167,19 @@ class UserQueues:
             queue.here.clear()
             queue.over.clear()
 
-    def see(self, names: list[str]) -> None:
-        """The scan has status files that are in no queue yet."""
+    def add(self, names: list[str]) -> None:
+        """Add files that the scan has listed and that are in no queue yet."""
         self._unsorted = names
         self.here.update(names)
 
-    def see_unfit(self) -> None:
-        """A file was spilled that cannot be a request."""
+    def add_unfit(self) -> None:
+        """A file was spilled that cannot be a request: give its queue a turn."""
         self._queue(_NOBODY)
 
-    def see_again(self, names: list[str]) -> None:
-        """Spilled files were postponed, and are due again."""
+    def add_postponed(self, names: list[str]) -> None:
+        """Add spilled files that were postponed and are due again."""
         for name in names:
-            self._queue_of(name.partition("/")[0]).again.append(name)
+            self._queue_of(name.partition("/")[0]).postponed.append(name)
 
     def step(self, working: Working) -> None:
         """Queue up some of the listed files, and spill some of those that are too many."""
@@ -216,13 +212,13 @@ class UserQueues:
         try:
             self._requests.step_over(name)
         except OSError as error:
-            log.error("request %r is put off: %s", name[:100], error)
+            log.error("request %r is postponed: %s", name[:100], error)
             self._requests.leave(name, self._requests.inode(name) or 0)
 
     def _queue_up(self, working: Working) -> None:
         for uid, seen in self._sorted.items():
             queue = self._queue(uid)
-            count = working.requests[uid] + queue.spilled.count + len(queue.here) + len(queue.again)
+            count = working.requests[uid] + queue.spilled.count + len(queue.here) + len(queue.postponed)
             size = working.bytes[uid] + queue.spilled.bytes + sum(one.size for one in queue.here)
             for one in sorted(seen):
                 if uid == _NOBODY or self._may_have(uid, count + 1, size + one.size):
@@ -317,7 +313,7 @@ class UserQueues:
             try:
                 one = read(name)
             except OSError:
-                queue.again.appendleft(name)  # it stays the first
+                queue.postponed.appendleft(name)  # it stays the first
                 if not is_spilled(name):
                     self.here.add(name)
                 raise
