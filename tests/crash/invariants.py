@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from postroom_common.events import Event
-from postroom_daemon.engine.decide import QUESTIONS
+from postroom_daemon.engine.decide import QUERIES
 from tests.conformance.bench import seen_in
 from tests.crash.server import PATIENCE, Client, Sent
 from tests.wire.audit import Ledger, audit
@@ -22,7 +22,7 @@ CODES = {
     "EROFS": ("ERR_STORAGE_FAILED",),
     "EMFILE": ("ERR_STORAGE_FAILED",),
 }
-_QUESTIONS = {str(command) for command in QUESTIONS}
+_QUESTIONS = {str(command) for command in QUERIES}
 #: The last event of each command.
 _EVENTS = {
     "publish": "published", "consume_next": "leased", "ack": "acked", "release": "released",

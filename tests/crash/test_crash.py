@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from postroom_daemon.engine.decide import QUESTIONS, VERBS
+from postroom_daemon.engine.decide import QUERIES, VERBS
 from postroom_daemon.journal.journal import Journal
 from tests.crash.campaign import working_folder
 from tests.crash.scenarios import SCENARIOS
@@ -66,7 +66,7 @@ def test_no_fault_of_a_system_call_breaks_a_promise(sweep: Sweep) -> None:
 
 
 def test_every_verb_has_a_life() -> None:
-    asking = {str(command) for command in QUESTIONS}
+    asking = {str(command) for command in QUERIES}
     assert {str(command) for command in VERBS} - asking <= set(SCENARIOS) | asking
 
 

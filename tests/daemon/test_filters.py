@@ -12,7 +12,7 @@ from postroom_common.protocol import State
 from postroom_daemon.engine import selection
 from postroom_daemon.engine.context import Context
 from postroom_daemon.engine.filters import Filter
-from postroom_daemon.engine.json_path import Budget, JsonPath, Spent
+from postroom_daemon.engine.json_path import Budget, BudgetExceeded, JsonPath
 from tests.conformance.bench import Bench
 
 MakeBench = Callable[..., Bench]
@@ -137,12 +137,12 @@ def test_no_query_goes_on_for_ever(query: str) -> None:
     body: Any = {"a": 1, "b": 2}
     for _ in range(5):
         body = [body] * 12
-    with pytest.raises(Spent):
-        JsonPath(query).finds(body, Budget(100_000))
+    with pytest.raises(BudgetExceeded):
+        JsonPath(query).matches(body, Budget(100_000))
 
 
 def test_a_deep_body_is_looked_through() -> None:
     body: Any = {"found": 1}
     for _ in range(120):
         body = [body]
-    assert JsonPath("$..found").finds(body, Budget(100_000))
+    assert JsonPath("$..found").matches(body, Budget(100_000))

@@ -346,7 +346,7 @@ def test_a_pattern_that_cannot_be_used_stops_the_start_with_its_place(tmp_path: 
     file = tmp_path / "config.json"
     one = {"field": "x", "type": "pattern", "value": "(?<=a)b"}
     file.write_text(json.dumps({"queues": [{"name": "q", "messageSchema": {"rules": [one]}}]}))
-    with pytest.raises(ConfigurationError, match=r"messageSchema.rules\[0\].value: '\(\?<=a\)b' is no regular"):
+    with pytest.raises(ConfigurationError, match=r"messageSchema.rules\[0\].value: '\(\?<=a\)b' is not a regular"):
         load(tmp_path, file, {}, {})
 
 

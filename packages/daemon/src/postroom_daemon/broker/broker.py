@@ -21,7 +21,7 @@ from postroom_common.events import Event, EventType
 from postroom_common.protocol import ErrorCode
 
 from ..engine.context import Work
-from ..engine.decide import BRINGING, QUESTIONS
+from ..engine.decide import ADDING, QUERIES
 from ..journal.journal import JournalRefused, JournalUnknown
 from ..model.records import FACT_LOSSES
 from ..model.request import Answer, Request
@@ -331,7 +331,7 @@ class Broker:
         publish nothing may fit without the rest, or into the reserve, or else each by itself."""
         log.error("%s", why)
         code = ErrorCode.STORAGE_FULL if full else ErrorCode.STORAGE_FAILED
-        rest = [one for one in requests if one.command in QUESTIONS or (full and one.command not in BRINGING)]
+        rest = [one for one in requests if one.command in QUERIES or (full and one.command not in ADDING)]
         nothing_left_out = len(rest) == len(requests) and not with_tasks
         helps = full and not isinstance(why, NoSpace)
         if nothing_left_out and not (helps and self._reserve.give()):

@@ -1,1 +1,1 @@
-"""The engine: a request and the state to events (decide), and events into the state (fold)."""
+"""The engine: it decides requests and folds events, without I/O and without a clock."""

@@ -1,46 +1,54 @@
-"""The limits of queues: how large a message may be, how fast messages may come, how many may wait, how many may be in
-flight.
+"""Whether a queue accepts a message or grants a lease: limits, validation of bodies, and deduplication.
 
-The limits of messages and bytes are exact, also within a request of several messages and a group of requests.
-"""
+The limits of messages and bytes are exact, also within a batch and within a group of requests.
+
+A message is published under a claim, which its queue remembers until a given time, or as long as it has the message.
+The name of a claim is a digest, so that all names have the same length."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
 
-from postroom_common.body import Part
+import orjson
+
+from postroom_common.body import Form, Part
+from postroom_common.codec import strict_loads
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.policy import Policy
 from postroom_common.protocol import ErrorCode, ReasonCode, State
 
-from ..model.records import Entry, QueueRecord
+from ..model.records import Entry, QueueRecord, claim_fact
 from ..policy.policies import Policies
 from .context import Context, Draft
 from .verbs.terminations import dropped
 
-#: Messages that one request drops to make room.
+#: Maximum number of messages that one request drops to make space.
 DROPS_LIMIT: Final = 2000
 _FEW: Final = 32
+#: Maximum length of a text that says what is wrong with a body.
+_TEXT_LIMIT: Final = 2000
 
 
 class QueueFull(PostroomError):
-    """A queue that keeps as dead letters what it has no room for has no room."""
+    """The queue is full, and its policy makes messages that do not fit dead letters."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
         self.text = text
 
 
-def takes_anything(policies: Policies, policy: Policy, queue: str) -> bool:
-    """Whether nothing of a queue's policy can keep a message out."""
+def accepts_anything(policies: Policies, policy: Policy, queue: str) -> bool:
+    """Whether a policy lets a queue accept every message."""
     limited = policy.max_message_bytes or policy.publish_per_sec or policy.max_messages or policy.max_bytes
     return not limited and policy.deduplication == "off" and not policies.has_checks(queue, policy)
 
 
 def check_size(policy: Policy, queue: str, parts: Sequence[Part]) -> None:
-    """Raise ``CommandError`` (ERR_MESSAGE_TOO_LARGE) for a body that is larger than a queue allows."""
+    """Raise ``CommandError`` (ERR_MESSAGE_TOO_LARGE) for a body above the size limit of its queue."""
     if policy.max_message_bytes:
         size = sum(len(part.data) for part in parts)
         if size > policy.max_message_bytes:
@@ -52,7 +60,7 @@ def check_size(policy: Policy, queue: str, parts: Sequence[Part]) -> None:
 
 
 def check_rate(context: Context, queue: str, policy: Policy) -> None:
-    """Raise ``CommandError`` (ERR_RATE_LIMITED) while messages come faster than a queue allows."""
+    """Raise ``CommandError`` (ERR_RATE_LIMITED) if messages arrive faster than the queue allows."""
     rate = policy.publish_per_sec
     if rate:
         count = context.pending.published.get(queue, 0) + 1
@@ -65,13 +73,12 @@ def check_rate(context: Context, queue: str, policy: Policy) -> None:
             )
 
 
-def make_room(context: Context, queue: str, record: QueueRecord | None, policy: Policy, size: int) -> list[Draft]:
-    """What has to happen so that a queue has room for one more message of ``size`` bytes: by its policy, its oldest
-    ready messages are dropped. That is noted as pending.
+def make_space(context: Context, queue: str, record: QueueRecord | None, policy: Policy, size: int) -> list[Draft]:
+    """The events that make space in a queue for one more message of ``size`` bytes: if its policy says so, its oldest
+    ready messages are dropped. They are recorded as pending.
 
-    Raises ``CommandError`` (ERR_QUEUE_FULL, or ERR_MESSAGE_TOO_LARGE for one that never fits), or ``QueueFull`` where
-    the policy is to keep it as a dead letter.
-    """
+    Raises ``CommandError`` (ERR_QUEUE_FULL, or ERR_MESSAGE_TOO_LARGE for a message that can never fit), or
+    ``QueueFull`` if the policy makes the message a dead letter."""
     if not policy.max_messages and not policy.max_bytes:
         return []
     if policy.max_bytes and size > policy.max_bytes:
@@ -80,8 +87,8 @@ def make_room(context: Context, queue: str, record: QueueRecord | None, policy: 
             f"the message has {size} bytes with its headers; queue {queue!r} holds at most {policy.max_bytes}"
             " (limits.bytes)",
         )
-    messages, total = _held(context, queue, record)
-    text = _lacking(policy, queue, messages + 1, total + size)
+    messages, total = _stored(context, queue, record)
+    text = _excess(policy, queue, messages + 1, total + size)
     if not text:
         return []
     if policy.overflow == "dead-letter":
@@ -89,14 +96,13 @@ def make_room(context: Context, queue: str, record: QueueRecord | None, policy: 
     victims: list[Entry] = []
     if policy.overflow == "drop-oldest":
         oldest = _Oldest(context, queue)
-        while _lacking(policy, queue, messages + 1, total + size):
+        while _excess(policy, queue, messages + 1, total + size):
             victim = oldest.next()
             if victim is None:
                 break
             victims.append(victim)
             messages, total = messages - 1, total - victim.size
-        # Where the limits were lowered, a request does not drop all that is too much: it is enough that there are not
-        # more.
+        # If limits were lowered, one request does not drop everything above them; it only must not add to it.
         if oldest.ended or not victims:
             text = f"{text}; no ready message is left that could be dropped" if oldest.ended else text
             victims = []
@@ -108,7 +114,7 @@ def make_room(context: Context, queue: str, record: QueueRecord | None, policy: 
 
 
 def leases_left(context: Context, queue: str, consumer: str, policy: Policy, record: QueueRecord) -> int | None:
-    """How many more messages of a queue may be leased to a consumer now, by the limits in flight. None: any number."""
+    """How many more messages of a queue a consumer may lease now by the in-flight limits; None: no limit."""
     left: list[int] = []
     if policy.max_inflight:
         left.append(policy.max_inflight - record.counts[State.INFLIGHT])
@@ -117,16 +123,16 @@ def leases_left(context: Context, queue: str, consumer: str, policy: Policy, rec
     return max(0, min(left)) if left else None
 
 
-def _held(context: Context, queue: str, record: QueueRecord | None) -> tuple[int, int]:
-    """Messages of a queue that are not dead, and their bytes, with those that are pending."""
+def _stored(context: Context, queue: str, record: QueueRecord | None) -> tuple[int, int]:
+    """Number and bytes of a queue's messages that are not dead, including pending ones."""
     messages, size = context.pending.added.get(queue, (0, 0))
     if record is None:
         return messages, size
     return messages + sum(record.counts.values()) - record.counts[State.DEAD], size + record.bytes
 
 
-def _lacking(policy: Policy, queue: str, messages: int, size: int) -> str:
-    """What a queue has no room for, if it held so much; '' if it has."""
+def _excess(policy: Policy, queue: str, messages: int, size: int) -> str:
+    """Which limit a queue would exceed with ``messages`` messages of ``size`` bytes; '' if none."""
     if policy.max_messages and messages > policy.max_messages:
         return f"queue {queue!r} holds {messages - 1} messages; its limit is {policy.max_messages} (limits.messages)"
     if policy.max_bytes and size > policy.max_bytes:
@@ -135,39 +141,39 @@ def _lacking(policy: Policy, queue: str, messages: int, size: int) -> str:
 
 
 class _Oldest:
-    """The ready messages of a queue in publish order that no item of the request has dropped yet. ``ended``: there are
-    no more."""
+    """The ready messages of a queue in the order of publishing, without those that the request has dropped already.
+    ``ended``: no more are left."""
 
     def __init__(self, context: Context, queue: str) -> None:
         self.ended = False
         self._store, self._pending = context.store, context.pending
         self._queue = queue
-        self._given: set[str] = set()
+        self._returned: set[str] = set()
 
     def next(self) -> Entry | None:
-        """The next one, or None: there is none, or the request has dropped enough."""
+        """The next message; None if there is none, or if the request has dropped its maximum."""
         pending = self._pending
-        if len(pending.settled) + len(self._given) >= DROPS_LIMIT:
+        if len(pending.settled) + len(self._returned) >= DROPS_LIMIT:
             return None
-        if not pending.settled and not self._given:
-            found = self._store.pages.oldest_ready(self._queue)
+        if not pending.settled and not self._returned:
+            oldest = self._store.pages.oldest_ready(self._queue)
         else:
-            found = self._stored()
-        found = found or self._first(pending.fresh.get(self._queue))
-        if found is None:
+            oldest = self._next_stored()
+        oldest = oldest or self._first(pending.fresh.get(self._queue))
+        if oldest is None:
             self.ended = True
         else:
-            self._given.add(found.key)
-        return found
+            self._returned.add(oldest.key)
+        return oldest
 
-    def _stored(self) -> Entry | None:
-        """Of those that the store has: they are asked for a few at a time, and then more of them."""
+    def _next_stored(self) -> Entry | None:
+        """The next message of the store, which is read in pages of increasing size."""
         pending, queue = self._pending, self._queue
         while True:
-            found = self._first(pending.ready.get(queue))
+            first = self._first(pending.ready.get(queue))
             asked = pending.asked.get(queue, 0)
-            if found or asked > DROPS_LIMIT:
-                return found
+            if first or asked > DROPS_LIMIT:
+                return first
             limit = asked * 4 or _FEW
             entries = self._store.pages.oldest(queue, limit)
             pending.ready[queue] = deque(entries)
@@ -176,4 +182,91 @@ class _Oldest:
     def _first(self, entries: deque[Entry] | None) -> Entry | None:
         while entries and entries[0].key in self._pending.settled:
             entries.popleft()
-        return next((one for one in entries or () if one.key not in self._given), None)
+        return next((one for one in entries or () if one.key not in self._returned), None)
+
+
+def check_body(policies: Policies, policy: Policy, queue: str, part: Part) -> str:
+    """What is wrong with the body of a message that becomes a dead letter; '' if it is valid.
+
+    Raises ``CommandError`` (ERR_VALIDATION_FAILED) if the queue rejects invalid messages, and for an unusable schema.
+    """
+    checks = policies.checks(queue, policy)
+    if not checks:
+        return ""
+    problems: list[str] = []
+    try:
+        if part.form is Form.BINARY:
+            raise ValueError("the body is binary")
+        value = part.value() if part.form is Form.JSON else strict_loads(part.data)
+    except (ValueError, RecursionError) as error:
+        problems.append(f"JSON parse error: {error}")
+    else:
+        for check in checks:
+            problems += check.problems(value)
+    text = _joined(problems)
+    if text and policy.on_invalid == "reject":
+        raise CommandError(ErrorCode.VALIDATION_FAILED, text)
+    return text
+
+
+def _joined(problems: list[str]) -> str:
+    text = "; ".join(problems)
+    if len(text) <= _TEXT_LIMIT:
+        return text
+    shown: list[str] = []
+    for problem in problems:
+        if sum(map(len, shown)) + 2 * len(shown) + len(problem) > _TEXT_LIMIT:
+            break
+        shown.append(problem)
+    if not shown:
+        return problems[0][:_TEXT_LIMIT]
+    return "; ".join([*shown, f"and {len(problems) - len(shown)} more"])
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A claim: it lasts until ``until`` (engine ms); 0: as long as the queue has the message."""
+
+    name: str
+    until: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The claim as a field of the event."""
+        return {"name": self.name, "untilEngineMs": self.until} if self.until else {"name": self.name}
+
+
+def claim_of(context: Context, policy: Policy, key: str, parts: Sequence[Part]) -> Claim | None:
+    """The claim of a message with this ``deduplicationKey`` ('': none) and body; None if there is none."""
+    if policy.deduplication == "off":
+        return None
+    if key:
+        name = _digest(b"key", key.encode())
+    elif policy.deduplicate_content:
+        name = _digest(b"body", b"\0".join(map(_content, parts)))
+    else:
+        return None
+    return Claim(name, context.now.engine + policy.deduplication_ms if policy.deduplication == "window" else 0)
+
+
+def first_of(context: Context, queue: str, claim: Claim) -> str | None:
+    """The key of the message that already has this claim, if the claim is still valid."""
+    pending, store = context.pending, context.store
+    key = pending.claims.get((queue, claim.name))
+    if key and (claim.until or key not in pending.settled):
+        return key
+    stored = store.get_kv(claim_fact(queue, claim.name))
+    if stored is None:
+        return None
+    if stored["untilEngineMs"]:
+        return stored["key"] if stored["untilEngineMs"] > context.now.engine else None
+    entry = None if stored["key"] in pending.settled else store.get(stored["key"])
+    return entry.key if entry and entry.queue == queue else None
+
+
+def _content(part: Part) -> bytes:
+    """Bytes that are equal for equal bodies, whatever the order of an object's keys."""
+    return orjson.dumps(part.value(), option=orjson.OPT_SORT_KEYS) if part.form is Form.JSON else part.data
+
+
+def _digest(kind: bytes, data: bytes) -> str:
+    return blake2b(data, digest_size=16, person=kind).hexdigest()

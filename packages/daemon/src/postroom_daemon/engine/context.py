@@ -1,4 +1,4 @@
-"""What a verb is given and what it comes to."""
+"""The input and the output of a command: its context, and the decision."""
 
 from __future__ import annotations
 
@@ -29,21 +29,20 @@ from ..policy.rates import Rates
 from ..stores.base import Store
 
 Draft = dict[str, Any]
-"""An event that has no id yet: its type and the fields of its type."""
+"""An event without an id: its type and the fields of that type."""
 
 
 Work = Generator[None, None, dict[str, Any]]
-"""Steps of a few milliseconds each, and the answer's data at the end."""
+"""A generator of steps of a few milliseconds each, which returns the data of the answer."""
 
 
 def no_message(payload: dict[str, Any]) -> dict[str, Any]:
-    """The answer to a consume_next that brings nothing."""
+    """The data of the answer to a consume_next without a message."""
     return {"message": None} if payload.get("max") is None else {"messages": []}
 
 
 class Vitals(Protocol):
-    """What the daemon knows of itself: the answers to health and metrics, whether there is room to publish, and what
-    the journal tells of a message."""
+    """Health and metrics of the daemon, whether the disk has space to publish, and the history of a message."""
 
     def health(self, store: Store, now: Now) -> dict[str, Any]: ...
 
@@ -58,17 +57,15 @@ class Vitals(Protocol):
 
 @dataclass(slots=True)
 class Decision:
-    """What a command comes to: events, or ``data`` for one that changes nothing, or a wish to wait until ``wait_until``
-    (engine ms) for a message.
+    """The result of a command: events, or ``data`` if it changes nothing, or to wait for a message until ``wait_until``
+    (engine ms).
 
-    The answer to events is built from the last of them, or from all as ``reply`` says, which that one carries:
-    ``as`` names the way (``replies``). ``once``: a repeat is to get the same ``data`` again, also after a restart: an
-    event without effect keeps it, as ``reply`` if that is given. ``refused``: all items were, which a repeat is told
-    while the daemon runs, as of any refusal. ``more`` is asked, each time on the state that the drafts before it left,
-    for those that follow in the same request, until it has none; it must not raise. ``work`` is a question that
-    takes long: its steps are done between groups, the last one returns the ``data``; they may raise ``CommandError``
-    and ``OSError``.
-    """
+    The answer is built from the last event, or from all events as ``reply`` says, which the last event carries; its key
+    ``as`` names the function in ``replies``. ``once``: a repeat gets the same ``data``, even after a restart, so an
+    event without effect stores it (as ``reply``, if given). ``refused``: all items were refused, which is remembered
+    only while the daemon runs, as for any refusal. ``more`` returns further events of the same request, based on the
+    state after the previous ones, until it returns none; it must not raise. ``work`` is a long query whose steps run
+    between groups; it returns the ``data`` and may raise ``CommandError`` and ``OSError``."""
 
     drafts: list[Draft] = field(default_factory=list)
     data: dict[str, Any] | None = None
@@ -82,21 +79,22 @@ class Decision:
 
 @dataclass(slots=True)
 class Pending:
-    """What the drafts of the request that is being decided will change, so that its next item sees it: ``queues`` to be
-    made, messages and bytes ``added`` to each queue (dead ones not counted), ``claims`` with the key that makes them,
-    keys that are ``settled`` or dropped, and how many messages were ``published`` in each queue. ``ready`` has the
-    oldest ready messages of a queue, in order (``asked``: how many the store was asked for), and ``fresh`` those of the
-    request itself. ``dying`` are those that die; ``gave_way`` is how many stored letters go for them, the last of which
-    died at ``gone_up_to``. ``open`` are queues that take any message, with their policies: nothing but ``queues``
-    and ``stored``, the bytes that come to who asks, is noted of them."""
+    """What the events of the current request will change, for its next items.
+
+    ``queues`` to be created; messages and bytes ``added`` to each queue, without dead ones; ``claims`` with the key of
+    the message; keys that are ``settled`` or dropped; the number of messages ``published`` in each queue; ``stored``
+    bytes of the publisher. To make space: ``ready`` has the oldest ready messages of a queue in order (``asked``: how
+    many were requested from the store), ``fresh`` those of the request itself. For dead letters: ``dying`` messages,
+    and how many stored dead letters were ``evicted`` for them, up to the one that died at ``evicted_up_to``. ``open``
+    queues accept every message (by policy); only ``queues`` and ``stored`` are recorded for them."""
 
     queues: set[str] = field(default_factory=set)
     added: dict[str, tuple[int, int]] = field(default_factory=dict)
     claims: dict[tuple[str, str], str] = field(default_factory=dict)
     settled: set[str] = field(default_factory=set)
     dying: dict[str, deque[Entry]] = field(default_factory=dict)
-    gave_way: dict[str, int] = field(default_factory=dict)
-    gone_up_to: dict[str, tuple[int, int]] = field(default_factory=dict)
+    evicted: dict[str, int] = field(default_factory=dict)
+    evicted_up_to: dict[str, tuple[int, int]] = field(default_factory=dict)
     published: dict[str, int] = field(default_factory=dict)
     ready: dict[str, deque[Entry]] = field(default_factory=dict)
     asked: dict[str, int] = field(default_factory=dict)
@@ -105,12 +103,12 @@ class Pending:
     stored: int = 0
 
     def add(self, queue: str, messages: int, size: int) -> None:
-        """Note messages that come to a queue, or go if negative, and their bytes."""
+        """Record messages, and their bytes, that are added to a queue, or removed if negative."""
         before = self.added.get(queue, (0, 0))
         self.added[queue] = (before[0] + messages, before[1] + size)
 
     def take(self, entry: Entry) -> None:
-        """Note that a message goes."""
+        """Record that a message is removed."""
         self.settled.add(entry.key)
         if entry.state is not State.DEAD:
             self.add(entry.queue, -1, -entry.size)
@@ -118,7 +116,7 @@ class Pending:
 
 @dataclass(slots=True)
 class Context:
-    """What a verb may look at. One is made for each request."""
+    """What a command may use. One is created for each request."""
 
     store: Store
     now: Now
@@ -139,9 +137,9 @@ class Context:
     read_body: BodyReader = json_body
 
     def may(self, verb: Verb | None, queue: str) -> bool:
-        """Whether who asks may do something with a queue, or for None anything at all."""
+        """Whether the principal has a permission (None: any permission) in a queue."""
         return self.access.may(self.who.account, verb, queue)
 
     def require(self, verb: Verb | None, queue: str) -> None:
-        """Raise ``CommandError`` (ERR_FORBIDDEN) unless who asks ``may``."""
+        """Raise ``CommandError`` (ERR_FORBIDDEN) unless the principal has a permission, see ``may``."""
         self.access.require(self.who.account, verb, queue)

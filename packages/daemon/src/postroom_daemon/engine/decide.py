@@ -1,7 +1,7 @@
-"""decide: a command and the state, to events or an error.
+"""decide: turns a command and the state into events or an error.
 
-Nothing here changes state, does I/O or reads a clock. A decision depends only on the state, the reading of the clock
-that it is given, the policies, and the source of ids.
+It changes no state, does no I/O and reads no clock. A decision depends only on the state, the given time, the policies
+and the source of ids.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ VERBS: Final[dict[Command, Callable[[Context, Fields], Decision]]] = {
     Command.IMPORT_STATE: imports.import_state,
 }
 #: Commands that change nothing.
-QUESTIONS: Final = frozenset(
+QUERIES: Final = frozenset(
     {
         Command.STATUS,
         Command.HEALTH,
@@ -73,14 +73,13 @@ QUESTIONS: Final = frozenset(
         Command.READ_STATE,
     }
 )
-#: Commands that bring messages: on a full disk they wait, and all others go on.
-BRINGING: Final = frozenset({Command.PUBLISH, Command.PUBLISH_BATCH, Command.ACK_AND_PUBLISH, Command.IMPORT_STATE})
+#: Commands that add messages: on a full disk they wait, while all others are executed.
+ADDING: Final = frozenset({Command.PUBLISH, Command.PUBLISH_BATCH, Command.ACK_AND_PUBLISH, Command.IMPORT_STATE})
 
 
 def decide(command: Command, payload: dict[str, Any], context: Context) -> Decision:
-    """What ``command`` comes to in the present state.
+    """The decision about ``command`` in the current state.
 
-    Raises ``CommandError``: then nothing changes. Raises ``BodyLost``, ``BodyUnread`` or ``consume.Expired`` for a
-    message that must be seen to before the request can be decided.
-    """
+    Raises ``CommandError`` if it is refused. Raises ``BodyLost``, ``BodyUnread`` or ``consume.Expired`` for a message
+    that must be handled before the request can be decided."""
     return VERBS[command](context, read_fields(command, payload))

@@ -1,4 +1,4 @@
-"""A command's payload, checked against the protocol's table of fields."""
+"""Checks the payload of a command against the protocol's table of fields."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TYPES: Final[dict[Kind, tuple[type, ...]]] = {
     Kind.VALUE: (str, int, float, bool, dict, list, type(None)),
     Kind.SCALAR: (str, int, float),
 }
-#: By command and name: the field, the types that it may have, whether null counts as absent, and whether it has bounds.
+#: By command and name: the field, its types, whether null counts as absent, and whether it has bounds.
 _TABLE: Final = {
     command: {
         field.name: (
@@ -41,17 +41,18 @@ _REQUIRED: Final = {command: [field.name for field in fields if field.required] 
 def read_fields(command: Command, payload: dict[str, Any]) -> Fields:
     """Every field of ``command`` by name, absent ones with their defaults (None if they have none).
 
-    Unknown fields are passed over; null counts as absent where the field does not take any value.
-    Raises ``CommandError``: ERR_INVALID_REQUEST for what is missing or out of bounds, and for ``queue`` and
+    Unknown fields are ignored; null counts as absent unless the field accepts any value.
+
+    Raises ``CommandError``: ERR_INVALID_REQUEST for a field that is missing or out of bounds, and for ``queue`` and
     ``messageKey`` of a wrong type; ERR_PARSE_ERROR for another field of a wrong type.
     """
     table = _TABLE[command]
     fields = _DEFAULTS[command].copy()
     for name, value in payload.items():
-        known = table.get(name)
-        if known is None:
+        rule = table.get(name)
+        if rule is None:
             continue
-        field, types, null_is_absent, bounded = known
+        field, types, null_is_absent, bounded = rule
         if value is None and null_is_absent:
             continue
         if type(value) not in types:

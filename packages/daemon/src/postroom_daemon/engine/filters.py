@@ -1,4 +1,4 @@
-"""Filters: which messages a command means. One grammar for all commands: see "Filters" in docs/protocol.md."""
+"""Filters select messages. All commands have the same grammar: see "Filters" in docs/protocol.md."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from postroom_common.protocol import DELAY_MS_LIMIT, TEXT_LIMIT, ErrorCode, Reas
 
 from ..model.records import Entry
 
-if TYPE_CHECKING:  # the library takes a while to import, and few use it
+if TYPE_CHECKING:  # the import takes a while, and few requests need it
     from .json_path import JsonPath
 
-#: Values of bodies that one request looks at for a jsonPath, and those of one message.
+#: Maximum number of values in bodies that a jsonPath visits per request, and per message.
 REQUEST_VALUES: Final = 200_000
 _MESSAGE_VALUES: Final = 20_000
 
 _MOST: Final = 2**63 - 1
-#: What each key takes: its type, and its bounds if it is a number.
+#: The type of each key, and its bounds if it is a number.
 KEYS: Final[dict[str, tuple[type, int, int]]] = {
     "reasonCode": (str, 0, 0),
     "reasonText": (str, 0, 0),
@@ -45,13 +45,13 @@ _TYPE_NAMES: Final = {str: "string", int: "integer", dict: "object"}
 
 
 class Filter:
-    """A filter that was read. It reads a message's history and body only if it asks for something in them.
+    """A parsed filter. It reads the history and the body of a message only if it has a condition on them.
 
-    ``values`` are the values of bodies that it may still look at for its jsonPath.
+    ``values`` is the number of values in bodies that its jsonPath may still visit.
     """
 
     def __init__(self, value: dict[str, Any] | None, values: int = REQUEST_VALUES) -> None:
-        """Raises ``CommandError`` (ERR_INVALID_REQUEST) for an unknown key, or a value that it cannot have."""
+        """Raises ``CommandError`` (ERR_INVALID_REQUEST) for an unknown key or an invalid value."""
         self._wants = value or {}
         self._path: JsonPath | None = None
         self.values = values
@@ -68,13 +68,14 @@ class Filter:
         self.needs_envelope = bool(_OF_ENVELOPE & self._wants.keys())
 
     def __bool__(self) -> bool:
-        """Whether it leaves anything out."""
+        """Whether it has any condition."""
         return bool(self._wants)
 
     def matches(
         self, entry: Entry, now: int, history: Callable[[], list[dict[str, Any]]], envelope: Callable[[], bytes]
     ) -> bool:
-        """Whether a message is meant at engine time ``now``. ``history`` and ``envelope`` are asked when the rest fits.
+        """Whether a message matches at engine time ``now``. ``history`` and ``envelope`` are called only if all other
+        conditions match.
 
         Raises what ``envelope`` raises.
         """
@@ -119,16 +120,16 @@ class Filter:
                     return False
         if "text" in wants and wants["text"].encode() not in message.body.data:
             return False
-        return self._path is None or self._finds(self._path, message.body)
+        return self._path is None or self._matches_path(self._path, message.body)
 
-    def _finds(self, path: JsonPath, part: Part) -> bool:
-        from .json_path import Budget, Spent
+    def _matches_path(self, path: JsonPath, part: Part) -> bool:
+        from .json_path import Budget, BudgetExceeded
 
         allowed = min(_MESSAGE_VALUES, max(0, self.values))
         budget = Budget(allowed)
         try:
-            return path.finds(_json_of(part), budget)
-        except (Spent, RecursionError):
+            return path.matches(_json_of(part), budget)
+        except (BudgetExceeded, RecursionError):
             return False
         finally:
             self.values -= allowed - max(0, budget.left)
@@ -151,7 +152,7 @@ def _check(name: str, wanted: Any) -> None:
 
 
 def _json_of(part: Part | None) -> Any:
-    """The JSON value of a part; None if it has none."""
+    """The JSON value of a part; None if it is not JSON."""
     if part is None or part.form is Form.BINARY:
         return None
     try:

@@ -1,7 +1,7 @@
-"""apply: an event, turned into store primitives. State changes in no other way.
+"""apply: turns an event into operations on the store. State changes in no other way.
 
 The fold decides nothing: every number is in the event. An event at or below ``store.applied`` was applied before and is
-passed over, so a replay may begin anywhere before the end.
+skipped, so a replay may start anywhere before the end.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from .fold_queues import OF_QUEUES, note_claim, queue_of
 
 
 def apply(event: Event, store: Store, observer: Observer = UNOBSERVED) -> None:
-    """Fold one event into the store's open transaction, and show ``observer`` what it changes.
+    """Fold one event into the store's open transaction, and show ``observer`` the changes.
 
-    Raises ``NotStored`` or ``IllegalTransition`` before anything is changed, and ``StoreError``: the transaction must
-    then be rolled back.
+    Raises ``NotStored`` or ``IllegalTransition`` before anything changes, and ``StoreError``; the caller must then roll
+    the transaction back.
     """
     if event["id"] <= store.applied:
         return
-    if event["id"] > store.applied + 1:  # nobody knows what those between said: record that they are missing
+    if event["id"] > store.applied + 1:  # record the gap: nobody can say what these events changed
         store.put_kv(FACT_LOSSES, with_loss(store.get_kv(FACT_LOSSES) or [], store.applied + 1, event["id"] - 1))
     type_ = event["type"]
     of_message, of_queue = OF_MESSAGES.get(type_), OF_QUEUES.get(type_)
@@ -37,28 +37,28 @@ def apply(event: Event, store: Store, observer: Observer = UNOBSERVED) -> None:
                 of_message(event, store, observer)
             elif of_queue:
                 of_queue(event, store)
-        _note(event, store)
-    elif "queue" in event:  # from a newer version, and about something that this version stores
+        _count_and_claim(event, store)
+    elif "queue" in event:  # written by a newer version, and about something that this version stores
         raise StoreError(f"event {event['id']} is of type {event['type']!r}, unknown to this postroomd: upgrade it")
     store.applied = event["id"]
     observer.folded(event)
 
 
 def apply_without_message(event: Event, store: Store) -> None:
-    """Fold what an event says beside its message, which cannot be kept: what counts in its queue, and a claim that
-    outlasts it. Raises ``StoreError``."""
+    """Fold everything about an event except its message, which is lost: the totals of the queue, and a claim that lasts
+    longer than the message. Raises ``StoreError``."""
     claim = event.get("claim")
     if type(claim) is dict and not claim.get("untilEngineMs"):
         event = {name: value for name, value in event.items() if name != "claim"}
-    _note(event, store)
+    _count_and_claim(event, store)
     store.applied = event["id"]
 
 
-def _note(event: Event, store: Store) -> None:
+def _count_and_claim(event: Event, store: Store) -> None:
     if "claim" in event:
         note_claim(event, store)
     total = _TOTALS.get(event["type"])
-    if event.get("ofDead"):  # who looks at dead letters delivers nothing
+    if event.get("ofDead"):  # consuming a dead letter does not count as a delivery
         queue_of(event, store).used = event["engineMs"]
     elif total:
         _count(event, total, store)
@@ -75,5 +75,5 @@ def _count(event: Event, total: str, store: Store) -> None:
     record.used = event["engineMs"]
 
 
-#: What is counted in a queue's totals, and under which name.
+#: The name in a queue's totals by type of event.
 _TOTALS: Final[dict[str, str]] = {type_: type_.value for type_ in COUNTED_TYPES}

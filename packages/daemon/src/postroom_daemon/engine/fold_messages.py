@@ -1,4 +1,4 @@
-"""What the events of single messages come to. See ``fold``."""
+"""The fold of events about single messages. See ``fold``."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from ..model.records import BodyReference, Entry, QueueRecord, history_fact, wit
 from ..stores.base import NotStored, Store
 from .fold_queues import end_claim, queue_of
 
-#: Fields of the event of a message that has a body and nothing else: those of every event, ``queue``, ``key`` and the
-#: body.
+#: Number of fields of the event of a message without options: those of every event, ``queue``, ``key`` and the body.
 _PLAIN_FIELDS: Final = len(COMMON_FIELDS) + 3
 
 
@@ -24,7 +23,7 @@ def _published(event: Event, store: Store, observer: Observer) -> None:
     engine = event["engineMs"]
     entry = Entry(event["key"], event["queue"], State.READY, 0, event["id"], event["wallMs"], engine)
     if len(event) > _PLAIN_FIELDS:
-        _take_options(entry, event)
+        _set_options(entry, event)
     check_transition(None, EventType.PUBLISHED, entry.state)
     queue_of(event, store)
     if "message" in event:
@@ -38,8 +37,8 @@ def _published(event: Event, store: Store, observer: Observer) -> None:
     observer.published(entry)
 
 
-def _take_options(entry: Entry, event: Event) -> None:
-    """What a new message may have besides."""
+def _set_options(entry: Entry, event: Event) -> None:
+    """Set the optional fields of a new message."""
     entry.due = event.get("dueEngineMs", 0)
     if entry.due > entry.created:
         entry.state = State.DELAYED
@@ -74,7 +73,7 @@ def _extended(event: Event, store: Store, observer: Observer) -> None:
 
 def _acked(event: Event, store: Store, observer: Observer) -> None:
     entry, before = _move(event, store, observer, None)
-    _forget(entry, before, store, observer)
+    _remove(entry, before, store, observer)
 
 
 def _released(event: Event, store: Store, observer: Observer) -> None:
@@ -103,7 +102,7 @@ def _died(event: Event, store: Store, observer: Observer) -> None:
 
 def _dropped(event: Event, store: Store, observer: Observer) -> None:
     entry, before = _move(event, store, observer, None)
-    _forget(entry, before, store, observer)
+    _remove(entry, before, store, observer)
 
 
 def _reprocessed(event: Event, store: Store, observer: Observer) -> None:
@@ -114,7 +113,7 @@ def _reprocessed(event: Event, store: Store, observer: Observer) -> None:
     entry.expires = event.get("expiresEngineMs", 0)
     entry.reason = entry.phase = ""
     _end_lease(entry)
-    _bring(entry, event, before, store)
+    _place(entry, event, before, store)
 
 
 def _held(event: Event, store: Store, observer: Observer) -> None:
@@ -131,11 +130,11 @@ def _unheld(event: Event, store: Store, observer: Observer) -> None:
 def _moved(event: Event, store: Store, observer: Observer) -> None:
     entry, before = _move(event, store, observer, None, stays=True)
     entry.expires = event.get("expiresEngineMs", 0)
-    _bring(entry, event, before, store)
+    _place(entry, event, before, store)
 
 
-def _bring(entry: Entry, event: Event, before: State, store: Store) -> None:
-    """Keep an entry in the queue that its event names, if it names another."""
+def _place(entry: Entry, event: Event, before: State, store: Store) -> None:
+    """Update an entry, and move it to another queue if its event names one."""
     target = event.get("to", entry.queue)
     if target == entry.queue:
         store.update(entry, before)
@@ -143,7 +142,7 @@ def _bring(entry: Entry, event: Event, before: State, store: Store) -> None:
     if store.queue(target) is None:
         store.add_queue(QueueRecord(name=target, created_wall=event["wallMs"]))
     source, entry.queue = entry.queue, target
-    if entry.claim:  # it was made in the queue that it leaves, and moving makes none
+    if entry.claim:  # the claim belongs to the queue that the message leaves, and moving makes no new one
         end_claim(source, entry.claim, entry.key, store)
         entry.claim = ""
     store.move(entry, source, before)
@@ -170,7 +169,7 @@ def _quarantined(event: Event, store: Store, observer: Observer) -> None:
 
 
 def _claim_while_present(event: Event) -> str:
-    """The claim that ends with the message."""
+    """The claim of an event that ends with the message; '' if there is none."""
     claim = event.get("claim")
     return claim["name"] if claim and not claim.get("untilEngineMs") else ""
 
@@ -178,7 +177,7 @@ def _claim_while_present(event: Event) -> str:
 def _move(
     event: Event, store: Store, observer: Observer, after: State | None, stays: bool = False
 ) -> tuple[Entry, State]:
-    """The message of an event, already in its new state (the old one if it ``stays``), and the state it had."""
+    """The message of an event in its new state (unchanged if it ``stays``), and its previous state."""
     entry = store.get(event["key"])
     if entry is None:
         raise NotStored(f"event {event['id']} names {event['key']}, which is not stored")
@@ -186,7 +185,7 @@ def _move(
 
 
 def _step(entry: Entry, event: Event, observer: Observer, after: State | None) -> State:
-    """Bring the message of an event into its new state; the state it had."""
+    """Set the new state of the message of an event. Returns the previous one."""
     before = entry.state
     check_transition(before, event["type"], after)
     if before is State.INFLIGHT and after is not State.INFLIGHT:
@@ -197,7 +196,7 @@ def _step(entry: Entry, event: Event, observer: Observer, after: State | None) -
 
 
 def _move_leased(event: Event, store: Store, observer: Observer) -> tuple[Entry, State]:
-    """As ``_move`` to in flight; a dead letter that is leased stays one."""
+    """Like ``_move`` to in flight, except that a leased dead letter stays dead."""
     entry = store.get(event["key"])
     if entry is None:
         return _move(event, store, observer, State.INFLIGHT)
@@ -205,7 +204,7 @@ def _move_leased(event: Event, store: Store, observer: Observer) -> tuple[Entry,
 
 
 def _count_reason(entry: Entry, by: int, store: Store) -> None:
-    """Count a dead letter of its queue by the reason that it died of."""
+    """Change the number of its queue's dead letters with this reason."""
     reasons = store.queue_for_update(entry.queue).reasons
     reasons[entry.reason] = reasons.get(entry.reason, 0) + by
     if reasons[entry.reason] <= 0:
@@ -218,7 +217,7 @@ def _end_lease(entry: Entry) -> None:
 
 
 def _fail(entry: Entry, event: Event, store: Store) -> None:
-    """Add an attempt's failure to the history, and end its lease."""
+    """Add the failure of an attempt to the history, and end the lease."""
     history = store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
     history = with_failure(history, event)
     store.put_kv(history_fact(entry.key), history)
@@ -226,8 +225,8 @@ def _fail(entry: Entry, event: Event, store: Store) -> None:
     _end_lease(entry)
 
 
-def _forget(entry: Entry, before: State, store: Store, observer: Observer) -> None:
-    """The end of a message."""
+def _remove(entry: Entry, before: State, store: Store, observer: Observer) -> None:
+    """Delete a message and its history."""
     if before is State.DEAD:
         _count_reason(entry, -1, store)
     store.delete(entry, before)
@@ -236,7 +235,7 @@ def _forget(entry: Entry, before: State, store: Store, observer: Observer) -> No
         store.put_kv(history_fact(entry.key), None)
 
 
-#: By the type of an event about a message.
+#: The fold of each type of event about a message.
 OF_MESSAGES: Final[dict[str, Callable[[Event, Store, Observer], None]]] = {
     EventType.PUBLISHED: _published,
     EventType.LEASED: _leased,

@@ -1,4 +1,4 @@
-"""What the events of queues, claims, schedules and the root come to. See ``fold``."""
+"""The fold of events about queues, claims, schedules and the root. See ``fold``."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..stores.base import NotStored, Store
 
 
 def queue_of(event: Event, store: Store) -> QueueRecord:
-    """The record of an event's queue, to be changed. If the event that made it was lost to damage, this one does: what
-    came after it is not to be lost as well."""
+    """The record of an event's queue, for changes. Creates the queue if the event that created it was lost to damage,
+    so that later events are not lost as well."""
     try:
         return store.queue_for_update(event["queue"])
     except NotStored:
@@ -61,8 +61,7 @@ def _paused(event: Event, store: Store) -> None:
 
 
 def note_claim(event: Event, store: Store) -> None:
-    """Keep the claim that a message is published under, until a time or for as long as the message is there; or end
-    the claim of a message that goes."""
+    """Store the claim of a published message, or end the claim of a message that is removed."""
     claim, queue = event["claim"], event["queue"]
     if type(claim) is str:
         end_claim(queue, claim, event["key"], store)
@@ -76,26 +75,26 @@ def _claimed(event: Event, store: Store) -> None:
 
 
 def _put_claim(queue: str, name: str, key: str, until: int, store: Store) -> None:
-    kept = store.get_kv(claim_fact(queue, name))
-    if kept and kept["untilEngineMs"]:
-        store.put_kv(claim_end_fact(kept["untilEngineMs"], queue, name), None)
+    stored = store.get_kv(claim_fact(queue, name))
+    if stored and stored["untilEngineMs"]:
+        store.put_kv(claim_end_fact(stored["untilEngineMs"], queue, name), None)
     store.put_kv(claim_fact(queue, name), {"key": key, "untilEngineMs": until})
     if until:
         store.put_kv(claim_end_fact(until, queue, name), True)
 
 
 def end_claim(queue: str, name: str, key: str, store: Store) -> None:
-    """End the claim of a message that goes."""
-    kept = store.get_kv(claim_fact(queue, name))
-    if kept and kept["key"] == key:
+    """End the claim of a message that is removed."""
+    stored = store.get_kv(claim_fact(queue, name))
+    if stored and stored["key"] == key:
         store.put_kv(claim_fact(queue, name), None)
 
 
 def _claims_ended(event: Event, store: Store) -> None:
     for queue, claim in event["claims"]:
-        kept = store.get_kv(claim_fact(queue, claim))
-        if kept:
-            store.put_kv(claim_end_fact(kept["untilEngineMs"], queue, claim), None)
+        stored = store.get_kv(claim_fact(queue, claim))
+        if stored:
+            store.put_kv(claim_end_fact(stored["untilEngineMs"], queue, claim), None)
             store.put_kv(claim_fact(queue, claim), None)
 
 
@@ -116,9 +115,9 @@ def _schedule_deleted(event: Event, store: Store) -> None:
 
 
 def _schedule_fired(event: Event, store: Store) -> None:
-    kept = store.get_kv(schedule_fact(event["name"]))
-    if kept:
-        store.put_kv(schedule_fact(event["name"]), kept | {"lastMs": event["forMs"], "nextMs": event["nextMs"]})
+    stored = store.get_kv(schedule_fact(event["name"]))
+    if stored:
+        store.put_kv(schedule_fact(event["name"]), stored | {"lastMs": event["forMs"], "nextMs": event["nextMs"]})
 
 
 def _marked(event: Event, store: Store) -> None:
@@ -130,12 +129,12 @@ def _epoch(event: Event, store: Store) -> None:
 
 
 def _loss_accepted(event: Event, store: Store) -> None:
-    if event.get("folded"):  # the store of then had them: one that is folded anew lacks them, and nobody knows of it
+    if event.get("folded"):  # the store had these events then, but a rebuilt store lacks them: keep the gap
         return
     store.put_kv(FACT_LOSSES, without_losses(store.get_kv(FACT_LOSSES) or [], event["ranges"]) or None)
 
 
-#: By the type of an event that is about no single message.
+#: The fold of each type of event that is not about a single message.
 OF_QUEUES: Final[dict[str, Callable[[Event, Store], None]]] = {
     EventType.EPOCH_STARTED: _epoch,
     EventType.CLOCK_MARKED: _marked,

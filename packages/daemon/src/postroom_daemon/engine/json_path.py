@@ -1,7 +1,7 @@
-"""JSONPath queries (RFC 9535) over bodies, with bounded work: neither a query nor a body can keep the daemon busy.
+"""JSONPath queries (RFC 9535) on bodies with bounded work, so that neither a query nor a body can block the daemon.
 
-What would make the work grow faster than the body is refused: the functions ``match`` and ``search``, and inside a
-filter (``[?...]``) anything but queries of a single value that begin at ``@``.
+Anything whose work grows faster than the body is rejected: the functions ``match`` and ``search``, and in a filter
+(``[?...]``) all queries except those of a single value that start at ``@``.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from jsonpath_rfc9535.node import JSONPathNode
 from jsonpath_rfc9535.segments import JSONPathRecursiveDescentSegment, JSONPathSegment
 from jsonpath_rfc9535.selectors import FilterSelector
 
-#: Characters of a query.
+#: Maximum length of a query.
 QUERY_LIMIT: Final = 300
 
 
-class Spent(Exception):
-    """The work that was allowed is done, and nothing was found yet."""
+class BudgetExceeded(Exception):
+    """The budget is used up before a match was found."""
 
 
 class Budget:
-    """Values that may still be looked at."""
+    """The number of values that may still be visited."""
 
     def __init__(self, values: int) -> None:
         self.left = values
 
     def take(self, values: int = 1) -> None:
-        """Look at so many values. Raises ``Spent``."""
+        """Use some of the budget. Raises ``BudgetExceeded``."""
         self.left -= values
         if self.left < 0:
-            raise Spent
+            raise BudgetExceeded
 
 
 class JsonPath:
-    """One query."""
+    """A compiled query."""
 
     def __init__(self, text: str) -> None:
         """Raises ``ValueError`` with what is wrong with the query."""
@@ -66,25 +66,25 @@ class JsonPath:
                 if isinstance(selector, FilterSelector):
                     self._weight += _check(selector.expression)
 
-    def finds(self, value: Any, budget: Budget) -> bool:
-        """Whether it finds something in a body. Raises ``Spent``."""
+    def matches(self, value: Any, budget: Budget) -> bool:
+        """Whether the query selects anything in a body. Raises ``BudgetExceeded``."""
         root = JSONPathNode(value=value, location=(), parent=None, root=value)
-        return self._finds(root, 0, budget)
+        return self._matches(root, 0, budget)
 
-    def _finds(self, node: JSONPathNode, at: int, budget: Budget) -> bool:
+    def _matches(self, node: JSONPathNode, at: int, budget: Budget) -> bool:
         if at == len(self._segments):
             return True
         segment = self._segments[at]
-        for one in _places(node, segment, budget):
+        for one in _parents(node, segment, budget):
             for selector in segment.selectors:
                 budget.take(self._weight * (1 + _size(one.value)))
-                if any(self._finds(child, at + 1, budget) for child in selector.resolve(one)):
+                if any(self._matches(child, at + 1, budget) for child in selector.resolve(one)):
                     return True
         return False
 
 
-def _places(node: JSONPathNode, segment: JSONPathSegment, budget: Budget) -> Iterator[JSONPathNode]:
-    """The nodes whose children a segment selects: the node, and for a descendant segment all below it."""
+def _parents(node: JSONPathNode, segment: JSONPathSegment, budget: Budget) -> Iterator[JSONPathNode]:
+    """The nodes whose children a segment selects: the node itself, and all below it for a descendant segment."""
     if not isinstance(segment, JSONPathRecursiveDescentSegment):
         yield node
         return
@@ -107,7 +107,7 @@ def _size(value: Any) -> int:
 
 
 def _check(expression: Expression) -> int:
-    """How many steps a filter's expression takes. Raises ``ValueError`` for one that may take any number."""
+    """The number of steps of a filter's expression. Raises ``ValueError`` if it is not bounded."""
     if isinstance(expression, FilterExpression):
         return _check(expression.expression)
     if isinstance(expression, PrefixExpression):
@@ -127,6 +127,6 @@ def _check(expression: Expression) -> int:
 
 def _environment() -> JSONPathEnvironment:
     environment = JSONPathEnvironment()
-    for name in ("match", "search"):  # regular expressions: some take for ever
+    for name in ("match", "search"):  # regular expressions may take exponential time
         environment.function_extensions.pop(name, None)
     return environment

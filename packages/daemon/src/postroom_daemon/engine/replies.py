@@ -1,4 +1,4 @@
-"""The answer to a request, built from its events: at the time, and again for a repeat, also after a restart."""
+"""Builds the answer to a request from its events: at once, and again for a repeat, even after a restart."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ..stores.base import Store
 
 
 def reply_to(events: list[Event], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
-    """The ``data`` of the response to the request that made ``events``, which are applied: by its last event, or as
-    that one's ``reply`` says.
+    """The ``data`` of the answer to the request with ``events``, which have been applied: from the last event, or as
+    its ``reply`` says.
 
-    Raises ``CommandError`` where a repeat asks for a delivery whose message is gone since.
+    Raises ``CommandError`` if a repeat asks for a delivery that has ended since.
     """
     reply = events[-1].get("reply")
     if reply:
-        return _WAYS[reply["as"]](events, reply, store, policies, now)
+        return _REPLIES_BY_NAME[reply["as"]](events, reply, store, policies, now)
     return _REPLIES[events[-1]["type"]](events[-1], store, policies, now)
 
 
 def message_to_wire(event: Event, store: Store) -> MessageView:
-    """A leased message as its consumer sees it; a dead letter with what it died of."""
+    """A leased message as its consumer sees it; a dead letter with its failure."""
     entry = store.get(event["key"])
     if entry is None or entry.lease_id != event["lease"]:
         raise CommandError(ErrorCode.LEASE_EXPIRED, f"the delivery of {event['key']} is over")
@@ -42,7 +42,7 @@ def message_to_wire(event: Event, store: Store) -> MessageView:
 
 
 def stored_to_wire(entry: Entry, message: Message, as_value: bool, attempt: int) -> MessageView:
-    """A message with its complete body and everything that it carries."""
+    """A message with its complete body and all headers."""
     shown: dict[str, Any] = {
         "messageId": message_id_of(entry.key),
         "messageKey": entry.key,
@@ -58,12 +58,12 @@ def stored_to_wire(entry: Entry, message: Message, as_value: bool, attempt: int)
 
 
 def duplicate_of(key: str) -> dict[str, Any]:
-    """What is said of a publish under a key that a message has used."""
+    """The result of publishing a duplicate of the message ``key``."""
     return {"messageId": message_id_of(key), "messageKey": key, "duplicate": True}
 
 
 def lease_end(event: Event, now: Now) -> dict[str, Any]:
-    """The end of a lease, in wall and in engine time."""
+    """The end of a lease in wall time and in engine time."""
     until = event["untilEngineMs"]
     return {"leaseUntil": now.wall + until - now.engine, "leaseUntilEngineMs": until}
 
@@ -77,7 +77,7 @@ def paused_to_wire(record: QueueRecord | None) -> dict[str, bool]:
 
 
 def policy_to_wire(queue: str, store: Store, policies: Policies) -> dict[str, Any]:
-    """A queue's policy as it is in force, and the part of it that was set at run time."""
+    """The policy in force for a queue, and the part of it that was set at run time."""
     record = store.queue(queue)
     return {
         "queue": queue,
@@ -161,36 +161,37 @@ def _duplicate(
 def _operation(
     events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
 ) -> dict[str, Any]:
-    """What an operator's request came to, and the event from which on it is so."""
+    """The result of an operator's request, with the event that made it so."""
     return {**reply["data"], "asOfEvent": events[-1]["id"]}
 
 
 def _deliveries(
     events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now
 ) -> dict[str, Any]:
-    """Several leased messages. To a repeat, those that are still leased."""
+    """Several leased messages; for a repeat those that are still leased."""
     messages = []
-    over = None
+    ended = None
     for event in events:
         try:
             messages.append(_leased(event, store, policies, now))
         except CommandError as error:
-            over = error
-    if over and not messages:
-        raise over
+            ended = error
+    if ended and not messages:
+        raise ended
     for message in messages:
         del message["engineNowMs"]
     return {"messages": messages, "engineNowMs": now.engine}
 
 
 def _results(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
-    """The result of each item of a batch: ``items`` has the number of its events, whose last one says it, or that and
-    the result, for a duplicate the key of the first; where ``items`` is absent, each item made one event."""
+    """The result of each item of a batch. For each item, ``items`` has the number of its events, the last of which
+    determines the result, or a list of that number and the result (for a duplicate the key of the first message).
+    Without ``items`` each item has one event."""
     if "items" not in reply and events[0]["type"] in _SELF_CONTAINED and len({event["type"] for event in events}) == 1:
-        way = _REPLIES[events[0]["type"]]
-        return {"results": [way(event, store, policies, now) for event in events[reply.get("from", 0) :]]}
+        reply_for = _REPLIES[events[0]["type"]]
+        return {"results": [reply_for(event, store, policies, now) for event in events[reply.get("from", 0) :]]}
     results = []
-    told: dict[str, Any] = {}
+    times: dict[str, Any] = {}
     at = 0
     for item in reply.get("items") or [1] * len(events):
         count, result = item if type(item) is list else (item, None)
@@ -200,15 +201,15 @@ def _results(events: list[Event], reply: dict[str, Any], store: Store, policies:
         if result is None:
             result = _REPLIES[events[at - 1]["type"]](events[at - 1], store, policies, now)
             if result.pop("engineNowMs", None) is not None:
-                told["engineNowMs"] = now.engine
+                times["engineNowMs"] = now.engine
         results.append(result)
-    return {"results": results[reply.get("from", 0) :], **told}
+    return {"results": results[reply.get("from", 0) :], **times}
 
 
 def _schedule(events: list[Event], reply: dict[str, Any], store: Store, policies: Policies, now: Now) -> dict[str, Any]:
     event = events[-1]
-    told = {"nextMs": event["schedule"]["nextMs"]} if "schedule" in event else {"deleted": True}
-    return {"name": event["name"], **told, "asOfEvent": event["id"]}
+    result = {"nextMs": event["schedule"]["nextMs"]} if "schedule" in event else {"deleted": True}
+    return {"name": event["name"], **result, "asOfEvent": event["id"]}
 
 
 _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
@@ -226,11 +227,11 @@ _REPLIES: dict[str, Callable[[Event, Store, Policies, Now], dict[str, Any]]] = {
     EventType.POLICY_SET: _policy_set,
     EventType.IMPORTED: _imported,
 }
-#: Types whose answer tells no time.
+#: Types whose answer contains no time.
 _SELF_CONTAINED: Final = frozenset({EventType.PUBLISHED, EventType.ACKED})
 
-#: How the answer is built from all events of a request, by what its last event's ``reply`` says.
-_WAYS: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {
+#: Functions that build the answer from all events of a request, by the ``as`` of its last event's ``reply``.
+_REPLIES_BY_NAME: dict[str, Callable[[list[Event], dict[str, Any], Store, Policies, Now], dict[str, Any]]] = {
     "data": _data,
     "duplicate": _duplicate,
     "operation": _operation,

@@ -1,6 +1,6 @@
-"""When a schedule is due: five fields in a time zone (library cronsim), or ``@every`` and a length of time.
+"""When a schedule is due: five cron fields in a time zone (library cronsim), or ``@every`` with a period.
 
-All times are Unix milliseconds: what people write in a crontab is time of the wall.
+All times are Unix milliseconds, because a crontab means wall time.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_00
 _SHORTEST_MS: Final = 1000
 _LONGEST_MS: Final = 366 * 86_400_000
 MISSED: Final = ("skip", "once", "all")
-#: Within so much before or behind a change of the offset, times of day may be ambiguous.
+#: Within this time before or after a change of the UTC offset, times of day may be ambiguous.
 _HOURS: Final = timedelta(hours=4)
 _NEVER: Final = "cron: there is no such time"
 
 
 class Plan:
-    """The times of one schedule. Raises ``ValueError``, with a text for whoever wrote it, for one that cannot be
-    read."""
+    """The times of one schedule. Raises ``ValueError`` with a text for its author if it is invalid."""
 
     def __init__(self, cron: str, timezone: str) -> None:
         self.every_ms = _every(cron) if cron.startswith("@") else 0
@@ -46,7 +45,7 @@ class Plan:
                 raise ValueError(_NEVER) from None
 
     def after(self, wall: int, begin: int) -> int:
-        """The first time behind ``wall``; those of ``@every`` are counted from ``begin``."""
+        """The first time after ``wall``; the periods of ``@every`` start at ``begin``."""
         if self.every_ms:
             return begin + max(1, (wall - begin) // self.every_ms + 1) * self.every_ms
         return self._cron_after(wall)
@@ -56,7 +55,7 @@ class Plan:
         if self.every_ms:
             return begin + (wall - begin) // self.every_ms * self.every_ms
         before = _time(wall, self._zone)
-        # The library, going back, takes the hour that the end of summer time doubles for its first half.
+        # In reverse, the library takes the hour that occurs twice at the end of summer time for the first one.
         if before.utcoffset() == (before - _HOURS).utcoffset() == (before + _HOURS).utcoffset():
             return _ms(next(CronSim(self._cron, before + timedelta(milliseconds=1), reverse=True)))
         last = _ms(next(CronSim(self._cron, before - _HOURS, reverse=True)))
@@ -65,15 +64,15 @@ class Plan:
         return last
 
     def _cron_after(self, wall: int) -> int:
-        """Raises ``ValueError`` when there is no such time within 50 years."""
-        found = next(CronSim(self._cron, _time(wall, self._zone)), None)
-        if found is None:
+        """The next time of a cron expression. Raises ``ValueError`` if there is none within 50 years."""
+        time = next(CronSim(self._cron, _time(wall, self._zone)), None)
+        if time is None:
             raise ValueError(_NEVER)
-        return _ms(found)
+        return _ms(time)
 
 
 def next_of(schedule: dict[str, Any], wall: int) -> int:
-    """The first time of a kept schedule behind ``wall``."""
+    """The first time of a stored schedule after ``wall``."""
     return Plan(schedule["cron"], schedule["timezone"]).after(wall, schedule["setMs"])
 
 

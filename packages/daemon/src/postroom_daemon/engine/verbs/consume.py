@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from postroom_common.errors import CommandError, PostroomError
 from postroom_common.events import EventType
 from postroom_common.protocol import ErrorCode, State
 
 from ...model.records import Entry, QueueRecord
 from ...policy.access_rules import Verb
+from ...stores.base import BodyLost, BodyUnread
 from ..admission import leases_left
 from ..context import Context, Decision, Draft
 from ..fields import Fields
-from .consume_dead import oldest_letter
-from .creation import addresses_dead_letters
+from ..selection import dead_letters
+from .addresses import is_dead_letter_address, queues_with_dead_letters
 from .settle import lease_ms
+from .terminations import QUARANTINED
+
+#: Maximum number of dead letters that are skipped because they are leased, quarantined or without a body.
+_SKIP_LIMIT: Final = 2000
 
 
 class Expired(PostroomError):
@@ -62,8 +69,8 @@ def _next(context: Context, queue: str, consumer: str) -> Entry | None:
     """The message to lease, or the letter by a name of dead letters; its body is there. Raises as ``consume_next``."""
     store = context.store
     record = store.queue(queue)
-    if record is None and addresses_dead_letters(context, queue):
-        return oldest_letter(context, queue)
+    if record is None and is_dead_letter_address(context, queue):
+        return _oldest_dead_letter(context, queue)
     context.require(Verb.CONSUME, queue)
     if record is None:
         return None
@@ -84,3 +91,20 @@ def _allowed(context: Context, queue: str, consumer: str, record: QueueRecord) -
     if policy.oldest_every and (record.totals.get("leased", 0) + 1) % policy.oldest_every == 0:
         return context.store.pages.oldest_ready(queue, consumer)
     return context.store.next_ready(queue, consumer)
+
+
+def _oldest_dead_letter(context: Context, name: str) -> Entry | None:
+    """The letter that died first, of all queues that share the name and from which the user may consume. Neither pauses
+    nor limits in flight hold it back. Raises ``CommandError`` (ERR_FORBIDDEN)."""
+    letters = dead_letters(context.store, queues_with_dead_letters(context, name, Verb.CONSUME, by_address=True))
+    for looked, entry in enumerate(letters):
+        if looked == _SKIP_LIMIT:
+            break
+        if entry.lease_id or entry.phase == QUARANTINED:
+            continue
+        try:
+            context.store.envelope(entry.key)
+        except (BodyLost, BodyUnread):
+            continue
+        return entry
+    return None

@@ -17,8 +17,13 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..filters import Filter
 from ..selection import Page, dead_cursor, dead_letters, select_dead
-from .creation import queue_created, refuse_address
-from .dead_names import dead_letters_of, means_dead_letters, queues_with_letters
+from .addresses import (
+    address_exists,
+    queue_created,
+    queues_meant_by,
+    queues_with_dead_letters,
+    refuse_address,
+)
 from .lookup import message_at, message_of
 from .terminations import QUARANTINED, about, dropped
 
@@ -32,7 +37,7 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
     """A page of dead letters, oldest death first. Raises ``CommandError`` for a cursor or filter that is none, and
     ERR_FORBIDDEN."""
     name = fields["queue"]
-    queues = queues_with_letters(context, name, Verb.BROWSE)
+    queues = queues_with_dead_letters(context, name, Verb.BROWSE)
     page = select_dead(context, queues, Filter(fields["filter"]), fields["after"], fields["limit"])
     letters: list[dict[str, Any]] = []
     size = 0
@@ -107,7 +112,7 @@ def count_dlq(context: Context, fields: Fields) -> Decision:
     return Decision(
         data={
             "queue": name,
-            **summary(context, dead_letters_of(context, name, Verb.BROWSE)),
+            **summary(context, queues_meant_by(context, name, Verb.BROWSE)),
             "asOfEvent": context.store.applied,
         }
     )
@@ -207,8 +212,8 @@ def _chosen(context: Context, fields: Fields) -> Page:
         return Page([entry], "")
     if not name:
         raise CommandError(ErrorCode.INVALID_REQUEST, "give messageKey, or the queue in which they died")
-    queues, wanted = queues_with_letters(context, name, Verb.OPERATE), Filter(fields["filter"])
-    if not fields["after"] and not means_dead_letters(context, name):
+    queues, wanted = queues_with_dead_letters(context, name, Verb.OPERATE), Filter(fields["filter"])
+    if not fields["after"] and not address_exists(context, name):
         text = f"there is no queue {name!r}, nor dead letters of that name"
         raise CommandError(ErrorCode.QUEUE_NOT_FOUND, text)
     page = select_dead(context, queues, wanted, fields["after"], fields["limit"], bounded=True)

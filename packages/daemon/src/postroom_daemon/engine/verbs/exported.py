@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from postroom_common.body import CARRIED, check_part
 from postroom_common.errors import CommandError, ConfigurationError
 from postroom_common.events import raw_json
 from postroom_common.policy import read_layer
-from postroom_common.protocol import HISTORY_LIMIT, TEXT_LIMIT, ErrorCode, State, message_key, queue_name_problem
+from postroom_common.protocol import (
+    HISTORY_LIMIT,
+    TEXT_LIMIT,
+    Command,
+    ErrorCode,
+    State,
+    message_key,
+    queue_name_problem,
+)
 
-from ...model.records import Entry, QueueRecord, entry_from_json
+from ...model.records import (
+    CARRIED_FACTS,
+    CLAIM,
+    CLAIM_END,
+    FACT_DRAINING,
+    SCHEDULE,
+    Entry,
+    QueueRecord,
+    entry_from_json,
+)
 from ...policy.policies import override_to_wire
+from ..fields import read_fields
+from ..schedules import MISSED, Plan
+from .schedules import PUBLISHED
 from .terminations import QUARANTINED
 
 #: Kinds of the names of a message and of a failure, with what is said of them.
@@ -43,6 +65,11 @@ _FAILURE: Final[dict[str, type]] = {
     "consumerId": str,
     "failedAtMs": int,
 }
+_DIGEST: Final = re.compile("[0-9a-f]{32}")
+#: Times of the wall (Unix ms) that calendars know: up to the year 2248.
+_LATEST_MS: Final = 2**43
+_SCHEDULE_TIMES: Final = ("setMs", "nextMs", "lastMs")
+_SCHEDULE_TEXTS: Final = ("queue", "cron", "timezone", "missed")
 
 
 class Exported(NamedTuple):
@@ -140,3 +167,78 @@ def _body(data: dict[str, Any], what: str) -> bytes:
 def wrong(what: str, fault: str) -> CommandError:
     """The error for a part of an export, ``what``, that cannot be so."""
     return CommandError(ErrorCode.INVALID_REQUEST, f"{what}: {fault}")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedClaim:
+    """What may not be published twice in a queue until a time, engine ms there. 0: while message ``key`` is there."""
+
+    queue: str
+    name: str
+    key: str
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedSchedule:
+    """A schedule, as it is kept."""
+
+    name: str
+    schedule: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedDrain:
+    """The root takes no new messages."""
+
+
+def exported_fact(data: Any) -> ExportedClaim | ExportedSchedule | ExportedDrain | None:
+    """A fact; None for one that follows from others. Raises ``CommandError`` (ERR_INVALID_REQUEST) for what is none."""
+    name = data.get("name") if type(data) is dict else None
+    if type(name) is not str or not name.startswith(CARRIED_FACTS):
+        raise wrong("a fact", f"its name must begin with one of {', '.join(CARRIED_FACTS)}")
+    what, value = f"fact {name[:200]!r}", data.get("value")
+    if name.startswith(CLAIM):
+        return _claim(name.removeprefix(CLAIM), value, what)
+    if name.startswith(SCHEDULE):
+        return _schedule(name.removeprefix(SCHEDULE), value, what)
+    if name == FACT_DRAINING:
+        if value is not True:
+            raise wrong(what, "its value must be true, or it must not be there")
+        return ExportedDrain()
+    if name.startswith((CLAIM_END, "dlq:")):
+        return None
+    raise wrong(what, "no fact is called so")
+
+
+def _claim(rest: str, value: Any, what: str) -> ExportedClaim:
+    queue, _, name = rest.rpartition("\0")
+    if queue_name_problem(queue) or not _DIGEST.fullmatch(name):
+        raise wrong(what, "expected claim:, a queue, a zero byte, and a digest of 32 hex digits")
+    key, until = (value.get("key"), value.get("untilEngineMs")) if type(value) is dict else (None, None)
+    if type(key) is not str or not 0 < len(key) <= TEXT_LIMIT:
+        raise wrong(what, "its key must be that of a message")
+    if type(until) is not int or not 0 <= until <= _LARGEST:
+        raise wrong(what, "untilEngineMs must be a whole number from 0 to 2^53")
+    return ExportedClaim(queue, name, key, until)
+
+
+def _schedule(name: str, value: Any, what: str) -> ExportedSchedule:
+    publish = value.get("publish") if type(value) is dict else None
+    names = (*_SCHEDULE_TEXTS, *_SCHEDULE_TIMES)
+    if type(publish) is not dict or set(value) != {*names, "publish"} or set(publish) - {*PUBLISHED}:
+        raise wrong(what, f"expected {', '.join(names)}, and publish with no more than {', '.join(PUBLISHED)}")
+    try:
+        texts = {text: value[text] for text in _SCHEDULE_TEXTS}
+        fields = read_fields(Command.SET_SCHEDULE, {"name": name, **texts, **publish})
+    except CommandError as error:
+        raise wrong(what, error.message) from None
+    if fields["missed"] not in MISSED:
+        raise wrong(what, f"missed must be one of {', '.join(MISSED)}")
+    if any(type(value[time]) is not int or not 0 <= value[time] <= _LATEST_MS for time in _SCHEDULE_TIMES):
+        raise wrong(what, f"{', '.join(_SCHEDULE_TIMES)} must be Unix milliseconds up to the year 2248")
+    try:
+        Plan(fields["cron"], fields["timezone"]).after(value["setMs"], value["setMs"])
+    except ValueError as error:
+        raise wrong(what, str(error)) from None
+    return ExportedSchedule(name, value)

@@ -18,9 +18,16 @@ from postroom_common.protocol import ErrorCode, ReasonCode, State
 from ...model.records import SCHEDULE, Entry, QueueRecord, claim_fact, schedule_fact
 from ..context import Context, Decision, Draft
 from ..fields import Fields
-from .creation import queue_created, refuse_address
-from .exported import Exported, exported_message, exported_queue
-from .exported_facts import ExportedClaim, ExportedDrain, ExportedSchedule, exported_fact
+from .addresses import queue_created, refuse_address
+from .exported import (
+    Exported,
+    ExportedClaim,
+    ExportedDrain,
+    ExportedSchedule,
+    exported_fact,
+    exported_message,
+    exported_queue,
+)
 from .schedules import SCHEDULES_LIMIT
 
 #: Stands for the failure of a dead letter that came without its history.

@@ -14,7 +14,7 @@ from ..context import Context, Decision, Draft
 from ..fields import Fields
 from ..filters import Filter
 from ..selection import Page, select
-from .creation import queue_created, refuse_address
+from .addresses import queue_created, refuse_address
 from .lookup import existing_message, existing_queue
 from .terminations import QUARANTINED, about, dropped
 

@@ -16,13 +16,21 @@ from postroom_common.protocol import ErrorCode, ReasonCode, State, message_key
 
 from ...model.records import Entry, QueueRecord, message_id_of
 from ...policy.access_rules import Verb
-from ..admission import QueueFull, check_rate, check_size, make_room, takes_anything
+from ..admission import (
+    Claim,
+    QueueFull,
+    accepts_anything,
+    check_body,
+    check_rate,
+    check_size,
+    claim_of,
+    first_of,
+    make_space,
+)
 from ..context import Context, Decision, Draft
-from ..deduplication import Claim, claim_of, first_of
 from ..fields import Fields
 from ..replies import duplicate_of
-from ..validation import check_body
-from .creation import queue_created
+from .addresses import queue_created
 from .terminations import died, failure
 
 
@@ -66,7 +74,7 @@ def admit(context: Context, fields: Fields) -> Item:
     made = [] if record or queue in pending.queues else [queue_created(context, queue)]
     policy = context.policies.effective(queue, record)
     parts = context.read_body(fields)
-    if takes_anything(context.policies, policy, queue):
+    if accepts_anything(context.policies, policy, queue):
         draft, _ = _published(context, fields, policy, parts)
         pending.queues.add(queue)
         pending.open[queue] = policy
@@ -86,7 +94,7 @@ def admit(context: Context, fields: Fields) -> Item:
         before: list[Draft] = []
     else:
         try:
-            before, end = make_room(context, queue, record, policy, size), []
+            before, end = make_space(context, queue, record, policy, size), []
         except QueueFull as full:
             before, end = [], _end(context, draft, size, ReasonCode.QUEUE_FULL, full.text)
         except CommandError:

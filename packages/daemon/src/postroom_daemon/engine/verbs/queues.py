@@ -9,15 +9,15 @@ from postroom_common.events import EventType
 from postroom_common.policy import read_layer, without_nulls
 from postroom_common.protocol import ErrorCode, State
 
+from ...model.consumers import Consumers
 from ...model.records import QueueRecord, no_counts
 from ...policy.access_rules import Verb
 from ...policy.schema import check_schema
-from ..ages import oldest_dead_ms, oldest_lease_ms, oldest_ready_ms
+from ...stores.base import Store
 from ..context import Context, Decision, Draft, Work
 from ..fields import Fields
 from ..replies import paused_to_wire, policy_to_wire
-from .creation import queue_created
-from .dead_names import addressed_by
+from .addresses import queue_created, queues_addressed_by
 from .deadletters import summary
 from .lookup import as_of, existing_queue
 
@@ -37,7 +37,7 @@ def status(context: Context, fields: Fields) -> Decision:
     record = context.store.queue(queue)
     if record:
         context.require(None, queue)
-    addressed = [] if record else addressed_by(context, queue, None)
+    addressed = [] if record else queues_addressed_by(context, queue, None)
     policy = context.policies.effective(queue, record)
     data = {
         "queue": queue,
@@ -221,3 +221,25 @@ def _waiting(context: Context, queue: str) -> dict[str, Any]:
         "inflightLooked": len(leased),
         "nextDueEngineMs": delayed[0].due if delayed else None,
     }
+
+
+def oldest_ready_ms(store: Store, now: int, record: QueueRecord | None) -> int | None:
+    """Age of the oldest ready message of a queue at ``now`` (engine ms); None without one."""
+    if record is None or not record.counts[State.READY]:
+        return None
+    oldest = store.pages.oldest_ready(record.name)
+    return now - oldest.created if oldest else None
+
+
+def oldest_lease_ms(consumers: Consumers, now: int, queue: str) -> int | None:
+    """Age of the oldest lease of a queue; None without one."""
+    since = consumers.oldest_lease(queue)
+    return None if since is None else now - since
+
+
+def oldest_dead_ms(store: Store, now: int, record: QueueRecord | None) -> int | None:
+    """How long the oldest dead letter of a queue has been dead; None without one."""
+    if record is None or not record.counts[State.DEAD]:
+        return None
+    oldest = store.pages.dead(record.name, (-1, -1), 1)
+    return now - oldest[0].dead_at if oldest else None

@@ -13,7 +13,7 @@ from ...policy.access_rules import Verb
 from ..context import Context, Decision
 from ..fields import Fields
 from ..schedules import MISSED, Plan, next_of
-from .creation import refuse_address
+from .addresses import refuse_address
 
 #: Schedules of a root.
 SCHEDULES_LIMIT: Final = 1000

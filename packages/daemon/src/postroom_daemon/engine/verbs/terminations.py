@@ -75,18 +75,18 @@ def _give_way(context: Context, queue: str, most: int) -> list[Draft]:
         return []
     pending = context.pending
     dying = pending.dying.setdefault(queue, deque())
-    left = min(_GIVE_WAY, record.counts[State.DEAD] - pending.gave_way.get(queue, 0) + len(dying) + 1 - most)
+    left = min(_GIVE_WAY, record.counts[State.DEAD] - pending.evicted.get(queue, 0) + len(dying) + 1 - most)
     drafts: list[Draft] = []
     text = f"its queue keeps {most} dead letters"
     for _ in range(_GIVE_WAY_PAGES if left > 0 else 0):
-        page = context.store.pages.dead(queue, pending.gone_up_to.get(queue, (-1, -1)), _GIVE_WAY)
+        page = context.store.pages.dead(queue, pending.evicted_up_to.get(queue, (-1, -1)), _GIVE_WAY)
         for entry in page:
-            pending.gone_up_to[queue] = (entry.dead_at, entry.seq)
+            pending.evicted_up_to[queue] = (entry.dead_at, entry.seq)
             if entry.lease_id or entry.phase == QUARANTINED or entry.key in pending.settled:
                 continue
             drafts += dropped(entry, ReasonCode.QUEUE_FULL, text)
             pending.settled.add(entry.key)
-            pending.gave_way[queue] = pending.gave_way.get(queue, 0) + 1
+            pending.evicted[queue] = pending.evicted.get(queue, 0) + 1
             left -= 1
             if left == 0:
                 break

@@ -12,7 +12,7 @@ from typing import Final
 from postroom_common.events import EventType
 from postroom_common.protocol import State
 
-from ...engine.ages import oldest_dead_ms, oldest_lease_ms, oldest_ready_ms
+from ...engine.verbs.queues import oldest_dead_ms, oldest_lease_ms, oldest_ready_ms
 from ...model.consumers import Consumers
 from ...model.records import QueueRecord
 from ...stores.base import Store, StoreDamaged, StoreError

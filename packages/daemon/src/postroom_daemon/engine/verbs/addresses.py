@@ -1,6 +1,6 @@
-"""The names that address dead letters, and whose letters they address.
+"""Names of queues and dead-letter addresses: which queues an address means, and which names no queue may have.
 
-Access is that of the queues: to a user such a name means those of them with which he may do what he asks for.
+Access depends on the queues: for a user, an address means those of its queues in which the user has the permission.
 """
 
 from __future__ import annotations
@@ -8,33 +8,57 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from postroom_common.errors import CommandError
+from postroom_common.events import EventType
 from postroom_common.policy import dlq_name
-from postroom_common.protocol import State
+from postroom_common.protocol import ErrorCode, State
 
 from ...model.dlq_index import Addressed
 from ...model.records import dlq_fact
 from ...policy.access_rules import Verb
-from ..context import Context
-from .creation import DLQ_SUFFIX
+from ..context import Context, Draft
 
+DLQ_SUFFIX: Final = ".dlq"
 _PAGE: Final = 500
 
 
-def dead_letters_of(context: Context, name: str, verb: Verb) -> list[str]:
+def is_dead_letter_address(context: Context, name: str) -> bool:
+    """Whether a name is kept for the dead letters of some queue: ``<queue>.dlq``, or what a policy says instead."""
+    if name.endswith(DLQ_SUFFIX) or name in context.policies.dlq_names:
+        return True
+    return context.store.get_kv(dlq_fact(name)) is not None
+
+
+def refuse_address(context: Context, queue: str) -> None:
+    """Raise ``CommandError`` for a name that addresses dead letters."""
+    if context.store.queue(queue) is None and is_dead_letter_address(context, queue):
+        raise CommandError(
+            ErrorCode.INVALID_REQUEST,
+            f"{queue!r} is the address of another queue's dead letters: choose a name for a queue of its own",
+        )
+
+
+def queue_created(context: Context, queue: str) -> Draft:
+    """The event that makes a queue. Raises ``CommandError`` for a name that addresses dead letters."""
+    refuse_address(context, queue)
+    return {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}
+
+
+def queues_meant_by(context: Context, name: str, verb: Verb) -> list[str]:
     """The queues that a name means to a command about dead letters: the queue of that name, or those whose dead letters
     it addresses, in the order of their names. Raises ``CommandError`` (ERR_FORBIDDEN)."""
     if context.store.queue(name) is None:
-        return addressed_by(context, name, verb)
+        return queues_addressed_by(context, name, verb)
     context.require(verb, name)
     return [name]
 
 
-def means_dead_letters(context: Context, name: str) -> bool:
+def address_exists(context: Context, name: str) -> bool:
     """Whether there is a queue of that name, or a policy or a queue whose dead letters have it."""
     return context.store.queue(name) is not None or _shared(context, name) is not None or bool(_own(context, name))
 
 
-def addressed_by(context: Context, name: str, verb: Verb | None) -> list[str]:
+def queues_addressed_by(context: Context, name: str, verb: Verb | None) -> list[str]:
     """The queues whose policy addresses their dead letters by ``name``. Raises ``CommandError`` (ERR_FORBIDDEN) when
     the user may do this with none of them; where there are none, when he may not do it with a queue of that name."""
     shared = _shared(context, name)
@@ -47,11 +71,12 @@ def addressed_by(context: Context, name: str, verb: Verb | None) -> list[str]:
     return allowed
 
 
-def queues_with_letters(context: Context, name: str, verb: Verb, by_address: bool = False) -> list[str]:
-    """Those that have dead letters, of ``dead_letters_of`` or if ``by_address`` of ``addressed_by``. Raises as they."""
+def queues_with_dead_letters(context: Context, name: str, verb: Verb, by_address: bool = False) -> list[str]:
+    """Those that have dead letters, of ``queues_meant_by`` or if ``by_address`` of ``queues_addressed_by``. Raises as
+    they."""
     if not by_address and context.store.queue(name) is not None:
-        return dead_letters_of(context, name, verb)
-    allowed, shared = addressed_by(context, name, verb), _shared(context, name)
+        return queues_meant_by(context, name, verb)
+    allowed, shared = queues_addressed_by(context, name, verb), _shared(context, name)
     return _allowed(context, shared.with_dead_letters(), verb) if shared else allowed
 
 
