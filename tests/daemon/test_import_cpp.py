@@ -431,6 +431,12 @@ def test_the_command_imports_and_a_second_one_finds_nothing_to_import(make_bench
     assert again.exit_code == 1 and "there is no database of the C++ system" in again.output
 
 
+def test_a_shell_completes_the_system_behind_import() -> None:
+    context = {"COMP_WORDS": "postroomd import c", "COMP_CWORD": "2", "_POSTROOMD_COMPLETE": "bash_complete"}
+    shown = CliRunner().invoke(main, prog_name="postroomd", env=context)
+    assert "plain,cpp" in shown.output.splitlines()
+
+
 def contents(root: Path) -> dict[str, bytes]:
     """Every file below a directory."""
     return {str(path): path.read_bytes() for path in root.rglob("*") if path.is_file()}

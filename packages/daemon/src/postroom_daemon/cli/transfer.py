@@ -13,6 +13,7 @@ from tempfile import TemporaryFile, gettempdir
 from typing import IO, Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from postroom_common.errors import PostroomError
 
@@ -57,6 +58,12 @@ class _File(click.Argument):
         return []
 
 
+def _systems_and_files(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a shell may complete behind ``import``."""
+    names = [name for name in import_command.commands if name.startswith(incomplete)]
+    return [*map(CompletionItem, names), CompletionItem(incomplete, type="file")]
+
+
 class _ImportGroup(click.Group):
     """A group that is a command itself: unless the first word names a sub-command, it is FILE or an option."""
 
@@ -82,7 +89,7 @@ class _ImportGroup(click.Group):
     options_metavar="[OPTIONS] [FILE]",
     subcommand_metavar="| SYSTEM [OPTIONS]",
 )
-@click.argument("file", cls=_File, default="-", metavar="[FILE]")
+@click.argument("file", cls=_File, default="-", metavar="[FILE]", shell_complete=_systems_and_files)
 @json_option
 @configured
 def import_command(source: Source, file: str, as_json: bool) -> None:
