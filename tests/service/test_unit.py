@@ -191,7 +191,7 @@ def test_systemd_shows_how_much_there_is(served: RunningService) -> None:
     served.publish("anna", "shown")
     served.machine.run("systemctl", "restart", UNIT)
     served.machine.until(lambda: served.shows("StatusText").startswith("serving: "), "the status line is there")
-    assert re.match(r"serving: \d+ ready.*; in a second: [\d.]+ publish, ", served.shows("StatusText"))
+    assert re.match(r"serving: \d+ ready.*; per second: [\d.]+ publish, ", served.shows("StatusText"))
 
 
 def test_a_daemon_that_hangs_is_ended_by_the_watchdog_tells_where_and_is_started_again(served: RunningService) -> None:

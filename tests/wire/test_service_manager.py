@@ -79,12 +79,12 @@ def test_a_daemon_that_was_not_started_by_a_service_manager_needs_none(daemon: D
 
 def test_the_status_line_tells_depths_and_rates(managed: Daemon, manager: Manager) -> None:
     managed.start()
-    assert manager.until("STATUS=serving")[-1].startswith("STATUS=serving: no messages; in a second: 0 publish")
+    assert manager.until("STATUS=serving")[-1].startswith("STATUS=serving: no messages; per second: 0 publish")
     for number in range(3):
         managed.publish(f"q{number}")
     managed.consume("q0")
     managed.restart()
-    assert manager.until("STATUS=serving")[-1].startswith("STATUS=serving: 2 ready, 1 inflight; in a second: ")
+    assert manager.until("STATUS=serving")[-1].startswith("STATUS=serving: 2 ready, 1 inflight; per second: ")
 
 
 def test_the_watchdog_is_fed_again_and_again_while_the_loop_turns(managed: Daemon, manager: Manager) -> None:

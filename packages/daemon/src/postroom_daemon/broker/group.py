@@ -88,11 +88,11 @@ class Group:
         }
         self.events.append(event)
         if self._store.bodies.separate and event["type"] == EventType.PUBLISHED:
-            self._keep_apart(event)
+            self._extract_body(event)
         apply(event, self._store, self._observer)
 
-    def _keep_apart(self, event: Event) -> None:
-        """Let the store put a new body into a file, if it does: the event then only refers to it."""
+    def _extract_body(self, event: Event) -> None:
+        """Let the store put a new body into a file, if it wants to: the event then only refers to it."""
         reference = self._store.bodies.keep(event["id"], event["queue"], event["key"], raw_json(event["message"]))
         if reference:
             del event["message"]

@@ -88,11 +88,11 @@ def _last_asked(context: Context) -> dict[str, int]:
 #: Queues that one turn looks at, and dead letters of each that it removes. A round over all queues takes as many turns
 #: as it needs.
 _DLQ_QUEUES_A_TURN: Final = 100
-_LETTERS_A_QUEUE: Final = 100
-#: Letters of a queue that are looked at for these; the next turn goes on behind them.
+_REMOVED_A_QUEUE: Final = 100
+#: Dead letters of a queue that one turn looks at for these; the next turn goes on behind them.
 _LOOKS_A_QUEUE: Final = 2000
-#: Engine milliseconds before a queue is looked through again, for each letter that was seen to stay: what is set apart
-#: stays for long, and is not to be read every second.
+#: Engine milliseconds before a queue is looked through again, for each dead letter that stays: those that are
+#: quarantined stay for long, and must not be read every second.
 _REST_MS: Final = 10
 _RETENTION_ROUND: Final = "retention of dead letters"
 _PLACES: Final = "places of the retention of dead letters"
@@ -100,8 +100,8 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 class _Place(NamedTuple):
-    """How far a queue is looked through: behind which letter the next turn goes on, how many were seen to stay, and
-    the engine time before which it rests."""
+    """How far a queue is looked through: behind which dead letter the next turn goes on, how many stay, and the
+    engine time before which it rests."""
 
     after: tuple[int, int] = (-1, -1)
     stay: int = 0
@@ -138,7 +138,7 @@ def _look_through(context: Context, record: QueueRecord, place: _Place) -> Gener
     for _ in range(_LOOKS_A_QUEUE):
         if entry is None or (entry.dead_at > before and surplus <= 0):
             break
-        if removed == _LETTERS_A_QUEUE:
+        if removed == _REMOVED_A_QUEUE:
             return _Place(after, stay)
         after, old, behind = (entry.dead_at, entry.seq), entry.dead_at <= before, next(page, None)
         if entry.lease_id or entry.phase == QUARANTINED or not (old or behind):
@@ -151,7 +151,7 @@ def _look_through(context: Context, record: QueueRecord, place: _Place) -> Gener
     else:
         if entry:
             return _Place(after, stay)
-    return _Place(rests_until=context.now.engine + stay * _REST_MS if stay > _LETTERS_A_QUEUE else 0)
+    return _Place(rests_until=context.now.engine + stay * _REST_MS if stay > _REMOVED_A_QUEUE else 0)
 
 
 def _dropped(entry: Entry, old: bool) -> list[Draft]:

@@ -1,4 +1,7 @@
-"""One transaction: the requests of a group, decided in turn on the open store. It is kept as a whole or rolled back."""
+"""One transaction: the requests of a group, decided in turn on the open store.
+
+It is committed or rolled back as a whole.
+"""
 
 from __future__ import annotations
 

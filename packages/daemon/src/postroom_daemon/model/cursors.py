@@ -6,8 +6,8 @@ from typing import Any
 
 
 class Cursors(dict[str, Any]):
-    """By the name that a task gives its place: kept while the root is open, not part of its state. A participant of
-    transactions."""
+    """Positions by name; each task chooses its names. They last while the root is open, and are not part of its state.
+    A participant of transactions."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -19,8 +19,9 @@ _LAST_DAY_MS: Final = 25 * _HOUR_MS
 
 
 class Deaths(NamedTuple):
-    """``last`` and ``last_wall``: engine and wall time of the last one (0: none yet); ``slots``: the engine time at
-    which each slot begins, with the number of those that died in it, oldest first. It is never changed in place."""
+    """When messages of a queue died: ``last`` and ``last_wall`` are engine and wall time of the last death (0: none),
+    ``slots`` the engine time at which each slot begins, with the number of deaths in it, oldest first. Never changed
+    in place."""
 
     last: int = 0
     last_wall: int = 0
@@ -44,7 +45,7 @@ class Deaths(NamedTuple):
         return sum(count for start, count in self.slots if start > now - _LAST_DAY_MS)
 
     def to_json(self) -> list[Any]:
-        """As a record holds it."""
+        """As stored in a queue's record."""
         return [self.last, self.last_wall, *self.slots]
 
     @classmethod
@@ -67,7 +68,7 @@ def _merged(slots: tuple[tuple[int, int], ...], now: int) -> tuple[tuple[int, in
 NO_DEATHS: Final = Deaths()
 
 
-#: Characters of an earlier reason that a history has; the journal has all of it.
+#: Characters of an earlier reason that a history retains; the journal has all of it.
 _OLD_REASON: Final = 200
 
 
@@ -86,8 +87,8 @@ class Entry:
     ``fallback`` anyone may have it (0: never); ``due_wall`` is the Unix time (ms) for which it was published. Of the
     messages of a queue with the same ``order_key`` one is delivered at a time. ``claim`` is what it claims against
     others of its kind for as long as it is there (``claim_fact``). ``holder_uid`` is the user who has it leased,
-    ``publisher_uid`` the one whose stored bytes it counts for, in decimal digits; '' where there is none, or it is not
-    known.
+    ``publisher_uid`` the one whose stored bytes it counts for, in decimal digits; '' if there is none, or if it is
+    unknown.
     """
 
     key: str
@@ -183,7 +184,7 @@ class BodyReference(NamedTuple):
         return cls(len(body), blake2b(body, digest_size=16).hexdigest())
 
     def to_json(self) -> dict[str, Any]:
-        """The reference as an event, and the store, hold it."""
+        """The reference as it is stored in events and in the store."""
         born = {"queue": self.queue} if self.queue else {}
         return {"bytes": self.length, "blake2b": self.digest, **born}
 
@@ -202,7 +203,7 @@ class BodyReference(NamedTuple):
         return cls(data["bytes"], data["blake2b"], data.get("queue", ""))
 
 
-#: What the name of a history's fact begins with.
+#: Prefix of the names of histories.
 HISTORY: Final = "history:"
 
 
@@ -213,7 +214,7 @@ def history_fact(key: str) -> str:
 
 
 def last_failure(history: list[dict[str, Any]] | None) -> dict[str, Any]:
-    """What a dead letter died of, by its failed attempts; what stands for it where these are lost with their file."""
+    """Why a message died, from the failed attempts in its history; a placeholder if that is lost."""
     return history[-1] if history else _LOST_FAILURE
 
 
@@ -235,7 +236,7 @@ def with_failure(history: list[dict[str, Any]], event: Event) -> list[dict[str, 
 
 
 def cut_reason(text: str) -> str:
-    """What a history keeps of a reason once there is a later one."""
+    """The part of a reason that a history retains once there is a newer one."""
     return text[:_OLD_REASON]
 
 
@@ -244,7 +245,7 @@ def dlq_fact(name: str) -> str:
     return f"dlq:{name}"
 
 
-#: What the names of facts of a kind begin with.
+#: Prefixes of the names of facts, by kind.
 CLAIM: Final = "claim:"
 CLAIM_END: Final = "claim-end:"
 SCHEDULE: Final = "schedule:"
@@ -266,9 +267,9 @@ def schedule_fact(name: str) -> str:
     return SCHEDULE + name
 
 
-#: The fact that no new messages are taken.
+#: The fact that a drain is on: no new messages are taken.
 FACT_DRAINING = "draining"
-#: What the names of the facts begin with that belong to a root's state beside its queues and messages, in order.
+#: Prefixes of the facts that belong to the state of a root beside its queues and messages, in order.
 CARRIED_FACTS: Final = (CLAIM_END, CLAIM, "dlq:", FACT_DRAINING, SCHEDULE)
 #: Names of single facts: whose journal it is, and how the clocks last stood.
 FACT_EPOCH = "epoch"
@@ -342,7 +343,7 @@ class QueueRecord:
         )
 
     def take_numbers(self, other: QueueRecord) -> None:
-        """Let everything that is counted be as another record, which is not needed any more, has it."""
+        """Take over all counters of another record, which must not be used any more."""
         self.counts, self.totals, self.bytes = other.counts, other.totals, other.bytes
         self.reasons, self.used, self.deaths = other.reasons, other.used, other.deaths
 

@@ -1,4 +1,4 @@
-"""When the store is made durable, and what of the journal goes then."""
+"""Checkpoints: when the store is made durable, and which journal segments are removed then."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..stores.base import StoreError, StoreFull
 
 log = logging.getLogger(__name__)
 
-#: The store is made durable, and old segments go, at least this often (s).
+#: The store is made durable, and old segments are removed, at least this often (s).
 EVERY_S: Final = 600.0
 
 
@@ -26,21 +26,21 @@ class Checkpoints:
         self._root = root
         self._segment = root.journal.segment
         self._next_s = root.clock.elapsed_s() + EVERY_S
-        self._going_on = False
+        self._unfinished = False
 
     def reload(self, settings: Settings) -> None:
-        """Work by other settings from now on."""
+        """Apply the settings of a reloaded configuration."""
         self._settings = settings
 
     def tick(self) -> None:
-        """To be called every second or so: begin, if it is time; and go on, a part at a time."""
+        """Begin a checkpoint if it is time, and do the next part of one. Call this about once a second."""
         journal, now_s = self._root.journal, self._root.clock.elapsed_s()
         # On a full disk the store's own log must not grow as well.
         if journal.segment != self._segment or not self._root.vitals.has_space_to_publish() or now_s >= self._next_s:
             self._segment = journal.segment
             self._next_s = now_s + EVERY_S
-            self._going_on = True
-        if self._going_on:
+            self._unfinished = True
+        if self._unfinished:
             self._make(self._root.store.disk.checkpoint_step)
 
     def make(self) -> None:
@@ -50,10 +50,10 @@ class Checkpoints:
     def _make(self, checkpoint: Callable[[], int | None]) -> None:
         settings, journal, clock = self._settings, self._root.journal, self._root.clock
         try:
-            self._going_on = False
+            self._unfinished = False
             folded = checkpoint()
             if folded is None:
-                self._going_on = True
+                self._unfinished = True
                 return
             self._root.vitals.checkpointed = max(self._root.vitals.checkpointed, folded)
             old = clock.now().engine - settings.journal_retention_hours * 3600 * 1000

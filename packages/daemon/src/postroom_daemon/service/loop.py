@@ -40,11 +40,11 @@ __all__ = ["StartError", "serve"]
 
 log = logging.getLogger(__name__)
 
-#: Requests make many objects and no cycles: the collector looks rarely.
+#: Requests make many objects and no cycles: the garbage collector runs rarely.
 GC_THRESHOLD: Final = (20_000, 20, 20)
-#: A run that lasted so long (s) was no failed start.
-LASTING_S: Final = 60.0
-#: Pauses between attempts to start again after the disk failed (s), the last one repeated.
+#: A run that lasted this long (s) was a successful start.
+SUCCESSFUL_RUN_S: Final = 60.0
+#: Pauses before a restart after the disk failed (s); the last one is repeated.
 RESTART_PAUSES_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
 
 
@@ -83,7 +83,7 @@ def serve(config: Config, read_again: Callable[[], Config], clock: Callable[[], 
                 log.critical("%s; nobody was answered, starting again from the journal", error)
                 doubt.rewrite_journal |= isinstance(error, JournalUnknown)
                 doubt.refold |= isinstance(error, StoreDamaged)
-            if time.monotonic() - started > LASTING_S:
+            if time.monotonic() - started > SUCCESSFUL_RUN_S:
                 doubt.failures = 0
             notify_busy("starting again")
             if signals.wait(RESTART_PAUSES_S[min(doubt.failures, len(RESTART_PAUSES_S) - 1)]):
@@ -204,7 +204,7 @@ class Loop:
         for door in ready:
             try:
                 requests = door.collect(self._broker.space_for(door.name))
-            except OSError as error:  # out of descriptors, or the disk: it is tried again with the next look
+            except OSError as error:  # no descriptors, or the disk: retried at the next collection
                 log.error("%s: %s", door.name, error)
                 self._stalled.add(door)
                 continue
@@ -222,7 +222,7 @@ class Loop:
             self._tick()
 
     def _tick(self) -> None:
-        # All doors are collected then, too: the mailbox finds files that fired no watch.
+        # All doors are collected at a tick, too: the mailbox lists files for which the watch did not fire.
         self._next_tick = self._clock.elapsed_s() + self._clock.tick_s
         logs.tick()
         self._metrics.tick(self._clock.elapsed_s())
@@ -267,7 +267,7 @@ class Loop:
 
     def _timeout_s(self) -> float:
         now = self._clock.elapsed_s()
-        if self._metrics.busy or (self._snapshots.busy and self._clock.is_driven):  # work takes no driven time
+        if self._metrics.busy or (self._snapshots.busy and self._clock.is_driven):  # work takes no simulated time
             return 0.0
         waits = [self._next_tick - now, *(door.poll_s for door in self._doors if door.poll_s is not None)]
         if self._snapshots.busy:

@@ -9,26 +9,26 @@ from postroom_common.protocol import State
 from ..platform.notify import notify
 from ..root.open_root import OpenRoot
 
-#: Seconds between two lines, at the least.
+#: The least number of seconds between two lines.
 EVERY_S: Final = 10.0
 
 
 class StatusLine:
-    """Says how an open root is doing, when that has changed."""
+    """Reports the state of an open root to the service manager when it has changed."""
 
     def __init__(self, root: OpenRoot) -> None:
         self._root = root
         self._next_s = 0.0
-        self._said = ""
+        self._latest = ""
 
     def tick(self, now_s: float) -> None:
-        """To be called every second or so."""
+        """Report, if it is time. Call this about once a second."""
         if now_s < self._next_s:
             return
         self._next_s = now_s + EVERY_S
         line = self.text()
-        if line != self._said:
-            self._said = line
+        if line != self._latest:
+            self._latest = line
             notify(f"STATUS={line}")
 
     def text(self) -> str:
@@ -36,4 +36,4 @@ class StatusLine:
         counts = self._root.broker.depths()
         depth = ", ".join(f"{counts[state]:,} {state}" for state in State if counts.get(state)) or "no messages"
         rates = self._root.vitals.rates(self._root.clock.now())
-        return f"serving: {depth}; in a second: {', '.join(f'{rate:g} {name}' for name, rate in rates.items())}"
+        return f"serving: {depth}; per second: {', '.join(f'{rate:g} {name}' for name, rate in rates.items())}"
