@@ -77,6 +77,11 @@ def test_binary_is_counted_by_its_own_bytes(data):
     assert (wire["encoding"], wire["contentType"]) == ("base64", "image/png")
 
 
+@pytest.mark.parametrize(("published", "given"), [("QR==", "QQ=="), ("QUJDRB==", "QUJDRA==")])
+def test_unused_bits_of_base64_are_given_as_0(published, given):
+    assert part_to_wire(part_from_wire(published, "base64", ""), as_value=True)["payload"] == given
+
+
 def test_binary_without_a_type_is_called_octets():
     assert part_to_wire(part_from_wire("", "base64", ""), as_value=False)["contentType"] == "application/octet-stream"
 

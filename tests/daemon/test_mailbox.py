@@ -181,6 +181,20 @@ def test_old_responses_are_removed_a_few_at_a_time_with_requests_between(
     assert all(before - after <= 2 for before, after in pairwise([51, *left])), "a slice between each two requests"
 
 
+def test_waits_of_clients_that_have_gone_end_although_the_disk_refuses_the_sweep(office: Office) -> None:
+    files = Files()
+    mailbox = office.serve(files)
+    office.put("own")
+    (request,) = mailbox.collect()
+    (office.root / "ipc" / "requests" / "r1.json").unlink()
+
+    def refusing(directory: int) -> list[str]:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    files.listdir = refusing
+    assert mailbox.tick(Now(SWEEP_EVERY_MS, 2**42), 2**42) == [request]
+
+
 def test_a_box_that_goes_while_it_is_looked_through_is_passed_over(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:

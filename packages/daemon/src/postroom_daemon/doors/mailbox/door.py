@@ -309,7 +309,10 @@ class Mailbox(Door):
         if self.check():
             self._on_replaced()
         gone = [self._requests.pop(name) for name in self._scanner.gone() if name in self._requests]
-        self._sweeper.tick(now, files_wall_ms)
+        try:
+            self._sweeper.tick(now, files_wall_ms)
+        except OSError as error:  # their waits must end all the same
+            log.error("mailbox: %s", error)
         return gone
 
     def check(self) -> bool:
