@@ -181,7 +181,7 @@ def test_pages_of_queues_have_each_that_is_for_the_user_once(bench: Bench, monke
     for number in range(30):
         bench.publish(f"q{number:02}")
     use(bench, allow(for_user(ALICE, "browse", pattern="q.[37]")))
-    monkeypatch.setattr("postroom_daemon.engine.verbs.queues.NAMES_LOOKED", 8)
+    monkeypatch.setattr("postroom_daemon.engine.verbs.queues.NAMES_LIMIT", 8)
     monkeypatch.setattr("postroom_daemon.engine.verbs.queues._NAMES_A_PAGE", 4)
     found: list[str] = []
     place = "first"

@@ -19,7 +19,7 @@ from ..engine.context import Context, Decision, Draft, Work, no_message
 from ..engine.decide import decide
 from ..engine.replies import reply_to
 from ..engine.verbs.consume import Expired
-from ..engine.verbs.settle import body_lost, given_back
+from ..engine.verbs.settle import body_lost, returned
 from ..model.principal import Principal
 from ..model.records import FACT_DRAINING, QueueRecord
 from ..model.request import Answer, Request
@@ -117,7 +117,7 @@ class Transaction:
 
     def give_back(self, leases: Iterable[tuple[str, str]]) -> None:
         """End leases that did not reach their consumer, as if the messages had not been delivered."""
-        drafts = [draft for key, lease in leases for draft in given_back(self._state.store.get(key), lease)]
+        drafts = [draft for key, lease in leases for draft in returned(self._state.store.get(key), lease)]
         if drafts:
             self.group.record(drafts)
             for queue in dict.fromkeys(self._woken_by(drafts)):

@@ -1,1 +1,1 @@
-"""What each command decides: one function per command, grouped by what it is about."""
+"""The commands: one function for each, grouped by subject."""

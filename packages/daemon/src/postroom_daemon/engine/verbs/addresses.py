@@ -23,14 +23,14 @@ _PAGE: Final = 500
 
 
 def is_dead_letter_address(context: Context, name: str) -> bool:
-    """Whether a name is kept for the dead letters of some queue: ``<queue>.dlq``, or what a policy says instead."""
+    """Whether a name is reserved for dead letters: ``<queue>.dlq``, or the name that a policy sets."""
     if name.endswith(DLQ_SUFFIX) or name in context.policies.dlq_names:
         return True
     return context.store.get_kv(dlq_fact(name)) is not None
 
 
 def refuse_address(context: Context, queue: str) -> None:
-    """Raise ``CommandError`` for a name that addresses dead letters."""
+    """Raise ``CommandError`` for a dead-letter address."""
     if context.store.queue(queue) is None and is_dead_letter_address(context, queue):
         raise CommandError(
             ErrorCode.INVALID_REQUEST,
@@ -39,14 +39,14 @@ def refuse_address(context: Context, queue: str) -> None:
 
 
 def queue_created(context: Context, queue: str) -> Draft:
-    """The event that makes a queue. Raises ``CommandError`` for a name that addresses dead letters."""
+    """The event that creates a queue. Raises ``CommandError`` for a dead-letter address."""
     refuse_address(context, queue)
     return {"type": EventType.QUEUE_CREATED, "queue": queue, "kind": "queue"}
 
 
 def queues_meant_by(context: Context, name: str, verb: Verb) -> list[str]:
-    """The queues that a name means to a command about dead letters: the queue of that name, or those whose dead letters
-    it addresses, in the order of their names. Raises ``CommandError`` (ERR_FORBIDDEN)."""
+    """The queues that a name means in a command about dead letters: the queue of that name, or those whose dead letters
+    have it as address, in the order of their names. Raises ``CommandError`` (ERR_FORBIDDEN)."""
     if context.store.queue(name) is None:
         return queues_addressed_by(context, name, verb)
     context.require(verb, name)
@@ -54,13 +54,13 @@ def queues_meant_by(context: Context, name: str, verb: Verb) -> list[str]:
 
 
 def address_exists(context: Context, name: str) -> bool:
-    """Whether there is a queue of that name, or a policy or a queue whose dead letters have it."""
+    """Whether a name is a queue, or a dead-letter address of some queue or policy."""
     return context.store.queue(name) is not None or _shared(context, name) is not None or bool(_own(context, name))
 
 
 def queues_addressed_by(context: Context, name: str, verb: Verb | None) -> list[str]:
-    """The queues whose policy addresses their dead letters by ``name``. Raises ``CommandError`` (ERR_FORBIDDEN) when
-    the user may do this with none of them; where there are none, when he may not do it with a queue of that name."""
+    """The queues whose dead letters have the address ``name``. Raises ``CommandError`` (ERR_FORBIDDEN) if the user has
+    the permission in none of them; if there are none, unless the user has it in a queue of that name."""
     shared = _shared(context, name)
     queues = shared.queues if shared else _own(context, name)
     allowed = _allowed(context, queues, verb)
@@ -72,8 +72,8 @@ def queues_addressed_by(context: Context, name: str, verb: Verb | None) -> list[
 
 
 def queues_with_dead_letters(context: Context, name: str, verb: Verb, by_address: bool = False) -> list[str]:
-    """Those that have dead letters, of ``queues_meant_by`` or if ``by_address`` of ``queues_addressed_by``. Raises as
-    they."""
+    """The queues of ``queues_meant_by`` (with ``by_address`` of ``queues_addressed_by``) that may have dead letters.
+    Raises ``CommandError`` (ERR_FORBIDDEN)."""
     if not by_address and context.store.queue(name) is not None:
         return queues_meant_by(context, name, verb)
     allowed, shared = queues_addressed_by(context, name, verb), _shared(context, name)
@@ -87,25 +87,25 @@ def _allowed(context: Context, queues: list[str], verb: Verb | None) -> list[str
 
 
 def _shared(context: Context, name: str) -> Addressed | None:
-    """The queues of a name that a policy gives; None for any other name."""
+    """The queues that share an address set by a policy; None for any other name."""
     store = context.store
     if name not in context.policies.dlq_names and store.get_kv(dlq_fact(name)) is None:
         return None
 
-    def has_letters(queue: str) -> bool:
+    def has_dead_letters(queue: str) -> bool:
         record = store.queue(queue)
         return record is not None and record.counts[State.DEAD] > 0
 
     def find() -> Addressed:
-        return Addressed([queue for queue in _queues(context) if _name(context, queue) == name], has_letters)
+        return Addressed([queue for queue in _queues(context) if _name(context, queue) == name], has_dead_letters)
 
     return context.dlq_index.of(name, find)
 
 
 def _own(context: Context, name: str) -> list[str]:
     queue = name.removesuffix(DLQ_SUFFIX)
-    fits = queue != name and context.store.queue(queue) is not None and _name(context, queue) == name
-    return [queue] if fits else []
+    matches = queue != name and context.store.queue(queue) is not None and _name(context, queue) == name
+    return [queue] if matches else []
 
 
 def _name(context: Context, queue: str) -> str:

@@ -14,48 +14,48 @@ from ..fields import Fields, read_fields
 from . import consume, settle
 from .publish import admit
 
-#: Bodies and headers that one reply brings, in bytes; the first message comes whatever its size.
+#: Maximum size of the bodies and headers in one answer; the first message is delivered whatever its size.
 DELIVERED_BYTES: Final = 4 * 1024 * 1024
 
 Outcome = tuple[list[Draft], dict[str, Any] | None]
-"""What an item comes to: its events, and what the reply says of it where these do not say it (``replies``)."""
+"""The outcome of an item: its events, and its result if the events do not determine it (see ``replies``)."""
 
 
 def publish_batch(context: Context, fields: Fields) -> Decision:
-    """Add messages to queues, each by itself: one that is refused changes nothing for the others.
+    """Publish messages independently: if one is refused, the others are not affected.
 
-    Raises ``CommandError`` for what is no batch, and ERR_STORAGE_FULL.
+    Raises ``CommandError`` for an invalid batch, and ERR_STORAGE_FULL.
     """
     items = _items(fields, "messages")
-    _refuse_without_room(context)
+    _refuse_without_space(context)
     queue = fields["queue"]
 
     def decide(item: dict[str, Any]) -> Outcome:
         if queue and item.get("queue") is None:
             item = {**item, "queue": queue}
-        return _admitted(context, item)
+        return _publish_item(context, item)
 
     return _each(items, decide)
 
 
 def ack_batch(context: Context, fields: Fields) -> Decision:
-    """Settle messages as done, each by itself. Raises ``CommandError`` for what is no batch."""
+    """Acknowledge messages independently. Raises ``CommandError`` for an invalid batch."""
     return _settled(context, fields, Command.ACK, settle.ack, ErrorCode.MESSAGE_NOT_FOUND)
 
 
 def nack_batch(context: Context, fields: Fields) -> Decision:
-    """Settle messages as failed, each by itself. Raises ``CommandError`` for what is no batch."""
+    """Report messages as failed independently. Raises ``CommandError`` for an invalid batch."""
     return _settled(context, fields, Command.NACK, settle.nack, ErrorCode.LEASE_EXPIRED)
 
 
 def ack_and_publish(context: Context, fields: Fields) -> Decision:
-    """Settle a message as done and add others, all of it or nothing.
+    """Acknowledge a message and publish others, all or nothing.
 
-    Raises ``CommandError`` as ``ack`` does, for what is no batch, and for the first message that is refused: the text
-    names it.
+    Raises ``CommandError`` for the reasons of ``ack``, for an invalid batch, and for the first message that is refused,
+    which the text names.
     """
     items = _items(fields, "messages")
-    _refuse_without_room(context)
+    _refuse_without_space(context)
     drafts = settle.ack(context, fields).drafts
     entry = context.store.get(fields["messageKey"])
     assert entry is not None
@@ -63,16 +63,16 @@ def ack_and_publish(context: Context, fields: Fields) -> Decision:
     outcomes: list[Outcome] = [(drafts, None)]
     for number, item in enumerate(items):
         try:
-            outcomes.append(_admitted(context, _an_object(item)))
+            outcomes.append(_publish_item(context, _an_object(item)))
         except CommandError as error:
             raise CommandError(error.code, f"messages[{number}]: {error}; nothing was changed") from error
     return Decision(_all_drafts(outcomes), reply=_reply(outcomes) | {"from": 1})
 
 
 def consume_next(context: Context, fields: Fields) -> Decision:
-    """Lease the message that is next for this consumer; with ``max``, up to so many, as they come one after the other.
+    """Lease the next message for this consumer; with ``max`` up to that many messages, one after the other.
 
-    Raises as ``consume.consume_next``.
+    Raises what ``consume.consume_next`` raises.
     """
     decision = consume.consume_next(context, fields)
     if fields["max"] is None:
@@ -86,8 +86,8 @@ def consume_next(context: Context, fields: Fields) -> Decision:
 
 
 def _further(context: Context, fields: Fields, first: list[Draft]) -> Callable[[], list[Draft]]:
-    """Leases the messages behind the first: one by one, since each may end what may be leased, or let another of its
-    ordering key come to its turn."""
+    """A function that leases the messages after the first, one at a time, because each lease may use up a limit or
+    change which message is next."""
     left = fields["max"] - 1
     space = DELIVERED_BYTES - _size(context, first)
 
@@ -98,7 +98,7 @@ def _further(context: Context, fields: Fields, first: list[Draft]) -> Callable[[
         try:
             drafts = consume.consume_next(context, fields).drafts
         except (CommandError, BodyLost, BodyUnread, consume.Expired):
-            return []  # the next request sees to it
+            return []  # the next request handles it
         left, space = left - 1, space - _size(context, drafts)
         return drafts if space >= 0 else []
 
@@ -114,10 +114,10 @@ def _settled(
     context: Context,
     fields: Fields,
     command: Command,
-    verb: Callable[[Context, Fields], Decision],
+    settle_one: Callable[[Context, Fields], Decision],
     settled_code: ErrorCode,
 ) -> Decision:
-    """Give each item of a batch to the verb that settles one message."""
+    """Apply a command that settles one message to each item of a batch."""
     consumer = fields["consumerId"]
 
     def decide(item: dict[str, Any]) -> Outcome:
@@ -126,15 +126,15 @@ def _settled(
         key = one["messageKey"]
         if key in context.pending.settled:
             raise CommandError(settled_code, f"{key} was settled by an item before this one")
-        drafts = verb(context, one).drafts
+        drafts = settle_one(context, one).drafts
         context.pending.settled.add(key)
         return drafts, None
 
     return _each(_items(fields, "items"), decide)
 
 
-def _admitted(context: Context, item: dict[str, Any]) -> Outcome:
-    """One message as ``publish`` takes it."""
+def _publish_item(context: Context, item: dict[str, Any]) -> Outcome:
+    """Publish one item, like ``publish``."""
     admitted = admit(context, read_fields(Command.PUBLISH, item))
     return admitted.drafts, admitted.result
 
@@ -148,8 +148,8 @@ def _items(fields: Fields, name: str) -> list[Any]:
     return items
 
 
-def _refuse_without_room(context: Context) -> None:
-    """A batch that only the disk refuses is refused whole: it can be sent again as it is."""
+def _refuse_without_space(context: Context) -> None:
+    """Raise ``CommandError`` on a full disk for the whole batch, which can be repeated unchanged later."""
     if not context.vitals.has_space_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take another message")
 
@@ -161,7 +161,7 @@ def _an_object(item: Any) -> dict[str, Any]:
 
 
 def _each(items: list[Any], decide: Callable[[dict[str, Any]], Outcome]) -> Decision:
-    """Decide each item by itself; a refusal becomes its result."""
+    """Decide each item independently; a refusal becomes its result."""
     outcomes: list[Outcome] = []
     for item in items:
         try:
@@ -180,13 +180,13 @@ def _all_drafts(outcomes: list[Outcome]) -> list[Draft]:
     return [draft for drafts, _ in outcomes for draft in drafts]
 
 
-def _kept(result: dict[str, Any]) -> Any:
-    """A result as the journal keeps it: of a duplicate no more than the key, since there may be many."""
+def _to_store(result: dict[str, Any]) -> Any:
+    """A result as the journal stores it: only the key for a duplicate, because there may be many."""
     return result["messageKey"] if result.get("duplicate") else result
 
 
 def _reply(outcomes: list[Outcome]) -> dict[str, Any]:
-    """What the last event says of the results: for each item the number of its events, and its result where these do
-    not say it; nothing where each item made one event."""
-    items = [[len(drafts), _kept(result)] if result is not None else len(drafts) for drafts, result in outcomes]
+    """The ``reply`` of the last event: for each item the number of its events, and its result if they do not determine
+    it; nothing if each item has one event."""
+    items = [[len(drafts), _to_store(result)] if result is not None else len(drafts) for drafts, result in outcomes]
     return {"as": "results"} | ({"items": items} if any(item != 1 for item in items) else {})

@@ -24,7 +24,7 @@ _SKIP_LIMIT: Final = 2000
 
 
 class Expired(PostroomError):
-    """The next message, ``entry``, is past its time to live: it must expire before another one is looked for."""
+    """The time to live of the next message, ``entry``, is over: it must expire before another one can be leased."""
 
     def __init__(self, entry: Entry) -> None:
         super().__init__(f"{entry.key}: its time to live is over")
@@ -32,10 +32,11 @@ class Expired(PostroomError):
 
 
 def consume_next(context: Context, fields: Fields) -> Decision:
-    """Lease the next message for this consumer. If there is none: the empty answer, or with ``waitMs``, a wait.
+    """Lease the next message for this consumer. If there is none, the answer is empty, or the request waits
+    (``waitMs``).
 
     Raises ``CommandError``: ERR_INVALID_REQUEST for an unknown ``payloadAs``, ERR_FORBIDDEN, ERR_QUOTA_EXCEEDED for an
-    account with as many leases as it may have. Raises ``BodyLost``, ``BodyUnread`` or ``Expired`` if the next message
+    account with its maximum of leases. Raises ``BodyLost``, ``BodyUnread`` or ``Expired`` if the next message
     cannot be delivered.
     """
     if fields["payloadAs"] not in ("text", "value"):
@@ -66,7 +67,8 @@ def consume_next(context: Context, fields: Fields) -> Decision:
 
 
 def _next(context: Context, queue: str, consumer: str) -> Entry | None:
-    """The message to lease, or the letter by a name of dead letters; its body is there. Raises as ``consume_next``."""
+    """The message to lease, or the dead letter if ``queue`` is a dead-letter address; its body can be read. Raises what
+    ``consume_next`` raises."""
     store = context.store
     record = store.queue(queue)
     if record is None and is_dead_letter_address(context, queue):
@@ -83,8 +85,7 @@ def _next(context: Context, queue: str, consumer: str) -> Entry | None:
 
 
 def _allowed(context: Context, queue: str, consumer: str, record: QueueRecord) -> Entry | None:
-    """The message that comes next, if the limits in flight allow one. By policy, every so many deliveries it is the
-    oldest."""
+    """The next message, if the in-flight limits allow one. By policy it is the oldest one at every n-th delivery."""
     policy = context.policies.effective(queue, record)
     if leases_left(context, queue, consumer, policy, record) == 0:
         return None
@@ -94,11 +95,11 @@ def _allowed(context: Context, queue: str, consumer: str, record: QueueRecord) -
 
 
 def _oldest_dead_letter(context: Context, name: str) -> Entry | None:
-    """The letter that died first, of all queues that share the name and from which the user may consume. Neither pauses
-    nor limits in flight hold it back. Raises ``CommandError`` (ERR_FORBIDDEN)."""
-    letters = dead_letters(context.store, queues_with_dead_letters(context, name, Verb.CONSUME, by_address=True))
-    for looked, entry in enumerate(letters):
-        if looked == _SKIP_LIMIT:
+    """The oldest dead letter of all queues with this address from which the user may consume. Pauses and in-flight
+    limits do not apply. Raises ``CommandError`` (ERR_FORBIDDEN)."""
+    entries = dead_letters(context.store, queues_with_dead_letters(context, name, Verb.CONSUME, by_address=True))
+    for skipped, entry in enumerate(entries):
+        if skipped == _SKIP_LIMIT:
             break
         if entry.lease_id or entry.phase == QUARANTINED:
             continue

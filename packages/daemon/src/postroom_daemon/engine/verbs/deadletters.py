@@ -27,14 +27,14 @@ from .addresses import (
 from .lookup import message_at, message_of
 from .terminations import QUARANTINED, about, dropped
 
-#: Bodies that one page reads; a page of large ones is shorter than asked.
+#: Maximum size of the bodies on one page; a page of large ones is shorter than requested.
 PAGE_BYTES: Final = 16 * 1024 * 1024
-#: Queues that an answer names.
+#: Maximum number of queues that an answer names.
 _NAMED: Final = 1000
 
 
 def list_dlq(context: Context, fields: Fields) -> Decision:
-    """A page of dead letters, oldest death first. Raises ``CommandError`` for a cursor or filter that is none, and
+    """A page of dead letters, oldest death first. Raises ``CommandError`` for an invalid cursor or filter, and
     ERR_FORBIDDEN."""
     name = fields["queue"]
     queues = queues_with_dead_letters(context, name, Verb.BROWSE)
@@ -87,7 +87,7 @@ def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
 
 
 def _complete(context: Context, entry: Entry, message: Message, failure: dict[str, Any]) -> dict[str, Any]:
-    """A letter as the documents of the C++ system describe it: what was published, why it died, where it belongs."""
+    """A dead letter as in the documents of the C++ system: the message, its failure and its queues."""
     original: dict[str, Any] = {
         "messageId": message_id_of(entry.key),
         "queue": entry.queue,
@@ -106,8 +106,8 @@ def _complete(context: Context, entry: Entry, message: Message, failure: dict[st
 
 
 def count_dlq(context: Context, fields: Fields) -> Decision:
-    """How many dead letters there are, by reason, how many have died of late and ever, and when the first of those died
-    that are still there, and the last of all."""
+    """Numbers of dead letters: now, by reason, recently died and ever died, and the ages of the oldest one and of the
+    last death."""
     name = fields["queue"]
     return Decision(
         data={
@@ -119,15 +119,15 @@ def count_dlq(context: Context, fields: Fields) -> Decision:
 
 
 def summary(context: Context, queues: list[str]) -> dict[str, Any]:
-    """What ``count_dlq`` says of the dead letters of queues."""
+    """The figures of ``count_dlq`` for queues."""
     now, store = context.now.engine, context.store
     records = [record for queue in queues if (record := store.queue(queue))]
     reasons: dict[str, int] = {}
     for record in records:
         for code, count in record.reasons.items():
             reasons[code] = reasons.get(code, 0) + count
-    lively = [record.name for record in records if record.counts[State.DEAD]]
-    oldest = next(dead_letters(store, lively), None)
+    with_dead = [record.name for record in records if record.counts[State.DEAD]]
+    oldest = next(dead_letters(store, with_dead), None)
     newest = max((record.deaths for record in records), default=NO_DEATHS)
     return {
         "queues": queues[:_NAMED],
@@ -143,12 +143,11 @@ def summary(context: Context, queues: list[str]) -> dict[str, Any]:
 
 
 def reprocess_dlq(context: Context, fields: Fields) -> Decision:
-    """Dead letters become ready again, in their own queue or another, with attempts reset; their history stays.
+    """Make dead letters ready again, in their own queue or another one, with attempts reset; their history stays.
 
-    Pauses and limits of the queue do not apply: what was taken once is not refused. Who brings letters to another one
-    operates that, too. Raises ``CommandError`` (ERR_FORBIDDEN, ERR_DLQ_NOT_FOUND, ERR_QUEUE_NOT_FOUND, and
-    ERR_INVALID_REQUEST).
-    """
+    Pauses and limits of the queue do not apply, because the messages were accepted once. Another queue requires the
+    permission ``operate`` there as well. Raises ``CommandError`` (ERR_FORBIDDEN, ERR_DLQ_NOT_FOUND,
+    ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST)."""
     target = fields["to"]
     problem = queue_name_problem(target) if target else None
     if problem:
@@ -156,14 +155,14 @@ def reprocess_dlq(context: Context, fields: Fields) -> Decision:
     if target:
         context.require(Verb.OPERATE, target)
         refuse_address(context, target)
-    page = _chosen(context, fields)
+    page = _selected(context, fields)
     drafts: list[Draft] = []
     if target and page.entries and context.store.queue(target) is None:
         drafts.append(queue_created(context, target))
     drafts += [_reprocessed(context, entry, target) for entry in page.entries]
     if fields["messageKey"] and not fields["dryRun"]:
-        told = {"messageKey": fields["messageKey"], "reprocessed": True}
-        return Decision(drafts, reply={"as": "data", "data": told})
+        data = {"messageKey": fields["messageKey"], "reprocessed": True}
+        return Decision(drafts, reply={"as": "data", "data": data})
     return _paged(context, fields, drafts, page, "reprocessed")
 
 
@@ -179,28 +178,28 @@ def _reprocessed(context: Context, entry: Entry, target: str) -> Draft:
 
 
 def drop_dlq(context: Context, fields: Fields) -> Decision:
-    """Dead letters are removed, as a counted event each. Raises as ``reprocess_dlq``."""
-    page = _chosen(context, fields)
+    """Remove dead letters, with one counted event each. Raises what ``reprocess_dlq`` raises."""
+    page = _selected(context, fields)
     text = f"removed by {context.who.client_id}"
     drafts = [draft for entry in page.entries for draft in dropped(entry, ReasonCode.PURGED, text)]
     return _paged(context, fields, drafts, page, "dropped")
 
 
 def quarantine_dlq(context: Context, fields: Fields) -> Decision:
-    """A dead letter is set apart, or taken back. Raises ``CommandError`` (ERR_DLQ_NOT_FOUND)."""
+    """Quarantine a dead letter, or end that. Raises ``CommandError`` (ERR_DLQ_NOT_FOUND)."""
     entry = _dead(context, fields["messageKey"])
     wanted = fields["quarantined"]
-    told = {"messageKey": entry.key, "quarantined": wanted}
+    data = {"messageKey": entry.key, "quarantined": wanted}
     if (entry.phase == QUARANTINED) == wanted:
-        return Decision(data=told, once=True)
+        return Decision(data=data, once=True)
     draft = about(EventType.QUARANTINED, entry) | {"phase": QUARANTINED if wanted else ""}
     if fields["reason"]:
         draft["reason"] = fields["reason"]
-    return Decision([draft], reply={"as": "data", "data": told})
+    return Decision([draft], reply={"as": "data", "data": data})
 
 
-def _chosen(context: Context, fields: Fields) -> Page:
-    """The letter that a request names, or a page of those it means: neither leased nor quarantined ones."""
+def _selected(context: Context, fields: Fields) -> Page:
+    """The dead letter that a request names, or a page of those that it selects, without leased and quarantined ones."""
     key, name = fields["messageKey"], fields["queue"]
     if key:
         if fields["filter"] is not None:

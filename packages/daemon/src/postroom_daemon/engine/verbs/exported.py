@@ -1,4 +1,5 @@
-"""Queues and messages as ``read_state`` shows them, checked: they come from a file that anybody may have edited."""
+"""Parses queues, messages and facts in the form of ``read_state``. They come from a file that anybody may have
+edited."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ from ..schedules import MISSED, Plan
 from .schedules import PUBLISHED
 from .terminations import QUARANTINED
 
-#: Kinds of the names of a message and of a failure, with what is said of them.
+#: The fields of a message that are texts, and those that are numbers.
 _TEXTS: Final = (
     "key", "queue", "state", "target", "lease", "consumer", "uid", "phase", "reason", "orderingKey", "claim",
 )  # fmt: skip
@@ -55,7 +56,7 @@ _NUMBERS: Final = (
     "fallbackEngineMs",
     "deliverAtMs",
 )
-#: What every key begins with.
+#: Prefix of every message key.
 _KEY: Final = message_key("", "").removesuffix(":")
 _LARGEST: Final = 2**53
 _FAILURE: Final[dict[str, type]] = {
@@ -66,14 +67,14 @@ _FAILURE: Final[dict[str, type]] = {
     "failedAtMs": int,
 }
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
-#: Times of the wall (Unix ms) that calendars know: up to the year 2248.
+#: The latest wall time (Unix ms) of a schedule: the year 2248.
 _LATEST_MS: Final = 2**43
 _SCHEDULE_TIMES: Final = ("setMs", "nextMs", "lastMs")
 _SCHEDULE_TEXTS: Final = ("queue", "cron", "timezone", "missed")
 
 
 class Exported(NamedTuple):
-    """A message of another root: its facts, its failed attempts, its body."""
+    """A message of another root: its entry, its failed attempts and its body."""
 
     entry: Entry
     history: list[dict[str, Any]]
@@ -81,7 +82,7 @@ class Exported(NamedTuple):
 
 
 def exported_queue(data: Any) -> QueueRecord:
-    """A queue's record. Raises ``CommandError`` (ERR_INVALID_REQUEST) for anything else."""
+    """Parse the record of a queue. Raises ``CommandError`` (ERR_INVALID_REQUEST) if it is invalid."""
     name = data.get("name") if type(data) is dict else None
     if type(name) is not str:
         raise wrong("a queue", "it has no name")
@@ -103,7 +104,7 @@ def exported_queue(data: Any) -> QueueRecord:
 
 
 def exported_message(data: Any) -> Exported:
-    """A message. Raises ``CommandError`` (ERR_INVALID_REQUEST) for anything else."""
+    """Parse a message. Raises ``CommandError`` (ERR_INVALID_REQUEST) if it is invalid."""
     key = data.get("key") if type(data) is dict else None
     if type(key) is not str:
         raise wrong("a message", "it has no key")
@@ -122,7 +123,7 @@ def exported_message(data: Any) -> Exported:
     problem = queue_name_problem(queue)
     if problem:
         raise wrong(what, f"queue {problem}")
-    born = key.removeprefix(_KEY).rpartition(":")  # another queue than where it is, if it was moved
+    born = key.removeprefix(_KEY).rpartition(":")  # not the queue that it is in, if it was moved
     if not key.startswith(_KEY) or not born[2] or queue_name_problem(born[0]):
         raise wrong(what, f"the key does not begin with {_KEY!r} and the queue of its birth, or has no id")
     if data.get("state") not in list(State):
@@ -165,13 +166,13 @@ def _body(data: dict[str, Any], what: str) -> bytes:
 
 
 def wrong(what: str, fault: str) -> CommandError:
-    """The error for a part of an export, ``what``, that cannot be so."""
+    """The error for an invalid part of an export."""
     return CommandError(ErrorCode.INVALID_REQUEST, f"{what}: {fault}")
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedClaim:
-    """What may not be published twice in a queue until a time, engine ms there. 0: while message ``key`` is there."""
+    """A deduplication claim until an engine time of the other root (ms); 0: as long as message ``key`` exists."""
 
     queue: str
     name: str
@@ -181,7 +182,7 @@ class ExportedClaim:
 
 @dataclass(frozen=True, slots=True)
 class ExportedSchedule:
-    """A schedule, as it is kept."""
+    """A schedule as it is stored."""
 
     name: str
     schedule: dict[str, Any]
@@ -189,11 +190,12 @@ class ExportedSchedule:
 
 @dataclass(frozen=True, slots=True)
 class ExportedDrain:
-    """The root takes no new messages."""
+    """The other root drains: it accepts no new messages."""
 
 
 def exported_fact(data: Any) -> ExportedClaim | ExportedSchedule | ExportedDrain | None:
-    """A fact; None for one that follows from others. Raises ``CommandError`` (ERR_INVALID_REQUEST) for what is none."""
+    """Parse a fact; None for one that follows from others. Raises ``CommandError`` (ERR_INVALID_REQUEST) if it is
+    invalid."""
     name = data.get("name") if type(data) is dict else None
     if type(name) is not str or not name.startswith(CARRIED_FACTS):
         raise wrong("a fact", f"its name must begin with one of {', '.join(CARRIED_FACTS)}")

@@ -1,8 +1,8 @@
-"""import_state: queues and messages of another root, with their ids, attempts, delays, dead letters and policies; what
-may not be published twice there, schedules, whether it drains.
+"""import_state: queues and messages of another root, with ids, attempts, delays, dead letters and policies;
+deduplication claims, schedules, and whether it drains.
 
-What was there becomes a story that leads to it: the message is published when it was published there, its failed
-attempts fail again, and so on. So the journal needs no new kind of fact, and whoever reads it no new rule.
+The state of the other root is written as ordinary events that lead to it: a message is published at its original time,
+its failed attempts fail again, and so on. So the journal needs no new type of event, and its readers no new rule.
 """
 
 from __future__ import annotations
@@ -30,43 +30,43 @@ from .exported import (
 )
 from .schedules import SCHEDULES_LIMIT
 
-#: Stands for the failure of a dead letter that came without its history.
-_UNTOLD: Final = {
+#: The failure of a dead letter that was exported without its history.
+_UNKNOWN_FAILURE: Final = {
     "reasonCode": ReasonCode.REJECTED,
     "reasonMessage": "its history was not exported",
     "consumerId": "",
     "failedAtMs": 0,
     "attempt": 0,
 }
-#: States in which the time that a message is due still counts.
+#: States in which the due time of a message still matters.
 _WAITING: Final = (State.DELAYED, State.HELD)
 
 
 def import_state(context: Context, fields: Fields) -> Decision:
-    """Take over queues, messages and facts as ``read_state`` shows them. What is there already is left as it is, and
-    counted.
+    """Import queues, messages and facts in the form of ``read_state``. Existing ones stay unchanged, and are counted.
 
-    A queue that is there keeps its policy and its pauses. A message that was leased is ready: the lease was another
-    root's; a dead letter that was leased is an ordinary one.
-    Raises ``CommandError``: ERR_STORAGE_FULL, ERR_INVALID_REQUEST for what is no queue, message or fact, and for more
-    schedules than a root has.
+    An existing queue keeps its policy and its pauses. A leased message becomes ready, because the lease belongs to the
+    other root; a leased dead letter becomes an ordinary one.
+
+    Raises ``CommandError``: ERR_STORAGE_FULL, ERR_INVALID_REQUEST for an invalid queue, message or fact, and for more
+    schedules than a root may have.
     """
     if not context.vitals.has_space_to_publish():
         raise CommandError(ErrorCode.STORAGE_FULL, "the disk is too full to take other messages")
-    teller = _Teller(context, fields["engineMs"], fields["wallMs"])
+    writer = _EventWriter(context, fields["engineMs"], fields["wallMs"])
     for queue in _list(fields, "queues"):
-        teller.tell_queue(exported_queue(queue))
+        writer.add_queue(exported_queue(queue))
     facts = [exported_fact(fact) for fact in _list(fields, "facts")]
-    teller.tell_claims([fact for fact in facts if isinstance(fact, ExportedClaim)])
+    writer.add_claims([fact for fact in facts if isinstance(fact, ExportedClaim)])
     for message in _list(fields, "messages"):
-        teller.tell_message(exported_message(message))
-    teller.tell_schedules([fact for fact in facts if isinstance(fact, ExportedSchedule)])
+        writer.add_message(exported_message(message))
+    writer.add_schedules([fact for fact in facts if isinstance(fact, ExportedSchedule)])
     if any(isinstance(fact, ExportedDrain) for fact in facts):
-        teller.tell_drain()
-    done = {"queues": teller.queues, "messages": teller.messages, "skipped": teller.skipped}
+        writer.add_drain()
+    done = {"queues": writer.queues, "messages": writer.messages, "skipped": writer.skipped}
     if fields["facts"] is not None:
-        done["facts"] = teller.facts
-    return Decision([*teller.drafts, {"type": EventType.IMPORTED, **done}])
+        done["facts"] = writer.facts
+    return Decision([*writer.drafts, {"type": EventType.IMPORTED, **done}])
 
 
 def _list(fields: Fields, name: str) -> list[Any]:
@@ -78,20 +78,20 @@ def _list(fields: Fields, name: str) -> list[Any]:
     return value
 
 
-class _Teller:
-    """Collects the events. ``engine`` and ``wall`` are the times there when the state was read."""
+class _EventWriter:
+    """Collects the events. ``engine`` and ``wall`` are the other root's times when its state was read."""
 
     def __init__(self, context: Context, engine: int, wall: int) -> None:
         self.drafts: list[Draft] = []
         self.queues = self.messages = self.skipped = self.facts = 0
         self._context = context
         now = context.now
-        #: What makes an engine time there one of here: both clocks tell the same wall time.
+        #: Added to an engine time of the other root, it gives the one of this root with the same wall time.
         self._shift = now.engine - now.wall + wall - engine
         self._made: set[str] = set()
 
-    def tell_queue(self, record: QueueRecord) -> None:
-        """A queue that is not there, with its policy and its pauses."""
+    def add_queue(self, record: QueueRecord) -> None:
+        """Add a new queue with its policy and its pauses."""
         name, context = record.name, self._context
         if name in self._made or context.store.queue(name):
             self.skipped += 1
@@ -106,24 +106,23 @@ class _Teller:
             paused = paused | {operation: True}
             self._add(EventType.PAUSED, name, operation=operation, paused=paused)
 
-    def tell_claims(self, claims: list[ExportedClaim]) -> None:
-        """What may not be published twice for a time that goes on. What counts while a message is there comes with
-        it."""
-        told: dict[tuple[str, str], list[Any]] = {}
+    def add_claims(self, claims: list[ExportedClaim]) -> None:
+        """Add claims that have not ended yet. Claims that last as long as a message are added with it."""
+        valid: dict[tuple[str, str], list[Any]] = {}
         for claim in claims:
             until = self._here(claim.until)
             if not claim.until or until <= self._context.now.engine:
                 continue
             if self._claimable(claim.queue, claim.name):
-                told[claim.queue, claim.name] = [claim.queue, claim.name, claim.key, until]
+                valid[claim.queue, claim.name] = [claim.queue, claim.name, claim.key, until]
             else:
                 self.skipped += 1
-        self.facts += len(told)
-        if told:
-            self.drafts.append({"type": EventType.CLAIMED, "claims": [*told.values()]})
+        self.facts += len(valid)
+        if valid:
+            self.drafts.append({"type": EventType.CLAIMED, "claims": [*valid.values()]})
 
-    def tell_schedules(self, schedules: list[ExportedSchedule]) -> None:
-        """Schedules whose names are not there. Runs that were missed meanwhile are made up for, or not, as they say."""
+    def add_schedules(self, schedules: list[ExportedSchedule]) -> None:
+        """Add new schedules. Each of them says what happens to the runs that were missed meanwhile."""
         store = self._context.store
         new = {one.name: one for one in schedules if store.get_kv(schedule_fact(one.name)) is None}
         if new and len(store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)) + len(new) > SCHEDULES_LIMIT:
@@ -134,16 +133,16 @@ class _Teller:
         self.facts += len(new)
         self.skipped += len(schedules) - len(new)
 
-    def tell_drain(self) -> None:
-        """The other root takes no new messages: this one does not, either."""
+    def add_drain(self) -> None:
+        """Drain this root, like the other one."""
         if self._context.draining:
             self.skipped += 1
             return
         self.drafts.append({"type": EventType.DRAIN_SET, "draining": True})
         self.facts += 1
 
-    def tell_message(self, message: Exported) -> None:
-        """A message that is not there, and all that happened to it."""
+    def add_message(self, message: Exported) -> None:
+        """Add a new message and everything that happened to it."""
         entry = message.entry
         if entry.key in self._made or self._context.store.get(entry.key):
             self.skipped += 1
@@ -155,28 +154,30 @@ class _Teller:
         self.messages += 1
         failures = message.history
         if not failures and entry.state is State.DEAD:
-            failures = [_UNTOLD | {"attempt": entry.attempt} | ({"reasonCode": entry.reason} if entry.reason else {})]
+            failures = [
+                _UNKNOWN_FAILURE | {"attempt": entry.attempt} | ({"reasonCode": entry.reason} if entry.reason else {})
+            ]
         due = self._here(entry.due) if entry.state in _WAITING else 0
         waits = due > self._context.now.engine
         self._publish(message, due if waits and not failures else 0)
-        again = self._fail_all(entry, failures, due)
-        told = failures[-1]["attempt"] if failures and not again else 0
-        if entry.state is not State.DEAD and entry.attempt > told:
-            again = True
+        was_reprocessed = self._fail_all(entry, failures, due)
+        counted = failures[-1]["attempt"] if failures and not was_reprocessed else 0
+        if entry.state is not State.DEAD and entry.attempt > counted:
+            was_reprocessed = True
             at = self._here(entry.leased_at or entry.created)
-            lease = self._lease(entry, entry.attempt + 1, entry.consumer_id, at)  # given back, it does not count
+            lease = self._lease(entry, entry.attempt + 1, entry.consumer_id, at)  # a released delivery does not count
             self._about(EventType.RELEASED, entry, engineMs=at, lease=lease, attempt=entry.attempt)
-        if waits and again:  # it was delayed anew
+        if waits and was_reprocessed:  # restore its delay
             self._about(EventType.HELD, entry)
             self._about(EventType.UNHELD, entry, dueEngineMs=due)
         if entry.state is State.HELD:
             self._about(EventType.HELD, entry)
 
     def _publish(self, message: Exported, due: int) -> None:
-        """Its publishing, to be ready when it is ``due`` (0: at once)."""
+        """Publish it, to be ready at ``due`` (0: at once)."""
         entry = message.entry
         facts: Draft = {"engineMs": self._here(entry.created), "wallMs": entry.created_wall}
-        told = {
+        options = {
             "priority": entry.priority,
             "dueEngineMs": due,
             "target": entry.target,
@@ -185,19 +186,19 @@ class _Teller:
             "deliverAtMs": entry.due_wall,
             "orderingKey": entry.order_key,
         }
-        facts |= {name: value for name, value in told.items() if value}
+        facts |= {name: value for name, value in options.items() if value}
         if entry.claim and self._claimable(entry.queue, entry.claim):
             facts["claim"] = {"name": entry.claim}
         self._about(EventType.PUBLISHED, entry, **facts, message=orjson.Fragment(message.body))
 
     def _claimable(self, queue: str, claim: str) -> bool:
-        """Whether a claim is made by no message that is here."""
-        kept = self._context.store.get_kv(claim_fact(queue, claim))
-        return kept is None or 0 < kept["untilEngineMs"] <= self._context.now.engine
+        """Whether no message of this root has the claim."""
+        stored = self._context.store.get_kv(claim_fact(queue, claim))
+        return stored is None or 0 < stored["untilEngineMs"] <= self._context.now.engine
 
     def _fail_all(self, entry: Entry, failures: list[dict[str, Any]], due: int) -> bool:
-        """Its failed attempts. Whether it was brought back from the dead behind the last of them."""
-        back = False
+        """Repeat its failed attempts. Returns whether it was reprocessed after the last one."""
+        reprocessed = False
         following = [*(failure["attempt"] for failure in failures[1:]), entry.attempt]
         for number, (failure, after) in enumerate(zip(failures, following, strict=False), 1):
             last = number == len(failures)
@@ -207,24 +208,24 @@ class _Teller:
                 self._fail(entry, failure, EventType.DIED, at, **phase)
                 break
             at = self._here_of_wall(failure["failedAtMs"])
-            back = after < failure["attempt"] or failure["attempt"] == 0  # attempts are counted anew
-            if back:
+            reprocessed = after < failure["attempt"] or failure["attempt"] == 0  # the attempts start from scratch
+            if reprocessed:
                 self._fail(entry, failure, EventType.DIED, at)
                 expires = self._end(entry.expires)
                 self._about(EventType.REPROCESSED, entry, **({"expiresEngineMs": expires} if expires else {}))
             else:
                 self._fail(entry, failure, EventType.RETRIED, at, dueEngineMs=max(at, due) if last else at)
-        return back
+        return reprocessed
 
     def _fail(self, entry: Entry, failure: dict[str, Any], type_: EventType, at: int, **facts: Any) -> None:
-        """How a delivery failed; or how it died without any. It is delivered before where it must have been."""
-        told = {name: failure[name] for name in failure if name != "failedAtMs"}
+        """Fail a delivery, after leasing the message if there was one."""
+        shown = {name: failure[name] for name in failure if name != "failedAtMs"}
         if failure["attempt"]:
             facts["lease"] = self._lease(entry, failure["attempt"], failure["consumerId"], at)
-        self._about(type_, entry, engineMs=at, wallMs=failure["failedAtMs"], failure=told, **facts)
+        self._about(type_, entry, engineMs=at, wallMs=failure["failedAtMs"], failure=shown, **facts)
 
     def _lease(self, entry: Entry, attempt: int, consumer: str, at: int) -> str:
-        """A delivery, which the event behind it ends. Its lease."""
+        """Lease it, for a following event that ends the lease. Returns the lease."""
         lease = self._context.ids.lease()
         holder = consumer or entry.target or self._context.who.client_id
         facts: Draft = {"lease": lease, "consumer": holder, "untilEngineMs": at + 1, "attempt": attempt}
@@ -232,11 +233,11 @@ class _Teller:
         return lease
 
     def _here(self, engine: int) -> int:
-        """An engine time there, as one of here; what was before the beginning is the beginning."""
+        """An engine time of the other root as one of this root, at least 0."""
         return max(0, engine + self._shift)
 
     def _end(self, engine: int) -> int:
-        """As ``_here``, for a time that is never where it is 0."""
+        """Like ``_here``, for a time of which 0 means never."""
         return max(1, self._here(engine)) if engine else 0
 
     def _here_of_wall(self, wall: int) -> int:

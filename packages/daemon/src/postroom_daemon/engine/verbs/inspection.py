@@ -1,4 +1,4 @@
-"""browse, get_message, list_inflight, list_consumers: messages, and who has them, without changing anything."""
+"""browse, get_message, list_inflight, list_consumers: show messages and their consumers without changing anything."""
 
 from __future__ import annotations
 
@@ -25,58 +25,57 @@ from ..replies import stored_to_wire
 from ..selection import Page, select, select_leases
 from .lookup import as_of, message_at, message_of
 
-#: Bodies that one page reads; a page of large ones is shorter than asked.
+#: Maximum size of the bodies on one page; a page of large ones is shorter than requested.
 PAGE_BYTES: Final = 2 * 1024 * 1024
-#: Fields of an event that are not shown: its body, and what only the daemon needs.
+#: Fields of an event that are not shown: the body, and those that only the daemon needs.
 _INTERNAL: Final = ("message", "body", "crc", "req", "grp", "gn", "n", "epoch", "reply", "key")
 
 
 def browse(context: Context, fields: Fields) -> Decision:
-    """A page of a queue's messages in a state, in the order in which they come next. Raises ``CommandError``."""
+    """A page of a queue's messages in a state, in the order of delivery. Raises ``CommandError``."""
     queue, state = fields["queue"], fields["state"]
     context.require(Verb.BROWSE, queue)
     if state not in list(State):
         raise CommandError(ErrorCode.INVALID_REQUEST, f"state must be one of {', '.join(State)}")
     wanted = Filter(fields["filter"])
     page = select(context, queue, (State(state),), wanted, fields["after"], fields["limit"])
-    fitting = _fitting(page.entries)
+    fitting = _count_that_fits(page.entries)
     if fitting < len(page.entries):
         page = select(context, queue, (State(state),), wanted, fields["after"], fitting)
     return _listed(context, [_browsed(context, entry, fields) for entry in page.entries], page, queue, state=state)
 
 
 def get_message(context: Context, fields: Fields) -> Decision:
-    """A message in whatever state, and what the journal tells of it. Raises ``CommandError`` (ERR_MESSAGE_NOT_FOUND)
-    for one that is gone, unless its history is asked for and there is one."""
+    """A message in any state, and its events in the journal. Raises ``CommandError`` (ERR_MESSAGE_NOT_FOUND) if it does
+    not exist, unless its events are requested and there are any."""
     key, as_value = fields["messageKey"], fields["payloadAs"] == "value"
     if fields["payloadAs"] not in ("text", "value"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "payloadAs must be text or value")
     entry = message_at(context, key, Verb.BROWSE)
-    told: dict[str, Any] = {"messageKey": key, "state": entry.state if entry else "gone"}
+    data: dict[str, Any] = {"messageKey": key, "state": entry.state if entry else "gone"}
     if entry:
-        told["message"] = _complete(context, entry, as_value)
-        told["failures"] = (context.store.get_kv(history_fact(key)) or []) if entry.failures else []
-    told |= as_of(context)
+        data["message"] = _complete(context, entry, as_value)
+        data["failures"] = (context.store.get_kv(history_fact(key)) or []) if entry.failures else []
+    data |= as_of(context)
     if fields["events"]:
-        return Decision(work=_with_history(context, key, told, fields["events"], _hidden_lease(context, entry)))
+        return Decision(work=_with_history(context, key, data, fields["events"], _hidden_lease(context, entry)))
     if entry is None:
-        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, _unknown(key, told))
-    return Decision(data=told)
+        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, _unknown(key, data))
+    return Decision(data=data)
 
 
-def _with_history(context: Context, key: str, told: dict[str, Any], limit: int, hidden: str) -> Work:
+def _with_history(context: Context, key: str, data: dict[str, Any], limit: int, hidden: str) -> Work:
     history = yield from context.vitals.history(key, limit)
-    events = [_told(event, hidden) for event in history.events if _may_see(context, event)]
-    told |= {"events": events, "completeFrom": history.complete_from}
-    told["cut"] = history.cut
-    if told["state"] == "gone" and not told["events"]:
-        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, _unknown(key, told))
-    return told
+    events = [_shown_event(event, hidden) for event in history.events if _may_see(context, event)]
+    data |= {"events": events, "completeFrom": history.complete_from}
+    data["cut"] = history.cut
+    if data["state"] == "gone" and not data["events"]:
+        raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, _unknown(key, data))
+    return data
 
 
 def list_inflight(context: Context, fields: Fields) -> Decision:
-    """A page of what is leased, dead letters with it, the lease that ends first before all others. Raises
-    ``CommandError``."""
+    """A page of leased messages and dead letters, by the end of the lease. Raises ``CommandError``."""
     if fields["queue"]:
         context.require(Verb.BROWSE, fields["queue"])
     page = select_leases(context, fields["queue"], fields["after"], fields["limit"])
@@ -85,14 +84,14 @@ def list_inflight(context: Context, fields: Fields) -> Decision:
 
 
 def list_consumers(context: Context, fields: Fields) -> Decision:
-    """A page of those that have consumed since the start, or hold messages, by queue and name. Raises
+    """A page of the consumers that have consumed since the start or have leases, by queue and name. Raises
     ``CommandError``."""
     if fields["queue"]:
         context.require(Verb.BROWSE, fields["queue"])
-    known = context.consumers.listed(fields["queue"])
-    known = [one for one in known if context.may(Verb.BROWSE, one[0])]
-    after, limit = _read_place(fields["after"]), fields["limit"]
-    found = nsmallest(limit + 1, (one for one in known if one[:2] > after), key=lambda one: one[:2])
+    visible = context.consumers.listed(fields["queue"])
+    visible = [one for one in visible if context.may(Verb.BROWSE, one[0])]
+    after, limit = _read_cursor(fields["after"]), fields["limit"]
+    page = nsmallest(limit + 1, (one for one in visible if one[:2] > after), key=lambda one: one[:2])
     rows = [
         {
             "queue": queue,
@@ -102,21 +101,21 @@ def list_consumers(context: Context, fields: Fields) -> Decision:
             "lastAskedEngineMs": consumer.asked or None,
             "lastDeliveredEngineMs": consumer.delivered_at or None,
         }
-        for queue, name, consumer in found[:limit]
+        for queue, name, consumer in page[:limit]
     ]
-    following = _written_place(found[limit - 1][:2]) if len(found) > limit else ""
+    following = _cursor_of(page[limit - 1][:2]) if len(page) > limit else ""
     return Decision(data={"consumers": rows, "count": len(rows), "next": following, **as_of(context)})
 
 
 def _listed(
     context: Context, rows: Sequence[MessageView | dict[str, Any]], page: Page, queue: str, **more: Any
 ) -> Decision:
-    told = {"queue": queue, **more, "count": len(rows), "messages": rows, "next": page.next}
-    return Decision(data=told | as_of(context))
+    data = {"queue": queue, **more, "count": len(rows), "messages": rows, "next": page.next}
+    return Decision(data=data | as_of(context))
 
 
-def _fitting(entries: list[Entry]) -> int:
-    """How many messages of a page may be read: at least one, and no more bytes than a page has."""
+def _count_that_fits(entries: list[Entry]) -> int:
+    """How many messages fit on a page by size; at least one."""
     size = 0
     for number, entry in enumerate(entries):
         if number and size + entry.size > PAGE_BYTES:
@@ -144,7 +143,7 @@ def _complete(context: Context, entry: Entry, as_value: bool) -> MessageView | d
 
 
 def _facts(context: Context, entry: Entry) -> dict[str, Any]:
-    """What is known of a message beside its body; what does not apply is left out."""
+    """The fields of a message except its body; those that do not apply are left out."""
     now = context.now
     shown: dict[str, Any] = {
         "messageKey": entry.key,
@@ -183,20 +182,20 @@ def _facts(context: Context, entry: Entry) -> dict[str, Any]:
 
 
 def _may_see(context: Context, event: Event) -> bool:
-    """Whether an event is for the user: a message may have been in other queues."""
+    """Whether the user may see an event: the message may have been in other queues."""
     return all(context.may(Verb.BROWSE, event[name]) for name in ("queue", "to") if name in event)
 
 
 def _hidden_lease(context: Context, entry: Entry | None) -> str:
-    """The lease that a message has, unless the user got it or is an operator: who knows it can settle the message."""
+    """The lease to hide from the user, because it allows to settle the message; '' for its holder and for operators."""
     account = context.who.account
     if entry is None or entry.holder_uid == str(account) or context.access.is_operator(account):
         return ""
     return entry.lease_id
 
 
-def _told(event: Event, hidden: str) -> dict[str, Any]:
-    """An event of a history, without bodies, and without the lease that is ``hidden``."""
+def _shown_event(event: Event, hidden: str) -> dict[str, Any]:
+    """An event as it is shown, without bodies and without the ``hidden`` lease."""
     shown = {name: value for name, value in event.items() if name not in _INTERNAL}
     if hidden and shown.get("lease") == hidden:
         del shown["lease"]
@@ -209,20 +208,20 @@ def _told(event: Event, hidden: str) -> dict[str, Any]:
     return shown
 
 
-def _unknown(key: str, told: dict[str, Any]) -> str:
+def _unknown(key: str, data: dict[str, Any]) -> str:
     text = f"no message has the key {key!r}"
-    if "events" not in told:
+    if "events" not in data:
         return f"{text}; with events its history is looked for"
-    if told["cut"]:
-        return f"{text}, and the journal does not name it from event {told['completeFrom']} on, where the look ended"
+    if data["cut"]:
+        return f"{text}, and the journal does not name it from event {data['completeFrom']} on, where the look ended"
     return f"{text}, and the journal does not name it"
 
 
-def _written_place(place: tuple[str, ...]) -> str:
+def _cursor_of(place: tuple[str, ...]) -> str:
     return urlsafe_b64encode(orjson.dumps(place)).decode().rstrip("=")
 
 
-def _read_place(text: str) -> tuple[str, ...]:
+def _read_cursor(text: str) -> tuple[str, ...]:
     if not text:
         return ()
     try:

@@ -1,4 +1,4 @@
-"""What commands look up: queues and messages by name, what was published, and as of when that is."""
+"""Lookups that several commands need: queues and messages by name, bodies, and the event of an answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..context import Context
 
 
 def existing_queue(context: Context, name: str, verb: Verb | None) -> QueueRecord:
-    """The record of a queue with which the user may do something. Raises ``CommandError`` (ERR_FORBIDDEN,
+    """The record of a queue in which the user has a permission. Raises ``CommandError`` (ERR_FORBIDDEN,
     ERR_QUEUE_NOT_FOUND)."""
     context.require(verb, name)
     record = context.store.queue(name)
@@ -25,8 +25,9 @@ def existing_queue(context: Context, name: str, verb: Verb | None) -> QueueRecor
 
 
 def message_at(context: Context, key: str, verb: Verb) -> Entry | None:
-    """A message in whatever state, in a queue with which the user may do something; None when there is none of that
-    key. Raises ``CommandError`` (ERR_FORBIDDEN), by its birthplace where there is none: it is not told apart."""
+    """A message in any state in a queue in which the user has a permission; None if it does not exist. Raises
+    ``CommandError`` (ERR_FORBIDDEN), for a missing message by the queue in its key, so that nobody can tell the cases
+    apart."""
     entry = context.store.get(key)
     if entry or not context.access.is_open(verb):
         context.require(verb, entry.queue if entry else birthplace(key))
@@ -34,7 +35,7 @@ def message_at(context: Context, key: str, verb: Verb) -> Entry | None:
 
 
 def existing_message(context: Context, key: str, verb: Verb) -> Entry:
-    """As ``message_at``. Raises ``CommandError`` (ERR_MESSAGE_NOT_FOUND), too."""
+    """The message with a key, like ``message_at``. Raises ``CommandError`` (ERR_MESSAGE_NOT_FOUND, ERR_FORBIDDEN)."""
     entry = message_at(context, key, verb)
     if entry is None:
         raise CommandError(ErrorCode.MESSAGE_NOT_FOUND, f"no message has the key {key!r}")
@@ -42,7 +43,7 @@ def existing_message(context: Context, key: str, verb: Verb) -> Entry:
 
 
 def message_of(context: Context, entry: Entry) -> Message | None:
-    """A message's body and headers; None if they are lost, or the disk does not return them."""
+    """The body and headers of a message; None if they are lost or cannot be read."""
     try:
         return decode_message(context.store.envelope(entry.key))
     except (BodyLost, BodyUnread):
@@ -50,5 +51,5 @@ def message_of(context: Context, entry: Entry) -> Message | None:
 
 
 def as_of(context: Context) -> dict[str, Any]:
-    """The event and the engine time that an answer tells of."""
+    """The event and the engine time to which an answer refers."""
     return {"asOfEvent": context.store.applied, "engineNowMs": context.now.engine}

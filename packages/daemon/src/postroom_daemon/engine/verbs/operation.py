@@ -1,4 +1,4 @@
-"""hold, unhold, move, purge, delete_queue, drain: what an operator does with messages and queues."""
+"""hold, unhold, move, purge, delete_queue, drain: commands of operators."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from .addresses import queue_created, refuse_address
 from .lookup import existing_message, existing_queue
 from .terminations import QUARANTINED, about, dropped
 
-#: States that wait to be delivered, in the order in which a request goes through them: a message that becomes due or is
-#: let go meanwhile is still met.
+#: States of the backlog, in the order in which a request visits them, so that it does not miss a message that becomes
+#: due or is unheld meanwhile.
 WAITING: Final = (State.HELD, State.DELAYED, State.READY)
 
 
 def hold(context: Context, fields: Fields) -> Decision:
-    """Keep a ready or delayed message from being delivered. Raises ``CommandError`` for one that is not there, or in
-    another state."""
+    """Put a ready or delayed message on hold. Raises ``CommandError`` if it does not exist or is in another state."""
     entry = existing_message(context, fields["messageKey"], Verb.OPERATE)
     if entry.state not in (State.READY, State.DELAYED):
         raise CommandError(
@@ -38,7 +37,8 @@ def hold(context: Context, fields: Fields) -> Decision:
 
 
 def unhold(context: Context, fields: Fields) -> Decision:
-    """Let a held message be delivered: at once, or when it is due. Raises ``CommandError`` for one that is not held."""
+    """End the hold of a message: it becomes ready, or delayed if it is not due yet. Raises ``CommandError`` if it is
+    not on hold."""
     entry, now = existing_message(context, fields["messageKey"], Verb.OPERATE), context.now
     if entry.state is not State.HELD:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"{entry.key} is not held: it is {entry.state}")
@@ -46,27 +46,28 @@ def unhold(context: Context, fields: Fields) -> Decision:
     if entry.due_wall and not entry.attempt:  # the wall clock may have been set meanwhile
         due = entry.due_wall - now.wall + now.engine
     draft = about(EventType.UNHELD, entry)
-    told: Draft = {"messageKey": entry.key, "state": State.READY}
+    data: Draft = {"messageKey": entry.key, "state": State.READY}
     if due <= now.engine:
-        return _done([draft], told)
+        return _done([draft], data)
     draft["dueEngineMs"] = due
-    told |= {"state": State.DELAYED, "availableAtEngineMs": due, "engineNowMs": now.engine}
-    return _done([draft], told)
+    data |= {"state": State.DELAYED, "availableAtEngineMs": due, "engineNowMs": now.engine}
+    return _done([draft], data)
 
 
 def purge(context: Context, fields: Fields) -> Decision:
-    """Drop a page of a queue's messages, as a counted event each; dead letters that are leased or quarantined stay.
+    """Drop a page of a queue's messages, with one counted event each; leased and quarantined dead letters stay.
     Raises ``CommandError`` (ERR_QUEUE_NOT_FOUND, and ERR_INVALID_REQUEST for messages in flight)."""
     queue = existing_queue(context, fields["queue"], Verb.OPERATE).name
-    chosen = _chosen(context, fields, queue, (*WAITING, State.DEAD))
-    entries = [entry for entry in chosen.entries if not entry.lease_id and entry.phase != QUARANTINED]
+    selected = _selected(context, fields, queue, (*WAITING, State.DEAD))
+    entries = [entry for entry in selected.entries if not entry.lease_id and entry.phase != QUARANTINED]
     text = f"purged by {context.who.client_id}"
     drafts = [draft for entry in entries for draft in dropped(entry, ReasonCode.PURGED, text)]
-    return _paged(context, fields, drafts, {"queue": queue, "purged": len(entries)}, chosen)
+    return _paged(context, fields, drafts, {"queue": queue, "purged": len(entries)}, selected)
 
 
 def move(context: Context, fields: Fields) -> Decision:
-    """Bring a message, or a page of a queue's, to another queue: both are operated. Raises ``CommandError``."""
+    """Move a message, or a page of a queue's messages, to another queue; requires ``operate`` in both. Raises
+    ``CommandError``."""
     key, target = fields["messageKey"], fields["to"]
     context.require(Verb.OPERATE, target)
     refuse_address(context, target)
@@ -77,26 +78,26 @@ def move(context: Context, fields: Fields) -> Decision:
             raise CommandError(
                 ErrorCode.INVALID_REQUEST, "messageKey names one message: no queue, state or filter beside it"
             )
-        chosen = Page([_movable(existing_message(context, key, Verb.OPERATE))], "")
-        source = chosen.entries[0].queue
+        selected = Page([_movable(existing_message(context, key, Verb.OPERATE))], "")
+        source = selected.entries[0].queue
     else:
         source = existing_queue(context, fields["queue"], Verb.OPERATE).name
-        chosen = _chosen(context, fields, source, WAITING)
+        selected = _selected(context, fields, source, WAITING)
     if source == target:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"queue and to are the same: {target!r}")
     drafts: list[Draft] = []
-    if chosen.entries and context.store.queue(target) is None:
+    if selected.entries and context.store.queue(target) is None:
         drafts.append(queue_created(context, target))
-    for entry in chosen.entries:
+    for entry in selected.entries:
         draft = about(EventType.MOVED, entry) | {"to": target}
         if entry.expires:
             draft["expiresEngineMs"] = entry.expires
         drafts.append(draft)
-    return _paged(context, fields, drafts, {"queue": source, "to": target, "moved": len(chosen.entries)}, chosen)
+    return _paged(context, fields, drafts, {"queue": source, "to": target, "moved": len(selected.entries)}, selected)
 
 
 def delete_queue(context: Context, fields: Fields) -> Decision:
-    """Forget a queue that holds nothing. Raises ``CommandError``: ERR_QUEUE_NOT_FOUND, ERR_QUEUE_NOT_EMPTY."""
+    """Delete an empty queue. Raises ``CommandError``: ERR_QUEUE_NOT_FOUND, ERR_QUEUE_NOT_EMPTY."""
     record = existing_queue(context, fields["queue"], Verb.OPERATE)
     left = [f"{count} {state}" for state, count in record.counts.items() if count]
     if left:
@@ -106,7 +107,7 @@ def delete_queue(context: Context, fields: Fields) -> Decision:
 
 
 def drain(context: Context, fields: Fields) -> Decision:
-    """Take no new messages in any queue, or take them again."""
+    """Stop or resume accepting new messages in all queues."""
     draining, store = fields["draining"], context.store
     if bool(store.get_kv(FACT_DRAINING)) == draining:
         return Decision(data={"draining": draining, "asOfEvent": store.applied}, once=True)
@@ -114,15 +115,15 @@ def drain(context: Context, fields: Fields) -> Decision:
 
 
 _IN_FLIGHT: Final = "what is in flight is its consumer's until the lease ends"
-#: Begins an ``after`` when all has to be gone through once more, and stands alone when that begins.
+#: Prefix of an ``after`` that requires another pass over the queue; alone it starts that pass.
 _AGAIN: Final = "again."
 
 
-def _chosen(context: Context, fields: Fields, queue: str, allowed: tuple[State, ...]) -> Page:
-    """A page of the messages that a request is to change; what is published from its first page on is not among them.
+def _selected(context: Context, fields: Fields, queue: str, allowed: tuple[State, ...]) -> Page:
+    """A page of the messages that a request changes, without those that are published after its first page.
 
-    Behind a message that goes, the next of its ordering key takes its place, perhaps before the page: then all is gone
-    through once more. Raises ``CommandError`` for a state, filter or cursor that is none.
+    When a message with an ordering key is removed, the next one of the key may appear before the page, which requires
+    another pass. Raises ``CommandError`` for an invalid state, filter or cursor.
     """
     states: tuple[State, ...] = WAITING
     if fields["state"]:
@@ -147,9 +148,9 @@ def _done(drafts: list[Draft], data: Draft) -> Decision:
     return Decision(drafts, reply={"as": "operation", "data": data})
 
 
-def _paged(context: Context, fields: Fields, drafts: list[Draft], told: Draft, chosen: Page) -> Decision:
-    """The answer to a request that goes on with the next page; a dry run changes nothing."""
-    data = {**told, "next": chosen.next, "upToEvent": _up_to(context, fields)}
+def _paged(context: Context, fields: Fields, drafts: list[Draft], result: Draft, selected: Page) -> Decision:
+    """The decision about a request that continues with the next page; a dry run changes nothing."""
+    data = {**result, "next": selected.next, "upToEvent": _up_to(context, fields)}
     if drafts and not fields["dryRun"]:
         return _done(drafts, data)
     data["asOfEvent"] = context.store.applied

@@ -1,4 +1,4 @@
-"""publish: a new message, and whether it is admitted."""
+"""publish: a new message, if its queue accepts it."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from .terminations import died, failure
 
 @dataclass(slots=True)
 class Item:
-    """What one message comes to: its events, the last of them its own, and what the reply says of it where that event
-    does not."""
+    """The outcome of one message: its events, the last of which is its own, and its result if that event does not
+    determine it."""
 
     drafts: list[Draft]
     result: dict[str, Any] | None = None
 
 
 def publish(context: Context, fields: Fields) -> Decision:
-    """Add a message to a queue, which is made if it does not exist. Raises as ``admit``."""
+    """Publish a message to a queue, which is created if it does not exist. Raises what ``admit`` raises."""
     item = admit(context, fields)
     result = item.result
     if result is None:
@@ -55,17 +55,16 @@ def publish(context: Context, fields: Fields) -> Decision:
 
 
 def admit(context: Context, fields: Fields) -> Item:
-    """Decide one message of a request, after those that ``context.pending`` knows of; it is noted there.
+    """Decide about one message of a request, after those recorded in ``context.pending``, and record it there.
 
-    A duplicate makes no events. A message that the queue does not take, though its policy keeps it, is published and
-    dies at once. Raises ``CommandError``, then nothing was noted: ERR_FORBIDDEN, ERR_PAUSED, ERR_DRAINING,
-    ERR_STORAGE_FULL, ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL,
-    ERR_QUOTA_EXCEEDED, and for a body that cannot be kept.
-    """
+    A duplicate has no events. A message that the queue does not accept, but stores as a dead letter by policy, is
+    published and dies at once. Raises ``CommandError``, and then records nothing: ERR_FORBIDDEN, ERR_PAUSED,
+    ERR_DRAINING, ERR_STORAGE_FULL, ERR_MESSAGE_TOO_LARGE, ERR_VALIDATION_FAILED, ERR_RATE_LIMITED, ERR_QUEUE_FULL,
+    ERR_QUOTA_EXCEEDED, and for an invalid body."""
     queue, store, pending = fields["queue"], context.store, context.pending
-    known = pending.open.get(queue)
-    if known:
-        return Item([_published(context, fields, known, context.read_body(fields))[0]])
+    open_policy = pending.open.get(queue)
+    if open_policy:
+        return Item([_published(context, fields, open_policy, context.read_body(fields))[0]])
     context.require(Verb.PUBLISH, queue)
     record = store.queue(queue)
     _refuse_while_closed(context, queue, record)
@@ -87,7 +86,7 @@ def admit(context: Context, fields: Fields) -> Item:
     invalid = check_body(context.policies, policy, queue, parts[0])
     check_rate(context, queue, policy)
     draft, size = _published(context, fields, policy, parts)
-    if claim and policy.dlq_enabled:  # as a dead letter it would have it, too
+    if claim and policy.dlq_enabled:  # a dead letter has its claim, too
         draft["claim"] = claim.to_json()
     if invalid:
         end = _end(context, draft, size, ReasonCode.VALIDATION_ERROR, invalid)
@@ -100,22 +99,22 @@ def admit(context: Context, fields: Fields) -> Item:
         except CommandError:
             pending.stored -= size if "publisher" in draft else 0
             raise
-    kept = not end or end[-1]["type"] is EventType.DIED
-    if claim and kept:
+    is_stored = not end or end[-1]["type"] is EventType.DIED
+    if claim and is_stored:
         draft["claim"] = claim.to_json()
-    item = Item([*made, *before, draft, *end], _told(draft["key"], end, kept))
-    _note(context, item, draft, claim if kept else None, size)
+    item = Item([*made, *before, draft, *end], _result(draft["key"], end, is_stored))
+    _record(context, item, draft, claim if is_stored else None, size)
     if policy.overflow == "drop-oldest" and item.drafts[-1] is draft and "dueEngineMs" not in draft:
         context.pending.fresh.setdefault(queue, deque()).append(_entry(context, draft, size))
     return item
 
 
-def _told(key: str, end: list[Draft], kept: bool) -> dict[str, Any] | None:
+def _result(key: str, end: list[Draft], is_stored: bool) -> dict[str, Any] | None:
     if not end:
         return None
     named = _named(key)
     why = end[-1]["failure"]
-    state = State.DEAD if kept else "dropped"
+    state = State.DEAD if is_stored else "dropped"
     return {**named, "state": state, "reasonCode": why["reasonCode"], "reason": why["reasonMessage"]}
 
 
@@ -131,7 +130,7 @@ def _named(key: str) -> dict[str, Any]:
 
 
 def _published(context: Context, fields: Fields, policy: Policy, parts: tuple[Part, ...]) -> tuple[Draft, int]:
-    """The event of a new message, and the size of what is kept of it."""
+    """The event of a new message, and its stored size."""
     queue = fields["queue"]
     if fields["traceparent"]:
         _check_trace(fields["traceparent"])
@@ -164,7 +163,7 @@ def _published(context: Context, fields: Fields, policy: Policy, parts: tuple[Pa
 
 
 def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:
-    """Let a message count for who publishes it. Raises ``CommandError`` for more than one user may have stored."""
+    """Count a message for its publisher's quota of stored bytes. Raises ``CommandError`` if it exceeds the quota."""
     account, usage = context.who.account, context.usage
     if context.quotas.applies(account):
         draft["publisher"] = account
@@ -174,8 +173,8 @@ def _count_for_publisher(context: Context, draft: Draft, size: int) -> None:
 
 
 def _check_trace(traceparent: str) -> None:
-    """It is carried whatever it says, by the rule that who does not understand a trace hands it on; but others write
-    it into headers of their protocols, where a control character would begin something else."""
+    """Raise ``CommandError`` for control characters in a traceparent. Otherwise it is passed on without being parsed,
+    as its specification demands; but others write it into headers, which control characters would break."""
     if any(char < " " or "\x7f" <= char < "\xa0" for char in traceparent):
         raise CommandError(ErrorCode.INVALID_REQUEST, "traceparent must not have control characters")
 
@@ -184,18 +183,18 @@ def _entry(context: Context, draft: Draft, size: int) -> Entry:
     """A message as it will be stored."""
     state = State.DELAYED if "dueEngineMs" in draft else State.READY
     claim = draft.get("claim", {})
-    held = claim.get("name", "") if "untilEngineMs" not in claim else ""
-    return Entry(draft["key"], draft["queue"], state, 0, 0, context.now.wall, context.now.engine, size=size, claim=held)
+    name = claim.get("name", "") if "untilEngineMs" not in claim else ""
+    return Entry(draft["key"], draft["queue"], state, 0, 0, context.now.wall, context.now.engine, size=size, claim=name)
 
 
 def _end(context: Context, draft: Draft, size: int, code: ReasonCode, text: str) -> list[Draft]:
-    """What follows on the publishing of a message that its queue does not take."""
+    """The events after publishing a message that its queue does not accept."""
     entry = _entry(context, draft, size)
     return died(context, entry, failure(entry, code, text))
 
 
-def _note(context: Context, item: Item, draft: Draft, claim: Claim | None, size: int) -> None:
-    """Let the next item of the request see what this one changes."""
+def _record(context: Context, item: Item, draft: Draft, claim: Claim | None, size: int) -> None:
+    """Record what this item changes, for the next items of the request."""
     pending, queue = context.pending, draft["queue"]
     if item.drafts[0]["type"] is EventType.QUEUE_CREATED:
         pending.queues.add(queue)
@@ -207,12 +206,13 @@ def _note(context: Context, item: Item, draft: Draft, claim: Claim | None, size:
 
 
 def _times(context: Context, fields: Fields, policy: Policy) -> Draft:
-    """When it may be consumed, and until when it is wanted. Raises ``CommandError`` for two answers to the first."""
+    """When the message is due, and when it expires. Raises ``CommandError`` if both ``delayMs`` and ``deliverAt`` are
+    given."""
     now = context.now
     times: Draft = {}
     due = now.engine + fields["delayMs"] if fields["delayMs"] else 0
     if fields["deliverAt"] is not None:
-        if due:  # each follows a clock of its own, and only one can be worked out anew when these are set
+        if due:  # they follow different clocks, and only one can be recomputed when a clock is set
             raise CommandError(ErrorCode.INVALID_REQUEST, "give delayMs or deliverAt, not both")
         times["deliverAtMs"] = fields["deliverAt"]
         due = now.engine + fields["deliverAt"] - now.wall
@@ -231,7 +231,7 @@ def _attributes(value: Any) -> Part | None:
 
 
 def _priority_of(attributes: Part | None) -> int:
-    """``attributes.priority``, which counts where the top level has none."""
+    """``attributes.priority``, which applies if the field ``priority`` is absent."""
     if attributes is None:
         return 0
     if b'"priority"' not in attributes.data:

@@ -21,18 +21,18 @@ from .addresses import queue_created, queues_addressed_by
 from .deadletters import summary
 from .lookup import as_of, existing_queue
 
-#: Leases, and delayed messages, that ``status`` looks at.
-LOOKS: Final = 500
+#: Maximum number of leases, and of delayed messages, that ``status`` reads.
+READ_LIMIT: Final = 500
 #: A lease that ends within this time ends soon.
 ENDING_SOON_MS: Final = 10_000
-#: Names of queues that a page of them looks at, where some are not for everyone.
-NAMES_LOOKED: Final = 5000
+#: Maximum number of names that one page reads if the user may not see all queues.
+NAMES_LIMIT: Final = 5000
 _NAMES_A_PAGE: Final = 500
 
 
 def status(context: Context, fields: Fields) -> Decision:
-    """A queue's counts, policy, pauses and ages; zeros for a queue that does not exist, but for the dead letters that a
-    name addresses."""
+    """A queue's counts, policy, pauses and ages; zeros for a queue that does not exist, except for the dead letters of
+    a dead-letter address."""
     queue = fields["queue"]
     record = context.store.queue(queue)
     if record:
@@ -55,19 +55,18 @@ def status(context: Context, fields: Fields) -> Decision:
         **as_of(context),
     }
     if addressed:
-        letters = summary(context, addressed)
+        dead = summary(context, addressed)
         data |= {
-            "metrics": _counts(None) | {"dlq": letters["count"]},
-            "reasons": letters["byReason"],
-            "oldestDeadAgeMs": letters["oldestAgeMs"],
-            "deadLetters": letters,
+            "metrics": _counts(None) | {"dlq": dead["count"]},
+            "reasons": dead["byReason"],
+            "oldestDeadAgeMs": dead["oldestAgeMs"],
+            "deadLetters": dead,
         }
     return Decision(data=data)
 
 
 def list_queues(context: Context, fields: Fields) -> Decision:
-    """A page of queues in the order of their names, each with its counts; of those with which the user may do
-    anything."""
+    """A page of queues by name with their counts, of those in which the user has any permission."""
     names, following = _names(context, fields["after"], fields["limit"])
     rows = []
     for name in names:
@@ -96,25 +95,25 @@ def list_queues(context: Context, fields: Fields) -> Decision:
 
 
 def _names(context: Context, after: str, limit: int) -> tuple[list[str], str]:
-    """A page of names, and the one behind which the next page begins, "" at the end. Among very many that the user is
-    not to see, a page is short."""
+    """A page of names, and the name after which the next page begins; "" at the end. A page may be short if the user
+    may not see very many queues."""
     if context.access.is_open(None):
         names = context.store.pages.queue_names(after, limit + 1)
         return names[:limit], names[limit - 1] if len(names) > limit else ""
-    found: list[str] = []
-    looked = 0
-    while looked < NAMES_LOOKED:
+    visible: list[str] = []
+    read = 0
+    while read < NAMES_LIMIT:
         page = context.store.pages.queue_names(after, _NAMES_A_PAGE)
         for name in page:
-            if len(found) == limit:
-                return found, after
+            if len(visible) == limit:
+                return visible, after
             after = name
             if context.may(None, name):
-                found.append(name)
+                visible.append(name)
         if len(page) < _NAMES_A_PAGE:
-            return found, ""
-        looked += len(page)
-    return found, after
+            return visible, ""
+        read += len(page)
+    return visible, after
 
 
 def pause(context: Context, fields: Fields) -> Decision:
@@ -123,7 +122,7 @@ def pause(context: Context, fields: Fields) -> Decision:
 
 
 def resume(context: Context, fields: Fields) -> Decision:
-    """Take back a pause."""
+    """End a pause."""
     return _set_pause(context, fields, EventType.RESUMED)
 
 
@@ -136,7 +135,7 @@ def _set_pause(context: Context, fields: Fields, type_: EventType) -> Decision:
 
 
 def set_policy(context: Context, fields: Fields) -> Decision:
-    """Lay policy keys over the configured ones; null takes a key back, {} all of them. Makes the queue.
+    """Override configured policy keys; null removes the override of a key, {} removes all of them. Creates the queue.
 
     Raises ``CommandError`` for an unknown key, a wrong type or a value out of range.
     """
@@ -145,22 +144,22 @@ def set_policy(context: Context, fields: Fields) -> Decision:
     record = context.store.queue(queue)
     corrections: list[str] = []
     try:
-        told, taken_back = without_nulls(fields["policy"])
-        layer = read_layer(told, "policy", corrections.append)
+        given, removed = without_nulls(fields["policy"])
+        layer = read_layer(given, "policy", corrections.append)
         check_schema(layer, "policy")
     except ConfigurationError as error:
         raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if corrections:
         raise CommandError(ErrorCode.INVALID_REQUEST, "; ".join(c.partition(", using")[0] for c in corrections))
     dlq = layer.get("dlq.queue")
-    if dlq:  # from then on no queue can have that name
+    if dlq:  # no queue can have that name any more
         context.require(Verb.OPERATE, dlq)
     if dlq and (dlq == queue or context.store.queue(dlq) is not None):
         raise CommandError(
             ErrorCode.INVALID_REQUEST, f"policy.dlq.queue: there is a queue {dlq!r}; choose another name"
         )
     before = record.override if record and fields["policy"] else {}
-    override = {path: value for path, value in before.items() if path not in taken_back} | layer
+    override = {path: value for path, value in before.items() if path not in removed} | layer
     drafts: list[Draft] = [] if record else [queue_created(context, queue)]
     policy = context.policies.resulting(queue, override).to_wire()
     drafts.append({"type": EventType.POLICY_SET, "queue": queue, "override": override, "policy": policy})
@@ -177,14 +176,14 @@ def get_policy(context: Context, fields: Fields) -> Decision:
 
 
 def health(context: Context, fields: Fields) -> Decision:
-    """Whether journal, store and disk answer, probed now."""
-    told = context.vitals.health(context.store, context.now)
-    return Decision(data=told | {"draining": context.draining} | as_of(context))
+    """The health of journal, store and disk, probed now."""
+    data = context.vitals.health(context.store, context.now)
+    return Decision(data=data | {"draining": context.draining} | as_of(context))
 
 
 def metrics(context: Context, fields: Fields) -> Decision:
-    """Counters, rates and times since the daemon started; or all figures as the text that Prometheus reads, with those
-    of queues with which the user may do anything."""
+    """Counters, rates and durations since the start; or all metrics as text for Prometheus, with those of the queues in
+    which the user has any permission."""
     if fields["format"] not in ("", "prometheus"):
         raise CommandError(ErrorCode.INVALID_REQUEST, "format must be prometheus, or be left out")
     if fields["format"]:
@@ -205,15 +204,14 @@ def _counts(record: QueueRecord | None) -> dict[str, int]:
 
 
 def _figures(record: QueueRecord | None) -> dict[str, Any]:
-    """Bytes of what is not dead, and dead letters by reason."""
+    """Bytes of the messages that are not dead, and dead letters by reason."""
     return {"bytes": record.bytes if record else 0, "reasons": dict(record.reasons) if record else {}}
 
 
 def _waiting(context: Context, queue: str) -> dict[str, Any]:
-    """The leases of a queue, and its delayed messages, as far as one look goes: ``inflightLooked`` leases, those first
-    that end first."""
-    leased, _ = context.store.pages.scan(queue, State.INFLIGHT, (), LOOKS)
-    delayed, _ = context.store.pages.scan(queue, State.DELAYED, (), LOOKS)
+    """Figures of the leases and delayed messages that end or become due first; ``inflightLooked`` leases were read."""
+    leased, _ = context.store.pages.scan(queue, State.INFLIGHT, (), READ_LIMIT)
+    delayed, _ = context.store.pages.scan(queue, State.DELAYED, (), READ_LIMIT)
     now = context.now.engine
     return {
         "endingSoon": sum(entry.lease_until <= now + ENDING_SOON_MS for entry in leased),
@@ -238,7 +236,7 @@ def oldest_lease_ms(consumers: Consumers, now: int, queue: str) -> int | None:
 
 
 def oldest_dead_ms(store: Store, now: int, record: QueueRecord | None) -> int | None:
-    """How long the oldest dead letter of a queue has been dead; None without one."""
+    """Time since the death of a queue's oldest dead letter; None without one."""
     if record is None or not record.counts[State.DEAD]:
         return None
     oldest = store.pages.dead(record.name, (-1, -1), 1)

@@ -1,4 +1,4 @@
-"""set_schedule, delete_schedule, list_schedules: messages that are published by the clock."""
+"""set_schedule, delete_schedule, list_schedules: messages that are published at given times."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ from ..fields import Fields
 from ..schedules import MISSED, Plan, next_of
 from .addresses import refuse_address
 
-#: Schedules of a root.
+#: Maximum number of schedules of a root.
 SCHEDULES_LIMIT: Final = 1000
-#: The fields of a schedule that are those of its messages.
+#: The fields of a schedule that belong to its messages.
 PUBLISHED: Final = ("message", "attributes", "priority", "ttlMs", "orderingKey")
 
 
 def set_schedule(context: Context, fields: Fields) -> Decision:
-    """Keep a schedule, in the place of one with its name. Raises ``CommandError`` for one that cannot be read, and
-    where there are too many."""
+    """Create or replace a schedule. Raises ``CommandError`` for an invalid one, and if there are too many."""
     context.require(Verb.OPERATE, fields["queue"])
     refuse_address(context, fields["queue"])
     if fields["missed"] not in MISSED:
@@ -33,12 +32,12 @@ def set_schedule(context: Context, fields: Fields) -> Decision:
         following = Plan(fields["cron"], fields["timezone"]).after(wall, wall)
     except ValueError as error:
         raise CommandError(ErrorCode.INVALID_REQUEST, str(error)) from None
-    known = _known(context, fields["name"])
-    if not known and len(context.store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)) == SCHEDULES_LIMIT:
+    existing = _existing(context, fields["name"])
+    if not existing and len(context.store.pages.kv_names(SCHEDULE, "", SCHEDULES_LIMIT)) == SCHEDULES_LIMIT:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"there are {SCHEDULES_LIMIT:,} schedules: delete one first")
-    kept = {name: fields[name] for name in ("queue", "cron", "timezone", "missed")}
+    rule = {name: fields[name] for name in ("queue", "cron", "timezone", "missed")}
     message = {name: fields[name] for name in PUBLISHED if fields[name] is not None}
-    schedule = {**kept, "publish": message, "setMs": wall, "nextMs": following, "lastMs": 0}
+    schedule = {**rule, "publish": message, "setMs": wall, "nextMs": following, "lastMs": 0}
     return Decision(
         [{"type": EventType.SCHEDULE_SET, "name": fields["name"], "schedule": schedule}],
         reply={"as": "schedule"},
@@ -46,14 +45,14 @@ def set_schedule(context: Context, fields: Fields) -> Decision:
 
 
 def delete_schedule(context: Context, fields: Fields) -> Decision:
-    """Forget a schedule; what it has published stays. Raises ``CommandError`` (ERR_SCHEDULE_NOT_FOUND)."""
-    if not _known(context, fields["name"]):
+    """Delete a schedule; its published messages stay. Raises ``CommandError`` (ERR_SCHEDULE_NOT_FOUND)."""
+    if not _existing(context, fields["name"]):
         raise CommandError(ErrorCode.SCHEDULE_NOT_FOUND, f"there is no schedule {fields['name']!r}")
     return Decision([{"type": EventType.SCHEDULE_DELETED, "name": fields["name"]}], reply={"as": "schedule"})
 
 
 def list_schedules(context: Context, fields: Fields) -> Decision:
-    """A page of schedules in the order of their names, of those whose queue the user may browse."""
+    """A page of schedules by name, of those whose queue the user may browse."""
     limit, store = fields["limit"], context.store
     after = SCHEDULE + fields["after"] if fields["after"] else ""
     if context.access.is_open(Verb.BROWSE):
@@ -73,9 +72,9 @@ def list_schedules(context: Context, fields: Fields) -> Decision:
     )
 
 
-def _known(context: Context, name: str) -> dict[str, Any] | None:
-    """The schedule that has a name. Raises ``CommandError`` (ERR_FORBIDDEN) for one of a queue that the user may not
-    operate."""
+def _existing(context: Context, name: str) -> dict[str, Any] | None:
+    """The schedule with a name, if it exists. Raises ``CommandError`` (ERR_FORBIDDEN) if the user may not operate its
+    queue."""
     schedule: dict[str, Any] | None = context.store.get_kv(schedule_fact(name))
     if schedule:
         context.require(Verb.OPERATE, schedule["queue"])
@@ -83,13 +82,13 @@ def _known(context: Context, name: str) -> dict[str, Any] | None:
 
 
 def shown(name: str, schedule: dict[str, Any]) -> dict[str, Any]:
-    """A schedule as its replies show it."""
+    """A schedule as answers show it."""
     times = {"nextMs": schedule["nextMs"], "lastMs": schedule["lastMs"]}
-    told = {name: schedule[name] for name in ("queue", "cron", "timezone", "missed")}
-    return {"name": name, **told, "publish": schedule["publish"], **times}
+    rule = {name: schedule[name] for name in ("queue", "cron", "timezone", "missed")}
+    return {"name": name, **rule, "publish": schedule["publish"], **times}
 
 
 def rescheduled(schedule: dict[str, Any], wall: int) -> dict[str, Any]:
-    """A schedule whose next time is counted from ``wall``: the clock was set back."""
+    """A schedule with its next time computed from ``wall``, after the clock was set back."""
     begin = min(schedule["setMs"], wall)
     return schedule | {"setMs": begin, "nextMs": next_of(schedule | {"setMs": begin}, wall)}

@@ -1,4 +1,4 @@
-"""ack, nack, release, extend_lease: what the holder of a lease may do, and what its end brings."""
+"""ack, nack, release, extend_lease: commands for the holder of a lease, and the events when a lease ends."""
 
 from __future__ import annotations
 
@@ -16,37 +16,38 @@ from .terminations import QUARANTINED, about, died, failure, gone
 
 
 def ack(context: Context, fields: Fields) -> Decision:
-    """The message is done. Raises ``CommandError`` unless the caller holds its lease."""
+    """Acknowledge a message. Raises ``CommandError`` unless the caller has its lease."""
     entry = _leased_message(context, fields)
     return Decision([gone(EventType.ACKED, entry) | {"heldMs": context.now.engine - entry.leased_at}])
 
 
 def nack(context: Context, fields: Fields) -> Decision:
-    """The delivery failed: with ``requeue`` retried by the policy, else dead at once. Raises as ``ack``."""
+    """Fail a delivery: with ``requeue`` the policy decides about a retry, otherwise the message dies. Raises what
+    ``ack`` raises."""
     entry = _leased_message(context, fields)
     reason = fields["reason"]
     if entry.state is State.DEAD:
-        return Decision([_back_among_the_dead(entry)])
+        return Decision([_released_dead_letter(entry)])
     if fields["requeue"]:
         return Decision(failed(context, entry, ReasonCode.NACKED, reason, fields["delayMs"]))
     return Decision(died(context, entry, failure(entry, ReasonCode.REJECTED, reason)))
 
 
 def release(context: Context, fields: Fields) -> Decision:
-    """The message goes back as if it had not been delivered. Raises as ``ack``."""
+    """Return a message as if it had not been delivered. Raises what ``ack`` raises."""
     entry = _leased_message(context, fields)
-    return Decision(given_back(entry, entry.lease_id))
+    return Decision(returned(entry, entry.lease_id))
 
 
 def extend_lease(context: Context, fields: Fields) -> Decision:
-    """The lease lasts ``visibilityTimeoutSec`` (or the policy's) from now. Raises as ``ack``."""
+    """Make a lease last ``visibilityTimeoutSec`` (default: the policy's) from now. Raises what ``ack`` raises."""
     entry = _leased_message(context, fields)
     until = context.now.engine + lease_ms(context, entry.queue, fields)
     return Decision([about(EventType.LEASE_EXTENDED, entry) | {"untilEngineMs": until}])
 
 
 def lease_ms(context: Context, queue: str, fields: Fields) -> int:
-    """The length of a lease: what the caller asks for, else the queue's policy."""
+    """The lease duration (ms): as requested, or else by the queue's policy."""
     seconds = fields["visibilityTimeoutSec"]
     if seconds is None:
         return context.policies.effective(queue, context.store.queue(queue)).visibility_ms
@@ -54,15 +55,15 @@ def lease_ms(context: Context, queue: str, fields: Fields) -> int:
 
 
 def lease_expired(context: Context, entry: Entry) -> list[Draft]:
-    """What follows when a lease ends by itself."""
+    """The events when a lease runs out."""
     if entry.state is State.DEAD:
-        return [_back_among_the_dead(entry)]
+        return [_released_dead_letter(entry)]
     return failed(context, entry, ReasonCode.LEASE_EXPIRED, f"the lease of {entry.consumer_id} ended")
 
 
 def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_ms: int | None = None) -> list[Draft]:
-    """A delivery failed and is to be retried, after ``delay_ms`` or else the policy's backoff: the retry, or the end
-    when the attempts are spent."""
+    """The events of a failed delivery: a retry after ``delay_ms`` (default: the policy's backoff), or the death of the
+    message if its attempts are spent."""
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     if attempts_spent(policy, entry.attempt):
         text = f"retry limit exceeded (attempt {entry.attempt})" + (f": {reason}" if reason else "")
@@ -82,37 +83,37 @@ def failed(context: Context, entry: Entry, code: ReasonCode, reason: str, delay_
 
 
 def _fails_alike(context: Context, entry: Entry, limit: int, code: ReasonCode, reason: str) -> bool:
-    """Whether this attempt is the last of so many in a row that failed for one reason."""
+    """Whether this is the ``limit``-th attempt in a row that failed for the same reason."""
     if not limit or entry.failures < limit - 1:
         return False
     history = context.store.get_kv(history_fact(entry.key)) or [] if entry.failures else []
     last = history[len(history) - limit + 1 :]
-    # Consumers that die of a message say nothing; who they were is no part of the reason.
+    # A consumer that crashes gives no reason, and its name is not part of the reason.
     text = None if code is ReasonCode.LEASE_EXPIRED else cut_reason(reason)
     alike = [one["reasonCode"] == code and text in (None, cut_reason(one["reasonMessage"])) for one in last]
     return len(alike) == limit - 1 and all(alike)
 
 
 def body_lost(context: Context, key: str) -> Draft:
-    """A ready message cannot be delivered: it is dead, also where its queue keeps no dead letters, so that whatever is
-    left of its body stays."""
+    """The event for a ready message with a lost body: it dies even if its queue stores no dead letters, so that the
+    rest of its body is preserved."""
     entry = context.store.get(key)
     assert entry is not None
     text = "its body is missing or damaged in the store"
     return about(EventType.DIED, entry) | {"failure": failure(entry, ReasonCode.BODY_LOST, text)}
 
 
-def _back_among_the_dead(entry: Entry) -> Draft:
-    """The end of a dead letter's lease: it stays as it was."""
+def _released_dead_letter(entry: Entry) -> Draft:
+    """The end of a dead letter's lease: it stays dead."""
     return about(EventType.RELEASED, entry) | {"attempt": entry.attempt, "state": State.DEAD}
 
 
-def given_back(entry: Entry | None, lease: str) -> list[Draft]:
-    """What follows when a lease never reached its consumer: the message goes back as if it had not been delivered."""
+def returned(entry: Entry | None, lease: str) -> list[Draft]:
+    """The events for a lease that never reached its consumer: the message returns as if it had not been delivered."""
     if entry is None or entry.lease_id != lease:
-        return []  # it has ended meanwhile
+        return []  # the lease has ended meanwhile
     if entry.state is State.DEAD:
-        return [_back_among_the_dead(entry)]
+        return [_released_dead_letter(entry)]
     return [about(EventType.RELEASED, entry) | {"attempt": entry.attempt - 1}]
 
 
@@ -137,6 +138,6 @@ def _leased_message(context: Context, fields: Fields) -> Entry:
 
 
 def _is_holder(context: Context, entry: Entry) -> bool:
-    """Whether who gives a consumer's name is of the user that got the lease: anybody can give any name."""
+    """Whether the principal belongs to the account that got the lease, because anybody can use any consumer name."""
     account = context.who.account
     return entry.holder_uid in ("", str(account)) or context.access.is_operator(account)

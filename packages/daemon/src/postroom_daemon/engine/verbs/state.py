@@ -1,4 +1,4 @@
-"""read_state: all that the daemon knows, by pages, for backup, export and verification."""
+"""read_state: the whole state in pages, for backup, export and verification."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from ...stores.base import BodyLost, Store
 from ..context import Context, Decision
 from ..fields import Fields
 
-#: Bodies that one page reads; a page of large ones is shorter than asked.
+#: Maximum size of the bodies on one page; a page of large ones is shorter than requested.
 PAGE_BYTES: Final = 1024 * 1024
-#: The same while the disk has less than its reserve, of which the answer takes some.
+#: The same on a full disk, where the answer uses some of the reserve.
 SMALL_PAGE_BYTES: Final = 16 * 1024
 _PARTS: Final = ("head", "queues", "messages", "facts")
 
 
 def read_state(context: Context, fields: Fields) -> Decision:
-    """A page of the state as of one event. Raises ``CommandError`` for a part that there is not."""
+    """A page of the state as of one event. Raises ``CommandError`` for an unknown part."""
     page_bytes = PAGE_BYTES if context.vitals.has_space_to_publish() else SMALL_PAGE_BYTES
     page = read_page(context.store, fields["part"], fields["after"], fields["limit"], page_bytes)
     return Decision(data=page | {"engineMs": context.now.engine, "wallMs": context.now.wall})
 
 
 def read_page(store: Store, part: str, after: str, limit: int, page_bytes: int = PAGE_BYTES) -> dict[str, Any]:
-    """A page of a store; one of messages is shorter behind so many bytes of bodies.
+    """A page of a store. A page of messages ends after ``page_bytes`` of bodies.
 
-    Raises ``CommandError`` for a part that there is not, ``StoreError``.
+    Raises ``CommandError`` for an unknown part, and ``StoreError``.
     """
     if part not in _PARTS:
         raise CommandError(ErrorCode.INVALID_REQUEST, f"part must be one of {', '.join(_PARTS)}")
@@ -76,14 +76,14 @@ def _messages(store: Store, after: str, limit: int, page_bytes: int) -> dict[str
     for entry in entries[:limit]:
         if size > page_bytes:
             break
-        found, length = _message(store, entry)
-        shown.append(found)
+        message, length = _message(store, entry)
+        shown.append(message)
         size += length
     return {"messages": shown, "next": shown[-1]["key"] if len(entries) > len(shown) else ""}
 
 
 def _message(store: Store, entry: Entry) -> tuple[dict[str, Any], int]:
-    """A message with its body and its history, and the body's length."""
+    """A message with body and history, and the size of the body."""
     shown = entry_to_json(entry)
     if entry.failures:
         shown["history"] = store.get_kv(history_fact(entry.key)) or []

@@ -1,4 +1,4 @@
-"""How messages end: what becomes of one that dies, is dropped, or is done."""
+"""Terminations: the events of messages that die, are dropped or are acknowledged."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from postroom_common.protocol import ReasonCode, State
 from ...model.records import Entry
 from ..context import Context, Draft
 
-#: The phase of a dead letter that is set apart: nothing but its own key brings it back.
+#: The phase of a quarantined dead letter, which only a request with its key can reprocess.
 QUARANTINED: Final = "quarantined"
-#: Letters that give way to one, where the policy was made stricter: the chore of retention sees to the rest.
-_GIVE_WAY: Final = 100
-#: Pages of letters that are looked at for some that may give way.
-_GIVE_WAY_PAGES: Final = 20
+#: Maximum number of dead letters that are evicted for a new one. If the policy became stricter, retention removes the
+#: rest.
+_EVICTIONS: Final = 100
+#: Maximum number of pages that are searched for dead letters to evict.
+_EVICTION_PAGES: Final = 20
 
 
 def about(type_: EventType, entry: Entry) -> Draft:
-    """An event about a message; its lease is named where it has one."""
+    """An event about a message, with its lease if there is one."""
     draft = {"type": type_, "queue": entry.queue, "key": entry.key}
     if entry.lease_id:
         draft["lease"] = entry.lease_id
@@ -29,7 +30,7 @@ def about(type_: EventType, entry: Entry) -> Draft:
 
 
 def gone(type_: EventType, entry: Entry) -> Draft:
-    """An event after which the message is there no longer: its claim ends with it."""
+    """An event that removes a message, and its claim with it."""
     draft = about(type_, entry)
     if entry.claim:
         draft["claim"] = entry.claim
@@ -37,7 +38,7 @@ def gone(type_: EventType, entry: Entry) -> Draft:
 
 
 def failure(entry: Entry, code: ReasonCode, reason: str) -> dict[str, Any]:
-    """Why a message, or an attempt at it, has failed."""
+    """Why a message, or one attempt, has failed."""
     return {
         "reasonCode": code,
         "reasonMessage": reason,
@@ -47,39 +48,38 @@ def failure(entry: Entry, code: ReasonCode, reason: str) -> dict[str, Any]:
 
 
 def dropped(entry: Entry, code: ReasonCode, reason: str) -> list[Draft]:
-    """The message is removed without having been worked on, which is counted."""
+    """The counted event that removes a message without processing."""
     return [gone(EventType.DROPPED, entry) | {"failure": failure(entry, code, reason)}]
 
 
 def died(context: Context, entry: Entry, why: dict[str, Any], phase: str = "") -> list[Draft]:
-    """The message is dead, or dropped where its queue keeps no dead letters. ``why`` is its ``failure``; the last event
-    is its own. Where there are as many letters as the queue keeps, the oldest give way before it."""
+    """The events of a death, with ``why`` as ``failure``; the last event is the message's own. It is dropped if its
+    queue stores no dead letters. If the queue has its maximum of them, the oldest are evicted first."""
     policy = context.policies.effective(entry.queue, context.store.queue(entry.queue))
     if not policy.dlq_enabled:
         return [gone(EventType.DROPPED, entry) | {"failure": why}]
     end = about(EventType.DIED, entry) | {"failure": why}
     if phase:
         end["phase"] = phase
-    drafts = [*_give_way(context, entry.queue, policy.dlq_max_messages), end]
+    drafts = [*_evict(context, entry.queue, policy.dlq_max_messages), end]
     context.pending.dying.setdefault(entry.queue, deque()).append(
         replace(entry, state=State.DEAD, lease_id="", consumer_id="")
     )
     return drafts
 
 
-def _give_way(context: Context, queue: str, most: int) -> list[Draft]:
-    """Drop the oldest dead letters of a queue, so that one more is not too many. Those that are leased or quarantined
-    do not give way."""
+def _evict(context: Context, queue: str, most: int) -> list[Draft]:
+    """Drop the oldest dead letters of a queue to make space for one more. Leased and quarantined ones stay."""
     record = context.store.queue(queue)
     if not most or record is None:
         return []
     pending = context.pending
     dying = pending.dying.setdefault(queue, deque())
-    left = min(_GIVE_WAY, record.counts[State.DEAD] - pending.evicted.get(queue, 0) + len(dying) + 1 - most)
+    left = min(_EVICTIONS, record.counts[State.DEAD] - pending.evicted.get(queue, 0) + len(dying) + 1 - most)
     drafts: list[Draft] = []
     text = f"its queue keeps {most} dead letters"
-    for _ in range(_GIVE_WAY_PAGES if left > 0 else 0):
-        page = context.store.pages.dead(queue, pending.evicted_up_to.get(queue, (-1, -1)), _GIVE_WAY)
+    for _ in range(_EVICTION_PAGES if left > 0 else 0):
+        page = context.store.pages.dead(queue, pending.evicted_up_to.get(queue, (-1, -1)), _EVICTIONS)
         for entry in page:
             pending.evicted_up_to[queue] = (entry.dead_at, entry.seq)
             if entry.lease_id or entry.phase == QUARANTINED or entry.key in pending.settled:
@@ -92,7 +92,7 @@ def _give_way(context: Context, queue: str, most: int) -> list[Draft]:
                 break
         if left <= 0 or not page:
             break
-    while left > 0 and dying:  # of the same request
+    while left > 0 and dying:  # those of the same request
         entry = dying.popleft()
         drafts += dropped(entry, ReasonCode.QUEUE_FULL, text)
         pending.settled.add(entry.key)
