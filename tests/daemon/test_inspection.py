@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from postroom_daemon.journal.history import history_of
+from postroom_daemon.journal.history import LOOK_BYTES, MessageHistory, history_slices
 from tests.conformance.bench import Bench, exported
 
 
@@ -135,6 +135,16 @@ def test_a_key_inside_of_a_body_is_not_that_message(bench: Bench) -> None:
     key = bench.publish()
     bench.publish(message={"key": key})
     assert [event["type"] for event in bench.do("get_message", messageKey=key, events=9)["events"]] == ["published"]
+
+
+def history_of(root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES) -> MessageHistory:
+    slices = history_slices(root, key, limit, most_bytes)
+    while True:
+        try:
+            next(slices)
+        except StopIteration as ended:
+            history: MessageHistory = ended.value
+            return history
 
 
 def test_a_look_into_the_journal_is_bounded_and_says_where_it_ended(make_bench: Callable[..., Bench]) -> None:

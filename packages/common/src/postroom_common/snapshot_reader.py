@@ -39,11 +39,6 @@ class Reason(StrEnum):
     NO_FINAL_NEWLINE = "no_final_newline"  # a snapshot appended to it would be lost
     BAD_CLOCK = "bad_clock"  # an impossible time
 
-    @property
-    def may_pass(self) -> bool:
-        """Whether another copy of the same snapshot may be complete."""
-        return self is Reason.TRUNCATED
-
 
 @dataclass(slots=True)
 class Member:

@@ -30,21 +30,11 @@ class MessageHistory(NamedTuple):
     cut: bool
 
 
-def history_of(root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES) -> MessageHistory:
-    """The latest events about a message, at most ``limit``. Raises ``OSError``."""
-    slices = history_slices(root, key, limit, most_bytes)
-    while True:
-        try:
-            next(slices)
-        except StopIteration as ended:
-            history: MessageHistory = ended.value
-            return history
-
-
 def history_slices(
     root: Path, key: str, limit: int, most_bytes: int = LOOK_BYTES
 ) -> Generator[None, None, MessageHistory]:
-    """As ``history_of``, in steps that each read a block of the journal. Raises ``OSError``."""
+    """The latest events about a message, at most ``limit``, in steps that each read a block of the journal. Raises
+    ``OSError``."""
     needle = orjson.dumps({"key": key})[1:-1]
     events: list[Event] = []
     looked = 0
