@@ -70,8 +70,8 @@ class Server:
         try:
             self.bench.open(self._rewrite)
             self._rewrite = False
-            settings, give = self.bench.config.settings, self.bench.live.reserve.give
-            self.mailbox = Mailbox(settings, self.bench.files, lambda reason: None, give)
+            settings, release = self.bench.config.settings, self.bench.live.reserve.release
+            self.mailbox = Mailbox(settings, self.bench.files, lambda reason: None, release)
             return True
         except (StartError, OSError) as error:
             self.close()

@@ -159,7 +159,7 @@ def test_half_of_it_is_given_so_that_clients_can_write_their_requests(tmp_path: 
         disk.free = CLIENTS_BYTES - 1  # somebody else takes all that becomes free
         reserve.tick()
     assert reserve.bytes == 2 * MIB
-    assert reserve.give()
+    assert reserve.release()
 
 
 def test_what_is_held_is_known_after_a_restart(make_bench: MakeBench) -> None:
@@ -310,7 +310,7 @@ def test_a_response_for_which_there_is_no_room_gets_it_from_the_reserve(tmp_path
     reserve = Reserve(tmp_path, disk, MIB)
     reserve.open()
     reserve.tick()
-    mailbox = Mailbox(load(tmp_path, None, {}, {}).settings, disk, lambda reason: None, reserve.give)
+    mailbox = Mailbox(load(tmp_path, None, {}, {}).settings, disk, lambda reason: None, reserve.release)
     request = {"requestId": "r1", "clientId": "c", "command": "status", "payload": {"queue": "q"}}
     (tmp_path / "ipc" / "requests" / "r1.json").write_text(json.dumps(request))
     (call,) = mailbox.collect()

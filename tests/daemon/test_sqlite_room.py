@@ -28,13 +28,13 @@ def test_a_batch_that_settles_asks_for_what_the_log_may_grow_by(
     assert isinstance(store, SqliteStore)
     store.disk.checkpoint()
     asked: list[int] = []
-    make_room = bench.live.reserve.make_room
+    free_space = bench.live.reserve.free_space
 
-    def note(needed: int, give: bool) -> bool:
+    def note(needed: int, release: bool) -> bool:
         asked.append(needed)
-        return make_room(needed, give)
+        return free_space(needed, release)
 
-    monkeypatch.setattr(bench.live.reserve, "make_room", note)
+    monkeypatch.setattr(bench.live.reserve, "free_space", note)
     bench.do("ack_batch", items=[{"messageKey": one["messageKey"], "leaseId": one["leaseId"]} for one in leases[:1000]])
     store.flush()
     log = store.disk.files()[1]

@@ -176,7 +176,7 @@ class Broker:
         Raises as ``run_group``.
         """
         while not self._mark_the_end():
-            if not self._reserve.give():
+            if not self._reserve.release():
                 log.error("stopping without a mark")
                 break
         if self.journal.unsynced:
@@ -211,10 +211,10 @@ class Broker:
         note = {"type": EventType.LOSS_ACCEPTED, "ranges": ranges, "folded": True}
         self._do_alone(lambda transaction: transaction.group.record([note]))
 
-    def bury(self, keys: Iterable[str]) -> None:
-        """Let messages die whose bodies are lost, without waiting until they are to be delivered. Raises as
+    def note_lost_bodies(self, keys: Iterable[str]) -> None:
+        """Record that the bodies of messages are lost: these die now, and not when they are to be delivered. Raises as
         ``accept_losses``."""
-        self._do_alone(lambda transaction: transaction.bury(keys))
+        self._do_alone(lambda transaction: transaction.note_lost_bodies(keys))
 
     def _do_alone(self, work: Callable[[Transaction], object]) -> None:
         """A group that no client asked for."""
@@ -232,7 +232,7 @@ class Broker:
     def _run(self, requests: list[Request], with_tasks: bool) -> None:
         transaction = Transaction(self.state, self.clock.now())
         try:
-            self._decide(transaction, requests, with_tasks)
+            self._process(transaction, requests, with_tasks)
             places = self._make_durable(transaction)
         except FATAL:
             raise
@@ -251,7 +251,7 @@ class Broker:
                 self._undelivered.clear()
             self._finish(len(requests), transaction)
 
-    def _decide(self, transaction: Transaction, requests: list[Request], with_tasks: bool) -> None:
+    def _process(self, transaction: Transaction, requests: list[Request], with_tasks: bool) -> None:
         self.store.begin()
         now = transaction.now.engine
         if with_tasks:
@@ -287,7 +287,7 @@ class Broker:
         except StoreError as error:
             if group.events:
                 if isinstance(error, StoreFull):
-                    self._reserve.give()
+                    self._reserve.release()
                 raise MustRecover(f"{error}; the journal has the group") from error
             raise
         if group.count("clock_marked"):
@@ -295,9 +295,9 @@ class Broker:
         return places
 
     def _make_space(self, group: Group, journal_bytes: int) -> None:
-        """See that the store will have space for what the journal is about to say. Raises ``JournalRefused``."""
+        """Ensure that the store will have space for the events that go to the journal. Raises ``JournalRefused``."""
         needed = GROUP_BYTES + self.store.disk.space_needed(len(group.events)) + 2 * journal_bytes
-        if not self._reserve.make_room(needed, give=not group.count(EventType.PUBLISHED)):
+        if not self._reserve.free_space(needed, release=not group.count(EventType.PUBLISHED)):
             fewer = "; fewer messages in one request need less" if len(group.events) > 1 else ""
             text = f"{os.strerror(errno.ENOSPC)}: {needed} bytes must be free for this{fewer}"
             raise NoSpace(OSError(errno.ENOSPC, text))
@@ -334,7 +334,7 @@ class Broker:
         rest = [one for one in requests if one.command in QUERIES or (full and one.command not in ADDING)]
         nothing_left_out = len(rest) == len(requests) and not with_tasks
         helps = full and not isinstance(why, NoSpace)
-        if nothing_left_out and not (helps and self._reserve.give()):
+        if nothing_left_out and not (helps and self._reserve.release()):
             if full and len(requests) > 1:
                 for request in requests:
                     self._run([request], with_tasks=False)

@@ -109,8 +109,8 @@ class Transaction:
         draft = self._state.clock.mark(self.now, self._state.root_id)
         self.group.record([draft | {"clean": True} if clean else draft])
 
-    def bury(self, keys: Iterable[str]) -> None:
-        """Let messages die whose bodies are lost."""
+    def note_lost_bodies(self, keys: Iterable[str]) -> None:
+        """Record that the bodies of messages are lost: these die."""
         context = self._context_of_daemon()
         for key in keys:
             self.group.record([body_lost(context, key)])

@@ -67,7 +67,7 @@ class Reserve:
         """Whether none of it is released."""
         return self.bytes >= self._size
 
-    def give(self) -> bool:
+    def release(self) -> bool:
         """Release a step of space. False if that cannot help: nothing is left, or inodes are lacking."""
         if not self.bytes or self._lacks_inodes():
             return False
@@ -84,16 +84,16 @@ class Reserve:
         self.bytes = size
         self._files.fsync(self._fd)  # some file systems free blocks only at a sync
 
-    def make_room(self, needed: int, give: bool) -> bool:
-        """Whether ``needed`` bytes are free on every file system that may need them; with ``give``, after releasing as
-        much as that takes. Nothing is released if it would not be enough."""
+    def free_space(self, needed: int, release: bool) -> bool:
+        """Whether ``needed`` bytes are free on every file system that may need them; with ``release``, after releasing
+        as much as that takes. Nothing is released if it would not be enough."""
         if any(self._free(other) < needed for other in self._others):
             return False
         free = self._free(self._directory)
-        if free < needed and not (give and free + self.bytes >= needed):
+        if free < needed and not (release and free + self.bytes >= needed):
             return False
         while free < needed:
-            if not self.give():
+            if not self.release():
                 return False
             free = self._free(self._directory)
         return True
@@ -110,8 +110,8 @@ class Reserve:
             self.spare()
 
     def spare(self) -> bool:
-        """As ``give``, but only of the first half; the other is for requests that must be answered."""
-        return self.bytes > self._size // 2 and self.give()
+        """As ``release``, but only of the first half; the other is for requests that must be answered."""
+        return self.bytes > self._size // 2 and self.release()
 
     def _take(self) -> None:
         if self._fd < 0:

@@ -122,7 +122,7 @@ def _open_with_reserve(config: Config, sources: Sources, reserve: Reserve, locks
             _set_store_aside(config, sources.files, salvage)
             salvage = False  # if the salvaged store is damaged as well, do without it
         except (OSError, StoreError, JournalRefused) as error:
-            if not (_lacks_space(error) and reserve.give()):
+            if not (_lacks_space(error) and reserve.release()):
                 raise
 
 

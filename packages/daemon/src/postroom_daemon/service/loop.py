@@ -126,7 +126,7 @@ def _open_mailbox(reloading: Reloading, root: OpenRoot, sources: Sources) -> Mai
             settings,
             sources.files,
             root.vitals.count_unanswered,
-            root.reserve.give,
+            root.reserve.release,
             root.quotas,
             on_foreign=root.vitals.count_foreign,
             is_ready_for=root.access.is_ready_for,

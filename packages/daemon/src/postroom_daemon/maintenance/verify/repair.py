@@ -165,7 +165,7 @@ class Repair:
         for number in range(_PASSES):
             lost, changed = self._pass(root, workspace / f"rebuilt-{number}.db")
             if lost:
-                root.broker.bury(list(lost))
+                root.broker.note_lost_bodies(list(lost))
                 for key in lost:
                     self._report(f"{key}: nobody has its body: it is a dead letter now")
             if not lost and not changed:
