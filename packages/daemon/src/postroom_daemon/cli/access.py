@@ -37,8 +37,8 @@ def access(source: Source, as_json: bool, user: str, queue: str | None) -> None:
         raise click.UsageError(f"--queue: {problem}")
     config = source.load_root("show")
     uid = _uid(user)
-    known = _described(config, uid, queue)
-    click.echo(json.dumps({"ok": True, **known}) if as_json else "\n".join(_lines(known)))
+    shown = _described(config, uid, queue)
+    click.echo(json.dumps({"ok": True, **shown}) if as_json else "\n".join(_lines(shown)))
 
 
 def rule_line(rule: AccessRule) -> str:

@@ -114,43 +114,43 @@ def configured(command: Callback, root_required: bool = True) -> Callback:
         return command(Source(root, config_file, flags), **given)
 
     made: Callback = _settings_help_option(wrapped)
-    for key, known in reversed(SETTINGS.items()):
-        made = _flag(known, hidden=key not in SHOWN)(made)
+    for key, setting in reversed(SETTINGS.items()):
+        made = _flag(setting, hidden=key not in SHOWN)(made)
     return root_option(_config_option(made), root_required)
 
 
 def settings_help() -> str:
     """The flags of all settings, as text."""
     lines = ["Every setting as a flag. Precedence: flag, environment, file, default.", ""]
-    for known in SETTINGS.values():
-        older = OLDER_FLAGS.get(known.key)
-        lines.append(f"{known.flag} {_metavar(known)}" + (f"  (also {older})" if older else ""))
-        names = f"{known.key}, {known.environment}" if known.by_variable else f"{known.key}, no variable"
-        lines.append(f"    {known.help}; {names}, default {default_text(known) or 'empty'}")
+    for setting in SETTINGS.values():
+        older = OLDER_FLAGS.get(setting.key)
+        lines.append(f"{setting.flag} {_metavar(setting)}" + (f"  (also {older})" if older else ""))
+        names = f"{setting.key}, {setting.environment}" if setting.by_variable else f"{setting.key}, no variable"
+        lines.append(f"    {setting.help}; {names}, default {default_text(setting) or 'empty'}")
     return "\n".join(lines)
 
 
-def default_text(known: Setting) -> str:
+def default_text(setting: Setting) -> str:
     """A setting's default as it would be written in an environment variable."""
-    if isinstance(known.default, Path):
-        return f"./{known.default}"
-    if known.type is float:
-        return f"{known.default:g}"
-    return str(known.default).lower() if known.type is bool else str(known.default)
+    if isinstance(setting.default, Path):
+        return f"./{setting.default}"
+    if setting.type is float:
+        return f"{setting.default:g}"
+    return str(setting.default).lower() if setting.type is bool else str(setting.default)
 
 
-def _flag(known: Setting, hidden: bool) -> Callback:
-    names = [known.flag, ATTRIBUTES[known.key]]
-    if known.key in OLDER_FLAGS:
-        names.insert(1, OLDER_FLAGS[known.key])
-    text = f"{known.help[0].upper()}{known.help[1:]} (default {default_text(known)})."
-    return click.option(*names, metavar=_metavar(known), help=text, hidden=hidden)
+def _flag(setting: Setting, hidden: bool) -> Callback:
+    names = [setting.flag, ATTRIBUTES[setting.key]]
+    if setting.key in OLDER_FLAGS:
+        names.insert(1, OLDER_FLAGS[setting.key])
+    text = f"{setting.help[0].upper()}{setting.help[1:]} (default {default_text(setting)})."
+    return click.option(*names, metavar=_metavar(setting), help=text, hidden=hidden)
 
 
-def _metavar(known: Setting) -> str:
-    if known.choices:
-        return "|".join(known.choices)
-    return {bool: "true|false", int: "N", float: "N", Path: "PATH"}.get(known.type, "TEXT")
+def _metavar(setting: Setting) -> str:
+    if setting.choices:
+        return "|".join(setting.choices)
+    return {bool: "true|false", int: "N", float: "N", Path: "PATH"}.get(setting.type, "TEXT")
 
 
 def _show_settings(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:

@@ -22,12 +22,10 @@ from ..platform.accounts import user_name
 from ..platform.logs import set_up, set_up_plain
 from .access import access, rules_lines
 from .backup import backup_command, restore
-from .init import init, make_directories
 from .local import LOCAL_COMMANDS, always_json_option
-from .migrate import migrate
 from .options import Source, configured, json_option
-from .system import add_client, check_permissions
-from .transfer import export_command, import_command
+from .system import add_client, check_permissions, init, make_directories
+from .transfer import export_command, import_command, migrate
 from .verify import repair, verify
 
 _PACKAGES: Final = {"postroomd": "postroom-daemon", "postroom-common": "postroom-common"}
@@ -130,12 +128,12 @@ def run(source: Source, driver_fd: int | None) -> None:
     try:
         raise SystemExit(_serve(source, config, driver_fd))
     except Exception as error:
-        known = isinstance(error, PostroomError | OSError)
-        if known and form == "text":
+        is_expected = isinstance(error, PostroomError | OSError)
+        if is_expected and form == "text":
             raise
         # A program that reads the log also sees there why the daemon ended.
-        text = refusal(error) if isinstance(error, OSError) else str(error) if known else repr(error)
-        _log.critical("%s", text, exc_info=not known)
+        text = refusal(error) if isinstance(error, OSError) else str(error) if is_expected else repr(error)
+        _log.critical("%s", text, exc_info=not is_expected)
         raise SystemExit(exit_code(error)) from None
 
 

@@ -1,4 +1,4 @@
-"""``postroomd export`` and ``postroomd import``, which also imports from other systems."""
+"""``postroomd export``, ``postroomd import`` (also from other systems) and ``postroomd migrate``."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile, gettempdir
-from typing import IO, Any
+from typing import IO, Any, Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from postroom_common.errors import PostroomError
 
+from ..config.settings import BACKENDS
 from ..platform.logs import set_up_plain
 from .options import Source, configured, json_option
+
+#: The backends to which messages can be moved.
+_BACKENDS: Final = sorted(name for name, backend in BACKENDS.items() if backend != "memory")
 
 
 @click.command("export")
@@ -141,14 +145,42 @@ def import_cpp_command(source: Source, check: bool, as_json: bool) -> None:
         shown = {"database": str(done.database), "counts": done.counts, "unusableRows": done.unusable, "old": old}
         click.echo(json.dumps({"ok": True, "checked": check, **shown}))
         return
-    found = ", ".join(f"{count} {name}" for name, count in sorted(done.counts.items())) or "nothing"
+    imported = ", ".join(f"{count} {name}" for name, count in sorted(done.counts.items())) or "nothing"
     if check:
-        click.echo(f"{done.database}: would import {found}; {done.unusable} rows cannot be used")
+        click.echo(f"{done.database}: would import {imported}; {done.unusable} rows cannot be used")
     elif done.old:
-        click.echo(f"{done.database}: imported {found}; {done.unusable} rows cannot be used and are in quarantine")
+        click.echo(f"{done.database}: imported {imported}; {done.unusable} rows cannot be used and are in quarantine")
         click.echo(f"the old database is {done.old}: remove it when you are sure")
     else:
         click.echo(f"{done.database}: the interrupted import is complete now")
+
+
+@click.command()
+@click.option("--to", "target", type=click.Choice(_BACKENDS), required=True, help="The new backend.")
+@json_option
+@configured
+def migrate(source: Source, target: str, as_json: bool) -> None:
+    """Move all messages of DIR to another backend. Stop the daemon first.
+
+    Fills the new store beside its place, compares it with the old one message by message, puts it in place, and sets
+    the backend in config.json. The old store stays, under a name that ends in .replaced-TIME: remove it once you are
+    satisfied. If the command is interrupted, the old store stays in use; run the same command again to continue.
+    """
+    from ..maintenance.migrate import migrate as carry_out
+
+    config = source.load_root("migrate")
+    done = carry_out(config, target, lambda text: click.echo(text, err=True))
+    if as_json:
+        click.echo(json.dumps({
+            "ok": True, "from": done.old, "to": done.new, "event": done.event, "messages": done.messages,
+            "lost": done.lost, "kept": [str(path) for path in done.kept],
+        }))  # fmt: skip
+        return
+    click.echo(f"{done.messages} messages moved from {done.old} to {done.new}, as of event {done.event}")
+    for key in done.lost:
+        click.echo(f"not moved, because its body is lost: {key}")
+    for path in done.kept:
+        click.echo(f"the old store is {path}")
 
 
 @contextmanager

@@ -88,19 +88,19 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
         content = read_config_file(path, SETTINGS, warnings.append)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
-    for key, known in SETTINGS.items():
-        value: Any = known.default
+    for key, setting in SETTINGS.items():
+        value: Any = setting.default
         source = "default"
         if key in flags:
-            source = f"flag {known.flag}"
-            value = _parse(known, flags[key], f"{source}: {key}", warnings)
-        elif known.by_variable and environ.get(known.environment):
-            source = f"environment {known.environment}"
-            value = _parse(known, environ[known.environment], f"{source}: {key}", warnings)
+            source = f"flag {setting.flag}"
+            value = _parse(setting, flags[key], f"{source}: {key}", warnings)
+        elif setting.by_variable and environ.get(setting.environment):
+            source = f"environment {setting.environment}"
+            value = _parse(setting, environ[setting.environment], f"{source}: {key}", warnings)
         elif key in content.values:
             source = "file"
-            value = known.check(content.values[key], f"{path}: {key}", warnings.append)
-        values[key] = _below(root, known, value)
+            value = setting.check(content.values[key], f"{path}: {key}", warnings.append)
+        values[key] = _below(root, setting, value)
         sources[key] = source
     _warn_of_unknown_variables(environ, values["ipc.root"], warnings)
     _choose_backend(values, sources, warnings)
@@ -130,28 +130,28 @@ def load(root: Path, config_file: Path | None, environ: Mapping[str, str], flags
     )
 
 
-def _below(root: Path, known: Setting, value: Any) -> Any:
+def _below(root: Path, setting: Setting, value: Any) -> Any:
     """A value with relative paths resolved against ``root``."""
-    if known.type is Path:
+    if setting.type is Path:
         return Path(os.path.normpath(root / value))
-    return os.path.normpath(root / value) if value and is_path_or_none(known) else value
+    return os.path.normpath(root / value) if value and is_path_or_none(setting) else value
 
 
-def _parse(known: Setting, text: str, where: str, warnings: list[str]) -> Any:
-    if known.type is float and text.strip().lstrip("+-").lower() in ("nan", "inf", "infinity"):
-        raise ConfigurationError(f"{where}: {text} is not allowed; expected {known.expected}")
-    return known.parse(text, where, warnings.append)
+def _parse(setting: Setting, text: str, where: str, warnings: list[str]) -> Any:
+    if setting.type is float and text.strip().lstrip("+-").lower() in ("nan", "inf", "infinity"):
+        raise ConfigurationError(f"{where}: {text} is not allowed; expected {setting.expected}")
+    return setting.parse(text, where, warnings.append)
 
 
 def _warn_of_unknown_variables(environ: Mapping[str, str], ipc_root: Path, warnings: list[str]) -> None:
-    known = {one.environment for one in SETTINGS.values()}
+    environments = {one.environment for one in SETTINGS.values()}
     groups = tuple(f"POSTROOM_{key.partition('.')[0].upper()}_" for key in SETTINGS if "." in key)
     for name in sorted(environ):
         if name == CLIENTS_VARIABLE:
             if environ[name] and os.path.realpath(environ[name]) != os.path.realpath(ipc_root):
                 text = f"names another mailbox than {ipc_root} for clients; the daemon uses ipc.root, or --ipc-root"
                 warnings.append(f"environment {name}: {text}")
-        elif name.startswith(groups) and name not in known:
+        elif name.startswith(groups) and name not in environments:
             warnings.append(f"environment {name}: no setting has this name; ignored")
 
 

@@ -371,6 +371,6 @@ SETTINGS: Final[dict[str, Setting]] = {
 ATTRIBUTES: Final = {item.metadata["setting"].key: item.name for item in fields(Settings)}
 
 
-def is_path_or_none(known: Setting) -> bool:
+def is_path_or_none(declared: Setting) -> bool:
     """Whether a setting is a path that may be empty."""
-    return known.form == _PATH_OR_NONE["form"]
+    return declared.form == _PATH_OR_NONE["form"]

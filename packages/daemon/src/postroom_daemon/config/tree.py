@@ -18,8 +18,8 @@ def expect(value: Any, kind: type, where: str) -> Any:
     return value
 
 
-def refuse_unknown_keys(entry: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+def refuse_unknown_keys(entry: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
     """Raise ``ConfigurationError`` for an unknown key of an object."""
     for name in entry:
-        if name not in known:
-            raise ConfigurationError(f"{where}.{name}: unknown key; expected one of: {', '.join(sorted(known))}")
+        if name not in allowed:
+            raise ConfigurationError(f"{where}.{name}: unknown key; expected one of: {', '.join(sorted(allowed))}")
