@@ -14,8 +14,10 @@ from postroom_daemon.broker.idempotency import (
     key_of_event,
     request_key,
 )
+from postroom_daemon.broker.transaction import Transaction
 from postroom_daemon.model.request import Answer
 from tests.conformance.bench import Bench
+from tests.daemon.reached import reached
 
 
 def key(number: int) -> bytes:
@@ -50,6 +52,19 @@ def test_a_refused_request_is_refused_again_in_the_same_words(bench: Bench) -> N
     bench.run(again)
     assert again.answer.error is not None and sent.answer.error is not None
     assert (again.code, again.answer.error.message) == ("ERR_QUEUE_NOT_FOUND", sent.answer.error.message)
+
+
+def test_a_refusal_that_is_remembered_keeps_nothing_of_its_group(bench: Bench) -> None:
+    refused = [
+        bench.make("publish", queue="q", message="!", encoding="base64"),
+        bench.make("publish", queue=""),
+        bench.make("none"),
+    ]
+    bench.run(bench.make("publish", queue="q", message="body"), *refused)
+    idempotency = bench.live.broker.state.idempotency
+    assert all(one.request.key and idempotency.answer(one.request.key) for one in refused)
+    assert reached(idempotency, Transaction) == 0
+    assert not any(reached(one.answer, Transaction) for one in refused)
 
 
 def test_another_user_with_the_same_bytes_makes_another_request(bench: Bench) -> None:

@@ -17,6 +17,10 @@ class CommandError(PostroomError):
         self.code = code
         self.message = message
 
+    def without_traceback(self) -> CommandError:
+        """An equal error for an answer: the frames that this one was raised in keep all that they refer to."""
+        return CommandError(self.code, self.message)
+
 
 class RequestRejected(PostroomError):
     """The bytes are not a request that can be answered. ``reason`` says why, for people."""

@@ -134,7 +134,7 @@ class Transaction:
         try:
             answer = self._first_answer(request.key) or self._execute(request)
         except CommandError as error:
-            answer = Answer(error=error)
+            answer = Answer(error=error.without_traceback())
             self._remember_without_events(request, answer)
         request.refusals = self._state.access.refusals - refusals
         if answer:
@@ -263,7 +263,7 @@ class Transaction:
         try:
             return self._first_answer(request.key)
         except CommandError as error:
-            return Answer(error=error)
+            return Answer(error=error.without_traceback())
 
     def _remember_without_events(self, request: Request, answer: Answer) -> None:
         if request.key is not None:
@@ -314,7 +314,7 @@ class Transaction:
                     state.access.check_command(request.who, Command.CONSUME_NEXT)
                     decision = self._decide(Command.CONSUME_NEXT, request)
                 except CommandError as error:  # who waits gets it, not the request that has woken him
-                    answer = Answer(error=error)
+                    answer = Answer(error=error.without_traceback())
             if not answer and not decision.drafts:
                 continue
             if request.alive():
