@@ -1,4 +1,4 @@
-"""The mailbox where several users meet: whose file, whose box."""
+"""The mailbox where several users meet: whose file, whose response directory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from postroom_daemon.config.config import load
-from postroom_daemon.doors.mailbox import Mailbox, MailboxLost
-from postroom_daemon.doors.mailbox import sweeper as upkeep
+from postroom_daemon.doors.mailbox import Mailbox, MailboxLost, sweeper
 from postroom_daemon.doors.mailbox.request_files import MailboxBusy
 from postroom_daemon.doors.mailbox.sweeper import SWEEP_EVERY_MS
 from postroom_daemon.platform.clock import Now
@@ -161,8 +160,8 @@ def test_what_only_root_could_make_again_is_told(office: Office) -> None:
 def test_old_responses_are_removed_a_few_at_a_time_with_requests_between(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "_SLICE_NS", 0)
-    monkeypatch.setattr(upkeep, "_SHORT_SLICE_NS", 0)
+    monkeypatch.setattr(sweeper, "_SLICE_NS", 0)
+    monkeypatch.setattr(sweeper, "_SHORT_SLICE_NS", 0)
     mailbox = office.serve(Files())
     box = office.box("away")
     box.mkdir()
@@ -198,8 +197,8 @@ def test_waits_of_clients_that_have_gone_end_although_the_disk_refuses_the_sweep
 def test_a_box_that_goes_while_it_is_looked_through_is_passed_over(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "_SLICE_NS", 0)
-    monkeypatch.setattr(upkeep, "_SHORT_SLICE_NS", 0)
+    monkeypatch.setattr(sweeper, "_SLICE_NS", 0)
+    monkeypatch.setattr(sweeper, "_SHORT_SLICE_NS", 0)
     mailbox = office.serve(Files())
     for client in ("first", "second"):
         office.box(client).mkdir()

@@ -162,7 +162,7 @@ class Mailbox(Door):
 
     def collect(self, limit: int = sys.maxsize) -> list[Request]:
         """See ``Door``."""
-        if self._watch and self._scanner.looks:
+        if self._watch and self._scanner.scans_next:
             self._arm(self._watch)
         try:
             taken = self._scanner.take(

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 #: Names that are remembered as ignored long enough; they are read soon after.
 _WAITED_LIMIT: Final = 10_000
 #: Ignored files up to which each one is checked at every scan.
-_LEFT_CHECKED: Final = 100
+_IGNORED_CHECKED: Final = 100
 
 
 class MailboxBusy(OSError):
@@ -58,7 +58,7 @@ class RequestFiles:
         self._path = path
         self._rejected = rejected
         self._request_bytes = request_bytes
-        self._left: dict[str, tuple[int, int]] = {}  # by name: inode, and until when it is ignored
+        self._ignored: dict[str, tuple[int, int]] = {}  # by name: inode, and until when it is ignored
         self._waited: dict[str, int] = {}  # by name: the inode that was ignored long enough
         self._bad = 0
         self.fd = self._open()
@@ -143,43 +143,43 @@ class RequestFiles:
 
     # --- files that are ignored for a while ----------------------------------------------------------------------
 
-    def leave(self, name: str, inode: int) -> None:
+    def ignore(self, name: str, inode: int) -> None:
         """Ignore a file for ``SETTLE_MS``."""
-        self._left.pop(name, None)  # the first in the dict is the oldest
-        self._left[name] = (inode, time.monotonic_ns() + SETTLE_MS * 1_000_000)
+        self._ignored.pop(name, None)  # the first in the dict is the oldest
+        self._ignored[name] = (inode, time.monotonic_ns() + SETTLE_MS * 1_000_000)
 
-    def are_left(self, names: list[str]) -> list[str]:
+    def ignored(self, names: list[str]) -> list[str]:
         """Those of some files that are still to be ignored. If they are few, a file that has taken the name of one is
         noticed at once."""
-        left = [name for name in names if name in self._left] if self._left else []
-        if len(left) > _LEFT_CHECKED:
-            return left
-        return [name for name in left if self._left[name][0] == self.inode(name)]
+        ignored = [name for name in names if name in self._ignored] if self._ignored else []
+        if len(ignored) > _IGNORED_CHECKED:
+            return ignored
+        return [name for name in ignored if self._ignored[name][0] == self.inode(name)]
 
-    def left_long_enough(self) -> list[str]:
+    def take_due(self) -> list[str]:
         """The spilled files that are due again. Files that were ignored long enough are ignored no longer."""
         due, now = [], time.monotonic_ns()
-        while self._left:
-            name, (_, until) = next(iter(self._left.items()))
+        while self._ignored:
+            name, (_, until) = next(iter(self._ignored.items()))
             if until > now:
                 break
-            self._waited[name] = self._left.pop(name)[0]
+            self._waited[name] = self._ignored.pop(name)[0]
             if len(self._waited) > _WAITED_LIMIT:
                 self._waited.clear()
             if is_spilled(name):
                 due.append(name)
         return due
 
-    def put_away(self, names: list[str]) -> None:
+    def spill_ignored(self, names: list[str]) -> None:
         """Spill files that are ignored: too many of them would slow down every scan."""
         for name in names:
             try:
                 status = self.files.stat(name, dir_fd=self.fd, follow_symlinks=False)
                 self.spill.directory(UNFIT).add(self.fd, name, status.st_ctime_ns, status.st_size)
             except OSError as error:
-                log.debug("request %r is left: %s", name[:100], error)
+                log.debug("request %r is not spilled: %s", name[:100], error)
                 continue
-            self._left.pop(name, None)
+            self._ignored.pop(name, None)
 
     def is_young(self, ctime_ns: int) -> bool:
         """Whether a file got its name so recently that its writer may still be writing."""
@@ -224,7 +224,7 @@ class RequestFiles:
         self.reject(name, reasons[error.errno])
 
     def _refuse(self, name: str, status: os.stat_result) -> None:
-        waited = self._waited.pop(name, 0)  # whoever has another link to it can make it look young for ever
+        waited = self._waited.pop(name, 0)  # the owner of another link to it could make it look young for ever
         if stat.S_ISDIR(status.st_mode):
             self.step_over(name)
         elif not stat.S_ISREG(status.st_mode):
@@ -233,7 +233,7 @@ class RequestFiles:
             self.reject(name, f"larger than {self._request_bytes} bytes (limits.requestBytes)")
         elif self.is_young(status.st_ctime_ns) and waited != status.st_ino:
             # link(2) followed by unlink(2) of the other name: a way to write atomically
-            self.leave(name, status.st_ino)
+            self.ignore(name, status.st_ino)
         elif status.st_nlink:
             self.reject(name, "it has two hard links")
         else:

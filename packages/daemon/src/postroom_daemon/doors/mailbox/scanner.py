@@ -25,7 +25,7 @@ ORPHANS_OF_A_USER: Final = 1000
 #: Orphans that are removed in one step, about ten milliseconds.
 REMOVED_A_STEP: Final = 1500
 #: Ignored files that may stay in ``requests/`` if several users share it.
-LEFT_HERE: Final = 200
+IGNORED_HERE: Final = 200
 #: Errors of open() that are the daemon's, not the file's.
 _OUR_FAULT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.EINTR})
 
@@ -45,7 +45,7 @@ class Orphans:
         self._removing = False
 
     @property
-    def left(self) -> bool:
+    def has_surplus(self) -> bool:
         """Whether some are still to be removed."""
         return bool(self._surplus)
 
@@ -119,10 +119,10 @@ class Scanner:
     @property
     def has_work(self) -> bool:
         """Whether there is something to do without a scan."""
-        return bool(self._backlog or self._queues.waiting or (self._shared and self.orphans.left))
+        return bool(self._backlog or self._queues.waiting or (self._shared and self.orphans.has_surplus))
 
     @property
-    def looks(self) -> bool:
+    def scans_next(self) -> bool:
         """Whether the next ``take`` scans the directory."""
         return not self._backlog and not self._queues.is_busy
 
@@ -137,7 +137,7 @@ class Scanner:
 
     def take(self, max_requests: int, max_bytes: int) -> list[RequestFile]:
         """The next requests, at most so many and about so many bytes. Raises ``OSError``."""
-        self._queues.add_postponed(self.requests.left_long_enough())
+        self._queues.add_postponed(self.requests.take_due())
         if self._backlog or not (self._shared or self._queues.waiting):
             return self._take_in_order(max_requests, max_bytes)
         if not self._queues.is_busy:
@@ -200,7 +200,7 @@ class Scanner:
             if error.errno in _OUR_FAULT:
                 raise
             log.error("request %r is postponed: %s", name[:100], error)
-            self.requests.leave(name, self.requests.inode(name) or 0)
+            self.requests.ignore(name, self.requests.inode(name) or 0)
             return None
 
     def _scan(self) -> list[str]:
@@ -211,13 +211,13 @@ class Scanner:
                 others.append(name)
             elif name not in working and name not in waiting:
                 names.append(name)
-        left = self.requests.are_left(names)
-        if left:
-            names = list(set(names).difference(left))
+        ignored = self.requests.ignored(names)
+        if ignored:
+            names = list(set(names).difference(ignored))
         if self._shared:
             self.orphans.trim(others)
-            if len(left) > LEFT_HERE:
-                self.requests.put_away(left)
+            if len(ignored) > IGNORED_HERE:
+                self.requests.spill_ignored(ignored)
                 self._queues.add_unfit()
         return names
 
@@ -268,7 +268,7 @@ class Scanner:
             try:
                 self.requests.remove(name, inode)
             except OSError:
-                self.requests.leave(name, inode)  # it will be a repeat
+                self.requests.ignore(name, inode)  # it will be a repeat
                 raise
 
     def reject(self, name: str, reason: str) -> None:
@@ -279,7 +279,7 @@ class Scanner:
     def postpone(self, name: str, inode: int = 0) -> None:
         """Leave a request where it is, and read it again later. ``inode`` is needed if it was not begun."""
         working = self._release(name)
-        self.requests.leave(name, inode or working)
+        self.requests.ignore(name, inode or working)
 
     def is_unfinished(self, taken: RequestFile) -> bool:
         """Whether a file that does not parse may still be being written."""

@@ -213,7 +213,7 @@ class UserQueues:
             self._requests.step_over(name)
         except OSError as error:
             log.error("request %r is postponed: %s", name[:100], error)
-            self._requests.leave(name, self._requests.inode(name) or 0)
+            self._requests.ignore(name, self._requests.inode(name) or 0)
 
     def _queue_up(self, working: Working) -> None:
         for uid, seen in self._sorted.items():
