@@ -22,7 +22,7 @@ CODES = {
     "EROFS": ("ERR_STORAGE_FAILED",),
     "EMFILE": ("ERR_STORAGE_FAILED",),
 }
-_QUESTIONS = {str(command) for command in QUERIES}
+_QUERIES = {str(command) for command in QUERIES}
 #: The last event of each command.
 _EVENTS = {
     "publish": "published", "consume_next": "leased", "ack": "acked", "release": "released",
@@ -87,7 +87,7 @@ def _check_answers(sent: Sent, codes: set[str], events: list[Event]) -> None:
         refused = [code for code in refused if code != "ERR_LEASE_EXPIRED"]
     assert set(refused) <= codes, f"{sent.command} is answered {refused}: {sent.answers}"
     done = [answer for answer in sent.answers if answer["ok"]]
-    if sent.command not in _QUESTIONS:
+    if sent.command not in _QUERIES:
         assert not (done and refused), f"{sent.command} is answered OK and {refused}"
         assert len({str(_essence(answer)) for answer in done}) <= 1, f"{sent.command} got two answers: {done}"
 

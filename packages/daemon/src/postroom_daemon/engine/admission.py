@@ -28,7 +28,7 @@ from .verbs.terminations import dropped
 
 #: Maximum number of messages that one request drops to make space.
 DROPS_LIMIT: Final = 2000
-_FEW: Final = 32
+_FIRST_PAGE: Final = 32
 #: Maximum length of a text that says what is wrong with a body.
 _TEXT_LIMIT: Final = 2000
 
@@ -174,7 +174,7 @@ class _Oldest:
             asked = pending.asked.get(queue, 0)
             if first or asked > DROPS_LIMIT:
                 return first
-            limit = asked * 4 or _FEW
+            limit = asked * 4 or _FIRST_PAGE
             entries = self._store.pages.oldest(queue, limit)
             pending.ready[queue] = deque(entries)
             pending.asked[queue] = limit if len(entries) == limit else DROPS_LIMIT + 1

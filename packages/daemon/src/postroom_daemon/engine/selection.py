@@ -33,7 +33,7 @@ LOOK_NS: Final = 15_000_000
 WAIT_NS: Final = 50_000_000
 #: Number of messages with short bodies that are checked however long it takes, so that a busy machine does not cut
 #: small pages.
-_FEW: Final = 16
+_UNTIMED: Final = 16
 _SHORT_BYTES: Final = 65_536
 _DEAD_PAGE: Final = 100
 _SEAL_BYTES: Final = 6
@@ -68,7 +68,7 @@ class Search:
         if self._looks <= 0 or self._bytes <= 0 or self._wanted.values <= 0:
             return True
         is_short = READ_BYTES - self._bytes <= _SHORT_BYTES and self._wanted.values == self._values
-        if not self._has_checked or (is_short and LOOKS - self._looks <= _FEW):
+        if not self._has_checked or (is_short and LOOKS - self._looks <= _UNTIMED):
             return False
         return time.thread_time_ns() > self._works_until or time.monotonic_ns() > self._ends_ns
 

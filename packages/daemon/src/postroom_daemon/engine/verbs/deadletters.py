@@ -39,32 +39,32 @@ def list_dlq(context: Context, fields: Fields) -> Decision:
     name = fields["queue"]
     queues = queues_with_dead_letters(context, name, Verb.BROWSE)
     page = select_dead(context, queues, Filter(fields["filter"]), fields["after"], fields["limit"])
-    letters: list[dict[str, Any]] = []
+    shown: list[dict[str, Any]] = []
     size = 0
     for entry in page.entries:
         if size > PAGE_BYTES:
             break
-        letter = _letter(context, entry, fields)
-        size += letter["bytes"]
-        letters.append(letter)
-    cut = len(letters) < len(page.entries)
-    last = page.entries[len(letters) - 1] if cut else None
+        wire = _to_wire(context, entry, fields)
+        size += wire["bytes"]
+        shown.append(wire)
+    cut = len(shown) < len(page.entries)
+    last = page.entries[len(shown) - 1] if cut else None
     return Decision(
         data={
             "queue": name,
-            "count": len(letters),
-            "messages": letters,
+            "count": len(shown),
+            "messages": shown,
             "next": dead_cursor(last.dead_at, last.seq) if last else page.next,
             "asOfEvent": context.store.applied,
         }
     )
 
 
-def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
+def _to_wire(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
     message = message_of(context, entry)
     failures = context.store.get_kv(history_fact(entry.key)) or []
     failure = last_failure(failures)
-    letter = {
+    wire = {
         "messageKey": entry.key,
         "queue": entry.queue,
         "reason": failure["reasonMessage"],
@@ -76,14 +76,14 @@ def _letter(context: Context, entry: Entry, fields: Fields) -> dict[str, Any]:
         "bytes": message.size if message else 0,
     }
     if entry.lease_id:
-        letter["leased"] = True
+        wire["leased"] = True
     if entry.phase == QUARANTINED:
-        letter["quarantined"] = True
+        wire["quarantined"] = True
     if message is None:
-        letter["bodyLost"] = True
+        wire["bodyLost"] = True
     elif fields["fullBodies"]:
-        letter |= _complete(context, entry, message, failure) | {"failures": failures}
-    return letter
+        wire |= _complete(context, entry, message, failure) | {"failures": failures}
+    return wire
 
 
 def _complete(context: Context, entry: Entry, message: Message, failure: dict[str, Any]) -> dict[str, Any]:

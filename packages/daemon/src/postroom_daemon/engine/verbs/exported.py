@@ -85,21 +85,21 @@ def exported_queue(data: Any) -> QueueRecord:
     """Parse the record of a queue. Raises ``CommandError`` (ERR_INVALID_REQUEST) if it is invalid."""
     name = data.get("name") if type(data) is dict else None
     if type(name) is not str:
-        raise wrong("a queue", "it has no name")
+        raise invalid("a queue", "it has no name")
     problem = queue_name_problem(name)
     if problem:
-        raise wrong(f"queue {name!r}", f"its name {problem}")
+        raise invalid(f"queue {name!r}", f"its name {problem}")
     flags = data.get("publishPaused", False), data.get("consumePaused", False)
     override = data.get("override", {})
     if type(override) is not dict or any(type(flag) is not bool for flag in flags):
-        raise wrong(f"queue {name!r}", "override must be an object, publishPaused and consumePaused booleans")
+        raise invalid(f"queue {name!r}", "override must be an object, publishPaused and consumePaused booleans")
     corrections: list[str] = []
     try:
         layer = read_layer(override_to_wire(override), "override", corrections.append)
     except ConfigurationError as error:
-        raise wrong(f"queue {name!r}", str(error)) from None
+        raise invalid(f"queue {name!r}", str(error)) from None
     if corrections:
-        raise wrong(f"queue {name!r}", "; ".join(corrections))
+        raise invalid(f"queue {name!r}", "; ".join(corrections))
     return QueueRecord(name, publish_paused=flags[0], consume_paused=flags[1], override=layer)
 
 
@@ -107,31 +107,31 @@ def exported_message(data: Any) -> Exported:
     """Parse a message. Raises ``CommandError`` (ERR_INVALID_REQUEST) if it is invalid."""
     key = data.get("key") if type(data) is dict else None
     if type(key) is not str:
-        raise wrong("a message", "it has no key")
+        raise invalid("a message", "it has no key")
     what = f"message {key[:200]!r}"
     for name in _TEXTS:
         if type(data.get(name, "")) is not str or len(data.get(name, "")) > TEXT_LIMIT:
-            raise wrong(what, f"{name} must be a string of at most {TEXT_LIMIT} characters")
+            raise invalid(what, f"{name} must be a string of at most {TEXT_LIMIT} characters")
     for name in _NUMBERS:
         value = data.get(name, 0)
         if type(value) is not int or not 0 <= value <= _LARGEST:
-            raise wrong(what, f"{name} must be a whole number from 0 to 2^53")
+            raise invalid(what, f"{name} must be a whole number from 0 to 2^53")
     priority = data.get("priority", 0)
     if type(priority) is not int or not -(2**31) <= priority < 2**31:
-        raise wrong(what, "priority must be a whole number of 32 bits")
+        raise invalid(what, "priority must be a whole number of 32 bits")
     queue = data.get("queue", "")
     problem = queue_name_problem(queue)
     if problem:
-        raise wrong(what, f"queue {problem}")
+        raise invalid(what, f"queue {problem}")
     born = key.removeprefix(_KEY).rpartition(":")  # not the queue that it is in, if it was moved
     if not key.startswith(_KEY) or not born[2] or queue_name_problem(born[0]):
-        raise wrong(what, f"the key does not begin with {_KEY!r} and the queue of its birth, or has no id")
+        raise invalid(what, f"the key does not begin with {_KEY!r} and the queue of its birth, or has no id")
     if data.get("state") not in list(State):
-        raise wrong(what, f"state must be one of {', '.join(State)}")
+        raise invalid(what, f"state must be one of {', '.join(State)}")
     if data.get("phase", "") not in ("", QUARANTINED):
-        raise wrong(what, f"phase must be {QUARANTINED!r}, or not be there")
+        raise invalid(what, f"phase must be {QUARANTINED!r}, or not be there")
     if data.get("fallbackEngineMs") and not data.get("target"):
-        raise wrong(what, "fallbackEngineMs is when its target ends, and it has no target")
+        raise invalid(what, "fallbackEngineMs is when its target ends, and it has no target")
     entry = entry_from_json({"published": 0, "createdEngineMs": 0, **data})
     return Exported(entry, _history(data, what), _body(data, what))
 
@@ -139,33 +139,33 @@ def exported_message(data: Any) -> Exported:
 def _history(data: dict[str, Any], what: str) -> list[dict[str, Any]]:
     history = data.get("history", [])
     if type(history) is not list or len(history) > HISTORY_LIMIT:
-        raise wrong(what, f"history must be an array of at most {HISTORY_LIMIT}")
+        raise invalid(what, f"history must be an array of at most {HISTORY_LIMIT}")
     for failure in history:
         if type(failure) is not dict or any(type(failure.get(name)) is not kind for name, kind in _FAILURE.items()):
-            raise wrong(what, f"each failure of its history must have {', '.join(_FAILURE)}")
+            raise invalid(what, f"each failure of its history must have {', '.join(_FAILURE)}")
         if not (0 <= failure["attempt"] <= _LARGEST and 0 <= failure["failedAtMs"] <= _LARGEST):
-            raise wrong(what, "attempt and failedAtMs must be whole numbers from 0 to 2^53")
+            raise invalid(what, "attempt and failedAtMs must be whole numbers from 0 to 2^53")
     return history
 
 
 def _body(data: dict[str, Any], what: str) -> bytes:
     envelope = data.get("message")
     if type(envelope) is not dict or set(envelope) - {"parts", "attributes", *CARRIED}:
-        raise wrong(what, "message must be an object with parts, and nothing that is unknown")
+        raise invalid(what, "message must be an object with parts, and nothing that is unknown")
     parts = envelope.get("parts")
     if type(parts) is not list or len(parts) != 1:
-        raise wrong(what, "message.parts must be an array of one part")
+        raise invalid(what, "message.parts must be an array of one part")
     for part in [*parts, *([envelope["attributes"]] if "attributes" in envelope else [])]:
         fault = check_part(part)
         if fault:
-            raise wrong(what, fault)
+            raise invalid(what, fault)
     for name in CARRIED:
         if type(envelope.get(name, "")) not in (str, int, float):
-            raise wrong(what, f"message.{name} must be a string or a number")
+            raise invalid(what, f"message.{name} must be a string or a number")
     return raw_json(envelope)
 
 
-def wrong(what: str, fault: str) -> CommandError:
+def invalid(what: str, fault: str) -> CommandError:
     """The error for an invalid part of an export."""
     return CommandError(ErrorCode.INVALID_REQUEST, f"{what}: {fault}")
 
@@ -198,7 +198,7 @@ def exported_fact(data: Any) -> ExportedClaim | ExportedSchedule | ExportedDrain
     invalid."""
     name = data.get("name") if type(data) is dict else None
     if type(name) is not str or not name.startswith(CARRIED_FACTS):
-        raise wrong("a fact", f"its name must begin with one of {', '.join(CARRIED_FACTS)}")
+        raise invalid("a fact", f"its name must begin with one of {', '.join(CARRIED_FACTS)}")
     what, value = f"fact {name[:200]!r}", data.get("value")
     if name.startswith(CLAIM):
         return _claim(name.removeprefix(CLAIM), value, what)
@@ -206,22 +206,22 @@ def exported_fact(data: Any) -> ExportedClaim | ExportedSchedule | ExportedDrain
         return _schedule(name.removeprefix(SCHEDULE), value, what)
     if name == FACT_DRAINING:
         if value is not True:
-            raise wrong(what, "its value must be true, or it must not be there")
+            raise invalid(what, "its value must be true, or it must not be there")
         return ExportedDrain()
     if name.startswith((CLAIM_END, "dlq:")):
         return None
-    raise wrong(what, "no fact is called so")
+    raise invalid(what, "no fact is called so")
 
 
 def _claim(rest: str, value: Any, what: str) -> ExportedClaim:
     queue, _, name = rest.rpartition("\0")
     if queue_name_problem(queue) or not _DIGEST.fullmatch(name):
-        raise wrong(what, "expected claim:, a queue, a zero byte, and a digest of 32 hex digits")
+        raise invalid(what, "expected claim:, a queue, a zero byte, and a digest of 32 hex digits")
     key, until = (value.get("key"), value.get("untilEngineMs")) if type(value) is dict else (None, None)
     if type(key) is not str or not 0 < len(key) <= TEXT_LIMIT:
-        raise wrong(what, "its key must be that of a message")
+        raise invalid(what, "its key must be that of a message")
     if type(until) is not int or not 0 <= until <= _LARGEST:
-        raise wrong(what, "untilEngineMs must be a whole number from 0 to 2^53")
+        raise invalid(what, "untilEngineMs must be a whole number from 0 to 2^53")
     return ExportedClaim(queue, name, key, until)
 
 
@@ -229,18 +229,18 @@ def _schedule(name: str, value: Any, what: str) -> ExportedSchedule:
     publish = value.get("publish") if type(value) is dict else None
     names = (*_SCHEDULE_TEXTS, *_SCHEDULE_TIMES)
     if type(publish) is not dict or set(value) != {*names, "publish"} or set(publish) - {*PUBLISHED}:
-        raise wrong(what, f"expected {', '.join(names)}, and publish with no more than {', '.join(PUBLISHED)}")
+        raise invalid(what, f"expected {', '.join(names)}, and publish with no more than {', '.join(PUBLISHED)}")
     try:
         texts = {text: value[text] for text in _SCHEDULE_TEXTS}
         fields = read_fields(Command.SET_SCHEDULE, {"name": name, **texts, **publish})
     except CommandError as error:
-        raise wrong(what, error.message) from None
+        raise invalid(what, error.message) from None
     if fields["missed"] not in MISSED:
-        raise wrong(what, f"missed must be one of {', '.join(MISSED)}")
+        raise invalid(what, f"missed must be one of {', '.join(MISSED)}")
     if any(type(value[time]) is not int or not 0 <= value[time] <= _LATEST_MS for time in _SCHEDULE_TIMES):
-        raise wrong(what, f"{', '.join(_SCHEDULE_TIMES)} must be Unix milliseconds up to the year 2248")
+        raise invalid(what, f"{', '.join(_SCHEDULE_TIMES)} must be Unix milliseconds up to the year 2248")
     try:
         Plan(fields["cron"], fields["timezone"]).after(value["setMs"], value["setMs"])
     except ValueError as error:
-        raise wrong(what, str(error)) from None
+        raise invalid(what, str(error)) from None
     return ExportedSchedule(name, value)
