@@ -140,7 +140,7 @@ def read_layer(policy: Mapping[str, Any], where: str, warn: Callable[[str], None
 
 def without_nulls(policy: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
     """A policy's JSON object without its null keys, and the dotted paths of these. A null group means all its keys."""
-    kept: dict[str, Any] = {}
+    rest: dict[str, Any] = {}
     nulls: set[str] = set()
 
     def walk(node: Mapping[str, Any], prefix: str, into: dict[str, Any]) -> None:
@@ -154,8 +154,8 @@ def without_nulls(policy: Mapping[str, Any]) -> tuple[dict[str, Any], set[str]]:
             else:
                 into[name] = value
 
-    walk(policy, "", kept)
-    return kept, nulls
+    walk(policy, "", rest)
+    return rest, nulls
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,8 @@ class Addressed:
 
 
 class DlqIndex(Observer):
-    """Not part of the root's state. A participant of transactions: a rollback forgets everything."""
+    """The queues by dead-letter address; not part of the root's state. A participant of transactions: a rollback
+    forgets everything."""
 
     def __init__(self) -> None:
         self._addresses: dict[str, Addressed] = {}
@@ -74,5 +75,5 @@ class DlqIndex(Observer):
         self._addresses.clear()
 
     def forget(self) -> None:
-        """Look everything up again: the policies have changed."""
+        """Forget everything: the policies have changed."""
         self._addresses.clear()

@@ -1,7 +1,6 @@
 """The state machine of a message, as one table, and the arithmetic of retries.
 
-Two rules. Everything that decides which state may follow which stands in ``TRANSITIONS``. Nothing here knows of disks,
-clocks or sockets.
+Two rules. ``TRANSITIONS`` alone decides which state may follow which. Nothing here knows of disks, clocks or sockets.
 """
 
 from __future__ import annotations
@@ -19,9 +18,9 @@ GONE: Final = None
 _Step = tuple[State | None, State | None]
 _R, _D, _I, _H, _X = State.READY, State.DELAYED, State.INFLIGHT, State.HELD, State.DEAD
 
-#: Event type: the steps it may be, from one state to another.
+#: By event type: the steps that it may be, from one state to another.
 #: Becoming due (delayed to ready) is no event: the store derives it from the time. A dead letter that is leased under
-#: the name of its queue's dead letters stays one.
+#: its dead-letter address stays dead.
 TRANSITIONS: Final[dict[EventType, tuple[_Step, ...]]] = {
     EventType.PUBLISHED: ((GONE, _R), (GONE, _D)),
     EventType.LEASED: ((_R, _I), (_D, _I), (_X, _X)),
@@ -43,7 +42,7 @@ _ALLOWED: Final = frozenset((event, *step) for event, steps in TRANSITIONS.items
 
 
 class IllegalTransition(PostroomError):
-    """An event that does not fit the state it finds. Nothing was changed."""
+    """An event that does not fit the state of its message. Nothing was changed."""
 
 
 def check_transition(before: State | None, event: EventType, after: State | None) -> None:
@@ -53,7 +52,7 @@ def check_transition(before: State | None, event: EventType, after: State | None
 
 
 def states_before(event: EventType) -> list[State | None]:
-    """The states in which an event may find a message, the usual one first."""
+    """The states in which a message may be before an event, the usual one first."""
     return list(dict.fromkeys(before for before, _ in TRANSITIONS[event]))
 
 

@@ -1,7 +1,7 @@
 """How many bytes of messages each account has published that are still stored: an observer of the fold, in memory.
 
-Messages that were stored before the start are counted after it, some at a time: until that is complete, an account may
-seem to have less.
+Messages that were stored before the start are counted after it, some at a time: until all are counted, the usage of an
+account may be too low.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from .records import Entry
 
 
 class Usage(Observer):
-    """``since`` is the last event that the store had folded at the start. A participant of transactions."""
+    """Stored bytes by account. ``since`` is the last event that the store had folded at the start. A participant of
+    transactions."""
 
     def __init__(self, since: int) -> None:
         self.counted = ""
-        """Messages of before the start are counted up to this key."""
+        """Messages from before the start are counted up to this key."""
         self.is_complete = False
         self._since = since
         self._bytes: Counter[str] = Counter()
@@ -53,7 +54,7 @@ class Usage(Observer):
             self._note(entry, -entry.size)
 
     def count(self, page: list[Entry], is_last: bool) -> None:
-        """Count the next stored messages in the order of their keys; those of after the start are counted already."""
+        """Count the next stored messages in the order of their keys; those from after the start are counted already."""
         for entry in page:
             if entry.seq <= self._since:
                 self._note(entry, entry.size)

@@ -8,8 +8,6 @@ from typing import Final
 
 from ...platform.histogram import Doublings
 
-#: The content type of the text over HTTP.
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
