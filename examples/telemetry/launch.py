@@ -1,8 +1,8 @@
-"""Starts a daemon with the telemetry example feeding it, shows what flows, and stops all of it again.
+"""Start a daemon and the telemetry example, show the messages that flow, and stop everything at the end.
 
-With a terminal it opens the console, until that is left by q. Without one it runs for --seconds (10), prints a summary
-and ends with status 0, or with 1 if nothing flowed. If one of the programs ends by itself, it says which, and why. What
-it leaves in the root directory, messages and logs, is there for the next start.
+On a terminal, opens the console; q stops everything. Without a terminal, runs for --seconds (10), prints a summary and
+exits with status 0, or with 1 if no message was acknowledged. If one of the programs ends by itself, says which and
+shows the end of its log. Messages and logs stay in the root directory for the next start.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/start", description=__doc__)
     parser.add_argument("--root", type=Path, default=CHECKOUT / "run", help="the daemon's root directory (./run)")
     parser.add_argument("--python", metavar="PATH", help="run the example's programs on this interpreter")
-    parser.add_argument("--seconds", type=float, help="run so long, then print a summary, also on a terminal")
+    parser.add_argument("--seconds", type=float, help="run this long, then print a summary, also on a terminal")
     return parser.parse_args()
 
 
@@ -139,18 +139,18 @@ def problem_of_options(options: argparse.Namespace, root: Path) -> str | None:
         except OSError as error:
             return f"--python {options.python}: cannot be run: {error.strerror}"
         if ran.returncode:
-            return f"--python {options.python}: is no Python that works (it ended with status {ran.returncode})"
+            return f"--python {options.python}: is not a working Python (it exited with status {ran.returncode})"
     try:
         (root / "log").mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        return f"--root {root}: cannot be made: {error.strerror}; name a directory that you may write to"
+        return f"--root {root}: cannot be created: {error.strerror}; name a directory in which you may write"
     return None
 
 
 def start_all(programs: list[Program], root: Path, python: str | None) -> None:
     """Start the daemon, wait until it answers, then start the example's programs."""
     if serves(root):
-        raise Ended(f"a daemon serves {root} already: stop it, or name another directory by --root")
+        raise Ended(f"a daemon already serves {root}: stop it, or name another directory with --root")
     logs = root / "log"
     daemon = [str(Path(sys.executable).with_name("postroomd")), "run", "--root", str(root)]
     programs.append(Program("postroomd", daemon, logs / "postroomd.log", root))
@@ -159,8 +159,8 @@ def start_all(programs: list[Program], root: Path, python: str | None) -> None:
     old = python or older_python()
     print(f"start: sensor.py runs on {old or sys.executable}", file=sys.stderr)
     if old is None:
-        print("start: no Python 2.7 found to show it on", file=sys.stderr)
-    print(f"start: inspector.py rejects cpu above {BUSY_PERCENT} %: its dead letters are meant", file=sys.stderr)
+        print("start: no Python 2.7 found; with one, sensor.py would run on it", file=sys.stderr)
+    print(f"start: inspector.py rejects cpu above {BUSY_PERCENT} %: its dead letters are intended", file=sys.stderr)
     # The sensor comes first: what the start of the others costs is its first reading of the processor.
     for name, interpreter, arguments in (
         ("sensor", old, []),
@@ -244,7 +244,7 @@ def run_for(seconds: float, client: Client, root: Path, programs: list[Program])
     counts = ", ".join(f"{commands.get(name, 0)} {name}" for name in ("publish", "consume", "ack", "nack"))
     print(f"\nIn {seconds:.0f} s: {counts}")
     if not commands.get("publish") or not commands.get("ack"):
-        raise Ended("no message made the whole way; see the files in the log directory")
+        raise Ended(f"no message was acknowledged; see the files in {root / 'log'}")
 
 
 if __name__ == "__main__":

@@ -53,6 +53,20 @@ def test_one_line_names_the_file_its_events_and_its_size(daemon: Daemon, tmp_pat
     assert path.name.startswith("postroom-press-07-")
 
 
+def test_the_root_may_be_named_before_or_after_the_command(daemon: Daemon, tmp_path: Path) -> None:
+    calls: list[tuple[str | Path, ...]] = [
+        ("--root", daemon.root, "export"),
+        ("export", "--root", daemon.root),
+        ("--root", tmp_path / "none", "export", "--root", daemon.root),
+        ("export", "--ipc-root", daemon.root / "ipc"),
+    ]
+    for number, words in enumerate(calls):
+        done = console(*words, "--out", tmp_path / str(number))
+        assert (done.returncode, done.stderr) == (0, ""), words
+    watched = console("watch", "--root", daemon.root, "--no-follow")
+    assert (watched.returncode, watched.stderr) == (0, "")
+
+
 def test_the_help_alone_says_all_there_is_to_it() -> None:
     told = " ".join(console("export", "--help").stdout.split())
     for text in (

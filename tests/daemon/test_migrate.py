@@ -164,6 +164,12 @@ def test_a_new_store_that_is_lost_is_folded_from_the_bodies_that_were_kept(tmp_p
     assert state_of(path)["messages"] == before
 
 
+def test_a_directory_that_is_not_a_root_is_refused_and_stays_empty(tmp_path: Path) -> None:
+    done = CliRunner().invoke(main, ["migrate", "--root", str(tmp_path), "--to", "filesystem"])
+    assert done.exit_code == 1 and f"{tmp_path} is not a root: " in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_configuration_that_it_could_not_change_is_told(tmp_path: Path) -> None:
     config = make_root(tmp_path / "root", "sqlite", 5)
     with pytest.raises(StateError, match="is sqlite already"):

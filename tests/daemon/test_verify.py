@@ -218,7 +218,7 @@ def test_the_command_has_a_line_for_each_finding_and_exits_with_3(make_bench: Ca
 @pytest.mark.parametrize("words", [["verify"], ["repair"], ["repair", "--apply"]], ids=" ".join)
 def test_a_directory_in_which_there_is_no_root_is_not_called_sound(tmp_path: Path, words: list[str]) -> None:
     done = CliRunner().invoke(main, [*words, "--root", str(tmp_path)])
-    assert done.exit_code == 1 and "there is no root here" in done.stderr
+    assert done.exit_code == 1 and "is not a root: " in done.stderr
     assert not list(tmp_path.iterdir()), "looking changes nothing"
 
 

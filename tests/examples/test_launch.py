@@ -37,9 +37,9 @@ def test_an_exported_ipc_root_is_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--root", "/proc/x"], "start: --root /proc/x: cannot be made: "),
+        (["--root", "/proc/x"], "start: --root /proc/x: cannot be created: "),
         (["--python", "/nope"], "start: --python /nope: cannot be run: No such file or directory"),
-        (["--python", "/bin/false"], "start: --python /bin/false: is no Python that works"),
+        (["--python", "/bin/false"], "start: --python /bin/false: is not a working Python"),
         (["--seconds", "0"], "start: --seconds 0: expected a number above 0"),
         (["--seconds", "nan"], "start: --seconds nan: expected a number above 0"),
     ],

@@ -130,12 +130,12 @@ def test_a_client_that_cannot_be_imported_does_not_take_the_place_of_one_that_ca
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
-        ([], 2, "the directory is missing"),
+        ([], 2, "name the directory in which to put"),
         (["{tmp}", "{tmp}"], 2, "one directory"),
         (["{tmp}", "--pyton"], 2, "unknown option --pyton"),
         (["{tmp}", "--python"], 2, "needs a version or a path"),
         (["{tmp}", "--python", "9.9"], 1, "there is no Python 9.9"),
-        (["{tmp}/none"], 1, "is no directory; make it first"),
+        (["{tmp}/none"], 1, "is not a directory; create it first"),
         ([str(PACKAGE.parent)], 2, "is where the client is kept"),
     ],
 )

@@ -418,7 +418,7 @@ class AMailbox(MailboxTest):
     def test_that_is_elsewhere_is_named(self):
         for root, text in (
             (self.parent, "%s is not a mailbox, but %s is: did you mean that?" % (self.parent, self.root)),
-            (self.root + "/nowhere", "%s/nowhere does not exist; start postroomd, or correct the ipc root" % self.root),
+            (self.root + "/nowhere", "%s/nowhere does not exist; start postroomd, or correct the path" % self.root),
             (self.root + "/dead", "%s/dead is not a mailbox: it has no directory requests; start" % self.root),
         ):
             with self.assertRaises(DaemonNotRunning) as caught:

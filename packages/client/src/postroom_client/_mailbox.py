@@ -83,7 +83,7 @@ class Mailbox(Transport):
                     raise mailbox_error("cannot use the mailbox", self.root, error)
             left_s = deadline - monotonic()
             if left_s <= 0:
-                hint = "; start postroomd, or correct the ipc root"
+                hint = "; start postroomd, or correct the path"
                 why = explain_missing(self.root, hint) or "%s has no directory %s" % (self.root, RESPONSES_DIR)
                 raise DaemonNotRunning(why, request)
             sleep(min(pause_s, left_s))

@@ -240,7 +240,7 @@ def mailbox_error(what, path, error):
         errno.EPERM: "this user has no permission; ask the device's owner for access",
         errno.ENOSPC: "free space on the device",
         errno.EDQUOT: "free space on the device",
-        errno.ENOENT: "the mailbox was removed; is the ipc root right?",
+        errno.ENOENT: "the mailbox was removed; check the path",
     }
     hint = hints.get(error.errno)
     text = "%s at %s: %s" % (what, path, os.strerror(error.errno) if error.errno else error)

@@ -119,6 +119,21 @@ def watch(context: click.Context, queue: str, wanted: str, raw: bool, follow: bo
 main.add_command(export)
 
 
+def _use_place(context: click.Context, parameter: click.Parameter, value: Path | None) -> None:
+    """Replace what the option of the same name before the command says."""
+    if value is not None:
+        options = context.obj[1] | {parameter.name: value}
+        places = find_paths(options["root"], options["ipc_root"], options["journal"], options["traffic"])
+        context.obj = places, options
+
+
+for _command in (watch, export):
+    for _name, _help in (("--root", "The daemon's root."), ("--ipc-root", "The mailbox (default: ROOT/ipc).")):
+        _command.params.append(
+            click.Option([_name], type=_DIRECTORY, callback=_use_place, expose_value=False, help=_help)
+        )
+
+
 def _write_line(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()

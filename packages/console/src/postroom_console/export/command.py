@@ -59,7 +59,7 @@ def export(context: click.Context, /, **options: Any) -> None:
     file has only the state, and says so.
 
     \b
-      postroom-console --root /var/lib/postroom export --out /media/usb
+      postroom-console export --root /var/lib/postroom --out /media/usb
       postroom-console export --out /srv/snapshots --every 1h --hide-attribute 'customer*'
       postroom-console export --since 2h --redact none --out incident
 

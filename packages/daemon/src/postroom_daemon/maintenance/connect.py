@@ -5,6 +5,7 @@ Only this module of the daemon uses the client: a tool beside a running daemon i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ from ..config.config import Config
 from ..journal.segments import list_segments
 from ..observe.state import Ask, State, bodies_in, capture, steady
 from ..platform.files import Files
-from ..root.locks import RootBusy, lock_root
+from ..root.locks import LOCK_NAME, RootBusy, lock_root
 from ..root.preflight import missing_import
+from ..root.swap import MARKER_NAME
+from ..stores.backends import layout_of
 from .local import open_local
 
 #: Time-out (s) of a tool's request: a page of a large root may wait behind other requests.
@@ -80,6 +83,18 @@ def nothing_done(config: Config) -> str:
     if settings.journal_root.is_dir() and list_segments(settings.journal_root):
         return ""
     return missing_import(config) or "there is no journal: no daemon has ever run here"
+
+
+def no_root(config: Config) -> str:
+    """Why a directory is not a root: nothing in it was made by a daemon or for one; "" if something was."""
+    root, settings = config.root, config.settings
+    signs = (config.file, root / LOCK_NAME, root / MARKER_NAME, settings.journal_root)
+    if any(sign and os.path.lexists(sign) for sign in signs) or layout_of(settings).exists():
+        return ""
+    return (
+        f"{root} is not a root: it has no configuration, no journal and no {settings.backend} store;"
+        " correct --root, or mount the file system that contains the root"
+    )
 
 
 def is_running(config: Config) -> bool:

@@ -30,6 +30,7 @@ from ..root.locks import lock_root, lock_store
 from ..root.swap import replaced_name
 from ..stores.backends import beside, layout_of, make_store, opens, places
 from ..stores.base import Store, StoreError
+from .connect import no_root
 from .local import open_local
 
 #: Ends the names of a store that is being filled.
@@ -77,6 +78,8 @@ def migrate(config: Config, backend: str, say: Callable[[str], None], files: Fil
 
 def _check(config: Config, new: str) -> None:
     old, source = config.settings.backend, config.sources["backend"]
+    if why := no_root(config):
+        raise StateError(why)
     if new == old:
         raise StateError(f"the backend of {config.root} is {new} already")
     if not all(layout_of(replace(config.settings, backend=backend)).is_persistent for backend in (old, new)):

@@ -89,7 +89,7 @@ def open_backup(path: Path, workspace: Path) -> Iterator[Backup]:
         yield _found(path, path)
         return
     if not path.is_file():
-        raise BackupError(f"{path}: there is no backup")
+        raise BackupError(f"{path} does not exist, or is not a file or folder: name a backup with --from")
     workspace.mkdir(mode=0o700)
     try:
         if _is_state(path):

@@ -21,11 +21,11 @@ from ...observe.state import State, StateError, bodies_in, capture
 from ...platform.clock import Clock
 from ...platform.files import LOST_ERRNOS, Files
 from ...platform.quarantine import file_sizes
-from ...root.locks import LOCK_NAME, RootBusy, lock_root
-from ...root.swap import MARKER_NAME, check_no_swap
+from ...root.locks import RootBusy, lock_root
+from ...root.swap import check_no_swap
 from ...stores.backends import layout_of
 from ...stores.base import Store, StoreDamaged, StoreError
-from ..connect import NotReached, reach
+from ..connect import NotReached, no_root, reach
 from .compare import MALFORMED, Comparison, StoreComparison
 from .findings import Finding, Kind, OnFinding, Report
 from .journal import JournalCheck
@@ -90,12 +90,8 @@ class Verification:
         root = self._config.root
         if not root.is_dir():
             raise NotVerified(f"{root} does not exist: there is nothing to verify")
-        signs = (self._config.file, root / LOCK_NAME, root / MARKER_NAME, self._settings.journal_root)
-        if not any(sign and os.path.lexists(sign) for sign in signs) and not layout_of(self._settings).exists():
-            raise NotVerified(
-                f"{root}: there is no root here, neither configuration nor journal nor store of backend"
-                f" {self._settings.backend}: name its directory, or mount it"
-            )
+        if why := no_root(self._config):
+            raise NotVerified(why)
 
     def _run(self, workspace: Path) -> None:
         if not self._settings.journal_root.is_dir():  # locking would create it, and no daemon can run without it

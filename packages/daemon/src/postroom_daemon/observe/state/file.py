@@ -91,7 +91,7 @@ def read_state(file: Lines, name: str) -> State:
     reader = _Reader(file, name)
     first = reader.next()
     if first["kind"] != "head":
-        raise StateError(f"{name} is no state of a root: it does not begin with a head")
+        raise StateError(f"{name} is not an export or a state file: it does not begin with a head")
     try:
         if first["format"] > STATE_FORMAT:
             raise StateError(f"{name} has format {first['format']}, newer than this postroomd knows: upgrade it")
@@ -144,13 +144,14 @@ class _Reader:
         line = self._file.readline()
         self._number += 1
         if not line:
-            raise StateError(f"{self.place}: the file is cut short")
+            raise StateError(f"{self.place}: the file is truncated")
         try:
             fields = decode_line(line)
         except DamagedRecord as error:
-            raise StateError(f"{self.place}: {error}") from None
+            hint = "; is this an export or a state file?" if self._number == 1 else ""
+            raise StateError(f"{self.place}: {error}{hint}") from None
         if type(fields.get("kind")) is not str:
-            raise StateError(f"{self.place} is no line of a state")
+            raise StateError(f"{self.place}: not a line of an export or a state file")
         if fields["kind"] == "end":
             self.digest_before = self._digest.hexdigest()
         self._digest.update(line)
