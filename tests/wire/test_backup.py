@@ -150,7 +150,7 @@ def test_a_daemon_does_not_serve_a_root_whose_restore_was_interrupted(daemon: Da
 def test_a_backup_on_standard_output_is_told_of_on_standard_error(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q")
     ended = daemon.tool("backup", "--to", "-")
-    assert b"1 messages of 1 queues" in ended.stderr
+    assert b"1 message of 1 queue" in ended.stderr
     (tmp_path / "piped").write_bytes(ended.stdout)
     assert done(daemon, "restore", "--root", tmp_path / "other", "--from", tmp_path / "piped")["messages"] == 1
 

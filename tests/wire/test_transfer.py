@@ -57,9 +57,9 @@ def test_a_stopped_root_is_exported_and_imported_too(make_daemon: MakeDaemon, tm
     assert source.tool("export", "--to", file).returncode == 0
     assert source.tool("export", "--to", file).returncode == 1  # it is there already
     done = other.tool("import", file)
-    assert done.stdout == b"5 messages and 2 queues imported; 0 existed already\n"
+    assert done.stdout == b"imported 5 messages and 2 queues; 0 existed already\n"
     again = other.tool("import", file)
-    assert again.stdout == b"0 messages and 0 queues imported; 7 existed already\n"
+    assert again.stdout == b"imported 0 messages and 0 queues; 7 existed already\n"
     one = other.tool("export", "--queue", "queue1")
     assert [line["queue"] for line in lines(one.stdout) if line["kind"] == "message"] == ["queue1", "queue1"]
     none = other.tool("export", "--queue", "nobody")
@@ -109,7 +109,7 @@ def test_an_export_of_before_there_were_facts_is_imported(make_daemon: MakeDaemo
     older = [line for line in lines(source.tool("export").stdout) if line["kind"] != "fact"]
     older[0] |= {"format": 1}
     done = target.tool("import", data=sealed(older))
-    assert done.stdout == b"1 messages and 1 queues imported; 0 existed already\n", done.stderr
+    assert done.stdout == b"imported 1 message and 1 queue; 0 existed already\n", done.stderr
     newer = [older[0] | {"format": 3}, *older[1:]]
     assert b"upgrade" in target.tool("import", data=sealed(newer)).stderr
 
@@ -190,7 +190,7 @@ def test_an_import_that_is_refused_on_its_way_says_what_it_has_done_and_goes_on_
     assert b"Before that 1 queues and 20 messages were imported" in done.stderr, done.stderr
     target.stop()
     again = target.tool("import", data=exported)
-    assert again.stdout == b"2 messages and 0 queues imported; 21 existed already\n", again.stderr
+    assert again.stdout == b"imported 2 messages and 0 queues; 21 existed already\n", again.stderr
 
 
 def test_a_root_on_which_nothing_was_ever_done_is_not_exported(make_daemon: MakeDaemon) -> None:
@@ -206,4 +206,4 @@ def test_what_a_root_may_publish_can_be_imported_into_it_while_it_runs(make_daem
     source, target = make_daemon(config=large), make_daemon(config=large).start()
     source.start().publish("q", "x" * (5 * 1024 * 1024))
     done = target.tool("import", data=source.tool("export").stdout)
-    assert done.stdout == b"1 messages and 1 queues imported; 0 existed already\n", done.stderr
+    assert done.stdout == b"imported 1 message and 1 queue; 0 existed already\n", done.stderr

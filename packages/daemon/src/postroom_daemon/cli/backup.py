@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import Source, configured, json_option
+from .options import Source, configured, counted, json_option
 
 if TYPE_CHECKING:
     from ..maintenance.restore import Restored, RestorePoint
@@ -63,9 +63,8 @@ def backup_command(versions: Callable[[], dict[str, str]]) -> click.Command:
             "bodiesLost": made.bodies_lost,
             "bytes": sum(facts.size for facts in made.files.values()),
         }
-        text = [
-            f"{to}: {made.messages} messages of {made.queues} queues, as of event {made.event} ({shown['bytes']} bytes)"
-        ]
+        what = f"{counted(made.messages, 'message')} of {counted(made.queues, 'queue')}"
+        text = [f"{to}: {what}, as of event {made.event} ({shown['bytes']} bytes)"]
         if made.bodies_lost:
             text.append(f"the bodies of {made.bodies_lost} messages are lost: these messages cannot be restored")
         click.echo(json.dumps(shown) if as_json else "\n".join(text), err=to == "-")
@@ -174,7 +173,7 @@ def _shown(done: Restored) -> dict[str, Any]:
 def _lines(done: Restored) -> list[str]:
     from ..maintenance.restore.target import moment
 
-    what = f"{done.messages} messages of {done.queues} queues"
+    what = f"{counted(done.messages, 'message')} of {counted(done.queues, 'queue')}"
     lines = [
         f"restored to {done.backend}: {what}, as of event {done.event} of {moment(done.wall_ms)}",
         f"the new root is {done.root}, epoch {done.epoch}",

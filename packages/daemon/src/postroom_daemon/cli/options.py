@@ -31,6 +31,11 @@ OLDER_FLAGS: Final = {
 Callback = Callable[..., Any]
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: ``1 queue``, ``2 queues``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 class Source:
     """Where a command's configuration comes from. ``root`` is None until somebody names it."""
 

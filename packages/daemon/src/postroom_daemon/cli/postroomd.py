@@ -23,7 +23,7 @@ from ..platform.logs import set_up, set_up_plain
 from .access import access, rules_lines
 from .backup import backup_command, restore
 from .local import LOCAL_COMMANDS, always_json_option
-from .options import Source, configured, json_option
+from .options import Source, configured, counted, json_option
 from .system import add_client, check_permissions, init, make_directories
 from .transfer import export_command, import_command, migrate
 from .verify import repair, verify
@@ -296,5 +296,5 @@ def _described_lines(config: Config) -> list[str]:
         *rules_lines(config.access),
         "",
         *(f"warning: {text}" for text in config.warnings),
-        f"{len(config.warnings)} warnings, no errors",
+        f"{counted(len(config.warnings), 'warning')}, no errors",
     ]

@@ -19,7 +19,7 @@ from postroom_common.errors import PostroomError
 
 from ..config.settings import BACKENDS
 from ..platform.logs import set_up_plain
-from .options import Source, configured, json_option
+from .options import Source, configured, counted, json_option
 
 #: The backends to which messages can be moved.
 _BACKENDS: Final = sorted(name for name, backend in BACKENDS.items() if backend != "memory")
@@ -52,7 +52,7 @@ def export_command(source: Source, to: str, queues: tuple[str, ...]) -> None:
         check_apart(path, config)
         with new_file(path) as file:
             totals = export_state(config, file, frozenset(queues), path.parent)
-    click.echo(f"{totals.messages} messages of {totals.queues} queues", err=True)
+    click.echo(f"{counted(totals.messages, 'message')} of {counted(totals.queues, 'queue')}", err=True)
 
 
 class _File(click.Argument):
@@ -113,7 +113,8 @@ def import_command(source: Source, file: str, as_json: bool) -> None:
         shown = {name: getattr(done, name) for name in ("queues", "messages", "facts", "skipped", "lost")}
         click.echo(json.dumps({"ok": True, "root": done.head.root, "event": done.head.event, **shown}))
         return
-    click.echo(f"{done.messages} messages and {done.queues} queues imported; {done.skipped} existed already")
+    what = f"{counted(done.messages, 'message')} and {counted(done.queues, 'queue')}"
+    click.echo(f"imported {what}; {done.skipped} existed already")
     if done.facts:
         click.echo(f"{done.facts} schedules, deduplication keys and states of the root imported")
     if done.drains:
@@ -176,7 +177,7 @@ def migrate(source: Source, target: str, as_json: bool) -> None:
             "lost": done.lost, "kept": [str(path) for path in done.kept],
         }))  # fmt: skip
         return
-    click.echo(f"{done.messages} messages moved from {done.old} to {done.new}, as of event {done.event}")
+    click.echo(f"{counted(done.messages, 'message')} moved from {done.old} to {done.new}, as of event {done.event}")
     for key in done.lost:
         click.echo(f"not moved, because its body is lost: {key}")
     for path in done.kept:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .options import Source, configured, json_option
+from .options import Source, configured, counted, json_option
 
 if TYPE_CHECKING:
     from ..maintenance.verify import Finding, Report
@@ -123,13 +123,14 @@ def _plain(text: str) -> str:
 def _summary(report: Report) -> str:
     state = "running" if report.running else "stopped"
     journal = report.journal
+    messages, events = counted(report.messages, "message"), counted(journal["events"], "event")
     lines = [
         f"{report.root}: {report.backend}, {state}, as of event {report.as_of_event}",
-        f"{report.messages} messages in {report.queues} queues; {report.only_in_store} known only from the store",
-        f"{journal['events']} events in {journal['segments']} segments of the journal, from {journal['firstEvent']} on",
+        f"{messages} in {counted(report.queues, 'queue')}; {report.only_in_store} of them only in the store",
+        f"{events} in {counted(journal['segments'], 'segment')} of the journal, the first is {journal['firstEvent']}",
     ]
     if report.quarantine["files"]:
-        lines.append(f"{report.quarantine['files']} files, {report.quarantine['bytes']} bytes in quarantine")
+        lines.append(f"{counted(report.quarantine['files'], 'file')}, {report.quarantine['bytes']} bytes in quarantine")
     notes = sum(report.counts.values()) - report.faults
     empty = "" if journal["events"] or report.messages else "; there are no events and no messages"
     lines.append(f"{report.faults} faults, {notes} notes" if report.counts else f"no faults{empty}")
