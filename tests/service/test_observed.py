@@ -37,7 +37,7 @@ def journal(served: RunningService, *matches: str) -> list[dict[str, Any]]:
 
 
 def test_the_journal_has_the_log_with_fields_of_its_own(served: RunningService) -> None:
-    (record, *_) = journal(served, "POSTROOM_LOGGER=postroom_daemon.service.loop", "CODE_FILE=service.py")
+    (record, *_) = journal(served, "POSTROOM_LOGGER=postroom_daemon.service.loop", "CODE_FILE=loop.py")
     assert record["MESSAGE"].startswith("serving /var/lib/postroom/ipc")
     assert (record["PRIORITY"], record["_SYSTEMD_UNIT"], record["_TRANSPORT"]) == ("6", UNIT, "journal")
     assert record["CODE_LINE"].isdigit() and record["CODE_FUNC"] == "run"
