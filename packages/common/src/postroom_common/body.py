@@ -33,6 +33,10 @@ class Form(StrEnum):
     BINARY = "base64"
 
 
+#: Looked up for every message.
+_TEXT, _JSON, _BINARY = Form
+
+
 class Part(NamedTuple):
     """One part of a message: its bytes (UTF-8 for text and JSON), and what they are."""
 
@@ -47,11 +51,18 @@ class Part(NamedTuple):
 
     def stored(self) -> dict[str, Any]:
         """The part as a stored message has it, for ``orjson``."""
-        shown: dict[str, Any] = {str(self.form): _in_json(self)}
-        if self.content_type:
-            shown["contentType"] = self.content_type
-        if self.name:
-            shown["name"] = self.name
+        data, form, content_type, name = self
+        shown: dict[str, Any]
+        if form is _TEXT:
+            shown = {"text": data.decode()}
+        elif form is _JSON:
+            shown = {"json": orjson.Fragment(data)}
+        else:
+            shown = {"base64": _base64(data)}
+        if content_type:
+            shown["contentType"] = content_type
+        if name:
+            shown["name"] = name
         return shown
 
 
@@ -92,18 +103,14 @@ def decode_message(envelope: bytes) -> Message:
 def _part_from_stored(shown: dict[str, Any]) -> Part:
     content_type, name = shown.get("contentType", ""), shown.get("name", "")
     if "text" in shown:
-        return Part(shown["text"].encode(), Form.TEXT, content_type, name)
+        return Part(shown["text"].encode(), _TEXT, content_type, name)
     if "json" in shown:
-        return Part(orjson.dumps(shown["json"]), Form.JSON, content_type, name)
-    return Part(binascii.a2b_base64(shown["base64"]), Form.BINARY, content_type, name)
+        return Part(orjson.dumps(shown["json"]), _JSON, content_type, name)
+    return Part(binascii.a2b_base64(shown["base64"]), _BINARY, content_type, name)
 
 
-def _in_json(part: Part) -> Any:
-    if part.form is Form.TEXT:
-        return part.data.decode()
-    if part.form is Form.JSON:
-        return orjson.Fragment(part.data)
-    return binascii.b2a_base64(part.data, newline=False).decode()
+def _base64(data: bytes) -> str:
+    return binascii.b2a_base64(data, newline=False).decode()
 
 
 def check_part(part: Any) -> str | None:
@@ -132,7 +139,7 @@ def part_from_wire(message: Any, encoding: str, content_type: str) -> Part:
         if type(message) is not str:
             raise CommandError(ErrorCode.PARSE_ERROR, "message must be a string when encoding is base64")
         try:
-            return Part(binascii.a2b_base64(message, strict_mode=True), Form.BINARY, content_type)
+            return Part(binascii.a2b_base64(message, strict_mode=True), _BINARY, content_type)
         except ValueError as error:
             raise CommandError(ErrorCode.INVALID_REQUEST, f"message is not base64: {error}") from None
     if encoding:
@@ -143,15 +150,15 @@ def part_from_wire(message: Any, encoding: str, content_type: str) -> Part:
 def value_from_wire(value: Any, content_type: str = "") -> Part:
     """The part for a JSON value: a string is text, anything else JSON."""
     if type(value) is str:
-        return Part(value.encode(), Form.TEXT, content_type)
-    return Part(orjson.dumps(value), Form.JSON, content_type)
+        return Part(value.encode(), _TEXT, content_type)
+    return Part(orjson.dumps(value), _JSON, content_type)
 
 
 def part_to_wire(part: Part, as_value: bool) -> dict[str, Any]:
     """The reply fields that show a part, for ``orjson``: ``payload``, and ``encoding`` and ``contentType`` if they
     apply."""
-    if part.form is Form.BINARY:
-        return {"payload": _in_json(part), "encoding": "base64", "contentType": part.content_type or _BINARY_TYPE}
+    if part.form is _BINARY:
+        return {"payload": _base64(part.data), "encoding": "base64", "contentType": part.content_type or _BINARY_TYPE}
     shown = {"payload": value_to_wire(part, as_value)}
     if part.content_type:
         shown["contentType"] = part.content_type
@@ -160,10 +167,10 @@ def part_to_wire(part: Part, as_value: bool) -> dict[str, Any]:
 
 def value_to_wire(part: Part, as_value: bool) -> Any:
     """A text or JSON part as the consumer asked for it, for ``orjson``: as a string, or as the value itself."""
-    return orjson.Fragment(part.data) if as_value and part.form is Form.JSON else part.data.decode()
+    return orjson.Fragment(part.data) if as_value and part.form is _JSON else part.data.decode()
 
 
 def preview(part: Part, limit_bytes: int) -> str:
     """The first ``limit_bytes`` of a part as text; binary is shown in hex."""
     data = part.data[:limit_bytes]
-    return data.hex() if part.form is Form.BINARY else data.decode("utf-8", "ignore")
+    return data.hex() if part.form is _BINARY else data.decode("utf-8", "ignore")

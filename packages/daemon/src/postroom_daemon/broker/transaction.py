@@ -193,7 +193,8 @@ class Transaction:
         raise CommandError(ErrorCode.STORAGE_FAILED, "the bodies of many messages are lost: see the daemon's log")
 
     def _record(self, request: Request, decision: Decision) -> Answer:
-        by = {**request.who.event_fields(), "client": request.who.client_id, "request": request.wire.request_id}
+        by = request.who.event_fields()
+        by["client"], by["request"] = request.who.client_id, request.wire.request_id
         if request.key:
             by["digest"] = request.key.hex()
         if request.wire.traceparent:
@@ -202,11 +203,12 @@ class Transaction:
         command, state = request.command, self._state
         if command in (Command.DRAIN, Command.IMPORT_STATE):
             self._draining = None
-        answer = Answer(reply_to(events, state.store, state.policies, self.now))
+        data = reply_to(events, state.store, state.policies, self.now)
         if command is Command.CONSUME_NEXT:
             for event in events:
                 state.body_retry.forget(event["key"])
-            return answer._replace(leases=tuple((event["key"], event["lease"]) for event in events))
+            return Answer(data, leases=tuple((event["key"], event["lease"]) for event in events))
+        answer = Answer(data)
         if state.subscriptions.count:
             for queue in dict.fromkeys(self._woken_by(decision.drafts)):
                 self._serve(queue)

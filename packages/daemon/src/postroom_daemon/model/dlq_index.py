@@ -40,6 +40,8 @@ class DlqIndex(Observer):
     """The queues by dead-letter address; not part of the root's state. A participant of transactions: a rollback
     forgets everything."""
 
+    event_types = _CHANGES | {EventType.DIED}
+
     def __init__(self) -> None:
         self._addresses: dict[str, Addressed] = {}
 
@@ -60,7 +62,7 @@ class DlqIndex(Observer):
             return
         if event["type"] in _CHANGES:
             self._addresses.clear()
-        elif event["type"] == EventType.DIED:
+        else:
             for addressed in self._addresses.values():
                 addressed.note_death(event["queue"])
 

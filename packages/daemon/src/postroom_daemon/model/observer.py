@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Final, Protocol
 
-from postroom_common.events import Event
+from postroom_common.events import Event, EventType
 
 from .records import Entry
 
@@ -25,6 +25,9 @@ class Observer:
     """Shown every change of a message that the fold makes, so that it can count or remember; it never decides. A
     follower that only folds has the same observers, and so the same memory. This one ignores everything."""
 
+    #: Types of the events for which ``folded`` is called.
+    event_types: ClassVar[frozenset[EventType]] = frozenset()
+
     def published(self, entry: Entry) -> None:
         """A new message was stored."""
 
@@ -38,48 +41,53 @@ class Observer:
         """A message is no longer stored."""
 
     def folded(self, event: Event) -> None:
-        """An event was folded."""
+        """An event of one of the ``event_types`` was folded."""
 
 
 #: For a fold that nobody observes.
 UNOBSERVED: Final = Observer()
 
 
+_HOOKS: Final = ("published", "leased", "lease_ended", "removed")
+
+
 class Observers(Observer):
-    """Several observers as one. Each is called only for what it overrides."""
+    """Several observers as one. Each is called only for what it overrides, and for events of the types it names."""
 
     def __init__(self, observers: Iterable[Observer]) -> None:
-        def overriding(name: str) -> list[Observer]:
-            return [one for one in listed if getattr(type(one), name) is not getattr(Observer, name)]
-
         listed = list(observers)
-        self._published = [one.published for one in overriding("published")]
-        self._leased = [one.leased for one in overriding("leased")]
-        self._lease_ended = [one.lease_ended for one in overriding("lease_ended")]
-        self._removed = [one.removed for one in overriding("removed")]
-        self._folded = [one.folded for one in overriding("folded")]
+        self._calls: dict[str, list[Callable[[Entry], None]]] = {}
+        for name in _HOOKS:
+            overriding = [one for one in listed if getattr(type(one), name) is not getattr(Observer, name)]
+            self._calls[name] = [getattr(one, name) for one in overriding]
+            if len(overriding) == 1:  # this is called for every message: without a detour
+                setattr(self, name, self._calls[name][0])
+        self._folded: dict[str, list[Callable[[Event], None]]] = {}
+        for one in listed:
+            for type_ in one.event_types:
+                self._folded.setdefault(type_, []).append(one.folded)
 
     def published(self, entry: Entry) -> None:
         """See ``Observer``."""
-        for call in self._published:
+        for call in self._calls["published"]:
             call(entry)
 
     def leased(self, entry: Entry) -> None:
         """See ``Observer``."""
-        for call in self._leased:
+        for call in self._calls["leased"]:
             call(entry)
 
     def lease_ended(self, entry: Entry) -> None:
         """See ``Observer``."""
-        for call in self._lease_ended:
+        for call in self._calls["lease_ended"]:
             call(entry)
 
     def removed(self, entry: Entry) -> None:
         """See ``Observer``."""
-        for call in self._removed:
+        for call in self._calls["removed"]:
             call(entry)
 
     def folded(self, event: Event) -> None:
         """See ``Observer``."""
-        for call in self._folded:
+        for call in self._folded.get(event["type"], ()):
             call(event)

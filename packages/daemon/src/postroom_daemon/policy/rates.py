@@ -33,6 +33,8 @@ class _Bucket:
 class Rates(Observer):
     """The buckets by queue. A participant of transactions."""
 
+    event_types = frozenset({EventType.PUBLISHED})
+
     def __init__(self) -> None:
         self._buckets: dict[str, _Bucket] = {}
         self._taken: list[str] = []
@@ -49,7 +51,7 @@ class Rates(Observer):
 
     def folded(self, event: Event) -> None:
         """Take a token for a published message. Imported messages do not count: they were published at another time."""
-        if self._buckets and event["type"] == EventType.PUBLISHED:
+        if self._buckets:
             bucket = self._buckets.get(event["queue"])
             if bucket and event["engineMs"] >= bucket.at:
                 self._taken.append(event["queue"])
