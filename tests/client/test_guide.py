@@ -65,7 +65,7 @@ def test_a_request_of_the_guide_gets_the_reply_of_the_guide(ipc_root: Path) -> N
     output_of(server)
 
 
-def test_the_program_of_the_guide_works_off_the_queue(ipc_root: Path, tmp_path: Path) -> None:
+def test_the_program_of_the_guide_empties_the_queue(ipc_root: Path, tmp_path: Path) -> None:
     (script,) = re.findall(r"```sh\n(.*?)```", section("A program for each message"), re.DOTALL)
     done = shell(script.replace("orders", "guide-orders"), ipc_root, tmp_path)
     assert "guide-orders, attempt 1: 4711" in done.stdout
@@ -106,7 +106,7 @@ def shell(script: str, ipc_root: Path, directory: Path) -> subprocess.CompletedP
     return done
 
 
-def test_the_guide_tells_of_all_that_is_there() -> None:
+def test_the_guide_describes_everything_that_exists() -> None:
     for name in vars(Options):
         assert name.startswith("_") or f"`{name}`" in section("Working on messages"), name
     text = section("A program for each message")

@@ -25,7 +25,7 @@ print(postroom_client.__version__)
 """
 
 
-def test_the_oldest_versions_are_there_where_ci_is_set() -> None:
+def test_the_oldest_versions_are_required_if_ci_is_set() -> None:
     missing = [version for version in REQUIRED if version in missing_interpreters()]
     assert not (os.environ.get("CI") and missing), f"CI needs Python {', '.join(missing)}, by pyenv or on the PATH"
 

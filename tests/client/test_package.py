@@ -144,7 +144,7 @@ def test_the_deepest_message_that_the_client_sends_is_read_by_the_daemons_codec(
         decode_request(one_deeper)
 
 
-def test_the_sign_of_a_running_daemon_has_one_name_on_both_sides() -> None:
+def test_the_liveness_lock_has_one_name_on_both_sides() -> None:
     from postroom_daemon.doors.mailbox import directories as sign
 
     assert sign.LOCK_NAME == _lock.LIVENESS_LOCK
@@ -161,7 +161,7 @@ def test_an_import_is_light() -> None:
     assert not loaded & heavy
 
 
-def test_no_file_is_data_or_reads_any() -> None:
+def test_the_package_has_no_data_files_and_reads_none() -> None:
     assert {path.suffix for path in PACKAGE.rglob("*") if path.is_file() and path.suffix != ".pyc"} == {
         ".py",
         ".pyi",
@@ -172,11 +172,11 @@ def test_no_file_is_data_or_reads_any() -> None:
         assert "__file__" not in path.read_text(), path.name
 
 
-def test_the_constants_that_the_client_has_are_the_protocols() -> None:
+def test_the_clients_constants_are_those_of_the_protocol() -> None:
     assert tuple(Command) == _protocol.COMMANDS
 
 
-def test_the_lines_that_copy_the_client_work_from_the_root_of_the_checkout(tmp_path: Path) -> None:
+def test_the_commands_that_copy_the_client_work_from_the_root_of_the_checkout(tmp_path: Path) -> None:
     lines = re.findall(r"^cp -r (\S+) /opt/(\S+) +# (.+)$", (DOCS.parent / "vendoring.md").read_text(), re.MULTILINE)
     assert len(lines) == 2
     (tmp_path / "myapp" / "myapp" / "libs").mkdir(parents=True)

@@ -48,7 +48,7 @@ def test_the_stored_form_is_the_one_that_older_journals_have():
 
 
 @given(TEXT)
-def test_a_text_is_kept_as_it_is_whatever_the_consumer_asks(text):
+def test_a_text_is_stored_unchanged_whatever_the_consumer_asks(text):
     part = part_from_wire(text, "", "")
     assert part_to_wire(part, as_value=False) == part_to_wire(part, as_value=True) == {"payload": text}
     assert part == Part(text.encode())
@@ -69,7 +69,7 @@ def test_a_text_that_looks_like_json_stays_text():
 
 
 @given(st.binary())
-def test_binary_is_counted_by_its_own_bytes(data):
+def test_the_size_of_binary_is_that_of_its_decoded_bytes(data):
     part = part_from_wire(base64.b64encode(data).decode(), "base64", "image/png")
     assert part == Part(data, Form.BINARY, "image/png")
     wire = part_to_wire(part, as_value=True)
@@ -101,7 +101,7 @@ def test_the_content_type_of_a_text_is_shown():
         ("text", "BASE64", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_what_is_no_body_is_refused_with_a_reason(message, encoding, code):
+def test_an_invalid_body_is_refused_with_a_reason(message, encoding, code):
     with pytest.raises(CommandError) as caught:
         part_from_wire(message, encoding, "")
     assert caught.value.code is code

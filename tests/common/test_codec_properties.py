@@ -172,7 +172,7 @@ def test_a_damaged_document_is_read_as_the_reference_reads_it(data: bytes) -> No
 
 @settings(deadline=None, max_examples=300)
 @given(st.one_of(SOUP.map(lambda text: text.encode()), st.binary(max_size=40)))
-def test_bytes_that_hardly_are_json_are_read_as_the_reference_reads_them(data: bytes) -> None:
+def test_bytes_that_resemble_json_are_read_as_the_reference_reads_them(data: bytes) -> None:
     assert outcome(strict_loads, data) == outcome(reference_loads, data)
 
 

@@ -36,7 +36,7 @@ def test_the_newline_may_be_missing():
 
 
 @given(st.data())
-def test_no_changed_byte_goes_unnoticed(data):
+def test_every_changed_byte_is_detected(data):
     line = bytearray(encode_event(EVENT)[:-1])
     at = data.draw(st.integers(0, len(line) - 1))
     line[at] ^= data.draw(st.integers(1, 255))
@@ -45,13 +45,13 @@ def test_no_changed_byte_goes_unnoticed(data):
 
 
 @given(st.integers(0, len(encode_event(EVENT)) - 2))
-def test_no_cut_line_is_taken_for_an_event(length):
+def test_no_truncated_line_is_taken_for_an_event(length):
     with pytest.raises(DamagedRecord):
         decode_event(encode_event(EVENT)[:length])
 
 
 @pytest.mark.parametrize("body", [b'[1,"id"', b'{"id":"7"', b'{"type":"acked"', b'{"id":true', b"nonsense"])
-def test_a_sound_checksum_does_not_make_an_event(body):
+def test_a_valid_checksum_alone_does_not_make_an_event(body):
     with pytest.raises(DamagedRecord):
         decode_event(b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body)))
 
@@ -64,6 +64,6 @@ def test_a_fragment_and_the_value_read_back_have_the_same_bytes():
 
 
 @pytest.mark.parametrize("name", sorted(HEAD))
-def test_an_object_without_what_every_event_has_is_no_event(name):
+def test_an_object_without_the_common_fields_is_not_an_event(name):
     with pytest.raises(DamagedRecord, match="no event"):
         decode_event(encode_event({field: value for field, value in EVENT.items() if field != name}))

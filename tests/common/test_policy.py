@@ -98,7 +98,7 @@ def test_a_wrong_type_or_key_is_refused_naming_the_key_and_what_is_expected(poli
     assert expected in str(caught.value)
 
 
-def test_delays_the_wrong_way_round_are_swapped():
+def test_reversed_delays_are_swapped():
     layer, _ = read({"retry": {"initialDelaySec": 90, "maxDelaySec": 10}})
     policy = Policy.from_layers(layer)
     assert (policy.initial_delay_ms, policy.max_delay_ms) == (10_000, 90_000)

@@ -22,7 +22,7 @@ def test_ids_that_are_safe_as_file_names_are_accepted(text):
 
 
 @pytest.mark.parametrize("text", ["", ".", "..", ".a", "-a", "a/b", "a b", "a\n", "é", "x" * 129, "a\0", None, 7, b"a"])
-def test_anything_else_is_no_id(text):
+def test_other_ids_are_refused(text):
     assert not is_id(text)
 
 
@@ -32,12 +32,12 @@ def test_a_queue_name_may_be_any_text_without_control_characters(name):
 
 
 @pytest.mark.parametrize("name", ["", "x" * 257, "é" * 129, "a\nb", "\0", "\x7f", "\x9b"])
-def test_other_names_are_refused_with_the_rule_they_break(name):
+def test_other_names_are_refused_with_the_rule_that_they_break(name):
     assert "must" in str(queue_name_problem(name))
 
 
 @pytest.mark.parametrize("name", [*Command, *ALIASES])
-def test_a_command_is_known_in_any_case(name):
+def test_a_command_is_recognised_in_any_case(name):
     meant = resolve_command(name)
     assert meant is not None
     assert resolve_command(name.upper()) is resolve_command(name.title()) is meant

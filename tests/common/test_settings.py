@@ -37,11 +37,11 @@ def test_its_names_follow_from_its_key():
     ("setting", "value", "used"),
     [(LIMIT, 1, 1), (RATIO, 1, 1), (RATIO, 0.25, 0.25), (FLAG, False, False), (LEVEL, "DEBUG", "debug")],
 )
-def test_a_good_value_is_used_without_a_word(setting, value, used):
+def test_a_valid_value_is_used_without_a_warning(setting, value, used):
     assert check(setting, value) == (used, [])
 
 
-def test_a_path_is_made_of_a_text():
+def test_a_text_becomes_a_path():
     assert check(PLACE, "/a/b") == (Path("/a/b"), [])
 
 
@@ -59,7 +59,7 @@ def test_a_value_out_of_range_is_corrected_with_a_warning(setting, value, used):
     ("setting", "value"),
     [(LIMIT, "5"), (LIMIT, 5.0), (LIMIT, True), (RATIO, "x"), (FLAG, 1), (LEVEL, "loud"), (LEVEL, 1), (PLACE, "")],
 )
-def test_what_cannot_be_used_is_refused_naming_key_and_expectation(setting, value):
+def test_an_unusable_value_is_refused_naming_the_key_and_what_is_expected(setting, value):
     with pytest.raises(ConfigurationError) as caught:
         check(setting, value)
     assert setting.key in str(caught.value)
@@ -70,12 +70,12 @@ def test_what_cannot_be_used_is_refused_naming_key_and_expectation(setting, valu
     ("setting", "text", "used"),
     [(LIMIT, "77", 77), (RATIO, "0.25", 0.25), (FLAG, "No", False), (FLAG, "1", True), (LEVEL, "Info", "info")],
 )
-def test_a_text_of_the_environment_is_read(setting, text, used):
+def test_a_text_from_the_environment_is_read(setting, text, used):
     assert parse(setting, text) == (used, [])
 
 
 @pytest.mark.parametrize(("setting", "text"), [(LIMIT, "many"), (LIMIT, ""), (RATIO, "half"), (FLAG, "maybe")])
-def test_a_text_that_is_no_such_value_is_refused_naming_where_it_stands(setting, text):
+def test_an_invalid_text_is_refused_naming_its_source(setting, text):
     with pytest.raises(ConfigurationError) as caught:
         parse(setting, text)
     assert setting.environment in str(caught.value)
@@ -118,7 +118,7 @@ def test_a_tree_is_flattened_in_its_order():
         ({"": 1}, ("file: ", "unknown key")),
     ],
 )
-def test_an_unknown_key_is_refused_naming_those_beside_it(tree, named):
+def test_an_unknown_key_is_refused_naming_its_neighbours(tree, named):
     with pytest.raises(ConfigurationError) as caught:
         flatten(tree, TABLE, "file: ", ("queues",))
     for text in named:

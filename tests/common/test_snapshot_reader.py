@@ -28,7 +28,7 @@ def reasons(members: list[Member]) -> list[Reason | None]:
 
 
 @pytest.mark.parametrize("major", MAJORS)
-def test_a_golden_snapshot_of_each_version_is_whole(major: int) -> None:
+def test_a_golden_snapshot_of_each_version_is_complete(major: int) -> None:
     (member,) = judged(packed(golden(major)))
     assert (member.reason, member.detail) == (None, "")
     assert member.header["major"] == major
@@ -52,7 +52,7 @@ def test_golden_lines_have_the_fields_of_today(major: int) -> None:
     assert kinds == set(Kind) - {Kind.BUNDLE} - ({Kind.CONSUMER} if major == 1 else set())
 
 
-def test_what_a_line_of_version_1_said_is_said_by_its_names_of_today() -> None:
+def test_a_line_of_version_1_is_read_under_the_names_of_today() -> None:
     old = {line["kind"]: line for line in lines_of(golden(1))}
     dead, lease, queue = upgrade(old["dead"]), upgrade(old["lease"]), upgrade(old["queue"])
     assert (dead["reasonCode"], dead["payloadBytes"]) == ("REJECTED", 11)
@@ -73,7 +73,7 @@ def test_upgrading_a_line_of_today_changes_nothing() -> None:
         assert upgrade(upgrade(line)) == upgrade(line)
 
 
-def test_snapshots_behind_each_other_are_each_judged() -> None:
+def test_each_of_several_concatenated_snapshots_is_checked() -> None:
     bundle = {"device": "", "snapshot": "", "kind": "bundle", "members": ["a", "b"]}
     data = packed(golden(1)) + packed(golden(2)) + packed(text_of([bundle]))
     assert reasons(judged(data)) == [None, None]
@@ -138,7 +138,7 @@ def test_each_fault_has_its_reason(fault: str) -> None:
     assert member.detail, "people are told more"
 
 
-def test_every_reason_is_looked_for() -> None:
+def test_every_reason_has_a_case() -> None:
     assert {reason for reason, _ in FAULTS.values()} == set(Reason)
 
 
@@ -148,12 +148,12 @@ def test_a_snapshot_cut_anywhere_is_never_taken() -> None:
         assert {member.reason for member in judged(data[:length])} == {Reason.TRUNCATED}, length
 
 
-def test_a_snapshot_that_lacks_its_last_bytes_is_whole_and_the_file_is_told() -> None:
+def test_a_snapshot_that_lacks_only_its_last_bytes_is_taken_and_the_file_is_reported_as_truncated() -> None:
     """All of its lines are there; only the checksum of gzip is not."""
     assert reasons(judged(packed(golden(2))[:-3])) == [None, Reason.TRUNCATED]
 
 
-def test_a_flipped_bit_is_noticed() -> None:
+def test_a_flipped_bit_is_detected() -> None:
     data = packed(golden(2))
     for place in range(10, len(data) - 8, 61):
         hurt = data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
@@ -188,6 +188,6 @@ def test_a_number_that_no_number_can_hold_is_a_fault_of_its_line() -> None:
     assert member.reason is Reason.CORRUPT_LINES
 
 
-def test_bare_lines_are_judged_as_those_of_a_gzip_file() -> None:
+def test_uncompressed_lines_are_checked_like_those_of_a_gzip_file() -> None:
     (member,) = check(io.BytesIO(golden(2)), compressed=False)
     assert (member.reason, member.header["major"]) == (None, 2)

@@ -58,7 +58,7 @@ def test_the_same_bytes_are_written_without_the_fast_library(tmp_path: Path) -> 
     assert (slow / NAME).read_bytes() == write_golden(fast).read_bytes()
 
 
-def test_what_was_written_is_read_again(tmp_path: Path) -> None:
+def test_a_written_snapshot_can_be_read_back(tmp_path: Path) -> None:
     path = write_golden(tmp_path)
     with path.open("rb") as file:
         (member,) = check(file)
@@ -67,7 +67,7 @@ def test_what_was_written_is_read_again(tmp_path: Path) -> None:
         assert list(read_lines(file)) == lines_of(golden(2))
 
 
-def test_fields_that_say_nothing_are_left_out() -> None:
+def test_empty_fields_are_left_out() -> None:
     line = LineEncoder("press-07", SNAPSHOT).encode(Kind.DEAD, {"queue": "q", "cause": None, "attempt": 0})
     assert json.loads(line) == {
         "device": "press-07", "snapshot": SNAPSHOT, "kind": "dead", "queue": "q", "attempt": 0,
@@ -75,7 +75,7 @@ def test_fields_that_say_nothing_are_left_out() -> None:
     assert line.startswith(b'{"device":"press-07","snapshot":"'), "a torn line says whose it is"
 
 
-def test_nothing_has_the_name_before_the_end(tmp_path: Path) -> None:
+def test_the_file_has_its_name_only_when_it_is_complete(tmp_path: Path) -> None:
     seen: list[str] = []
     with SnapshotWriter(tmp_path, NAME, "press-07", SNAPSHOT) as writer:
         writer.put(Kind.HEADER, {"major": 2})
@@ -84,7 +84,7 @@ def test_nothing_has_the_name_before_the_end(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [NAME]
 
 
-def test_what_was_given_up_leaves_nothing(tmp_path: Path) -> None:
+def test_an_abandoned_snapshot_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), SnapshotWriter(tmp_path, NAME, "press-07", SNAPSHOT) as writer:
         writer.put(Kind.HEADER, {"major": 2})
         raise RuntimeError
@@ -102,7 +102,7 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("room", [10, 5000, 60_000])
-def test_a_disk_that_takes_no_more_leaves_nothing(tmp_path: Path, room: int) -> None:
+def test_a_full_disk_leaves_no_file(tmp_path: Path, room: int) -> None:
     with files_of_at_most(room), pytest.raises(OSError), SnapshotWriter(tmp_path, NAME, "d", SNAPSHOT) as writer:
         for _ in range(2000):
             writer.put(Kind.DEAD, {"message": os.urandom(60).hex()})
@@ -110,7 +110,7 @@ def test_a_disk_that_takes_no_more_leaves_nothing(tmp_path: Path, room: int) -> 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_snapshot_takes_the_place_of_no_other_file(tmp_path: Path) -> None:
+def test_a_snapshot_never_replaces_another_file(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("mine")
     with SnapshotWriter(tmp_path, NAME, "press-07", SNAPSHOT) as writer:
         writer.put(Kind.HEADER, {"major": 2})
@@ -136,11 +136,11 @@ def test_others_cannot_read_a_snapshot(tmp_path: Path) -> None:
         ("d" * 300, "d" * 64),
     ],
 )
-def test_a_name_is_fit_for_every_file_system(device: str, shown: str) -> None:
+def test_a_name_is_valid_on_every_file_system(device: str, shown: str) -> None:
     name = file_name(device, "01a21eba-167b-7c3a-9b1e-5d0f6a2e8400", 1220, 1795811841655)
     assert name == f"postroom-{shown}-6a2e8400-1220-20261127T203721655Z{SUFFIX}"
 
 
 @pytest.mark.parametrize("wall_ms", [-1, 0, 2**62])
-def test_a_clock_that_no_calendar_has_is_no_trouble_for_the_name(wall_ms: int) -> None:
+def test_a_clock_outside_the_calendar_still_gives_a_name(wall_ms: int) -> None:
     assert file_name("d", "r", 1, wall_ms).endswith(f"Z{SUFFIX}")

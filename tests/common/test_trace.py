@@ -13,7 +13,7 @@ VALID = f"00-{TRACE}-{PARENT}-01"
 
 
 @pytest.mark.parametrize("value", [VALID, f"00-{TRACE}-{PARENT}-ff", f"cc-{TRACE}-{PARENT}-01", f"cc{VALID[2:]}-what"])
-def test_what_the_standard_allows_names_a_trace(value):
+def test_a_value_that_the_standard_allows_names_a_trace(value):
     assert is_traceparent(value)
     assert trace_id(value) == TRACE
 
@@ -43,7 +43,7 @@ def test_what_the_standard_allows_names_a_trace(value):
         f"cc{VALID[2:]}-{'x' * TRACEPARENT_LIMIT}",
     ],
 )
-def test_what_it_does_not_allow_names_none(value):
+def test_a_value_that_the_standard_forbids_names_no_trace(value):
     assert not is_traceparent(value)
 
 

@@ -10,7 +10,7 @@ from postroom_daemon.stores.base import Store, StoreError
 from tests.conformance.store_calls import QUEUE, change, counts, drain, entry, insert
 
 
-def test_an_entry_comes_back_with_every_fact_it_was_kept_with(store: Store) -> None:
+def test_an_entry_is_read_back_with_every_fact_that_was_stored(store: Store) -> None:
     full = Entry(
         key="msg:q:x", queue=QUEUE, state=State.INFLIGHT, priority=-3, seq=2**62, created_wall=2**41, created=5,
         target="someone", attempt=4, due=17, lease_id="lease", consumer_id="holder", lease_until=99, leased_at=70,
@@ -22,7 +22,7 @@ def test_an_entry_comes_back_with_every_fact_it_was_kept_with(store: Store) -> N
     assert store.envelope("msg:q:x") == b'{"parts":[]}'
 
 
-def test_what_is_not_there_is_none_and_its_body_an_error(store: Store) -> None:
+def test_a_missing_entry_is_none_and_reading_its_body_is_an_error(store: Store) -> None:
     assert store.get("msg:q:none") is None
     assert store.queue("none") is None
     assert store.get_kv("none") is None
@@ -37,7 +37,7 @@ def test_what_is_not_there_is_none_and_its_body_an_error(store: Store) -> None:
         store.queue_for_update("none")
 
 
-def test_a_changed_entry_that_is_not_given_to_update_changes_nothing_that_is_kept(store: Store) -> None:
+def test_a_changed_entry_that_is_not_given_to_update_changes_nothing_in_the_store(store: Store) -> None:
     insert(store, entry(1))
     store.begin()
     found = store.get("msg:q:1")
@@ -61,7 +61,7 @@ def lease_next(store: Store, consumer: str = "c") -> int:
     return head.seq
 
 
-def test_each_lease_is_of_what_is_next_after_the_changes_before_it(store: Store) -> None:
+def test_each_lease_takes_the_next_message_after_the_changes_before_it(store: Store) -> None:
     insert(store, *[entry(number) for number in range(10, 40)], entry(40, target="c"), entry(41, state=State.HELD))
     store.begin()
     assert [lease_next(store) for _ in range(7)] == list(range(10, 17))
@@ -82,7 +82,7 @@ def test_each_lease_is_of_what_is_next_after_the_changes_before_it(store: Store)
     store.commit()
 
 
-def test_a_lease_of_an_earlier_transaction_is_as_it_was_kept_whatever_is_taken_back(store: Store) -> None:
+def test_a_rollback_does_not_change_a_lease_of_an_earlier_transaction(store: Store) -> None:
     insert(store, *[entry(number) for number in range(3)])
     store.begin()
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_only_ready_messages_are_delivered(store: Store, state: State) -> None:
     assert drain(store) == [] and store.pages.oldest_ready(QUEUE) is None
 
 
-def test_a_message_that_returns_to_ready_has_its_place_again(store: Store) -> None:
+def test_a_message_that_becomes_ready_again_has_its_old_place(store: Store) -> None:
     insert(store, entry(1), entry(2), entry(3))
     store.begin()
     change(store, "msg:q:1", state=State.INFLIGHT, lease_until=10)
@@ -142,7 +142,7 @@ def test_counts_follow_every_move(store: Store) -> None:
     assert counts(store) == {"dead": 1}
 
 
-def test_promotion_takes_what_is_due_oldest_due_first_up_to_the_limit(store: Store) -> None:
+def test_promotion_takes_due_messages_oldest_first_up_to_the_limit(store: Store) -> None:
     insert(store, *(entry(number, State.DELAYED, due=100 - number) for number in range(1, 6)))
     store.begin()
     assert store.due.promote(94, 10) == []
@@ -156,7 +156,7 @@ def test_promotion_takes_what_is_due_oldest_due_first_up_to_the_limit(store: Sto
     assert drain(store) == [3, 4, 5]
 
 
-def test_a_lease_is_over_at_its_end_and_the_oldest_comes_first(store: Store) -> None:
+def test_a_lease_ends_at_its_time_and_the_oldest_comes_first(store: Store) -> None:
     insert(store, *(entry(number, State.INFLIGHT, lease_until=100 - number) for number in range(1, 5)))
     store.begin()
     assert [found.seq for found in store.due.ended_leases(95, 10)] == []
@@ -166,7 +166,7 @@ def test_a_lease_is_over_at_its_end_and_the_oldest_comes_first(store: Store) -> 
     store.rollback()
 
 
-def test_a_lease_is_over_once_however_often_it_was_set_to_the_same_end(store: Store) -> None:
+def test_a_lease_ends_once_however_often_it_was_set_to_the_same_end(store: Store) -> None:
     insert(store, entry(1, State.INFLIGHT, lease_until=50))
     store.begin()
     change(store, "msg:q:1", lease_until=50)
@@ -177,7 +177,7 @@ def test_a_lease_is_over_once_however_often_it_was_set_to_the_same_end(store: St
     assert [found.seq for found in store.due.ended_leases(50, 10)] == [1]
 
 
-def test_what_is_due_at_the_same_time_comes_in_publish_order(store: Store) -> None:
+def test_messages_due_at_the_same_time_come_in_publish_order(store: Store) -> None:
     keys = ["msg:a:z", "msg:b:y", "msg:c:x", "msg:d:w"]
     for number, key in enumerate(keys):
         made = Entry(key, key[4], State.DELAYED, priority=0, seq=number, created_wall=1, created=1, due=9)
@@ -191,7 +191,7 @@ def test_what_is_due_at_the_same_time_comes_in_publish_order(store: Store) -> No
     assert [found.key for found in store.due.ended_leases(20, 10)] == keys
 
 
-def test_an_extended_lease_is_over_at_its_new_end(store: Store) -> None:
+def test_an_extended_lease_ends_at_its_new_time(store: Store) -> None:
     insert(store, entry(1, State.INFLIGHT, lease_until=50))
     store.begin()
     change(store, "msg:q:1", lease_until=80)
@@ -230,7 +230,7 @@ def test_the_oldest_ready_is_the_first_published_whatever_its_priority_or_target
     assert oldest is not None and oldest.seq == 2
 
 
-def test_queue_names_are_paged_in_the_order_of_their_characters(store: Store) -> None:
+def test_queue_names_are_paged_in_character_order(store: Store) -> None:
     names = ["b", "a", "B", "ä", "a/../b", "100%", "a_b", "queue:x", "\U0001f600", "\uffee", "'; DROP TABLE kv;--"]
     store.begin()
     for name in names:
@@ -242,7 +242,7 @@ def test_queue_names_are_paged_in_the_order_of_their_characters(store: Store) ->
     assert found == sorted(names)
 
 
-def test_a_queue_record_comes_back_as_it_was_changed(store: Store) -> None:
+def test_a_queue_record_is_read_back_as_it_was_changed(store: Store) -> None:
     store.begin()
     store.add_queue(QueueRecord(QUEUE, created_wall=5))
     record = store.queue_for_update(QUEUE)
@@ -299,7 +299,7 @@ def test_a_fact_that_a_caller_changes_in_place_is_not_changed_in_the_store(store
     assert store.get_kv("pins") == {"a": 1}
 
 
-def test_facts_are_found_by_how_their_names_begin_whatever_comes_behind(store: Store) -> None:
+def test_facts_are_listed_by_prefix_whatever_follows_it(store: Store) -> None:
     names = [f"schedule:{name}" for name in ("", "\0", "a", "a\0", "é", "\uffff", "🚀", "\U0010ffff", "\U0010ffff" * 2)]
     store.begin()
     for name in (*names, "schedulf", "schedule", "schedule;", "sched"):
@@ -311,7 +311,7 @@ def test_facts_are_found_by_how_their_names_begin_whatever_comes_behind(store: S
     assert found == names
 
 
-def test_applied_is_kept_with_the_data(store: Store) -> None:
+def test_applied_is_stored_with_the_data(store: Store) -> None:
     store.begin()
     store.applied = 12
     store.commit()
@@ -329,7 +329,7 @@ def test_after_a_commit_there_is_nothing_to_roll_back(store: Store) -> None:
     assert store.applied == 12
 
 
-def test_names_with_any_character_are_names_like_any_other(store: Store) -> None:
+def test_names_may_have_any_character(store: Store) -> None:
     for name in ("..", "a/b", "100%", "O'Brien", '"', "q*[?]", "ü", "\U0001f600" * 60):
         made = Entry(f"msg:{name}:1", name, State.READY, priority=0, seq=1, created_wall=1, created=1, target=name)
         insert(store, made)
@@ -347,7 +347,7 @@ def test_the_store_answers_a_probe_and_makes_itself_durable(store: Store) -> Non
     assert store.disk.checkpoint() in (0, 3)  # 0: it never is
 
 
-def test_pages_of_all_entries_have_each_message_once_whatever_its_state(store: Store) -> None:
+def test_pages_of_all_entries_have_each_message_once_in_any_state(store: Store) -> None:
     states = [State.READY, State.DELAYED, State.INFLIGHT, State.DEAD, State.READY]
     insert(store, *(entry(number, state) for number, state in enumerate(states)))
     insert(store, entry(9, queue="p", key="msg:p:9"))
@@ -363,7 +363,7 @@ def test_pages_of_all_entries_have_each_message_once_whatever_its_state(store: S
     assert found == expected
 
 
-def test_a_message_that_has_gone_meanwhile_is_in_no_later_page(store: Store) -> None:
+def test_a_message_removed_meanwhile_is_in_no_later_page(store: Store) -> None:
     insert(store, *(entry(number) for number in range(4)))
     assert [one.seq for one in store.pages.entries("", 2)] == [0, 1]
     store.begin()

@@ -44,14 +44,14 @@ def pages(store: Store, state: State, limit: int, queue: str = QUEUE) -> list[in
 # --- ordering keys ------------------------------------------------------------------------------------------------
 
 
-def test_of_an_ordering_key_only_the_first_published_is_delivered(store: Store) -> None:
+def test_only_the_first_published_message_of_an_ordering_key_is_delivered(store: Store) -> None:
     insert(store, entry(1, order_key="k"), entry(2, order_key="k", priority=9), entry(3, priority=5))
     assert drain(store) == [3, 1, 2]
     change_alone(store, 3, state=State.DEAD, dead_at=1)
     assert turn(store) == 1
 
 
-def test_while_one_of_an_ordering_key_is_in_flight_or_waits_for_its_retry_no_other_of_it_is_delivered(
+def test_no_message_is_delivered_while_another_of_its_ordering_key_is_in_flight_or_waits_for_its_retry(
     store: Store,
 ) -> None:
     insert(store, entry(1, order_key="k"), entry(2, order_key="k"), entry(3, order_key="other"))
@@ -65,7 +65,7 @@ def test_while_one_of_an_ordering_key_is_in_flight_or_waits_for_its_retry_no_oth
     assert drain(store) == [1, 2, 3]
 
 
-def test_a_message_that_dies_or_goes_frees_its_ordering_key(store: Store) -> None:
+def test_a_message_that_dies_or_is_removed_frees_its_ordering_key(store: Store) -> None:
     insert(store, *(entry(number, order_key="k") for number in (1, 2, 3)))
     change_alone(store, 1, state=State.DEAD, dead_at=1)
     assert turn(store) == 2
@@ -73,7 +73,7 @@ def test_a_message_that_dies_or_goes_frees_its_ordering_key(store: Store) -> Non
     assert turn(store) == 3
 
 
-def test_a_dead_letter_that_comes_back_waits_for_the_one_of_its_ordering_key_that_is_in_flight(store: Store) -> None:
+def test_a_reprocessed_dead_letter_waits_for_the_message_of_its_ordering_key_that_is_in_flight(store: Store) -> None:
     insert(store, entry(1, State.DEAD, order_key="k", dead_at=1), entry(2, order_key="k"))
     change_alone(store, 2, state=State.INFLIGHT, lease_until=9)
     change_alone(store, 1, state=State.READY, dead_at=0)
@@ -82,7 +82,7 @@ def test_a_dead_letter_that_comes_back_waits_for_the_one_of_its_ordering_key_tha
     assert turn(store) == 1
 
 
-def test_a_held_message_keeps_its_turn(store: Store) -> None:
+def test_a_message_on_hold_keeps_its_turn(store: Store) -> None:
     insert(store, entry(1, order_key="k"), entry(2, order_key="k"))
     change_alone(store, 1, state=State.HELD)
     assert turn(store) is None
@@ -90,12 +90,12 @@ def test_a_held_message_keeps_its_turn(store: Store) -> None:
     assert turn(store) == 1
 
 
-def test_the_same_ordering_key_in_another_queue_is_another_one(store: Store) -> None:
+def test_the_same_ordering_key_in_another_queue_is_independent(store: Store) -> None:
     insert(store, entry(1, order_key="k", queue="other"), entry(2, order_key="k"))
     assert turn(store) == 2
 
 
-def test_a_rollback_takes_back_whose_turn_it_is(store: Store) -> None:
+def test_a_rollback_restores_whose_turn_it_is(store: Store) -> None:
     insert(store, entry(1, order_key="k"), entry(2, order_key="k"))
     store.begin()
     change(store, "msg:q:1", state=State.INFLIGHT, lease_until=9)
@@ -106,7 +106,7 @@ def test_a_rollback_takes_back_whose_turn_it_is(store: Store) -> None:
 # --- time ---------------------------------------------------------------------------------------------------------
 
 
-def test_messages_that_wait_lapse_oldest_first_at_their_end_or_at_that_of_their_target(store: Store) -> None:
+def test_waiting_messages_expire_oldest_first_at_their_end_or_that_of_their_target(store: Store) -> None:
     insert(
         store,
         entry(1, expires=90),
@@ -128,7 +128,7 @@ def test_messages_that_wait_lapse_oldest_first_at_their_end_or_at_that_of_their_
     assert [one.seq for one in store.due.expiring(85, 10)] == [5, 3]
 
 
-def test_the_lease_of_a_dead_letter_ends_as_any_other(store: Store) -> None:
+def test_the_lease_of_a_dead_letter_ends_like_any_other(store: Store) -> None:
     insert(store, entry(1, State.DEAD, dead_at=3, lease_until=20, lease_id="l", consumer_id="c"))
     due = store.due.next_time()
     assert due is not None and due <= 20
@@ -137,7 +137,7 @@ def test_the_lease_of_a_dead_letter_ends_as_any_other(store: Store) -> None:
     assert counts(store) == {"dead": 1}
 
 
-def test_leases_are_listed_with_the_dead_letters_among_them(store: Store) -> None:
+def test_leases_are_listed_including_those_of_dead_letters(store: Store) -> None:
     insert(
         store,
         entry(1, State.INFLIGHT, lease_until=30),
@@ -193,7 +193,7 @@ def test_pages_of_each_state_are_in_the_order_in_which_messages_come_next(store:
         assert pages(store, State.READY, limit, "none") == []
 
 
-def test_the_oldest_ready_for_a_consumer_is_one_that_it_could_have(store: Store) -> None:
+def test_the_oldest_ready_message_for_a_consumer_is_one_that_it_could_get(store: Store) -> None:
     insert(
         store,
         entry(1, target="other"),
@@ -210,7 +210,9 @@ def test_the_oldest_ready_for_a_consumer_is_one_that_it_could_have(store: Store)
 # --- queues -------------------------------------------------------------------------------------------------------
 
 
-def test_the_oldest_ready_messages_come_in_publish_order_whoever_may_have_them_and_whenever(store: Store) -> None:
+def test_the_oldest_ready_messages_come_in_publish_order_whatever_their_target_priority_or_ordering_key(
+    store: Store,
+) -> None:
     insert(
         store,
         entry(1, state=State.DELAYED, due=5),
@@ -277,7 +279,7 @@ def test_a_queue_knows_the_size_of_its_messages_that_are_not_dead(store: Store) 
     assert record is not None and record.bytes == 0
 
 
-def test_a_queue_that_is_deleted_is_gone_and_may_be_made_anew(store: Store) -> None:
+def test_a_deleted_queue_is_gone_and_can_be_created_again(store: Store) -> None:
     insert(store, entry(1))
     remove(store, 1)
     store.begin()
@@ -299,7 +301,7 @@ def test_a_queue_that_is_deleted_is_gone_and_may_be_made_anew(store: Store) -> N
 # --- facts --------------------------------------------------------------------------------------------------------
 
 
-def test_names_of_facts_are_paged_by_what_they_begin_with(store: Store) -> None:
+def test_names_of_facts_are_paged_by_prefix(store: Store) -> None:
     store.begin()
     for name in ("claim:b", "claim:a", "claim:é", "claims", "schedule:a"):
         store.put_kv(name, {"of": name})
@@ -311,7 +313,7 @@ def test_names_of_facts_are_paged_by_what_they_begin_with(store: Store) -> None:
     assert store.pages.kv_names("none:", "", 10) == []
 
 
-def test_a_fact_whose_name_is_all_that_is_asked_for_is_there_once(store: Store) -> None:
+def test_a_fact_whose_name_is_the_whole_prefix_is_listed_once(store: Store) -> None:
     store.begin()
     for name in ("draining", "draining\0a", "drain"):
         store.put_kv(name, True)

@@ -33,13 +33,13 @@ def _picture(frames: list[str]) -> list[list[tuple[object, ...]]]:
 
 
 @given(st.lists(st.lists(lines, max_size=5).map("\r\n".join), max_size=3))
-def test_the_picture_is_the_same_in_no_more_bytes(frames: list[str]) -> None:
+def test_the_compressed_picture_is_the_same_and_no_larger(frames: list[str]) -> None:
     sent = [compress(frame) for frame in frames]
     assert _picture(sent) == _picture(frames)
     assert sum(map(len, sent)) <= sum(map(len, frames))
 
 
-def test_a_style_that_goes_on_is_told_once_and_a_colour_that_changes_alone() -> None:
+def test_an_unchanged_style_is_sent_once_and_a_changed_colour_is_sent_alone() -> None:
     first = "\x1b[1;1H\x1b[38;5;1;48;5;2mone\x1b[0m\x1b[38;5;3;48;5;2mtwo\x1b[0m\r\n"
     second = "\x1b[2;1H\x1b[38;5;3;48;5;2mthree\x1b[0m"
     assert compress(first + second) == "\x1b[1;1H\x1b[38;5;1;48;5;2mone\x1b[38;5;3mtwo\x1b[2;1Hthree\x1b[0m"

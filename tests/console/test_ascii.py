@@ -35,7 +35,7 @@ def test_lines_and_symbols_become_ascii_of_their_width_and_letters_stay(text: st
     assert width(drawn(text)) == width(text)
 
 
-def test_no_screen_draws_anything_else_where_only_ascii_is_wanted(daemon: Daemon, tmp_path: Path) -> None:
+def test_in_ascii_mode_no_screen_draws_anything_else(daemon: Daemon, tmp_path: Path) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", {"evt": 1})
         await desk.has("queues")

@@ -37,7 +37,7 @@ def test_the_file_is_for_its_owner_only_and_says_who_it_was(tmp_path: Path) -> N
     assert {"wallMs", "uid", "user", "ssh", "queue", "what", "text"} <= set(json.loads(line))
 
 
-def test_an_unknown_outcome_is_told_and_the_action_goes_on(tmp_path: Path) -> None:
+def test_an_unknown_outcome_is_logged_and_the_action_continues(tmp_path: Path) -> None:
     log = ActionLog(tmp_path / "log")
     log.begin(1, "pause", "alarms", "")
     log.end(Outcome(1, Result.UNKNOWN, 0, "", "no answer", has_ended=False))
@@ -48,13 +48,13 @@ def test_an_unknown_outcome_is_told_and_the_action_goes_on(tmp_path: Path) -> No
     assert [result for _, result, _ in lines(tmp_path / "log")] == ["begun", "unknown", "ok"]
 
 
-def test_an_outcome_of_something_else_is_no_entry(tmp_path: Path) -> None:
+def test_other_outcomes_are_not_logged(tmp_path: Path) -> None:
     log = ActionLog(tmp_path / "log")
     assert log.end(Outcome(9, Result.OK)) is None
     assert not (tmp_path / "log").exists()
 
 
-def test_a_log_that_cannot_be_written_is_told_and_keeps_nobody_from_acting(tmp_path: Path) -> None:
+def test_an_unwritable_log_is_reported_and_actions_still_work(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
     log = ActionLog(tmp_path / "link")
     log.begin(1, "pause", "alarms", "")
@@ -63,7 +63,7 @@ def test_a_log_that_cannot_be_written_is_told_and_keeps_nobody_from_acting(tmp_p
     assert log.end(Outcome(1, Result.OK))
 
 
-def test_the_screen_keeps_the_last_ones() -> None:
+def test_the_screen_shows_the_last_actions() -> None:
     log = ActionLog(None)
     for ticket in range(LOG_ENTRIES + 10):
         log.begin(ticket, "pause", str(ticket), "")
@@ -71,7 +71,7 @@ def test_the_screen_keeps_the_last_ones() -> None:
     assert (len(log.entries), log.entries[0].queue) == (LOG_ENTRIES, "10")
 
 
-def test_half_a_line_that_a_full_disk_took_spoils_no_other_and_is_told(tmp_path: Path) -> None:
+def test_half_a_line_left_by_a_full_disk_is_reported_and_spoils_no_other(tmp_path: Path) -> None:
     log = ActionLog(tmp_path / "log")
     log.begin(1, "pause", "alarms", "")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -87,14 +87,14 @@ def test_half_a_line_that_a_full_disk_took_spoils_no_other_and_is_told(tmp_path:
     assert len(half) == 20
 
 
-def test_a_name_of_strange_bytes_is_written_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_with_strange_bytes_is_logged_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SUDO_USER", "andr\udce9")
     log = ActionLog(tmp_path / "log")
     log.begin(1, "pause", "alarms", "")
     assert not log.problem and lines(tmp_path / "log") == [("pause", "begun", 0)]
 
 
-def test_how_far_an_action_has_come_is_shown_and_not_written(tmp_path: Path) -> None:
+def test_the_progress_of_an_action_is_shown_and_not_logged(tmp_path: Path) -> None:
     log = ActionLog(tmp_path / "log")
     log.begin(1, "purge", "alarms", "")
     log.end(Outcome(1, Result.RUNNING, 7, has_ended=False))

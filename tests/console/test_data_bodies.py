@@ -11,12 +11,12 @@ from postroom_console.data.message_report import BODY_BYTES, BODY_CHARACTERS, BO
 from postroom_console.data.text import clean
 
 
-def test_json_is_indented_also_when_it_came_as_text() -> None:
+def test_json_is_indented_even_if_it_came_as_text() -> None:
     assert list(body_lines({"수집": [1]})) == ["  {", '    "수집": [', "      1", "    ]", "  }"]
     assert list(body_lines('{"a":1}')) == ["  {", '    "a": 1', "  }"]
 
 
-def test_bytes_stand_in_hex_beside_their_characters() -> None:
+def test_bytes_are_shown_in_hex_beside_their_characters() -> None:
     (line,) = body_lines(base64.b64encode(b"A\x00\xff").decode(), True)
     assert line.split() == ["000000", "41", "00", "ff", "A.."]
 
@@ -36,7 +36,7 @@ def test_bytes_stand_in_hex_beside_their_characters() -> None:
         (None, False),
     ],
 )
-def test_no_body_is_too_strange_to_be_shown_and_none_steers(body: str | None, is_binary: bool) -> None:
+def test_every_body_can_be_shown_and_none_controls_the_terminal(body: str | None, is_binary: bool) -> None:
     lines = list(body_lines(body, is_binary))
     assert lines == [clean(line) for line in lines]
 
@@ -50,10 +50,10 @@ def test_no_body_is_too_strange_to_be_shown_and_none_steers(body: str | None, is
         (base64.b64encode(bytes(BODY_BYTES + 3)).decode(), True, "... and 3B more: save it to see them"),
     ],
 )
-def test_of_a_long_one_it_is_said_how_much_is_left_out(body: str, is_binary: bool, words: str) -> None:
+def test_a_long_body_is_cut_and_the_omitted_size_is_shown(body: str, is_binary: bool, words: str) -> None:
     *_, last = body_lines(body, is_binary)
     assert last.strip() == words
 
 
-def test_one_that_just_fits_is_whole() -> None:
+def test_a_body_that_just_fits_is_complete() -> None:
     assert list(body_lines("x" * BODY_CHARACTERS)) == ["  " + "x" * BODY_CHARACTERS]

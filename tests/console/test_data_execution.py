@@ -37,7 +37,7 @@ def test_the_first_step_that_is_refused_ends_an_action(daemon: Daemon, source: L
     assert daemon.counts("alarms") == {"ready": 1, "dlq": 1}
 
 
-def test_an_action_that_was_not_begun_in_time_is_unknown_and_then_known_to_be_refused(
+def test_an_action_that_did_not_start_in_time_is_unknown_and_then_reported_as_refused(
     daemon: Daemon, source: Live, hasty: None
 ) -> None:
     daemon.publish("alarms")
@@ -66,7 +66,7 @@ class Forgetful(Client):
         return answer
 
 
-def test_an_action_whose_answer_was_lost_is_done_once_and_known_to_be_done(daemon: Daemon) -> None:
+def test_an_action_whose_answer_was_lost_is_done_once_and_reported_as_done(daemon: Daemon) -> None:
     dead_letters(daemon, "alarms", 3)
     told: list[Outcome] = []
     actor = Link(lambda: Forgetful(str(daemon.ipc)), lambda: False)
@@ -89,7 +89,7 @@ class Unanswered(Client):
         raise AnswerLost("ERR_ANSWER_LOST", "it was executed")
 
 
-def test_where_answers_are_lost_single_requests_count_as_done_and_pages_as_unknown(daemon: Daemon) -> None:
+def test_if_answers_are_lost_single_requests_count_as_done_and_pages_as_unknown(daemon: Daemon) -> None:
     keys = dead_letters(daemon, "alarms", 3)
     actor = Link(lambda: Unanswered(str(daemon.ipc)), lambda: False)
     single = execute_action(actor, 1, tuple(Step("reprocess_dlq", {"messageKey": key}) for key in keys[:2]))
@@ -135,7 +135,7 @@ _RECENT_MS = execution.RECENT_MS
 PURGE = Step("purge", {"queue": "alarms", "state": "dead", "limit": 2}, only_saved=True)
 
 
-def test_what_is_removed_was_saved_before_to_a_file_for_its_owner_only(
+def test_messages_are_saved_to_a_private_file_before_they_are_removed(
     daemon: Daemon, source: Live, tmp_path: Path
 ) -> None:
     keys = dead_letters(daemon, "alarms", 3)
@@ -172,7 +172,7 @@ class BrokenOff(Client):
         return super().send(request, *args, **options)
 
 
-def test_a_file_that_is_not_whole_is_told_and_nothing_is_removed(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_incomplete_file_is_reported_and_nothing_is_removed(daemon: Daemon, tmp_path: Path) -> None:
     dead_letters(daemon, "alarms", 3)
     path = tmp_path / "saved.jsonl"
     actor = Link(lambda: BrokenOff(str(daemon.ipc)), lambda: False)
@@ -184,7 +184,7 @@ def test_a_file_that_is_not_whole_is_told_and_nothing_is_removed(daemon: Daemon,
     assert daemon.counts("alarms") == {"dlq": 3}
 
 
-def test_what_was_published_after_the_saving_is_not_removed(daemon: Daemon, tmp_path: Path) -> None:
+def test_messages_published_after_the_saving_are_not_removed(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("alarms", "early")
 
     class Meanwhile(Client):
@@ -205,7 +205,7 @@ def test_what_was_published_after_the_saving_is_not_removed(daemon: Daemon, tmp_
 
 
 @pytest.mark.parametrize("recent_ms", [_RECENT_MS, 1000], ids=["by-keys", "by-pages"])
-def test_what_died_after_the_saving_is_not_removed_though_it_is_older(
+def test_messages_that_died_after_the_saving_are_not_removed_even_if_they_are_older(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recent_ms: int
 ) -> None:
     daemon.publish("alarms", "older", priority=9)
@@ -238,9 +238,7 @@ def test_what_died_after_the_saving_is_not_removed_though_it_is_older(
     assert daemon.counts("alarms") == {"ready": 1, "dlq": 2}
 
 
-def test_what_takes_long_tells_how_far_it_has_come(
-    daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_long_action_reports_its_progress(daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(execution, "REPORT_EVERY_S", -1.0)
     dead_letters(daemon, "alarms", 3)
     told: list[Outcome] = []

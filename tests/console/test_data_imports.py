@@ -34,7 +34,7 @@ def test_nothing_but_the_screens_imports_the_library_for_screens() -> None:
     assert probe("\n".join(f"import {module}" for module in MODULES)) == ""
 
 
-def test_the_probe_would_see_it() -> None:
+def test_the_import_probe_detects_an_import() -> None:
     assert probe("import postroom_console.tui.app") == "rich textual"
 
 

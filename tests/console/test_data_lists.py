@@ -39,17 +39,17 @@ def test_words_are_the_daemon_s_filter(text: str, wanted: dict[str, Any]) -> Non
     assert message_filter(text) == wanted
 
 
-def test_a_time_is_that_of_the_technician_s_zone() -> None:
+def test_a_time_is_in_the_technician_s_time_zone() -> None:
     assert message_filter("from:2026-11-28T10:00+00:00")["from"] == 1_795_860_000_000
 
 
 @pytest.mark.parametrize("text", ["older:soon", "tries:x", "from:noon", "attr:x", "reason:", 'why:"open', "prio:"])
-def test_what_cannot_be_read_is_said(text: str) -> None:
+def test_a_filter_that_cannot_be_parsed_raises_an_error(text: str) -> None:
     with pytest.raises(FilterError):
         message_filter(text)
 
 
-def test_many_alike_of_a_second_are_one_line_that_shows_the_last() -> None:
+def test_many_similar_lines_of_a_second_are_one_line_that_shows_the_last() -> None:
     pairs = [(number, event(number, queue="alarms", wallMs=1000 + number)) for number in range(1, 31)]
     pairs.insert(10, (99, event(99, "died", queue="alarms", wallMs=1011)))
     (burst, death) = collapsed(pairs)
@@ -58,7 +58,7 @@ def test_many_alike_of_a_second_are_one_line_that_shows_the_last() -> None:
     assert [one.number for one in collapsed(pairs, opened={1})] == [number for number, _ in pairs]
 
 
-def test_few_alike_and_those_of_other_queues_clients_and_seconds_stay_by_themselves() -> None:
+def test_few_similar_lines_and_those_of_other_queues_clients_and_seconds_stay_separate() -> None:
     few = [(number, event(number, queue="alarms", wallMs=1000)) for number in range(5)]
     others = [(number, event(number, queue=f"q{number}", wallMs=1000)) for number in range(10, 20)]
     seconds = [(number, event(number, queue="alarms", wallMs=number * 1000)) for number in range(20, 30)]
@@ -67,7 +67,7 @@ def test_few_alike_and_those_of_other_queues_clients_and_seconds_stay_by_themsel
     assert [one.number for one in collapsed(pairs)] == [number for number, _ in pairs]
 
 
-def test_only_the_last_lines_are_the_same_as_the_end_of_all() -> None:
+def test_the_last_lines_are_the_end_of_all_lines() -> None:
     pairs = [(number, event(number, queue=f"q{number % 3}", wallMs=number // 7 * 1000)) for number in range(1, 100)]
     assert collapsed(pairs, least=3, rows=5) == collapsed(pairs, least=3)[-5:]
 
@@ -83,14 +83,14 @@ def test_pages_lead_on_and_back() -> None:
     assert pages.range_text({"messages": [{}]}) == ""
 
 
-def test_an_answer_that_is_older_than_the_page_leads_no_further() -> None:
+def test_an_answer_that_is_older_than_the_page_is_ignored() -> None:
     pages = Pages()
     first = {"messages": [{}], "next": "b"}
     assert pages.next(first)
     assert not pages.next(first)
 
 
-def test_who_paused_a_queue_is_known_until_it_goes_on() -> None:
+def test_the_user_who_paused_a_queue_is_shown_until_it_is_resumed() -> None:
     notable = AdminEvents()
     notable.add([event(1, "paused", queue="a", by={"client": "tech1"}), event(2, "published", queue="a")])
     pause = notable.pause_of("a")
@@ -99,7 +99,7 @@ def test_who_paused_a_queue_is_known_until_it_goes_on() -> None:
     assert notable.pause_of("a") is None and [record.number for record in notable.of("a")] == [3, 1]
 
 
-def test_deeds_are_kept_of_a_bounded_number_of_queues() -> None:
+def test_pauses_are_remembered_for_a_bounded_number_of_queues() -> None:
     notable = AdminEvents()
     notable.add(event(number, "held", queue=f"q{number}") for number in range(1, 700))
     assert notable.of("q1") == [] and len(notable.of("q699")) == 1
@@ -107,12 +107,12 @@ def test_deeds_are_kept_of_a_bounded_number_of_queues() -> None:
     assert len(notable.of("q699")) < 20
 
 
-def test_a_pause_that_the_tail_no_longer_has_is_told_as_such() -> None:
+def test_a_pause_that_the_tail_no_longer_has_is_shown_as_such() -> None:
     lines = detail_lines(Queue("a", consume_paused=True), {}, AdminEvents(), [], 0, 0, 38)
     assert "PAUSED: consuming" in lines and "  since before the start of the tail" in lines
 
 
-def test_a_policy_is_taken_back_whole_with_the_keys_that_were_new() -> None:
+def test_a_policy_is_restored_completely_including_new_keys() -> None:
     plan = set_policy("a", {"retry": {"limit": 9}}, {"ttlSec": 60})
     assert plan.undo and [step.payload["policy"] for step in plan.undo.steps if isinstance(step, Step)] == [
         {},
@@ -128,7 +128,7 @@ def test_the_line_at_the_top_leaves_out_what_matters_least() -> None:
     assert fitted(parts, 6) == " site~"
 
 
-def test_more_queues_than_are_shown_are_said() -> None:
+def test_the_number_of_queues_not_shown_is_given() -> None:
     model = Model()
     told = {"queue": "alarms", "ready": 0, "inflight": 0, "delayed": 0, "dlq": 0}
     model.take("queues", {"queues": [told], "next": ""}, 1)
@@ -138,7 +138,7 @@ def test_more_queues_than_are_shown_are_said() -> None:
     assert Part(2, queues_words(model)) in summary_of(model, None)
 
 
-def test_where_a_list_is_wider_than_the_screen_its_columns_have_room_for_what_is_long() -> None:
+def test_in_a_list_wider_than_the_screen_columns_have_space_for_long_values() -> None:
     columns = dead_columns()
     narrow, wide = layout(columns, 80), layout(columns, WIDE)
     assert len(wide) == len(columns) and len(head(columns, wide)) == WIDE

@@ -33,7 +33,7 @@ def test_questions_are_answered_again_and_again_until_they_are_forgotten(daemon:
     assert not any(isinstance(one, Answer) and one.name == "queues" for one in watch.all())
 
 
-def test_a_question_that_is_not_due_for_long_is_asked_when_that_is_wanted(source: Live) -> None:
+def test_a_question_that_is_not_due_yet_is_asked_on_demand(source: Live) -> None:
     watch = Watch(source)
     source.subscribe("health", "health", {}, 3_600_000)
     watch.until(lambda one: isinstance(one, Answer), "health is told")
@@ -59,7 +59,7 @@ def test_a_list_is_gathered_from_its_pages(daemon: Daemon) -> None:
     assert answer.data["next"] == ""
 
 
-def test_what_happens_comes_as_records_of_journal_and_traffic(daemon: Daemon, source: Live) -> None:
+def test_activity_arrives_as_records_of_journal_and_traffic(daemon: Daemon, source: Live) -> None:
     watch = Watch(source)
     key = daemon.publish("alarms", {"a": 1})
     records: list[Any] = []
@@ -76,7 +76,7 @@ def test_what_happens_comes_as_records_of_journal_and_traffic(daemon: Daemon, so
     assert event.request == request.request
 
 
-def test_answers_that_nobody_took_make_room_for_newer_ones(daemon: Daemon, source: Live) -> None:
+def test_answers_that_nobody_took_are_replaced_by_newer_ones(daemon: Daemon, source: Live) -> None:
     source.subscribe("queues", "list_queues", {}, 1)
     daemon.publish("alarms")
     listed = {line["command"]: line for line in _traffic(daemon)}
@@ -108,7 +108,7 @@ def test_records_that_nobody_takes_are_only_counted(daemon: Daemon, monkeypatch:
     assert 0 < len(lines[0].records) < 80
 
 
-def test_without_a_daemon_it_is_said_why_and_nothing_ends(tmp_path: Path, hasty: None) -> None:
+def test_without_a_daemon_the_reason_is_shown_and_nothing_ends(tmp_path: Path, hasty: None) -> None:
     source = Live(lambda: Client(str(tmp_path / "ipc")), tmp_path / "journal", None)
     watch = Watch(source)
     source.subscribe("health", "health", {}, 1)
@@ -124,7 +124,7 @@ def test_without_a_daemon_it_is_said_why_and_nothing_ends(tmp_path: Path, hasty:
 # --- a daemon that hangs ------------------------------------------------------------------------------------------
 
 
-def test_a_daemon_that_hangs_is_told_and_so_is_its_return(daemon: Daemon, source: Live, hasty: None) -> None:
+def test_a_daemon_that_hangs_is_reported_as_is_its_return(daemon: Daemon, source: Live, hasty: None) -> None:
     watch = Watch(source)
     source.subscribe("health", "health", {}, 10)
     watch.until(lambda one: isinstance(one, Answer), "health is told")
@@ -135,7 +135,7 @@ def test_a_daemon_that_hangs_is_told_and_so_is_its_return(daemon: Daemon, source
     watch.until(lambda one: isinstance(one, Answer), "health is told again")
 
 
-def test_it_ends_and_leaves_nothing_behind_though_the_daemon_hangs(daemon: Daemon) -> None:
+def test_it_ends_and_leaves_nothing_behind_even_if_the_daemon_hangs(daemon: Daemon) -> None:
     source = live_source(daemon, Client)
     source.subscribe("health", "health", {}, 10)
     source.start()
@@ -150,7 +150,7 @@ def test_it_ends_and_leaves_nothing_behind_though_the_daemon_hangs(daemon: Daemo
     assert daemon.events("paused") == []
 
 
-def test_an_answer_to_another_question_of_the_same_name_is_not_given_out(daemon: Daemon, source: Live) -> None:
+def test_an_answer_to_another_question_of_the_same_name_is_not_returned(daemon: Daemon, source: Live) -> None:
     daemon.publish("alarms", "x")
     daemon.publish("office", "x")
     source.subscribe("status", "status", {"queue": "alarms"}, 600_000)

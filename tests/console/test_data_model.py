@@ -54,7 +54,7 @@ def test_a_queue_that_is_gone_is_no_longer_shown_and_one_that_came_has_no_past()
     assert model.queues["b"].in_rate is None
 
 
-def test_trends_have_an_end_and_so_has_the_number_of_queues() -> None:
+def test_the_length_of_trends_and_the_number_of_queues_are_bounded() -> None:
     model = Model()
     for number in range(TREND_POINTS + 5):
         model.take("queues", told(number, number * 1000, queue(ready=number)), number)
@@ -63,7 +63,7 @@ def test_trends_have_an_end_and_so_has_the_number_of_queues() -> None:
     assert len(model.queues) == QUEUES_LIMIT
 
 
-def test_trouble_is_sorted_by_what_is_worse() -> None:
+def test_trouble_is_sorted_with_the_worst_first() -> None:
     model = Model()
     fine, old = queue("fine"), queue("old", oldestReadyAgeMs=60_000)
     dead, paused = queue("dead", dlq=1), queue("paused", paused={"consume": True})
@@ -72,7 +72,7 @@ def test_trouble_is_sorted_by_what_is_worse() -> None:
     assert [one.name for one in order] == ["paused", "dead", "old", "fine"]
 
 
-def test_a_daemon_that_is_silent_or_gone_makes_all_stale_until_it_answers() -> None:
+def test_everything_is_stale_while_the_daemon_is_silent_or_gone() -> None:
     model = Model()
     assert model.is_stale(0) and model.age_ms(0) is None
     model.take("health", {}, 1000)
@@ -86,7 +86,7 @@ def test_a_daemon_that_is_silent_or_gone_makes_all_stale_until_it_answers() -> N
     assert (model.problem, model.reconnects) == ("", 1)
 
 
-def test_what_was_known_stays_while_nobody_answers() -> None:
+def test_the_last_state_stays_while_nobody_answers() -> None:
     model = Model()
     model.take("queues", told(1, 1000, queue(ready=3)), 0)
     model.fail("queues", "", "no answer", 10)
@@ -118,7 +118,7 @@ def test_an_older_or_newer_daemon_may_leave_fields_out() -> None:
     assert model.queues == {}
 
 
-def test_an_answer_of_another_shape_is_none_and_what_was_known_stays() -> None:
+def test_an_answer_of_another_shape_is_ignored_and_the_last_state_stays() -> None:
     model = Model()
     model.take("queues", told(1, 1000, queue(ready=3)), 0)
     for number, strange in enumerate(([1, 2], [{"queue": "a"}], [{}], 7), 1):

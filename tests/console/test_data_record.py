@@ -130,7 +130,7 @@ updates = st.one_of(
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(st.integers(0, 10**6), updates), max_size=8))
-def test_what_was_recorded_comes_again_at_its_time(tmp_path: Path, found: Timed) -> None:
+def test_a_recording_is_played_back_at_its_own_times(tmp_path: Path, found: Timed) -> None:
     path = tmp_path / "recording"
     path.unlink(missing_ok=True)
     found.sort(key=lambda pair: pair[0])
@@ -154,7 +154,7 @@ def test_a_recording_is_for_its_owner_only_and_says_what_is_in_it(tmp_path: Path
     assert (lines["ms"], json.loads(lines["events"][0])["id"]) == (4, 1)
 
 
-def test_an_earlier_recording_is_not_written_over(tmp_path: Path) -> None:
+def test_an_earlier_recording_is_not_overwritten(tmp_path: Path) -> None:
     path = write(tmp_path / "r", INCIDENT[:1])
     before = path.read_bytes()
     (tmp_path / "link").symlink_to(tmp_path / "target")
@@ -165,7 +165,7 @@ def test_an_earlier_recording_is_not_written_over(tmp_path: Path) -> None:
     assert not (tmp_path / "target").exists()
 
 
-def test_the_outcomes_of_actions_are_seen_and_not_recorded(tmp_path: Path) -> None:
+def test_the_outcomes_of_actions_are_shown_and_not_recorded(tmp_path: Path) -> None:
     outcome = Outcome(1, Result.OK)
     recorder = Recorder(Script([(0, outcome)]), tmp_path / "r", "site-a")
     assert recorder.drain() == [(0, outcome)]
@@ -187,7 +187,7 @@ def test_a_recording_ends_at_its_limit_and_what_it_has_can_be_shown(tmp_path: Pa
     replay.stop()
 
 
-def test_a_disk_that_takes_no_more_ends_the_recording_and_leaves_no_half_line(tmp_path: Path) -> None:
+def test_a_full_disk_ends_the_recording_and_leaves_no_half_line(tmp_path: Path) -> None:
     recorder = Recorder(Script(INCIDENT[:2]), tmp_path / "r", "site-a")
     recorder.drain()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -204,7 +204,7 @@ def test_a_disk_that_takes_no_more_ends_the_recording_and_leaves_no_half_line(tm
     replay.stop()
 
 
-def test_leases_are_recorded_whatever_is_looked_at(tmp_path: Path) -> None:
+def test_leases_are_recorded_whatever_screen_is_open(tmp_path: Path) -> None:
     script = Script([])
     recorder = Recorder(script, tmp_path / "r", "site-a")
     recorder.start()
@@ -229,7 +229,7 @@ def test_a_recording_plays_at_the_speed_of_its_time(replay: Replay, clock: Clock
     assert told(replay) == []
 
 
-def test_it_is_held_and_goes_on_where_it_was(replay: Replay, clock: Clock) -> None:
+def test_it_pauses_and_continues_where_it_was(replay: Replay, clock: Clock) -> None:
     replay.pause()
     clock.now += 2
     replay.pause()
@@ -243,7 +243,7 @@ def test_it_is_held_and_goes_on_where_it_was(replay: Replay, clock: Clock) -> No
     assert "PAUSED" not in replay.status_text()
 
 
-def test_a_step_goes_to_the_next_change_and_holds_there(replay: Replay, clock: Clock) -> None:
+def test_a_step_goes_to_the_next_change_and_pauses_there(replay: Replay, clock: Clock) -> None:
     assert told(replay) == [queues(0)]
     steps = []
     for _ in range(4):
@@ -268,7 +268,7 @@ def test_it_plays_faster_and_slower_within_bounds(
     assert shown in replay.status_text()
 
 
-def test_seeking_starts_anew_with_what_was_known_at_that_moment(replay: Replay) -> None:
+def test_seeking_starts_over_with_the_state_of_that_moment(replay: Replay) -> None:
     replay.seek(70_500)
     updates = replay.drain()
     assert updates[0] == (70_500, Restart())
@@ -285,7 +285,7 @@ def test_seeking_starts_anew_with_what_was_known_at_that_moment(replay: Replay) 
 
 
 @pytest.mark.parametrize("by_ms", [-10_000, 10_000])
-def test_seeking_goes_on_from_there_without_a_hole_or_a_repeat(replay: Replay, clock: Clock, by_ms: int) -> None:
+def test_playback_continues_from_there_without_a_gap_or_a_repeat(replay: Replay, clock: Clock, by_ms: int) -> None:
     replay.seek(40_500)
     told(replay)
     replay.seek(by_ms)
@@ -296,7 +296,7 @@ def test_seeking_goes_on_from_there_without_a_hole_or_a_repeat(replay: Replay, c
     assert told(replay) == [queues(ready + 1), Lines((event(ready + 2),))]
 
 
-def test_no_seeking_leaves_the_recording(replay: Replay) -> None:
+def test_seeking_never_leaves_the_recording(replay: Replay) -> None:
     replay.seek(-5000)
     assert (replay.now_ms(), told(replay)) == (0, [Restart(), queues(0)])
     replay.seek(10**9)
@@ -351,7 +351,7 @@ def test_nothing_is_asked_or_done_in_a_recording(replay: Replay) -> None:
         (encode_header("site-a", 1)[:-20] + b"\n", "its beginning is damaged"),
     ],
 )
-def test_a_file_that_is_no_recording_is_told(tmp_path: Path, data: bytes, reason: str) -> None:
+def test_a_file_that_is_not_a_recording_is_reported(tmp_path: Path, data: bytes, reason: str) -> None:
     path = tmp_path / "file"
     path.write_bytes(data)
     with pytest.raises(RecordingError, match=reason) as error:
@@ -359,14 +359,14 @@ def test_a_file_that_is_no_recording_is_told(tmp_path: Path, data: bytes, reason
     assert str(error.value).startswith(str(path))
 
 
-def test_what_is_no_file_is_told(tmp_path: Path) -> None:
+def test_something_that_is_not_a_file_is_reported(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     for path in (tmp_path, tmp_path / "fifo"):
         with pytest.raises(RecordingError, match="not a regular file"):
             Replay(path)
 
 
-def test_the_rest_of_a_damaged_recording_is_shown_and_the_damage_is_told(tmp_path: Path) -> None:
+def test_the_rest_of_a_damaged_recording_is_shown_and_the_damage_is_reported(tmp_path: Path) -> None:
     lines = [encode_update(at, update) for at, update in INCIDENT[:6]]
     flipped = lines[2].replace(b'"ready":1', b'"ready":7')
     foreign = b"not a line of it\n"

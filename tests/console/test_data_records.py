@@ -46,7 +46,7 @@ values: st.SearchStrategy[Any] = st.recursive(
         (request("publish", "ERR_PAUSED"), "ERR_PAUSED 0.5ms 183B uid 1000"),
     ],
 )
-def test_a_record_tells_in_words_what_happened(record: Record, detail: str) -> None:
+def test_a_record_describes_what_happened_in_words(record: Record, detail: str) -> None:
     assert record.detail == detail
 
 
@@ -56,7 +56,7 @@ def test_a_record_has_the_fields_that_are_filtered() -> None:
     assert record.fields()["id"] == 7
 
 
-def test_only_what_was_refused_is_trouble_among_requests() -> None:
+def test_only_refused_requests_count_as_trouble() -> None:
     assert [request(code=code).is_trouble for code in ("OK", "ERR_FORBIDDEN")] == [False, True]
 
 
@@ -75,7 +75,7 @@ def test_only_what_was_refused_is_trouble_among_requests() -> None:
         encode_line({"id": 1, "type": "acked"}).rstrip(),
     ],
 )
-def test_what_is_no_whole_event_is_no_record(line: bytes) -> None:
+def test_an_incomplete_event_is_not_a_record(line: bytes) -> None:
     assert from_event(line) is None
 
 
@@ -91,7 +91,7 @@ def test_what_is_no_whole_event_is_no_record(line: bytes) -> None:
         request_line().rstrip()[:-1],
     ],
 )
-def test_what_is_no_whole_request_is_no_record(line: bytes) -> None:
+def test_an_incomplete_request_is_not_a_record(line: bytes) -> None:
     assert from_request(line) is None
 
 
@@ -106,7 +106,7 @@ FIELDS = [
     st.dictionaries(st.sampled_from(FIELDS), values, max_size=6),
     st.integers(-(2**53), 2**53),
 )
-def test_whatever_stands_in_its_fields_a_line_is_drawn_and_steers_nothing(kind: str, fields: Any, wall_ms: int) -> None:
+def test_a_line_is_drawn_whatever_its_fields_contain_and_controls_nothing(kind: str, fields: Any, wall_ms: int) -> None:
     line = encode_line(
         {"id": 1, "epoch": 1, "req": 1, "grp": 1, "engineMs": 1, "wallMs": wall_ms, "type": kind, **fields}
     )
@@ -137,5 +137,5 @@ def test_json_that_was_sent_as_text_is_json_too() -> None:
     assert body_json(event(1, "acked")) is None
 
 
-def test_a_huge_body_is_only_shown_in_its_beginning() -> None:
+def test_only_the_beginning_of_a_huge_body_is_shown() -> None:
     assert len(published("x" * 100_000).detail) == 400

@@ -24,7 +24,7 @@ batches = st.lists(
 
 
 @given(batches, st.integers(0, 40), st.integers(0, LIMIT + 2))
-def test_a_ring_is_the_end_of_a_list(steps: list[str | list[tuple[str, int]]], end: int, rows: int) -> None:
+def test_a_ring_contains_the_end_of_a_list(steps: list[str | list[tuple[str, int]]], end: int, rows: int) -> None:
     ring, model, wanted = Ring(LIMIT), list[Record](), ""
     for step in steps:
         if isinstance(step, str):
@@ -48,7 +48,7 @@ def test_a_ring_is_the_end_of_a_list(steps: list[str | list[tuple[str, int]]], e
     assert ring.search(died, end, -1) == (before[-1] if before else None)
 
 
-def test_long_lines_are_fewer() -> None:
+def test_fewer_lines_are_stored_if_they_are_long() -> None:
     ring = Ring(limit_bytes=100_000)
     ring.add([event(number, message="x" * 30_000) for number in range(1, 10)])
     assert (len(ring), ring.dropped) == (3, 6)
@@ -63,7 +63,7 @@ def test_a_console_does_not_see_itself_unless_it_is_wanted() -> None:
     assert len(ring.shown) == 3
 
 
-def test_a_filter_that_cannot_be_read_changes_nothing() -> None:
+def test_an_invalid_filter_changes_nothing() -> None:
     ring = Ring()
     ring.filter("ev:died")
     ring.add([event(1), event(2, "died")])
@@ -83,7 +83,7 @@ def test_a_cleared_ring_keeps_its_filter_and_its_numbers() -> None:
     assert [number for number, _ in ring.shown] == [3]
 
 
-def test_the_ring_tells_that_its_filter_gave_up() -> None:
+def test_the_ring_reports_that_its_filter_gave_up() -> None:
     ring = Ring()
     ring.filter("~(a+)+$")
     ring.add([event(number, message="a" * 60 + "b") for number in range(1, 100)])

@@ -28,7 +28,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tails, "BEHIND_BYTES", 256)
 
 
-def test_only_lines_that_have_ended_are_given_out_and_each_once(tmp_path: Path) -> None:
+def test_only_complete_lines_are_returned_and_each_once(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     add(tmp_path, FIRST, b"one\ntw")
     assert tail.read() == [b"one"]
@@ -38,14 +38,14 @@ def test_only_lines_that_have_ended_are_given_out_and_each_once(tmp_path: Path) 
     assert tail.read() == []
 
 
-def test_the_end_of_what_is_already_there_is_shown_from_the_beginning_of_a_line(tmp_path: Path) -> None:
+def test_the_end_of_existing_text_is_shown_from_the_beginning_of_a_line(tmp_path: Path) -> None:
     add(tmp_path, FIRST, b"first\nsecond\nthird\n")
     assert Tail(tmp_path, backlog_bytes=9).read() == [b"third"]
     assert Tail(tmp_path, backlog_bytes=6).read() == [b"third"]
     assert Tail(tmp_path, backlog_bytes=100).read() == [b"first", b"second", b"third"]
 
 
-def test_a_file_that_has_just_been_begun_does_not_hide_the_one_before(tmp_path: Path) -> None:
+def test_a_new_file_does_not_hide_the_one_before(tmp_path: Path) -> None:
     add(tmp_path, FIRST, b"first\nsecond\n")
     add(tmp_path, SECOND, b"third\n")
     tail = Tail(tmp_path, backlog_bytes=13)
@@ -64,7 +64,7 @@ def test_a_file_is_read_to_its_end_before_the_next_one(tmp_path: Path) -> None:
     assert tail.read() == [b"four"]
 
 
-def test_a_file_whose_time_was_over_is_still_read_to_its_end(tmp_path: Path) -> None:
+def test_a_removed_file_is_still_read_to_its_end(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     add(tmp_path, FIRST, b"one\n")
     assert tail.read() == [b"one"]
@@ -75,7 +75,7 @@ def test_a_file_whose_time_was_over_is_still_read_to_its_end(tmp_path: Path) -> 
     assert tail.read() == [b"three"]
 
 
-def test_a_file_that_is_written_anew_under_its_name_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_file_that_is_rewritten_under_its_name_is_read_on_from_the_same_place(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     add(tmp_path, FIRST, b"one\ntw")
     assert tail.read() == [b"one"]
@@ -84,7 +84,7 @@ def test_a_file_that_is_written_anew_under_its_name_goes_on_where_it_was(tmp_pat
     assert tail.read() == [b"another"]
 
 
-def test_a_file_that_is_cut_back_goes_on_behind_the_cut(tmp_path: Path) -> None:
+def test_a_truncated_file_is_read_on_from_the_cut(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     add(tmp_path, FIRST, b"one\ntwo\n")
     assert tail.read() == [b"one", b"two"]
@@ -94,7 +94,7 @@ def test_a_file_that_is_cut_back_goes_on_behind_the_cut(tmp_path: Path) -> None:
     assert tail.read() == [b"three"]
 
 
-def test_a_line_that_was_cut_in_its_middle_is_not_mixed_with_the_next(tmp_path: Path) -> None:
+def test_a_torn_line_is_not_mixed_with_the_next(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     add(tmp_path, FIRST, b"one\ntwo\n")
     assert tail.read() == [b"one", b"two"]
@@ -104,7 +104,7 @@ def test_a_line_that_was_cut_in_its_middle_is_not_mixed_with_the_next(tmp_path: 
     assert tail.read() == [b"three"]
 
 
-def test_a_root_that_begins_anew_is_read_from_its_beginning(tmp_path: Path) -> None:
+def test_a_new_root_is_read_from_its_beginning(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     add(tmp_path, SECOND, b"old\n")
     assert tail.read() == [b"old"]
@@ -114,7 +114,7 @@ def test_a_root_that_begins_anew_is_read_from_its_beginning(tmp_path: Path) -> N
     assert tail.read() == [b"new"]
 
 
-def test_a_directory_may_come_and_go_and_why_nothing_is_read_is_said(tmp_path: Path) -> None:
+def test_a_directory_may_come_and_go_and_the_reason_for_reading_nothing_is_shown(tmp_path: Path) -> None:
     root = tmp_path / "journal"
     tail = Tail(root)
     assert tail.read() == []
@@ -134,7 +134,7 @@ def test_a_directory_may_come_and_go_and_why_nothing_is_read_is_said(tmp_path: P
 
 
 @pytest.mark.parametrize("kind", ["link", "directory", "fifo"])
-def test_what_is_no_file_is_not_opened_and_told(tmp_path: Path, kind: str) -> None:
+def test_something_that_is_not_a_file_is_reported_and_not_opened(tmp_path: Path, kind: str) -> None:
     root = tmp_path / "journal"
     root.mkdir()
     add(root, FIRST, b"one\n")
@@ -152,7 +152,7 @@ def test_what_is_no_file_is_not_opened_and_told(tmp_path: Path, kind: str) -> No
     assert tail.read() == [b"two"]
 
 
-def test_a_directory_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+def test_an_unreadable_directory_is_reported(tmp_path: Path) -> None:
     add(tmp_path, FIRST, b"one\n")
     tail = Tail(tmp_path)
     tmp_path.chmod(0)
@@ -170,7 +170,7 @@ def test_a_directory_that_may_not_be_read_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_a_reader_that_is_too_far_behind_goes_on_near_the_end_and_counts_what_it_left_out(tmp_path: Path) -> None:
+def test_a_reader_that_is_too_far_behind_continues_near_the_end_and_counts_what_it_skipped(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     add(tmp_path, FIRST, b"begin\n")
     assert tail.read() == [b"begin"]
@@ -183,7 +183,7 @@ def test_a_reader_that_is_too_far_behind_goes_on_near_the_end_and_counts_what_it
 
 
 @pytest.mark.usefixtures("small")
-def test_files_that_were_passed_over_whole_are_counted_too(tmp_path: Path) -> None:
+def test_files_that_were_skipped_completely_are_counted_too(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     add(tmp_path, FIRST, b"begin\n")
     assert tail.read() == [b"begin"]
@@ -195,7 +195,7 @@ def test_files_that_were_passed_over_whole_are_counted_too(tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("small")
-def test_a_line_longer_than_a_look_is_read_and_one_beyond_all_bounds_is_passed_over(tmp_path: Path) -> None:
+def test_a_line_longer_than_one_read_is_read_and_one_beyond_the_limit_is_skipped(tmp_path: Path) -> None:
     tail = Tail(tmp_path)
     add(tmp_path, FIRST, b"x" * 200 + b"\nshort\n")
     seen = [line for _ in range(5) for line in tail.read()]
@@ -208,7 +208,7 @@ def test_a_line_longer_than_a_look_is_read_and_one_beyond_all_bounds_is_passed_o
     assert tail.skipped_bytes > 200
 
 
-def test_the_events_of_a_group_are_given_out_when_it_has_ended(tmp_path: Path) -> None:
+def test_the_events_of_a_group_are_returned_when_it_is_complete(tmp_path: Path) -> None:
     tail = Tail(tmp_path, whole_groups)
     lines = [event_line(1), event_line(2, group=4), event_line(3, group=4), event_line(4)]
     add(tmp_path, FIRST, b"".join(lines[:3]) + lines[3][:20])
@@ -218,7 +218,7 @@ def test_the_events_of_a_group_are_given_out_when_it_has_ended(tmp_path: Path) -
     assert tail.read() == [line.rstrip() for line in lines[1:]]
 
 
-def test_a_group_that_was_cut_back_was_never_there_and_its_numbers_are_used_again(tmp_path: Path) -> None:
+def test_a_truncated_group_is_not_returned_and_its_numbers_are_used_again(tmp_path: Path) -> None:
     tail = Tail(tmp_path, whole_groups)
     begin, torn, other = event_line(1), event_line(2, group=3), event_line(2, "acked") + event_line(3, "acked")
     add(tmp_path, FIRST, begin + torn)
@@ -228,7 +228,7 @@ def test_a_group_that_was_cut_back_was_never_there_and_its_numbers_are_used_agai
     assert tail.read() == other.splitlines()
 
 
-def test_what_is_left_of_a_torn_group_counts_when_the_journal_goes_on_behind_it(tmp_path: Path) -> None:
+def test_the_rest_of_a_torn_group_counts_when_the_journal_continues_after_it(tmp_path: Path) -> None:
     tail = Tail(tmp_path, whole_groups)
     torn, after = event_line(1, group=2), event_line(2, "clock_marked")
     add(tmp_path, FIRST, torn)

@@ -21,7 +21,7 @@ awkward = st.text(
 )
 
 
-def test_every_assigned_character_is_as_wide_as_the_terminal_library_takes_it_for() -> None:
+def test_every_assigned_character_has_the_width_that_the_terminal_library_assumes() -> None:
     wrong = [
         hex(number)
         for number in range(0x110000)
@@ -37,14 +37,14 @@ def test_a_cleaned_text_is_as_wide_as_its_characters(text: str) -> None:
 
 
 @given(texts | awkward)
-def test_a_cleaned_text_has_nothing_that_steers_a_terminal(text: str) -> None:
+def test_a_cleaned_text_has_no_control_sequences(text: str) -> None:
     cleaned = clean(text)
     assert not any(unicodedata.category(one) in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp") for one in cleaned)
     assert not any(one in cleaned for one in "\ufe0f\u200d\U0001f1f0\U0001f3fd\x1b\x9b")
 
 
 @given(texts | awkward)
-def test_what_was_cleaned_once_stays_as_it_is(text: str) -> None:
+def test_cleaning_twice_changes_nothing_more(text: str) -> None:
     assert clean(clean(text)) == clean(text)
 
 
@@ -62,7 +62,7 @@ def test_what_was_cleaned_once_stays_as_it_is(text: str) -> None:
         ("수집-센서", "수집-센서"),
     ],
 )
-def test_what_is_invisible_is_shown_escaped(text: str, shown: str) -> None:
+def test_invisible_characters_are_shown_escaped(text: str, shown: str) -> None:
     assert clean(text) == shown
 
 
@@ -103,7 +103,7 @@ def test_every_line_of_a_table_has_the_same_width(made: list[Column], data: st.D
     assert [sum(width(cell.text) for cell in line(row, places)) for row in rows] == [expected] * len(rows)
 
 
-def test_one_column_takes_what_is_left() -> None:
+def test_one_column_takes_the_remaining_width() -> None:
     made = [Column("A", 5, grows=True), Column("B", 4)]
     assert width(head(made, layout(made, 80))) == 80
 

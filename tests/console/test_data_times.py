@@ -36,7 +36,7 @@ def _utc(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (-(10**18), "-"),
     ],
 )
-def test_another_day_is_never_taken_for_today(wall_ms: int, shown: str) -> None:
+def test_another_day_is_never_shown_as_today(wall_ms: int, shown: str) -> None:
     assert moment(wall_ms, NOW) == shown
 
 

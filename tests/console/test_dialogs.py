@@ -10,7 +10,7 @@ from tests.console.desk import Desk, kill_one, sit_down
 from tests.wire.daemon import Daemon
 
 
-def test_the_dialog_is_there_while_it_is_counted_and_takes_the_keys(daemon: Daemon) -> None:
+def test_the_dialog_is_open_and_takes_the_keys_while_messages_are_counted(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         await kill_one(desk, "alarms")
         await desk.sees("dead 1!")
@@ -33,7 +33,7 @@ def test_the_dialog_is_there_while_it_is_counted_and_takes_the_keys(daemon: Daem
     sit_down(daemon, visit)
 
 
-def test_a_dialog_that_is_left_while_it_is_counted_never_comes_back(daemon: Daemon) -> None:
+def test_a_dialog_that_is_left_during_the_count_never_comes_back(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         await kill_one(desk, "alarms")
         await desk.keys("4")
@@ -51,7 +51,7 @@ def test_a_dialog_that_is_left_while_it_is_counted_never_comes_back(daemon: Daem
     sit_down(daemon, visit)
 
 
-def test_a_name_is_typed_as_it_is_shown_and_however_its_letters_are_put_together(daemon: Daemon) -> None:
+def test_a_name_is_typed_as_it_is_shown_in_any_unicode_form(daemon: Daemon) -> None:
     strange = normalize("NFD", "수집") + "\u202e"
     assert clean(strange) == normalize("NFD", "수집") + "\\u202e"
 
@@ -66,7 +66,7 @@ def test_a_name_is_typed_as_it_is_shown_and_however_its_letters_are_put_together
     sit_down(daemon, visit)
 
 
-def test_what_is_asked_is_shown_on_the_smallest_screen_and_the_rest_can_be_scrolled(
+def test_the_question_is_shown_on_the_smallest_screen_and_the_rest_can_be_scrolled(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     async def visit(desk: Desk) -> None:
@@ -87,7 +87,7 @@ def test_what_is_asked_is_shown_on_the_smallest_screen_and_the_rest_can_be_scrol
     sit_down(daemon, visit, size=(40, 10), save_root=deep)
 
 
-def test_nobody_agrees_to_what_is_not_shown(daemon: Daemon) -> None:
+def test_an_action_can_be_confirmed_only_if_it_is_shown(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "x")
         await desk.has("queues")

@@ -58,12 +58,12 @@ def test_a_table_of_the_document_is_what_the_code_says(table: object) -> None:
     assert wanted in DOCUMENT.read_text(), f"put this into {DOCUMENT.name}:\n{wanted}"
 
 
-def test_every_word_of_the_filters_is_told_of() -> None:
+def test_every_word_of_the_filters_is_documented() -> None:
     text = DOCUMENT.read_text()
     assert [name for name in message_filter._FIELDS if f"`{name}:" not in text] == []
 
 
-def test_every_picture_of_the_document_is_there_and_is_shown_somewhere() -> None:
+def test_every_picture_of_the_document_exists_and_is_used() -> None:
     text = DOCUMENT.read_text() + (DOCUMENT.parents[1] / "README.md").read_text()
     for path in DOCUMENT.parent.glob("pictures/*.svg"):
         assert f"pictures/{path.name}" in text

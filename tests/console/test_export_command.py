@@ -67,7 +67,7 @@ def test_the_root_may_be_named_before_or_after_the_command(daemon: Daemon, tmp_p
     assert (watched.returncode, watched.stderr) == (0, "")
 
 
-def test_the_help_alone_says_all_there_is_to_it() -> None:
+def test_the_help_explains_the_command_completely() -> None:
     told = " ".join(console("export", "--help").stdout.split())
     for text in (
         "--since EVENT|TIME|last",
@@ -92,7 +92,7 @@ def test_the_help_alone_says_all_there_is_to_it() -> None:
         ("--redact", "some"),
     ],
 )
-def test_what_cannot_be_meant_is_a_wrong_use(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_meaningless_options_are_wrong_usage(tmp_path: Path, words: tuple[str, ...]) -> None:
     done = console("--root", tmp_path, "export", "--out", tmp_path / "out", *words)
     assert done.returncode == 2
     assert words[0] in done.stderr or words[1] in done.stderr
@@ -104,14 +104,14 @@ def test_spans_and_sizes_are_read_as_people_write_them() -> None:
     assert [read_size(text) for text in ("20000", "500k", "64M", "2GB")] == [20000, 500_000, 64_000_000, 2_000_000_000]
 
 
-def test_without_a_daemon_nothing_is_left(tmp_path: Path) -> None:
+def test_without_a_daemon_no_file_is_left(tmp_path: Path) -> None:
     done = console("--root", tmp_path, "export", "--out", tmp_path / "out")
     assert done.returncode == 3, done.stderr
     assert files(tmp_path / "out") == []
     assert [path.name for path in (tmp_path / "out").iterdir()] == [LOCK_NAME]
 
 
-def test_what_the_file_cannot_tell_is_told(daemon: Daemon, tmp_path: Path) -> None:
+def test_what_the_file_lacks_is_reported(daemon: Daemon, tmp_path: Path) -> None:
     done = console("--root", daemon.root, "--journal", tmp_path / "none", "export", "--out", tmp_path / "out")
     assert done.returncode == 0
     assert "no events, and its state is not of one event" in done.stderr
@@ -166,7 +166,7 @@ def end(process: Begin, number: int) -> tuple[int, str, str]:
     return process.returncode, out, error
 
 
-def test_a_file_each_period_until_it_is_told_to_end(daemon: Daemon, tmp_path: Path, going: list[Begin]) -> None:
+def test_a_file_is_written_each_period_until_it_is_stopped(daemon: Daemon, tmp_path: Path, going: list[Begin]) -> None:
     """Also when nothing happens: that a device is silent is to be seen."""
     going.append(begin("--root", daemon.root, "export", "--out", tmp_path / "out", "--every", "1s"))
     wait_until(lambda: len(files(tmp_path / "out")) > 2, "there are three")
@@ -177,7 +177,7 @@ def test_a_file_each_period_until_it_is_told_to_end(daemon: Daemon, tmp_path: Pa
     assert all(header["continuous"] for header in sorted(found, key=lambda one: one["wallMs"])[1:])
 
 
-def test_a_daemon_that_is_away_is_waited_for(daemon: Daemon, tmp_path: Path, going: list[Begin]) -> None:
+def test_it_waits_for_a_daemon_that_is_not_running(daemon: Daemon, tmp_path: Path, going: list[Begin]) -> None:
     daemon.stop()
     going.append(begin("--root", daemon.root, "export", "--out", tmp_path / "out", "--every", "1s"))
     assert going[0].stderr
@@ -187,13 +187,13 @@ def test_a_daemon_that_is_away_is_waited_for(daemon: Daemon, tmp_path: Path, goi
     assert end(going[0], signal.SIGTERM)[0] == 0
 
 
-def test_an_interrupt_ends_it_as_the_other_commands(daemon: Daemon, tmp_path: Path, going: list[Begin]) -> None:
+def test_an_interrupt_ends_it_like_the_other_commands(daemon: Daemon, tmp_path: Path, going: list[Begin]) -> None:
     going.append(begin("--root", daemon.root, "export", "--out", tmp_path / "out", "--every", "1h"))
     wait_until(lambda: files(tmp_path / "out"), "there is one")
     assert end(going[0], signal.SIGINT)[0] == 130
 
 
-def test_one_that_waits_for_its_daemon_ends_at_once(daemon: Daemon, tmp_path: Path, going: list[Begin]) -> None:
+def test_an_export_that_waits_for_its_daemon_ends_at_once(daemon: Daemon, tmp_path: Path, going: list[Begin]) -> None:
     daemon.freeze()
     try:
         going.append(begin("--root", daemon.root, "export", "--out", tmp_path / "out"))
@@ -204,7 +204,7 @@ def test_one_that_waits_for_its_daemon_ends_at_once(daemon: Daemon, tmp_path: Pa
     assert [path.name for path in (tmp_path / "out").iterdir()] == [LOCK_NAME]
 
 
-def test_one_that_is_ended_while_it_writes_leaves_nothing(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_export_that_is_ended_while_it_writes_leaves_nothing(daemon: Daemon, tmp_path: Path) -> None:
     for number in range(20):
         daemon.publish("q", number)
     for stage in ("state", "events", "file"):

@@ -27,7 +27,7 @@ PLANTED: list[Callable[[Path], object]] = [lambda path: path.symlink_to("/etc/pa
 
 @pytest.mark.parametrize("name", [LOCK_NAME, MEMORY_NAME])
 @pytest.mark.parametrize("plant", PLANTED, ids=["link", "directory", "pipe"])
-def test_what_is_no_file_is_not_taken_for_one_of_ours(
+def test_something_that_is_not_a_file_is_not_taken_for_a_snapshot(
     tmp_path: Path, name: str, plant: Callable[[Path], object]
 ) -> None:
     plant(tmp_path / name)
@@ -50,7 +50,7 @@ def test_in_a_folder_of_everybody_a_file_of_another_is_not_believed(tmp_path: Pa
             pass
 
 
-def test_parts_that_cannot_be_removed_are_in_nobodys_way(daemon: Daemon, tmp_path: Path) -> None:
+def test_partial_files_that_cannot_be_removed_do_no_harm(daemon: Daemon, tmp_path: Path) -> None:
     (tmp_path / ".postroom-x.jsonl.gz.part").mkdir()
     (tmp_path / ".postroom-y.jsonl.gz.part").symlink_to(tmp_path / "precious")
     (tmp_path / "precious").write_text("precious")
@@ -58,7 +58,7 @@ def test_parts_that_cannot_be_removed_are_in_nobodys_way(daemon: Daemon, tmp_pat
     assert (tmp_path / "precious").read_text() == "precious"
 
 
-def test_what_is_remembered_is_not_written_into_a_file_that_somebody_has_put_there(
+def test_the_export_record_is_not_written_into_a_file_that_somebody_has_put_there(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     precious = tmp_path / "precious"
@@ -80,7 +80,7 @@ def test_what_is_remembered_is_not_written_into_a_file_that_somebody_has_put_the
         '{"format":1,"roots":{"r":{"epoch":1,"event":"9","snapshot":"s","traffic":{}}},"noted":null}',
     ],
 )
-def test_whatever_stands_in_the_memory_breaks_nothing(tmp_path: Path, text: str) -> None:
+def test_no_content_of_the_export_record_breaks_anything(tmp_path: Path, text: str) -> None:
     (tmp_path / MEMORY_NAME).write_text(text)
     with ExportFolder(tmp_path) as folder:
         assert "cannot be read" in folder.problem
@@ -99,13 +99,13 @@ def test_whatever_stands_in_the_memory_breaks_nothing(tmp_path: Path, text: str)
         ("--out", ""),
     ],
 )
-def test_what_no_file_and_no_clock_takes_is_a_wrong_use(tmp_path: Path, words: tuple[str, str | bytes]) -> None:
+def test_options_that_no_file_or_clock_accepts_are_wrong_usage(tmp_path: Path, words: tuple[str, str | bytes]) -> None:
     done = console("--root", tmp_path, "export", *map(os.fsdecode, words), cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_slice_that_begins_in_the_future_is_told(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_slice_that_begins_in_the_future_is_reported(daemon: Daemon, tmp_path: Path) -> None:
     for since, words in (
         (Since("99999", event=99_999), "there is no event 99999 yet"),
         (Since("9999-01-01", wall_ms=253_370_764_800_000), "9999-01-01 is in the future"),
@@ -115,7 +115,7 @@ def test_a_slice_that_begins_in_the_future_is_told(daemon: Daemon, tmp_path: Pat
         assert Snapshot(made.path).events == []
 
 
-def test_events_that_have_gone_by_age_are_told(daemon: Daemon, tmp_path: Path) -> None:
+def test_events_removed_by_age_are_reported(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q")
     out, known = tmp_path / "out", tmp_path / "journal"
     first = export(daemon.root, out)
@@ -159,7 +159,7 @@ def test_a_data_directory_that_is_replaced_meanwhile_is_not_mixed_with_the_other
     assert list((tmp_path / "out").glob("*.gz")) == []
 
 
-def test_a_daemon_that_restarts_meanwhile_is_told_of_as_one(make_daemon: MakeDaemon, tmp_path: Path) -> None:
+def test_a_daemon_that_restarts_meanwhile_is_described_as_one(make_daemon: MakeDaemon, tmp_path: Path) -> None:
     daemon = make_daemon().start()
     for number in range(3):
         daemon.publish("q", number)
@@ -177,7 +177,7 @@ def test_a_daemon_that_restarts_meanwhile_is_told_of_as_one(make_daemon: MakeDae
     assert snapshot.events == list(range(1, snapshot.header["asOfEvent"] + 1))
 
 
-def test_a_snapshot_without_a_name_does_not_count_where_that_cannot_be_noted_either(
+def test_a_snapshot_without_a_name_does_not_count_even_if_that_cannot_be_recorded(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The disk fails for good between the note and the name."""
@@ -205,7 +205,7 @@ def test_a_snapshot_without_a_name_does_not_count_where_that_cannot_be_noted_eit
 
 
 @pytest.mark.parametrize("room", [0, 1])
-def test_a_disk_with_no_room_for_what_is_remembered_has_a_whole_snapshot_or_nothing_of_it(
+def test_if_the_disk_has_no_space_for_the_export_record_the_snapshot_is_complete_or_absent(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: int
 ) -> None:
     """For the note before the name, or for what is kept behind it, which the note tells as well."""
@@ -230,7 +230,7 @@ def test_a_disk_with_no_room_for_what_is_remembered_has_a_whole_snapshot_or_noth
     assert export(daemon.root, folder).header["continuous"] == bool(room)
 
 
-def test_files_of_the_journal_that_go_while_it_is_read_are_told(make_daemon: MakeDaemon, tmp_path: Path) -> None:
+def test_segments_removed_while_the_journal_is_read_are_reported(make_daemon: MakeDaemon, tmp_path: Path) -> None:
     daemon = make_daemon(config={"journal": {"segmentBytes": 65536}}).start()
     daemon.audited = False
     for number in range(400):
@@ -250,7 +250,7 @@ def test_files_of_the_journal_that_go_while_it_is_read_are_told(make_daemon: Mak
     assert snapshot.events == list(range(int(kept.stem), snapshot.header["asOfEvent"] + 1))
 
 
-def test_large_dead_letters_are_asked_for_a_few_at_a_time(
+def test_large_dead_letters_are_requested_a_few_at_a_time(
     daemon: Daemon, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number in range(50):

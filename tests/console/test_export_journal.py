@@ -33,7 +33,7 @@ def fill(root: Path, count: int, per_file: int) -> Journal:
 
 
 @pytest.mark.parametrize("per_file", [7, 5000])
-def test_it_is_read_from_any_event_to_any_other(tmp_path: Path, per_file: int) -> None:
+def test_the_journal_is_read_from_any_event_to_any_other(tmp_path: Path, per_file: int) -> None:
     count = 5000 if per_file > 1000 else 60
     journal = fill(tmp_path / "journal", count, per_file)
     step = count // 12
@@ -45,13 +45,13 @@ def test_it_is_read_from_any_event_to_any_other(tmp_path: Path, per_file: int) -
     assert last_event["id"] == count
 
 
-def test_nothing_behind_the_named_event_is_told(tmp_path: Path) -> None:
+def test_nothing_after_the_named_event_is_returned(tmp_path: Path) -> None:
     """Also where more of its group stands there."""
     write(tmp_path / "journal", 1, event_line(1, group=3), event_line(2, group=3), event_line(3))
     assert ids(Journal(tmp_path / "journal"), 0, 2) == [1, 2]
 
 
-def test_a_line_that_is_being_written_is_none(tmp_path: Path) -> None:
+def test_a_line_that_is_being_written_is_not_returned(tmp_path: Path) -> None:
     write(tmp_path / "journal", 1, event_line(1), event_line(2)[:-9])
     journal = Journal(tmp_path / "journal")
     assert ids(journal, 0, 2) == [1]
@@ -59,7 +59,7 @@ def test_a_line_that_is_being_written_is_none(tmp_path: Path) -> None:
         journal.wait_for(2, lambda seconds: None, 0.0)
 
 
-def test_it_is_waited_for(tmp_path: Path) -> None:
+def test_the_reader_waits_for_an_event(tmp_path: Path) -> None:
     path = write(tmp_path / "journal", 1, event_line(1))
 
     def arrive(_: float) -> None:
@@ -68,7 +68,7 @@ def test_it_is_waited_for(tmp_path: Path) -> None:
     assert Journal(tmp_path / "journal").wait_for(2, arrive, 60.0) == 1
 
 
-def test_what_lies_between_damage_is_told(tmp_path: Path) -> None:
+def test_events_between_damage_are_returned(tmp_path: Path) -> None:
     hurt = event_line(3).replace(b"published", b"publicized")
     junk = b"\0" * 5000 + b"\n"
     write(tmp_path / "journal", 1, event_line(1), event_line(2), hurt, junk, event_line(4), b"[]\n{}\n", event_line(5))
@@ -76,7 +76,7 @@ def test_what_lies_between_damage_is_told(tmp_path: Path) -> None:
     assert ids(Journal(tmp_path / "journal"), 2, 9) == [4, 5]
 
 
-def test_a_request_that_lacks_an_event_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_request_that_lacks_an_event_is_not_returned(tmp_path: Path) -> None:
     whole = [event_line(1, req=2), event_line(2, req=2, n=2)]
     headless = [event_line(4, req=5), event_line(5, req=5, n=3)]
     endless = [event_line(6, req=7)]
@@ -107,7 +107,7 @@ def test_after_a_restore_the_events_of_the_new_epoch_follow(tmp_path: Path) -> N
     assert ExportProgress(ExportPoint(1, 8, "00000000", TrafficPosition()), "", (other,)).trusted(journal) == START
 
 
-def test_an_event_is_found_by_its_epoch_and_number(tmp_path: Path) -> None:
+def test_an_event_is_located_by_its_epoch_and_number(tmp_path: Path) -> None:
     journal = fill(tmp_path / "journal", 3000, 2000)
     for number in (1, 2, 1999, 2000, 2001, 3000):
         found = journal.find(1, number)
@@ -117,7 +117,7 @@ def test_an_event_is_found_by_its_epoch_and_number(tmp_path: Path) -> None:
     assert journal.find(2, 5) is None
 
 
-def test_what_is_no_file_of_it_is_passed_over(tmp_path: Path) -> None:
+def test_foreign_files_are_ignored(tmp_path: Path) -> None:
     journal = fill(tmp_path / "journal", 3, 3)
     (tmp_path / "journal" / "reserve").write_bytes(b"\0" * 10)
     (tmp_path / "journal" / f"{4:020d}.jsonl").mkdir()
@@ -125,7 +125,7 @@ def test_what_is_no_file_of_it_is_passed_over(tmp_path: Path) -> None:
     assert ids(journal, 0, 9) == [1, 2, 3]
 
 
-def test_an_empty_newest_file_is_no_trouble(tmp_path: Path) -> None:
+def test_an_empty_newest_segment_does_no_harm(tmp_path: Path) -> None:
     journal = fill(tmp_path / "journal", 3, 3)
     write(tmp_path / "journal", 4)
     assert ids(journal, 1, 3) == [2, 3]
@@ -140,7 +140,7 @@ def test_a_directory_without_a_journal_says_so(tmp_path: Path, is_there: bool) -
         ids(Journal(tmp_path / "journal"), 0, 1)
 
 
-def test_its_owner_is_told_by_its_newest_file(tmp_path: Path) -> None:
+def test_the_newest_segment_names_the_root_of_the_journal(tmp_path: Path) -> None:
     write(tmp_path / "journal", 1, event_line(1, "epoch_started", root="01a2"))
     write(tmp_path / "journal", 2, event_line(2, "clock_marked", root="01a2"))
     assert Journal(tmp_path / "journal").owner() == "01a2"
@@ -150,7 +150,7 @@ def test_its_owner_is_told_by_its_newest_file(tmp_path: Path) -> None:
         Journal(tmp_path / "journal").owner()
 
 
-def test_a_time_of_day_is_found_by_its_file(tmp_path: Path) -> None:
+def test_a_time_is_located_by_its_segment(tmp_path: Path) -> None:
     journal = fill(tmp_path / "journal", 30, 10)
     at = {event["id"]: event["wallMs"] for event in journal.events(JournalPosition(None, 0), 30)}
     assert journal.position_of_time(at[15]) == JournalPosition(None, 10)

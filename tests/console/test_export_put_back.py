@@ -43,7 +43,7 @@ def say(made: Made) -> str:
 
 
 @pytest.mark.parametrize("later", [("x1", "x2", "x3", "x4", "x5", "x6", "x7"), ("x1",)], ids=["longer", "shorter"])
-def test_events_of_a_directory_that_was_put_back_are_in_the_next_slice(
+def test_events_of_a_restored_directory_are_in_the_next_slice(
     daemon: Daemon, tmp_path: Path, later: tuple[str, ...]
 ) -> None:
     """Also where the journal ends before the event that was exported last."""
@@ -71,7 +71,7 @@ def test_events_of_a_directory_that_was_put_back_are_in_the_next_slice(
     assert fourth.warnings == ()
 
 
-def test_where_no_earlier_end_holds_the_slice_has_all_of_the_journal(daemon: Daemon, tmp_path: Path) -> None:
+def test_if_no_earlier_end_is_valid_the_slice_has_the_whole_journal(daemon: Daemon, tmp_path: Path) -> None:
     publish(daemon, "a")
     copy(daemon, tmp_path / "copy")
     publish(daemon, "b", "c")
@@ -84,7 +84,7 @@ def test_where_no_earlier_end_holds_the_slice_has_all_of_the_journal(daemon: Dae
     assert "opening" not in snapshot.of("queue")[0]
 
 
-def test_a_directory_that_was_put_back_and_has_no_new_event_is_told(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_restored_directory_without_a_new_event_is_reported(daemon: Daemon, tmp_path: Path) -> None:
     publish(daemon, "a")
     export(daemon.root, tmp_path / "out")
     copy(daemon, tmp_path / "copy")
@@ -97,7 +97,7 @@ def test_a_directory_that_was_put_back_and_has_no_new_event_is_told(daemon: Daem
     assert snapshot.header["asOfEvent"] < snapshot.header["previousEvent"]
 
 
-def test_a_memory_of_an_earlier_version_is_gone_on_from(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_export_record_of_an_earlier_version_is_continued(daemon: Daemon, tmp_path: Path) -> None:
     publish(daemon, "a")
     first = export(daemon.root, tmp_path / "out")
     memory = tmp_path / "out" / MEMORY_NAME
@@ -115,7 +115,7 @@ def test_a_memory_of_an_earlier_version_is_gone_on_from(daemon: Daemon, tmp_path
     assert (told(third), third.header["continuous"]) == (["x", "y"], False)
 
 
-def test_an_exported_event_that_was_damaged_since_is_told_and_nothing_is_passed_over(
+def test_an_exported_event_that_was_damaged_since_is_reported_and_nothing_is_skipped(
     daemon: Daemon, tmp_path: Path
 ) -> None:
     daemon.audited = False

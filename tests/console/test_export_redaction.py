@@ -50,7 +50,7 @@ def fill(daemon: Daemon) -> None:
 
 
 @pytest.mark.parametrize("redaction", list(Redaction))
-def test_of_bodies_and_attributes_no_more_is_told_than_was_asked_for(
+def test_no_more_of_bodies_and_attributes_is_exported_than_was_asked_for(
     daemon: Daemon, tmp_path: Path, redaction: Redaction
 ) -> None:
     fill(daemon)
@@ -135,7 +135,7 @@ def test_whatever_a_text_is_its_line_can_be_written(text: str) -> None:
     assert fields["payloadBytes"] == len(text.encode())
 
 
-def test_values_that_no_reader_takes_are_made_fit() -> None:
+def test_values_that_no_reader_accepts_are_converted() -> None:
     deep: Any = "x"
     for _ in range(500):
         deep = [deep]
@@ -151,19 +151,19 @@ def test_values_that_no_reader_takes_are_made_fit() -> None:
     orjson.dumps(Redactor(Redaction.PAYLOAD).attributes({"some": deep}))
 
 
-def test_attributes_that_are_no_object_are_not_told() -> None:
+def test_attributes_that_are_not_an_object_are_left_out() -> None:
     values: list[Any] = ["plain", "[1]", 7, None, "{", {}, '{"a":1']
     for value in values:
         assert Redactor(Redaction.PAYLOAD).attributes(value) is None
 
 
-def test_patterns_of_attributes_tell_upper_from_lower_case() -> None:
+def test_patterns_of_attributes_are_case_sensitive() -> None:
     redactor = Redactor(Redaction.PAYLOAD, ("cust*", "?x"))
     told = redactor.attributes({"customer": 1, "Customer": 2, "ax": 3, "x": 4})
     assert told == {"customer": None, "Customer": 2, "ax": None, "x": 4}
 
 
-def test_an_event_of_a_newer_daemon_is_told_and_its_bodies_are_not() -> None:
+def test_an_event_of_a_newer_daemon_is_exported_without_its_bodies() -> None:
     event = {
         "id": 9, "epoch": 1, "req": 9, "grp": 9, "engineMs": 1, "wallMs": 2, "type": "teleported", "queue": "q",
         "key": "k", "priority": "high", "speed": 3, "copies": [{"message": {"parts": [{"text": BODY}]}, "to": "mars"}],
@@ -175,7 +175,7 @@ def test_an_event_of_a_newer_daemon_is_told_and_its_bodies_are_not() -> None:
     assert line["ext"] == {"priority": "high", "speed": 3, "copies": [{"to": "mars"}]}
 
 
-def test_fields_of_an_event_that_are_of_another_type_break_nothing() -> None:
+def test_fields_of_an_event_with_another_type_break_nothing() -> None:
     """One column has one type: what does not fit stands aside."""
     numbers = {"id": 1, "epoch": 1, "req": 1, "grp": 1, "engineMs": 1, "wallMs": 1}
     odd: list[Any] = [None, 7, "x", [], {}, True, 1.5]
@@ -189,7 +189,7 @@ def test_fields_of_an_event_that_are_of_another_type_break_nothing() -> None:
         orjson.dumps(line)
 
 
-def test_an_answer_that_could_be_two_bodies_is_told_by_its_length() -> None:
+def test_an_ambiguous_answer_is_resolved_by_its_length() -> None:
     assert as_part("x", None, None, 1) == {"text": "x"}
     assert as_part("x", None, "text/plain", 3) == {"json": "x", "contentType": "text/plain"}
     assert as_part("AAEC", "base64", None, 3) == {"base64": "AAEC"}

@@ -10,7 +10,7 @@ from tests.console.exports import Snapshot
 from tests.wire.daemon import Daemon
 
 
-def test_a_key_writes_a_snapshot_and_tells_where(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_key_writes_a_snapshot_and_shows_its_path(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q", "body", attributes={"kind": "secret"})
 
     async def visit(desk: Desk) -> None:
@@ -32,7 +32,7 @@ def test_a_key_writes_a_snapshot_and_tells_where(daemon: Daemon, tmp_path: Path)
     assert [line["attributes"] for line in snapshot.of("event") if line["type"] == "published"] == [{"kind": "secret"}]
 
 
-def test_what_is_left_out_can_be_chosen(daemon: Daemon, tmp_path: Path) -> None:
+def test_the_parts_to_leave_out_can_be_chosen(daemon: Daemon, tmp_path: Path) -> None:
     async def visit(desk: Desk) -> None:
         desk.console.paths = find_paths(daemon.root)
         await desk.keys("E", "enter", "end", "ctrl+u")
@@ -49,7 +49,7 @@ def test_what_is_left_out_can_be_chosen(daemon: Daemon, tmp_path: Path) -> None:
     assert Snapshot(path).header["redaction"] == "attributes"
 
 
-def test_a_folder_that_takes_nothing_is_told(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_reported(daemon: Daemon, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
 
     async def visit(desk: Desk) -> None:
@@ -64,7 +64,7 @@ def test_a_folder_that_takes_nothing_is_told(daemon: Daemon, tmp_path: Path) -> 
     sit_down(daemon, visit, size=(300, 40), save_root=tmp_path)
 
 
-def test_without_a_daemon_there_is_nothing_to_be_written(daemon: Daemon, tmp_path: Path) -> None:
+def test_without_a_daemon_nothing_is_written(daemon: Daemon, tmp_path: Path) -> None:
     async def visit(desk: Desk) -> None:
         await desk.keys("E")
         await desk.sees("there is no daemon to export")

@@ -55,7 +55,7 @@ def test_consecutive_exports_have_each_event_once(make_daemon: MakeDaemon, tmp_p
     assert len(told) == len(set(told)), "each request is told once"
 
 
-def test_the_lines_of_events_say_what_the_journal_says(daemon: Daemon, tmp_path: Path) -> None:
+def test_the_lines_of_events_agree_with_the_journal(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q", {"a": [1]}, priority=4, attributes={"kind": "x"})
     daemon.settle("nack", daemon.consume("q", consumerId="w"), reason="no", requeue=False)
     told = {line["event"]: line for line in export(daemon.root, tmp_path / "out").of("event")}
@@ -74,7 +74,7 @@ def test_the_lines_of_events_say_what_the_journal_says(daemon: Daemon, tmp_path:
     assert shapes == ['{"a":["integer"]}']
 
 
-def test_the_first_snapshot_says_what_was_there_before_its_events(daemon: Daemon, tmp_path: Path) -> None:
+def test_the_first_snapshot_has_the_state_before_its_events(daemon: Daemon, tmp_path: Path) -> None:
     for number in range(5):
         daemon.publish("q", number)
     daemon.settle("ack", daemon.consume("q"))
@@ -110,7 +110,7 @@ def test_nothing_new_is_an_empty_slice(daemon: Daemon, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("moment", ["announce", "commit"])
-def test_who_is_killed_between_the_file_and_the_memory_leaves_no_gap_and_no_overlap(
+def test_a_kill_between_writing_the_file_and_its_record_leaves_no_gap_and_no_overlap(
     daemon: Daemon, tmp_path: Path, moment: str
 ) -> None:
     """``announce``: announced, but without its name yet. ``commit``: it has its name, but is not committed."""
@@ -140,7 +140,7 @@ def test_who_is_killed_between_the_file_and_the_memory_leaves_no_gap_and_no_over
     assert list(folder.glob(".*.part")) == []
 
 
-def test_a_snapshot_that_was_taken_away_counts_all_the_same(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_snapshot_that_was_taken_away_still_counts(daemon: Daemon, tmp_path: Path) -> None:
     folder = tmp_path / "out"
     first = make(daemon.root, folder)
     first.path.rename(tmp_path / "elsewhere.gz")
@@ -148,7 +148,7 @@ def test_a_snapshot_that_was_taken_away_counts_all_the_same(daemon: Daemon, tmp_
     assert min(export(daemon.root, folder).events) == first.last_event + 1
 
 
-def test_a_memory_that_cannot_be_read_is_told_and_begins_anew(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_unreadable_export_record_is_reported_and_the_export_starts_over(daemon: Daemon, tmp_path: Path) -> None:
     make(daemon.root, tmp_path / "out")
     (tmp_path / "out" / MEMORY_NAME).write_text('{"format":1,"roots":{"x":3}')
     made = make(daemon.root, tmp_path / "out")
@@ -156,7 +156,7 @@ def test_a_memory_that_cannot_be_read_is_told_and_begins_anew(daemon: Daemon, tm
     assert Snapshot(made.path).events[0] == 1
 
 
-def test_a_slice_that_is_too_large_ends_at_a_group_and_goes_on_there(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_slice_that_is_too_large_ends_at_a_group_and_the_next_continues_there(daemon: Daemon, tmp_path: Path) -> None:
     for number in range(300):
         daemon.publish("q", os.urandom(150).hex() + str(number))
     folder, limit = tmp_path / "out", 20_000
@@ -174,7 +174,7 @@ def test_a_slice_that_is_too_large_ends_at_a_group_and_goes_on_there(daemon: Dae
     assert len(told) == len(set(told))
 
 
-def test_a_limit_that_nothing_fits_into_still_goes_on(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_limit_that_nothing_fits_into_still_makes_progress(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q", "x" * 100)
     daemon.publish("q", "x" * 100)
     while Snapshot((made := make(daemon.root, tmp_path / "out", max_bytes=10)).path).header["cut"]:
@@ -186,7 +186,7 @@ def test_a_limit_that_nothing_fits_into_still_goes_on(daemon: Daemon, tmp_path: 
     assert all_events(tmp_path / "out") == list(range(1, last + 1))
 
 
-def test_events_from_a_number_on_are_no_part_of_the_chain(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_export_from_a_given_event_is_not_part_of_the_chain(daemon: Daemon, tmp_path: Path) -> None:
     daemon.ask("publish_batch", queue="q", messages=[{"message": number} for number in range(5)])
     third = daemon.events("published")[2]["id"]
     folder = tmp_path / "out"
@@ -199,7 +199,7 @@ def test_events_from_a_number_on_are_no_part_of_the_chain(daemon: Daemon, tmp_pa
     assert again.header["previousEvent"] == first.header["asOfEvent"]
 
 
-def test_events_from_a_time_on(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_export_may_start_at_a_time(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q", "before")
     now_ms = time.time_ns() // 1_000_000 + 1
     wait_until(lambda: time.time_ns() // 1_000_000 > now_ms, "the clock goes on")
@@ -222,7 +222,7 @@ def test_times_are_read_as_people_write_them() -> None:
             read_since(text)
 
 
-def test_a_damaged_line_is_a_hole_with_the_rest_of_its_request(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_damaged_line_is_a_gap_with_the_rest_of_its_request(daemon: Daemon, tmp_path: Path) -> None:
     daemon.audited = False
     export(daemon.root, tmp_path / "out")
     daemon.ask("publish_batch", queue="q", messages=[{"message": f"nr-{number}"} for number in range(3)])
@@ -244,7 +244,7 @@ def _intact(path: Path) -> list[dict[str, int]]:
     return [record.fields() for line in path.read_bytes().splitlines() if (record := from_event(line))]
 
 
-def test_a_journal_that_cannot_be_read_is_told_and_the_state_is_there(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_unreadable_journal_is_reported_and_the_state_is_exported(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q")
     places = find_paths(daemon.root, journal=tmp_path / "none")
     made = Exporter(places, ExportRequest(tmp_path / "out"), lambda: False, lambda seconds: None).run()
@@ -256,7 +256,7 @@ def test_a_journal_that_cannot_be_read_is_told_and_the_state_is_there(daemon: Da
     assert export(daemon.root, tmp_path / "out").events[0] == 1, "nothing was remembered"
 
 
-def test_a_traffic_log_that_cannot_be_read_is_told(daemon: Daemon, tmp_path: Path) -> None:
+def test_an_unreadable_traffic_log_is_reported(daemon: Daemon, tmp_path: Path) -> None:
     places = find_paths(daemon.root, traffic=tmp_path / "none")
     made = Exporter(places, ExportRequest(tmp_path / "out"), lambda: False, lambda seconds: None).run()
     assert any("the snapshot has no requests" in warning for warning in made.warnings)
@@ -264,7 +264,7 @@ def test_a_traffic_log_that_cannot_be_read_is_told(daemon: Daemon, tmp_path: Pat
 
 
 @on_stores("hybrid")
-def test_of_a_body_that_the_journal_does_not_hold_the_length_is_told(daemon: Daemon, tmp_path: Path) -> None:
+def test_the_length_is_given_of_a_body_that_the_journal_does_not_contain(daemon: Daemon, tmp_path: Path) -> None:
     daemon.publish("q", "x" * 100_000)
     (event,) = daemon.events("published")
     (line,) = [one for one in export(daemon.root, tmp_path / "out").of("event") if one["type"] == "published"]
@@ -274,7 +274,7 @@ def test_of_a_body_that_the_journal_does_not_hold_the_length_is_told(daemon: Dae
     assert "payloadShape" not in line
 
 
-def test_a_traffic_log_that_is_begun_anew_is_read_from_its_beginning(daemon: Daemon, tmp_path: Path) -> None:
+def test_a_new_traffic_log_is_read_from_its_beginning(daemon: Daemon, tmp_path: Path) -> None:
     traffic = tmp_path / "traffic"
     traffic.mkdir()
     (traffic / f"{7:020d}.jsonl").write_bytes(request_line(request="old") * 3)

@@ -76,13 +76,13 @@ def test_each_kind_of_terminal_has_its_sequences(sequence: str, keys: list[str])
         "\x1b[" + "9" * 99 + "A",
     ],
 )
-def test_a_sequence_that_is_no_key_is_dropped_whole(sequence: str) -> None:
+def test_an_unknown_sequence_is_dropped_completely(sequence: str) -> None:
     assert pressed(f"a{sequence}b") == ["a", "b"]
     assert pressed("a", *sequence, "b") == ["a", "b"], "also in pieces"
 
 
 @pytest.mark.parametrize(("piece", "keys"), [("\x1b", ["escape"]), ("\x1bX", ["escape", "X"]), ("\x1b[1", [])])
-def test_what_nothing_continues_is_esc_and_a_key_or_no_key(piece: str, keys: list[str]) -> None:
+def test_an_incomplete_sequence_is_esc_and_a_key_or_no_key(piece: str, keys: list[str]) -> None:
     assert pressed(piece) == keys
 
 
@@ -98,7 +98,7 @@ def test_no_input_ends_the_parser(pieces: list[str]) -> None:
 @pytest.mark.parametrize(
     "pieces", [["\x1b[200~1/q\x1b[201~"], ["\x1b[200~1", "/q\x1b[20", "1~"], [*"\x1b[200~1/q\x1b[201~"]]
 )
-def test_what_is_pasted_is_one_piece_of_text(pieces: list[str]) -> None:
+def test_pasted_text_is_one_piece(pieces: list[str]) -> None:
     parser = KeyParser()
     (paste,) = (event for piece in pieces for event in parser.feed(piece))
     assert isinstance(paste, Paste)
@@ -111,7 +111,7 @@ def test_keys_have_the_names_of_the_library() -> None:
     assert [names[one] for one in "!/-"] == ["exclamation_mark", "slash", "minus"]
 
 
-def test_a_line_that_is_left_in_a_hurry_is_left_and_half_a_character_ends_no_input(site: Path) -> None:
+def test_escape_and_a_key_leave_a_line_and_half_a_character_does_not_end_the_input(site: Path) -> None:
     with terminal("--root", str(site)) as shown:
         shown.sees("paused", "RUN")
         shown.keys("/")

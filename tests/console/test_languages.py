@@ -84,14 +84,14 @@ def test_every_text_is_translated_into_every_language() -> None:
         ("한 페이지 위로", "한 쪽 위로", "ko: postroom-console.mo is out of date"),
     ],
 )
-def test_a_catalog_that_is_not_whole_is_told_of(checkout: Path, before: str, after: str, told: str) -> None:
+def test_an_incomplete_catalog_is_reported(checkout: Path, before: str, after: str, told: str) -> None:
     replace(checkout / CATALOG, before, after)
     run = check(checkout)
     assert run.returncode == 1
     assert told in run.stderr
 
 
-def test_a_new_text_must_be_translated_wherever_it_stands_and_whole(checkout: Path) -> None:
+def test_a_new_text_must_be_translated_completely_wherever_it_is_used(checkout: Path) -> None:
     module = checkout / CONSOLE / "paths.py"
     module.write_text(
         module.read_text() + "\nTEXTS = f\"{tr('in braces')}\", mark('by a variable'), tr('on', 'stove')\n"
@@ -147,7 +147,7 @@ def test_a_language_that_is_named_comes_before_the_environment(monkeypatch: pyte
     assert tr("QUEUE") == "QUEUE"
 
 
-def test_one_word_of_english_may_be_two_and_no_text_stays_none() -> None:
+def test_one_english_word_may_have_two_translations_and_an_empty_text_stays_empty() -> None:
     use_language("ko")
     assert tr("PAUSED") != tr("PAUSED", "tail")
     assert trn("{n} lease", "{n} leases", 12_345) == "리스 12,345"
@@ -325,7 +325,7 @@ def test_keys_work_while_hangul_is_switched_on(device: Daemon) -> None:
     sit_down(device, visit)
 
 
-def test_the_letters_of_a_korean_keyboard_are_the_keys_they_stand_on() -> None:
+def test_the_letters_of_a_korean_keyboard_act_as_the_latin_keys_in_their_place() -> None:
     assert with_hangul("q") == "q,ㅂ"
     assert with_hangul("k,up") == "k,up,ㅏ"
     assert with_hangul("P") == "P,ㅖ"

@@ -61,7 +61,7 @@ def test_the_first_screen_says_what_is_wrong_and_what_happens_now(snap_compare: 
     assert shows(snap_compare)
 
 
-def test_a_wide_screen_tells_of_the_queue_under_the_cursor(snap_compare: Compare) -> None:
+def test_a_wide_screen_describes_the_queue_under_the_cursor(snap_compare: Compare) -> None:
     assert shows(snap_compare, size=WIDE)
 
 
@@ -73,23 +73,23 @@ def test_the_tail_shows_a_burst_as_one_line(snap_compare: Compare) -> None:
     assert shows(snap_compare, ["2"])
 
 
-def test_the_lease_that_ends_first_stands_in_front_and_is_marked(snap_compare: Compare) -> None:
+def test_the_lease_that_ends_first_comes_first_and_is_marked(snap_compare: Compare) -> None:
     assert shows(snap_compare, ["3"])
 
 
-def test_dead_letters_are_told_by_reason_and_marked_ones_are_starred(snap_compare: Compare) -> None:
+def test_dead_letters_are_listed_by_reason_and_marked_ones_are_starred(snap_compare: Compare) -> None:
     assert shows(snap_compare, ["4", "tab", "space", "space"])
 
 
-def test_a_wide_screen_has_room_for_the_whole_reason(snap_compare: Compare) -> None:
+def test_a_wide_screen_shows_the_whole_reason(snap_compare: Compare) -> None:
     assert shows(snap_compare, ["4"], WIDE)
 
 
-def test_a_message_is_told_whole_with_its_failures_and_its_history(snap_compare: Compare) -> None:
+def test_a_message_is_shown_with_its_failures_and_its_history(snap_compare: Compare) -> None:
     assert shows(snap_compare, ["4", "tab", "enter"], WIDE)
 
 
-def test_a_queue_is_told_by_its_messages_its_consumers_and_its_policy(snap_compare: Compare) -> None:
+def test_a_queue_is_shown_with_its_messages_its_consumers_and_its_policy(snap_compare: Compare) -> None:
     assert shows(snap_compare, ["enter"], WIDE)
 
 
@@ -97,19 +97,19 @@ def test_health_has_a_line_for_each_part(snap_compare: Compare) -> None:
     assert shows(snap_compare, ["5"])
 
 
-def test_what_removes_messages_says_how_many_where_they_are_saved_and_wants_the_name(snap_compare: Compare) -> None:
+def test_removing_messages_shows_the_count_and_the_file_and_requires_the_name(snap_compare: Compare) -> None:
     assert shows(snap_compare, ["4", "X"])
 
 
-def test_what_was_done_stands_in_the_log(snap_compare: Compare) -> None:
+def test_actions_are_listed_in_the_log(snap_compare: Compare) -> None:
     assert shows(snap_compare, ["p", "y", "6"])
 
 
-def test_a_lost_daemon_is_said_at_once_and_what_was_known_stays(snap_compare: Compare) -> None:
+def test_a_lost_daemon_is_shown_at_once_and_the_last_state_stays(snap_compare: Compare) -> None:
     assert shows(snap_compare, console=at_the_desk(RECORDING, is_lost=True))
 
 
-def test_who_may_only_look_is_offered_no_key_that_changes_anything(snap_compare: Compare) -> None:
+def test_a_user_who_may_only_look_is_offered_no_key_that_changes_anything(snap_compare: Compare) -> None:
     assert shows(snap_compare, console=at_the_desk(RECORDING, Config(read_only=True)))
 
 

@@ -111,12 +111,12 @@ def reading(**queue: Any) -> Reading:
 
 
 @pytest.mark.parametrize("cells", [40, 60, 80, 120])
-def test_a_table_has_no_line_wider_than_it_may_be_and_nothing_that_steers(cells: int) -> None:
+def test_a_table_has_no_line_that_is_too_wide_and_no_control_characters(cells: int) -> None:
     lines = list(as_table(reading(), cells))
     assert [line for line in lines if width(line) > max(cells, 57) or not line.isprintable()] == []
 
 
-def test_a_table_tells_queues_leases_and_dead_letters() -> None:
+def test_a_table_shows_queues_leases_and_dead_letters() -> None:
     text = "\n".join(as_table(reading(), 100))
     for words in (
         "site-a RUN | 1 queue | dead 2! | oldest 4m12",
@@ -129,7 +129,7 @@ def test_a_table_tells_queues_leases_and_dead_letters() -> None:
     assert "20s [=======   ]" in text
 
 
-def test_json_has_these_fields_and_says_what_is_not_whole() -> None:
+def test_json_has_these_fields_and_says_what_is_incomplete() -> None:
     told = json.loads(as_json(reading()))
     assert list(told) == [
         *("format", "health", "queues", "inflight", "deadLetters", "more", "asOfEvent", "engineNowMs", "recordedAtMs")
@@ -169,18 +169,18 @@ def test_a_queue_and_a_filter_leave_lines_out(root: Path, queue: str, wanted: st
     assert [line[10:21].strip() for line in Watched(root, queue, wanted).lines] == kinds
 
 
-def test_lines_may_be_written_as_they_stand(root: Path) -> None:
+def test_lines_may_be_written_unchanged(root: Path) -> None:
     raw = "\n".join(Watched(root, raw=True, follow=False).lines)
     assert sorted(raw.encode().splitlines()) == sorted(
         b"".join((root / name).read_bytes() for name in (JOURNAL, TRAFFIC)).splitlines()
     )
 
 
-def test_without_following_it_ends_behind_what_is_there(root: Path) -> None:
+def test_without_following_it_ends_after_the_existing_lines(root: Path) -> None:
     assert len(Watched(root, follow=False, looks=10**9).lines) == 4
 
 
-def test_what_was_left_out_is_warned_of_and_not_written(root: Path) -> None:
+def test_skipped_lines_are_warned_of_and_not_written(root: Path) -> None:
     with (root / JOURNAL).open("ab") as file:
         file.write(b"no event\n" + event_line(9))
     watched = Watched(root, follow=False)
@@ -196,7 +196,7 @@ def test_one_of_two_logs_is_enough(root: Path) -> None:
     assert watched.warnings == [f"{root}/traffic: No such file or directory"]
 
 
-def test_a_tail_that_cannot_be_read_at_all_is_told(tmp_path: Path) -> None:
+def test_a_tail_that_cannot_be_read_at_all_is_reported(tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="No such file"):
         Watched(tmp_path)
     for name in ("journal", "traffic"):
@@ -205,7 +205,7 @@ def test_a_tail_that_cannot_be_read_at_all_is_told(tmp_path: Path) -> None:
         Watched(tmp_path)
 
 
-def test_a_filter_that_cannot_be_read_is_an_error_before_anything_is_written(root: Path) -> None:
+def test_an_invalid_filter_is_an_error_before_anything_is_written(root: Path) -> None:
     with pytest.raises(FilterError):
         Watched(root, wanted="~(")
 
@@ -256,7 +256,7 @@ def test_wrong_usage_is_exit_status_2(root: Path, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("words", [["--once"], ["--json"]])
-def test_what_is_no_recording_is_exit_status_1(tmp_path: Path, words: list[str]) -> None:
+def test_something_that_is_not_a_recording_is_exit_status_1(tmp_path: Path, words: list[str]) -> None:
     for name, data, reason in (("none", None, "No such file"), ("foreign", b"hello\n", "not a recording of a console")):
         if data:
             (tmp_path / name).write_bytes(data)
@@ -289,7 +289,7 @@ def test_lines_are_written_until_it_is_interrupted(root: Path, begun: list[subpr
     assert process.returncode == 130
 
 
-def test_it_ends_in_silence_when_nobody_reads_any_more(root: Path, begun: list[subprocess.Popen[str]]) -> None:
+def test_it_ends_silently_when_nobody_reads_any_more(root: Path, begun: list[subprocess.Popen[str]]) -> None:
     process = begin(begun, "--root", root, "watch")
     assert process.stdout and process.stderr
     assert len([process.stdout.readline() for _ in range(4)]) == 4  # there is nothing more to write
@@ -298,7 +298,7 @@ def test_it_ends_in_silence_when_nobody_reads_any_more(root: Path, begun: list[s
     assert process.stderr.read() == ""
 
 
-def test_head_ends_a_long_output_in_silence(root: Path) -> None:
+def test_head_ends_a_long_output_silently(root: Path) -> None:
     (root / JOURNAL).write_bytes(b"".join(event_line(number) for number in range(1, 1000)))
     (root / TRAFFIC).write_bytes(request_line() * 1000)  # together more than a pipe holds
     command = f"{sys.executable} -m postroom_console --root {root} watch --json --no-follow"
@@ -312,7 +312,9 @@ def test_head_ends_a_long_output_in_silence(root: Path) -> None:
 @pytest.mark.parametrize(
     ("redirection", "status", "told"), [(">&-", 0, ""), (">/dev/full", 1, "No space left on device")]
 )
-def test_an_output_that_takes_nothing_is_no_accident(tmp_path: Path, redirection: str, status: int, told: str) -> None:
+def test_an_output_that_accepts_nothing_is_an_orderly_error(
+    tmp_path: Path, redirection: str, status: int, told: str
+) -> None:
     path = write(tmp_path / "r", INCIDENT)
     command = f"{sys.executable} -m postroom_console --replay {path} --json {redirection}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
@@ -327,7 +329,7 @@ def test_a_terminal_of_another_encoding_gets_escapes(root: Path) -> None:
     assert "\\uc218\\uc9d1" in done.stdout
 
 
-def test_what_a_console_sees_is_recorded_without_a_screen_and_printed_again(
+def test_a_session_is_recorded_without_a_screen_and_printed_again(
     daemon: Daemon, tmp_path: Path, begun: list[subprocess.Popen[str]]
 ) -> None:
     daemon.publish("alarms", "a body")

@@ -73,7 +73,7 @@ def test_the_screen_says_that_it_is_a_recording_and_shows_it(tmp_path: Path) -> 
     go(tmp_path, visit)
 
 
-def test_it_is_held_stepped_and_sought_through_with_keys(tmp_path: Path) -> None:
+def test_keys_pause_step_and_seek(tmp_path: Path) -> None:
     async def visit(cinema: Cinema) -> None:
         await cinema.waits(50)
         await cinema.keys("v")
@@ -105,7 +105,7 @@ def test_the_end_stays_on_the_screen(tmp_path: Path) -> None:
     go(tmp_path, visit)
 
 
-def test_nothing_can_be_done_in_what_is_over(tmp_path: Path) -> None:
+def test_no_action_is_possible_in_a_recording(tmp_path: Path) -> None:
     async def visit(cinema: Cinema) -> None:
         await cinema.keys("p", "i", "X", "U")
         assert len(cinema.console.screen_stack) == 1
@@ -117,7 +117,7 @@ def test_nothing_can_be_done_in_what_is_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("view", "23456")
-def test_every_view_stands_a_jump_through_time(tmp_path: Path, view: str) -> None:
+def test_every_view_survives_a_jump_through_time(tmp_path: Path, view: str) -> None:
     async def visit(cinema: Cinema) -> None:
         await cinema.waits(60)
         await cinema.keys(view, "less_than_sign", "greater_than_sign", "greater_than_sign")
@@ -139,7 +139,7 @@ MALFORMED = [
 
 
 @pytest.mark.parametrize("strange", MALFORMED, ids=lambda one: one.name)
-def test_a_recording_that_somebody_has_tampered_with_ends_nothing(tmp_path: Path, strange: Answer) -> None:
+def test_a_recording_that_was_tampered_with_ends_nothing(tmp_path: Path, strange: Answer) -> None:
     async def visit(cinema: Cinema) -> None:
         await cinema.waits(300)
         for key in "123456":

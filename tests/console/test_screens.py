@@ -15,7 +15,7 @@ HOSTILE = "\x1b]52;c;cm0=\x07 [/bold] [red] \u202egnp \x9b2J"
 VIEWS = "123456"
 
 
-def test_queues_with_trouble_stand_in_front_and_say_what_is_wrong(daemon: Daemon) -> None:
+def test_queues_with_trouble_come_first_and_say_what_is_wrong(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("a-quiet-one", "x")
         await kill_one(desk, "with-dead-letters")
@@ -29,7 +29,7 @@ def test_queues_with_trouble_stand_in_front_and_say_what_is_wrong(daemon: Daemon
     sit_down(daemon, visit)
 
 
-def test_a_message_is_shown_whole_with_its_history(daemon: Daemon) -> None:
+def test_a_message_is_shown_completely_with_its_history(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         await kill_one(desk, "alarms", "too hot", {"sensor": "A1", "名前": "温度"})
         await desk.keys("4")
@@ -42,7 +42,7 @@ def test_a_message_is_shown_whole_with_its_history(daemon: Daemon) -> None:
     sit_down(daemon, visit, size=(100, 40))
 
 
-def test_the_tail_stays_where_it_is_read_and_counts_what_came(daemon: Daemon) -> None:
+def test_the_tail_stays_where_it_is_read_and_counts_new_lines(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         for number in range(40):
             desk.client.publish("alarms", f"body-{number}")
@@ -62,7 +62,7 @@ def test_the_tail_stays_where_it_is_read_and_counts_what_came(daemon: Daemon) ->
     sit_down(daemon, visit)
 
 
-def test_many_lines_alike_are_one_until_it_is_opened(daemon: Daemon) -> None:
+def test_many_similar_lines_are_one_until_it_is_opened(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish_batch([{"message": f"body-{number}"} for number in range(30)], "alarms")
         await desk.keys("2")
@@ -105,7 +105,7 @@ def test_a_search_finds_the_message_of_a_line_and_its_key_goes_to_the_clipboard_
     sit_down(daemon, visit, size=(100, 40))
 
 
-def test_a_queue_is_looked_through_page_by_page(daemon: Daemon) -> None:
+def test_a_queue_is_browsed_page_by_page(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         for _ in range(3):
             desk.client.publish_batch([{"message": f"body-{number}"} for number in range(100)], "alarms")
@@ -122,7 +122,7 @@ def test_a_queue_is_looked_through_page_by_page(daemon: Daemon) -> None:
     sit_down(daemon, visit, size=(120, 40))
 
 
-def test_the_queue_under_the_cursor_is_told_of_at_the_side_of_a_wide_screen(daemon: Daemon) -> None:
+def test_the_queue_under_the_cursor_is_described_at_the_side_of_a_wide_screen(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         await kill_one(desk, "alarms")
         desk.client.publish("alarms", "x")
@@ -133,7 +133,7 @@ def test_the_queue_under_the_cursor_is_told_of_at_the_side_of_a_wide_screen(daem
     sit_down(daemon, visit, size=(120, 40))
 
 
-def test_a_terminal_that_is_too_small_is_told_what_is_needed(daemon: Daemon) -> None:
+def test_on_a_terminal_that_is_too_small_the_needed_size_is_shown(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         await desk.sees("need 40x10, have 39x9")
         await desk.keys("q")
@@ -141,7 +141,7 @@ def test_a_terminal_that_is_too_small_is_told_what_is_needed(daemon: Daemon) -> 
     sit_down(daemon, visit, size=(39, 9))
 
 
-def test_a_filter_that_cannot_be_read_is_told_and_the_old_one_stays(daemon: Daemon) -> None:
+def test_an_invalid_filter_is_reported_and_the_old_one_stays(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "one")
         await desk.keys("2")
@@ -158,7 +158,7 @@ def test_a_filter_that_cannot_be_read_is_told_and_the_old_one_stays(daemon: Daem
     sit_down(daemon, visit)
 
 
-def test_who_may_only_look_is_offered_no_action(daemon: Daemon) -> None:
+def test_a_user_who_may_only_look_is_offered_no_action(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "x")
         await desk.sees("alarms", "RO")
@@ -170,7 +170,7 @@ def test_who_may_only_look_is_offered_no_action(daemon: Daemon) -> None:
     sit_down(daemon, visit, read_only=True)
 
 
-def test_a_lost_daemon_is_told_what_was_known_stays_and_it_is_found_again(daemon: Daemon) -> None:
+def test_a_lost_daemon_is_reported_the_last_state_stays_and_the_console_reconnects(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "x")
         await desk.sees("alarms", "RUN")
@@ -197,7 +197,7 @@ def test_every_line_of_every_screen_has_the_width_of_the_terminal(daemon: Daemon
     sit_down(daemon, visit, size=size)
 
 
-def test_hostile_text_steers_nothing_wherever_it_stands(daemon: Daemon) -> None:
+def test_hostile_text_controls_nothing_wherever_it_is_shown(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         queue = "q[/b] [red]"
         await kill_one(desk, queue, HOSTILE, HOSTILE)
@@ -228,7 +228,7 @@ def _is_harmless(desk: Desk) -> None:
     desk.is_in_shape()
 
 
-def test_other_keys_work_and_are_shown_wherever_keys_are_named(daemon: Daemon) -> None:
+def test_configured_keys_work_and_are_shown_wherever_keys_are_named(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "x")
         await desk.has("queues")
@@ -242,7 +242,7 @@ def test_other_keys_work_and_are_shown_wherever_keys_are_named(daemon: Daemon) -
     sit_down(daemon, visit, config=Config(keys={"pause": ("!",), "filter": ("%",)}))
 
 
-def test_a_filter_that_the_daemon_refuses_is_told_in_place_of_what_was_shown_before(daemon: Daemon) -> None:
+def test_a_filter_that_the_daemon_refuses_is_reported_in_place_of_the_old_list(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         await kill_one(desk, "alarms", "odd")
         await desk.keys("4")
@@ -256,7 +256,7 @@ def test_a_filter_that_the_daemon_refuses_is_told_in_place_of_what_was_shown_bef
     sit_down(daemon, visit)
 
 
-def test_what_was_listed_for_another_filter_is_not_shown_while_the_daemon_hangs(daemon: Daemon) -> None:
+def test_the_list_of_another_filter_is_not_shown_while_the_daemon_hangs(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         await kill_one(desk, "alarms", "odd")
         await desk.keys("4")
@@ -273,7 +273,7 @@ def test_what_was_listed_for_another_filter_is_not_shown_while_the_daemon_hangs(
     sit_down(daemon, visit)
 
 
-def test_a_message_that_is_gone_is_told_to_be_gone_and_one_of_many_brackets_is_shown(daemon: Daemon) -> None:
+def test_a_message_that_is_gone_is_reported_and_one_with_many_brackets_is_shown(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "[" * 90_000)
         await desk.has("queues")
@@ -287,7 +287,7 @@ def test_a_message_that_is_gone_is_told_to_be_gone_and_one_of_many_brackets_is_s
     sit_down(daemon, visit)
 
 
-def test_what_is_cut_is_read_by_going_sideways_and_back(daemon: Daemon) -> None:
+def test_cut_text_is_read_by_scrolling_sideways_and_back(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         await kill_one(desk, "alarms", f"begin {'연결 거부 ' * 12} finish")
         await desk.sees("dead 1!")
@@ -309,7 +309,7 @@ def test_what_is_cut_is_read_by_going_sideways_and_back(daemon: Daemon) -> None:
     sit_down(daemon, visit)
 
 
-def test_a_list_alone_has_the_room_of_all_also_one_that_a_low_screen_does_not_show(daemon: Daemon) -> None:
+def test_a_single_list_uses_the_whole_screen_even_if_a_low_screen_hides_it(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "x")
         await desk.has("queues")
@@ -347,7 +347,7 @@ def test_the_palette_names_every_key_and_does_what_it_does(daemon: Daemon) -> No
     sit_down(daemon, visit)
 
 
-def test_a_filter_that_leaves_no_line_is_told_from_a_tail_in_which_nothing_has_happened(daemon: Daemon) -> None:
+def test_a_filter_that_leaves_no_line_looks_different_from_an_empty_tail(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "x")
         await desk.keys("2")

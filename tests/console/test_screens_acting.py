@@ -14,7 +14,7 @@ from tests.console.desk import Desk, kill_one, sit_down
 from tests.wire.daemon import Daemon
 
 
-def test_a_queue_is_paused_when_that_is_confirmed_and_the_last_action_is_taken_back(daemon: Daemon) -> None:
+def test_a_queue_is_paused_after_confirmation_and_the_last_action_is_undone(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "x")
         await desk.has("queues")
@@ -36,7 +36,7 @@ def test_a_queue_is_paused_when_that_is_confirmed_and_the_last_action_is_taken_b
     sit_down(daemon, visit)
 
 
-def test_who_may_not_operate_one_queue_is_told_so_and_operates_the_others(daemon: Daemon) -> None:
+def test_a_user_who_may_not_operate_one_queue_sees_that_and_operates_the_others(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "x")
         await desk.has("queues")
@@ -76,7 +76,7 @@ def test_marked_dead_letters_are_reprocessed_and_no_others(daemon: Daemon) -> No
     sit_down(daemon, visit)
 
 
-def test_all_that_fit_are_counted_before_and_go_where_they_are_told(daemon: Daemon) -> None:
+def test_all_matching_messages_are_counted_first_and_then_moved_to_the_named_queue(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         for number in range(4):
             await kill_one(desk, "alarms", "odd" if number % 2 else "even", f"body-{number % 2}")
@@ -100,7 +100,7 @@ def test_all_that_fit_are_counted_before_and_go_where_they_are_told(daemon: Daem
     sit_down(daemon, visit)
 
 
-def test_what_is_removed_for_ever_is_saved_first_and_wants_the_queue_s_name(daemon: Daemon, tmp_path: Path) -> None:
+def test_permanent_removal_saves_first_and_requires_the_queue_s_name(daemon: Daemon, tmp_path: Path) -> None:
     async def visit(desk: Desk) -> None:
         await kill_one(desk, "alarms", body={"n": 1})
         await desk.sees("dead 1!")
@@ -143,7 +143,7 @@ def test_a_lease_is_released_in_the_name_of_its_holder(daemon: Daemon) -> None:
     sit_down(daemon, visit)
 
 
-def test_dead_letters_of_one_reason_are_chosen_above_and_set_apart(daemon: Daemon) -> None:
+def test_dead_letters_of_one_reason_are_selected_and_quarantined(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.set_policy("alarms", {"retry": {"limit": 1}})
         for reason in ("odd", "even", "odd"):
@@ -192,7 +192,7 @@ def test_dead_letters_are_filtered_by_the_daemon_and_counted_without_being_chang
     sit_down(daemon, visit)
 
 
-def test_marked_messages_of_a_queue_are_held_back_moved_and_brought_back(daemon: Daemon) -> None:
+def test_marked_messages_of_a_queue_are_put_on_hold_moved_and_brought_back(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         for number in range(3):
             desk.client.publish("alarms", f"body-{number}")
@@ -224,7 +224,7 @@ def test_marked_messages_of_a_queue_are_held_back_moved_and_brought_back(daemon:
     sit_down(daemon, visit, size=(120, 40))
 
 
-def test_a_policy_is_changed_and_taken_back_to_what_it_was(daemon: Daemon) -> None:
+def test_a_policy_is_changed_and_restored(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.set_policy("alarms", {"ttlSec": 60})
         await desk.has("queues")
@@ -247,7 +247,7 @@ def test_a_policy_is_changed_and_taken_back_to_what_it_was(daemon: Daemon) -> No
     sit_down(daemon, visit, size=(120, 40))
 
 
-def test_each_action_and_its_end_stand_in_a_file_of_the_user_alone(daemon: Daemon, tmp_path: Path) -> None:
+def test_each_action_and_its_end_are_logged_in_a_private_file(daemon: Daemon, tmp_path: Path) -> None:
     path = tmp_path / "state" / "actions.jsonl"
 
     async def visit(desk: Desk) -> None:
@@ -265,7 +265,7 @@ def test_each_action_and_its_end_stand_in_a_file_of_the_user_alone(daemon: Daemo
     assert [json.loads(line)["result"] for line in path.read_text().splitlines()] == ["begun", "ok"]
 
 
-def test_what_cannot_be_taken_back_does_not_let_an_earlier_action_be_taken_back_in_its_place(daemon: Daemon) -> None:
+def test_after_an_action_that_cannot_be_undone_no_earlier_one_is_undone_in_its_place(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         await kill_one(desk, "alarms")
         await desk.sees("dead 1!")
@@ -287,7 +287,7 @@ def test_what_cannot_be_taken_back_does_not_let_an_earlier_action_be_taken_back_
     sit_down(daemon, visit)
 
 
-def test_the_key_that_takes_back_is_named_as_it_was_set(daemon: Daemon) -> None:
+def test_the_configured_undo_key_is_shown(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         desk.client.publish("alarms", "x")
         await desk.has("queues")

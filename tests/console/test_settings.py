@@ -29,7 +29,7 @@ def test_without_a_file_everything_is_as_the_table_says(tmp_path: Path) -> None:
     assert all(getattr(told, option.name) == option.default for option in OPTIONS)
 
 
-def test_the_environment_counts_more_than_the_file_and_a_flag_most(tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file_and_a_flag_overrides_both(tmp_path: Path) -> None:
     environ = settings(tmp_path, 'sort = "name"\nread_only = true\n')
     assert load_config({}, environ).sort == "name"
     environ |= {"POSTROOM_CONSOLE_SORT": "dead", "POSTROOM_CONSOLE_READ_ONLY": "no"}
@@ -51,20 +51,20 @@ def test_the_environment_counts_more_than_the_file_and_a_flag_most(tmp_path: Pat
         ("[keys]\npause = []", "keys.pause: must be a key"),
     ],
 )
-def test_a_setting_that_cannot_be_used_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+def test_an_invalid_setting_is_reported_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(ConfigError, match=r"config\.toml") as told:
         load_config({}, settings(tmp_path, text))
     assert said in str(told.value)
 
 
-def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+def test_a_named_settings_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such file"):
         load_config({}, {FILE_VARIABLE: str(tmp_path / "none.toml")})
     with pytest.raises(ConfigError, match="POSTROOM_CONSOLE_ASCII: must be true or false"):
         load_config({}, {"XDG_CONFIG_HOME": str(tmp_path), "POSTROOM_CONSOLE_ASCII": "perhaps"})
 
 
-def test_the_file_is_looked_for_where_such_files_are(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_settings_file_is_searched_in_the_standard_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/media/usb-stick")
     assert config_path({}) == Path("/media/usb-stick/.config/postroom-console/config.toml")
 
@@ -85,22 +85,22 @@ def test_keys_are_written_as_characters_or_by_their_names(tmp_path: Path) -> Non
         ({"pause": ("hyper+p",)}, "hyper.p is not a key"),
     ],
 )
-def test_keys_that_cannot_be_used_are_told(keys: dict[str, tuple[str, ...]], said: str) -> None:
+def test_invalid_keys_are_reported(keys: dict[str, tuple[str, ...]], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         keymap(keys)
 
 
-def test_two_keys_may_change_places() -> None:
+def test_two_keys_may_be_swapped() -> None:
     assert pressed({"pause": ("i",), "pause.publish": ("p",)}) == {"pause": ["i"], "pause.publish": ["p"]}
 
 
 @pytest.mark.parametrize("screen", SCREENS)
-def test_no_key_is_that_of_two_actions_of_a_screen(screen: str) -> None:
+def test_no_key_has_two_actions_on_one_screen(screen: str) -> None:
     pressed = [one for key in scope(screen) for one in key.keys.split(",")]
     assert sorted(pressed) == sorted(set(pressed))
 
 
-def test_every_action_has_a_key_that_every_terminal_sends_and_no_line_splits() -> None:
+def test_every_action_has_a_key_that_every_terminal_sends_in_one_piece() -> None:
     for key in all_keys():
         names = key.keys.split(",")
         assert not SPLIT.intersection(names), key.id

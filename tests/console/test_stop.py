@@ -7,7 +7,7 @@ from tests.console.desk import Desk, sit_down
 from tests.wire.daemon import Daemon, receipt
 
 
-def test_a_slow_action_is_stopped_from_the_log_and_what_it_did_is_told(daemon: Daemon) -> None:
+def test_a_slow_action_is_stopped_from_the_log_and_its_progress_is_reported(daemon: Daemon) -> None:
     async def visit(desk: Desk) -> None:
         for number in range(3):
             daemon.publish("alarms", number)

@@ -27,7 +27,7 @@ def _ends(shown: Terminal) -> int:
     return status
 
 
-def test_what_does_not_end_in_order_is_ended_by_force_in_good_time() -> None:
+def test_a_console_that_does_not_end_in_order_is_killed_in_time() -> None:
     assert FORCED_END_S < GONE_S
 
 
@@ -72,7 +72,7 @@ def test_it_ends_with_its_terminal(site: Path, is_controlling: bool, ignored: tu
         assert _ends(shown) == 128 + signal.SIGHUP
 
 
-def test_a_hang_up_that_is_ignored_from_the_start_ends_nothing(site: Path) -> None:
+def test_an_inherited_ignored_hangup_ends_nothing(site: Path) -> None:
     with terminal("--root", str(site), ignored=(signal.SIGHUP,)) as shown:
         shown.sees("paused", "RUN")
         shown.process.send_signal(signal.SIGHUP)
@@ -82,7 +82,7 @@ def test_a_hang_up_that_is_ignored_from_the_start_ends_nothing(site: Path) -> No
         assert shown.ends() == 0
 
 
-def test_a_signal_ends_it_although_the_line_stands_still(site: Path) -> None:
+def test_a_signal_ends_it_even_if_the_terminal_line_is_stopped(site: Path) -> None:
     with terminal("--root", str(site)) as shown:
         shown.sees("paused", "RUN")
         shown.stand_still()
@@ -91,7 +91,7 @@ def test_a_signal_ends_it_although_the_line_stands_still(site: Path) -> None:
         assert shown.has_modes_of_before()
 
 
-def test_one_that_was_stopped_and_continued_goes_on_on_a_screen_that_others_have_used(site: Path) -> None:
+def test_a_stopped_and_continued_console_redraws_a_screen_that_others_have_used(site: Path) -> None:
     with terminal("--root", str(site)) as shown:
         shown.sees("paused", "RUN")
         shown.process.send_signal(signal.SIGSTOP)

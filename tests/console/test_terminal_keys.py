@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.console.terminal import terminal
 
 
-def test_an_escape_by_itself_goes_back_although_nothing_follows(site: Path) -> None:
+def test_a_single_escape_goes_back_even_if_nothing_follows(site: Path) -> None:
     with terminal("--root", str(site)) as shown:
         shown.sees("paused", "RUN")
         shown.keys("?")
@@ -16,7 +16,7 @@ def test_an_escape_by_itself_goes_back_although_nothing_follows(site: Path) -> N
         shown.sees("[1 Queues]", "q quit")
 
 
-def test_bytes_that_are_no_text_end_nothing(site: Path) -> None:
+def test_bytes_that_are_not_text_end_nothing(site: Path) -> None:
     with terminal("--root", str(site)) as shown:
         shown.sees("paused", "RUN")
         shown.sends(b"\xff\xfe\xc3")

@@ -31,7 +31,7 @@ def _is_readable(shown: Terminal) -> None:
 
 @pytest.mark.parametrize("no_color", [{}, {"NO_COLOR": "1"}], ids=["color", "no-color"])
 @pytest.mark.parametrize("term", TERMS)
-def test_each_kind_of_terminal_shows_all_readably_and_is_asked_nothing(
+def test_each_kind_of_terminal_shows_everything_readably_and_is_never_queried(
     site: Path, term: str, no_color: dict[str, str]
 ) -> None:
     with terminal("--root", str(site), term=term, **no_color) as shown:
@@ -80,7 +80,7 @@ def test_hostile_texts_never_reach_the_terminal(site: Path) -> None:
         assert [one for one in STEERING if one in sent] == []
 
 
-def test_what_stands_on_the_standard_error_is_no_part_of_the_screen(site: Path, tmp_path: Path) -> None:
+def test_standard_error_is_not_part_of_the_screen(site: Path, tmp_path: Path) -> None:
     log = tmp_path / "errors"
     with log.open("wb") as errors, terminal("--root", str(site), stderr=errors) as shown:
         shown.sees("paused", "q quit")
@@ -97,7 +97,7 @@ def test_a_terminal_that_can_show_no_screen_gets_one_reading(site: Path) -> None
 
 
 @pytest.mark.parametrize("term", TERMS)
-def test_a_name_is_put_into_the_clipboard_only_when_a_key_asks_and_the_terminal_has_one(site: Path, term: str) -> None:
+def test_a_name_goes_to_the_clipboard_only_on_a_key_and_if_the_terminal_has_one(site: Path, term: str) -> None:
     with terminal("--root", str(site), term=term) as shown:
         shown.sees("1 PAUSED", "[1 Queues]")  # said of the queues themselves: there is a name to take
         before = shown.output.count(b"\x1b]")

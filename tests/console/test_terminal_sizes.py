@@ -26,7 +26,7 @@ def test_no_size_ends_it(site: Path) -> None:
         assert shown.is_in_order()
 
 
-def test_where_there_is_too_little_room_a_line_says_so_and_the_keys_work(site: Path) -> None:
+def test_on_a_screen_that_is_too_small_a_line_says_so_and_the_keys_work(site: Path) -> None:
     with terminal("--root", str(site), columns=39, lines=10) as shown:
         shown.sees("need 40x10, have 39x10")
         assert "RUN" not in shown.text()

@@ -51,7 +51,9 @@ def test_no_fault_of_any_file_call_breaks_a_promise(backend: str, sweep: Sweep) 
 
 
 @pytest.mark.parametrize("backend", ["filesystem", "hybrid"])
-def test_killed_before_any_file_operation_it_comes_back_with_all_that_was_answered(backend: str, sweep: Sweep) -> None:
+def test_killed_before_any_file_operation_it_restarts_with_everything_that_was_answered(
+    backend: str, sweep: Sweep
+) -> None:
     number = 1
     while sweep.run(Case(backend, "everything", "KILL", number)):
         number += 1
@@ -65,12 +67,12 @@ def test_no_fault_of_a_system_call_breaks_a_promise(sweep: Sweep) -> None:
     assert runs >= RUNS_OF_PROCESSES
 
 
-def test_every_verb_has_a_life() -> None:
+def test_every_command_appears_in_a_scenario() -> None:
     asking = {str(command) for command in QUERIES}
     assert {str(command) for command in VERBS} - asking <= set(SCENARIOS) | asking
 
 
-def test_a_case_is_named_by_its_text() -> None:
+def test_the_text_of_a_case_reproduces_it() -> None:
     for case in (*in_process(), *in_processes()):
         assert Case.parse(str(case)) == case
 
@@ -91,11 +93,11 @@ def test_a_case_is_named_by_its_text() -> None:
         "hybrid/recover/EIO:openat/30",
     ],
 )
-def test_what_once_broke_a_promise_breaks_none(case: str, sweep: Sweep) -> None:
+def test_cases_that_once_broke_a_promise_no_longer_do(case: str, sweep: Sweep) -> None:
     assert sweep.run(Case.parse(case))
 
 
-def test_a_broken_promise_is_noticed(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_promise_is_detected(sweep: Sweep, monkeypatch: pytest.MonkeyPatch) -> None:
     """A daemon that answers and writes nothing."""
     sweep.template("sqlite")
     monkeypatch.setattr(Journal, "append", lambda journal, lines, last_id: [0] * len(lines))

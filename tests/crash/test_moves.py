@@ -170,7 +170,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("backend", ["filesystem", "hybrid", "sqlite"])
-def test_a_store_lives_through_it_as_the_plainest_does(backend: str, tmp_path: Path, expected: dict[str, Any]) -> None:
+def test_a_store_survives_like_the_reference_store(backend: str, tmp_path: Path, expected: dict[str, Any]) -> None:
     scenario = Scenario(backend, tmp_path)
     store = scenario.run()
     assert seen(store) == expected
@@ -181,7 +181,7 @@ def test_a_store_lives_through_it_as_the_plainest_does(backend: str, tmp_path: P
 
 
 @pytest.mark.parametrize("backend", ["filesystem", "hybrid"])
-def test_killed_before_any_file_operation_it_comes_to_the_same(backend: str, expected: dict[str, Any]) -> None:
+def test_killed_before_any_file_operation_the_result_is_the_same(backend: str, expected: dict[str, Any]) -> None:
     number = 1
     with working_folder() as folder:
         while is_killed_and_comes_to(expected, backend, folder / str(number), number):

@@ -132,7 +132,7 @@ class ARequest(unittest.TestCase):
         with self.assertRaises(InvalidArgument):
             Binary(u"text")
 
-    def test_needs_sound_ids(self):
+    def test_needs_valid_ids(self):
         for bad in (u"", u".", u"a/b", u"a\n", u"-a", u"\xe9", "a" * 129, None, 7):
             with self.assertRaises(InvalidArgument):
                 _codec.encode_request("r", bad, "health", 1, 2, {})
@@ -177,7 +177,7 @@ class ARequest(unittest.TestCase):
 
 
 class AResponse(unittest.TestCase):
-    def test_with_a_known_code_raises_its_class(self):
+    def test_with_a_code_of_the_protocol_raises_its_class(self):
         for code, kind in ERRORS_BY_CODE.items():
             response = {"requestId": "r", "ok": False, "error": {"code": code, "message": "m"}}
             with self.assertRaises(kind) as caught:
@@ -192,7 +192,7 @@ class AResponse(unittest.TestCase):
         self.assertIs(type(caught.exception), ServerError)
         self.assertEqual(caught.exception.code, "ERR_OF_TOMORROW")
 
-    def test_that_is_none_is_told_apart(self):
+    def test_that_is_not_a_response_is_recognised(self):
         for data in (
             b"",
             b"{",

@@ -191,7 +191,7 @@ class ExitStatus(CommandTest):
         status, result = self.run_json("health")
         self.assertEqual((status, result["ok"], result["data"]["checks"]), (1, True, checks))
 
-    def test_1_is_a_box_that_cannot_be_made(self):
+    def test_1_is_a_response_directory_that_cannot_be_made(self):
         self.hold_daemon_lock()
         with open(os.path.join(self.parent, "errors"), "w") as errors:
             self.patch(sys, stderr=errors)
@@ -254,7 +254,7 @@ class ExitStatus(CommandTest):
         status, result = self.run_json("--timeout", "20", "health")
         self.assertEqual((status, result["error"]["code"]), (3, "CLIENT_TIMEOUT"))
 
-    def test_3_tells_what_may_have_been_done(self):
+    def test_3_says_what_may_have_been_done(self):
         self.hold_daemon_lock()
         for arguments, text in (
             (["health"], "no answer in 0.02 s"),
@@ -452,7 +452,7 @@ class TextForPeople(unittest.TestCase):
                 self.assertEqual(getattr(again, name, None), getattr(options, name, None))
         self.assertEqual(cli_paging.next_page(options, "browse", payload, {"next": ""}), u"")
 
-    def test_a_table_fits_a_terminal_and_what_is_to_be_copied_stays_whole(self):
+    def test_a_table_fits_a_terminal_and_text_to_be_copied_is_not_cut(self):
         headers = [u"key", u"uid", u"bytes", u"body"]
         rows = [[u"k" * 30, u"-", u"7", u"b" * 90], [u"short", u"-", u"12", u"\uc218\uc9d1" * 20]]
         whole = cli_table.lay_out(headers, rows, None)
@@ -464,7 +464,7 @@ class TextForPeople(unittest.TestCase):
             self.assertTrue(any(line.startswith(u"k" * 30) for line in lines), lines)
             self.assertEqual(len([line for line in lines if line.endswith(u"...")]), 2)
 
-    def test_shows_a_lease_with_its_user_and_the_queue_that_it_is_in_now(self):
+    def test_shows_a_lease_with_its_user_and_its_present_queue(self):
         lease = {"consumerId": "c", "attempt": 1, "leasedAtEngineMs": 1000, "leaseUntilEngineMs": 9000, "uid": 0}
         dead = dict(lease, messageKey="msg:q:2", queue="r", state="dead")
         rows = [dict(lease, messageKey="msg:q:1", queue="q"), dead]
@@ -480,7 +480,7 @@ class TextForPeople(unittest.TestCase):
         text = cli_output.table([u"queue", u"ready"], [[u"\uc218\uc9d1", u"1"], [u"abcde", u"2"]])
         self.assertEqual(text, u"queue  ready\n\uc218\uc9d1       1\nabcde      2")
 
-    def test_shows_a_status_with_what_is_not_zero_beside_each_count(self):
+    def test_shows_a_status_with_details_that_are_not_zero_beside_each_count(self):
         reply = {
             "queue": "q",
             "metrics": {"ready": 2, "inflight": 1, "delayed": 1, "held": 0, "dlq": 3},
@@ -511,7 +511,7 @@ class TextForPeople(unittest.TestCase):
             text = cli_answers.describe("consume_next", {"message": dict(MESSAGE, failure=more)})
             self.assertEqual(u", REJECTED: bad\n" in text, shown, text)
 
-    def test_shows_of_a_dead_letter_what_is_out_of_the_ordinary(self):
+    def test_shows_what_is_unusual_about_a_dead_letter(self):
         letter = {"queue": "q", "messageKey": "k", "consumerId": "", "quarantined": True, "preview": "p"}
         letter["originalMessage"] = {"payload": "whole"}
         text = cli_answers.describe("list_dlq", {"queue": "q.dlq", "messages": [letter]})
@@ -532,7 +532,7 @@ class TextForPeople(unittest.TestCase):
             reply = {"queue": "q", "paused": {"consume": consume, "publish": publish}}
             self.assertEqual(cli_answers.describe(command, reply), text)
 
-    def test_a_publish_that_is_not_just_stored_says_what_became_of_it(self):
+    def test_a_publish_that_was_not_simply_stored_says_what_happened(self):
         key = u"msg:q:1"
         self.assertEqual(cli_answers.describe("publish", {"messageKey": key}), key)
         text = cli_answers.describe("publish", {"messageKey": key, "duplicate": True})

@@ -76,7 +76,7 @@ class ACall(MailboxTest):
         self.assertEqual(os.listdir(os.path.join(self.root, "responses")), [])
         wait_until(lambda: not self.requests(), "the request is gone")
 
-    def test_keeps_the_box_of_an_id_that_was_given(self):
+    def test_keeps_the_response_directory_of_a_given_id(self):
         self.answer()
         with self.client(client_id="me") as client:
             client.health()
@@ -152,7 +152,7 @@ class ACall(MailboxTest):
         with self.assertRaises(InvalidArgument):
             client.health()
 
-    def test_gives_its_descriptors_back(self):
+    def test_closes_its_descriptors(self):
         self.answer()
         with self.client() as client:
             client.health()
@@ -160,7 +160,7 @@ class ACall(MailboxTest):
             self.assertEqual(len(descriptors(self.root)), 1)
         self.assertEqual(descriptors(self.root), set())
 
-    def test_is_woken_by_inotify_where_it_is(self):
+    def test_is_woken_by_inotify_if_available(self):
         self.answer()
         for client_id in (None, "me", u"me"):
             client = self.client(client_id=client_id)
@@ -180,7 +180,7 @@ class ACall(MailboxTest):
                     Client(path + path, timeout=0).health()
                 str(caught.exception)
 
-    def test_works_by_sleeping_where_inotify_is_not(self):
+    def test_polls_if_inotify_is_not_available(self):
         self.answer()
         client = self.client(polling=True)
         client.health()
@@ -193,7 +193,7 @@ class ACall(MailboxTest):
     def fail_to_watch(self, directory, identity):
         raise OSError(errno.EMFILE, "too many instances")
 
-    def test_finds_its_answer_when_its_box_was_removed_and_made_again(self):
+    def test_finds_its_answer_after_its_response_directory_was_recreated(self):
         self.patch(_mailbox_exchange, CHECK_EVERY_S=0.02)
         client = self.client(client_id="me")
         client_box = os.path.join(self.root, "responses", "me")
@@ -209,7 +209,7 @@ class ACall(MailboxTest):
 
 
 class ADelivery(MailboxTest):
-    def test_is_not_waited_for_with_a_time_that_is_no_number(self):
+    def test_is_not_waited_for_with_a_time_that_is_not_a_number(self):
         with self.assertRaises(InvalidArgument) as caught:
             self.client().consume_next("q", wait_ms="1")
         self.assertEqual(str(caught.exception), "wait_ms must be an integer, not '1'")
@@ -243,13 +243,13 @@ class ADelivery(MailboxTest):
             ],
         )
 
-    def test_is_none_when_there_is_nothing(self):
+    def test_returns_none_when_the_queue_is_empty(self):
         self.answer(lambda request, name: {"message": None})
         self.assertIsNone(self.client().consume_next("q"))
 
 
 class AMissingAnswer(MailboxTest):
-    def test_without_a_daemon_is_told_apart_from_a_slow_daemon(self):
+    def test_without_a_daemon_is_distinguished_from_a_slow_daemon(self):
         client = self.client()
         self.assertIs(client.is_daemon_running(), False)
         with self.assertRaises(DaemonNotRunning):
@@ -278,7 +278,7 @@ class AMissingAnswer(MailboxTest):
         self.assertEqual(client.send(request)["echo"]["payload"]["message"], "once")
         self.assertEqual(answerer.seen, [(request.file_name, request.data)])
 
-    def test_that_came_late_is_found_without_sending_again(self):
+    def test_that_came_late_is_read_without_sending_again(self):
         self.hold_daemon_lock()
         client = self.client(client_id="me")
         with self.assertRaises(RequestTimeout) as caught:
@@ -288,7 +288,7 @@ class AMissingAnswer(MailboxTest):
         self.assertEqual(client.send(request), {"late": True})
         self.assertEqual(self.requests(), [])
 
-    def test_may_come_after_the_client_was_closed_so_the_box_stays(self):
+    def test_may_come_after_the_client_was_closed_so_the_response_directory_stays(self):
         with self.client() as client:
             with self.assertRaises(DaemonNotRunning):
                 client.health(timeout=0.01)
@@ -309,7 +309,7 @@ class AMissingAnswer(MailboxTest):
         thread.join(PATIENCE_S)
         self.assertEqual(len(results), 1)
 
-    def test_to_a_request_that_vanished_makes_it_come_again_unchanged(self):
+    def test_to_a_request_that_vanished_makes_the_client_resend_it_unchanged(self):
         self.patch(_mailbox_exchange, CHECK_EVERY_S=0.01, RESEND_AFTER_S=0.03)
         answers = iter([None, None, {"third": True}])
         answerer = self.answer(lambda request, name: next(answers))
@@ -317,7 +317,7 @@ class AMissingAnswer(MailboxTest):
         self.assertEqual(len(answerer.seen), 3)
         self.assertEqual(len(set(answerer.seen)), 1)
 
-    def test_to_a_request_that_was_set_aside_is_the_reason_and_it_does_not_come_again(self):
+    def test_to_a_rejected_request_is_the_reason_and_it_is_not_resent(self):
         self.patch(_mailbox_exchange, CHECK_EVERY_S=0.01, RESEND_AFTER_S=0.03)
 
         def set_aside(request, name):
@@ -391,19 +391,19 @@ class AMailbox(MailboxTest):
         self.answer(give_away)
         self.assertEqual(self.client().health(), {"ours": True})
 
-    def test_whose_box_is_no_directory_is_refused(self):
+    def test_whose_response_directory_is_not_a_directory_is_refused(self):
         with open(os.path.join(self.root, "responses", "me"), "w"):
             pass
         with self.assertRaises(MailboxError) as caught:
             self.client(client_id="me").health()
         self.assertIn("is not a directory", str(caught.exception))
 
-    def test_whose_box_is_a_link_is_refused(self):
+    def test_whose_response_directory_is_a_link_is_refused(self):
         os.symlink(self.parent, os.path.join(self.root, "responses", "me"))
         with self.assertRaises(MailboxError):
             self.client(client_id="me").health()
 
-    def test_in_which_no_box_can_be_made_is_refused_at_once(self):
+    def test_in_which_no_response_directory_can_be_made_is_refused_at_once(self):
         self.forbid_boxes()
         with self.assertRaises(MailboxError) as caught:
             self.client(client_id="me").health()
@@ -486,14 +486,14 @@ class ALongPoll(MailboxTest):
         request = client.prepare("health", request_id="r")
         self.assertEqual(client.send(request, give_up=answer_then_give_up), {"just": "now"})
 
-    def test_that_is_given_up_lets_go_and_withdraws(self):
+    def test_that_is_given_up_unlocks_and_withdraws(self):
         self.hold_daemon_lock()
         with self.client() as client:
             with self.assertRaises(RequestTimeout):
                 client.consume_next("q", wait_ms=1000, timeout=0.02)
         self.assertEqual((self.requests(), descriptors(self.root)), ([], set()))
 
-    def test_that_is_interrupted_lets_go_and_withdraws(self):
+    def test_that_is_interrupted_unlocks_and_withdraws(self):
         def interrupt(number, frame):
             raise KeyboardInterrupt
 
@@ -517,7 +517,7 @@ class ALongPoll(MailboxTest):
                 signal.setitimer(signal.ITIMER_REAL, 0)
             answerer.stop()
 
-    def test_keeps_its_descriptors_from_programs_started_meanwhile(self):
+    def test_does_not_leak_its_descriptors_to_programs_started_meanwhile(self):
         flags = []
 
         def reply(request, name):
@@ -614,7 +614,7 @@ class AForkedChild(MailboxTest):
                 os._exit(status)
         return lambda: os.waitpid(pid, 0)[1]
 
-    def test_is_a_client_of_its_own_and_disturbs_its_parent_not(self):
+    def test_is_a_client_of_its_own_and_does_not_disturb_its_parent(self):
         self.answer()
         client = self.client()
         client.health()
@@ -676,7 +676,7 @@ class AForkedChild(MailboxTest):
         except RequestTimeout:
             pass
 
-    def test_that_closed_all_descriptors_harms_nothing(self):
+    def test_that_closed_all_descriptors_does_no_harm(self):
         self.answer()
         client = self.client()
         client.health()

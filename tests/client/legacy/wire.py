@@ -184,7 +184,7 @@ class AQueue(WireTest):
 
 
 class TheDaemon(WireTest):
-    def test_is_seen_to_run(self):
+    def test_is_seen_running(self):
         self.assertIs(self.client.is_daemon_running(), True)
 
     def test_reports_health_and_metrics(self):
@@ -223,7 +223,7 @@ class TheCommandLine(WireTest):
         status, result = self.postroom("ack", *settled)
         self.assertEqual((status, result["error"]["code"]), (1, "ERR_MESSAGE_NOT_FOUND"))
 
-    def test_tells_people_how_the_daemon_is(self):
+    def test_shows_people_how_the_daemon_is(self):
         for command, words in (("health", b"status  ok\n"), ("metrics", b"rates, last 60 s\n")):
             self.assertIn(words, subprocess.check_output([sys.executable, "-m", "postroom_client", command]))
 

@@ -122,7 +122,7 @@ class ABatch(WorkTest):
         taken = self.client.consume_next(self.queue, max=1000)
         self.assertEqual([one.payload for one in taken], bodies)
 
-    def test_that_is_no_batch_is_not_sent(self):
+    def test_that_is_not_a_batch_is_not_sent(self):
         for wrong in ({}, "text", [7], [{"queue": self.queue}], [{"message": 1, "delayMs": 5}]):
             self.assertRaises(InvalidArgument, self.client.publish_batch, wrong)
 
@@ -130,7 +130,7 @@ class ABatch(WorkTest):
         for method in (self.client.publish_batch, self.client.ack_batch, self.client.nack_batch):
             self.assertEqual(method([]), {"results": []})
 
-    def test_with_an_ack_is_done_whole_or_not_at_all(self):
+    def test_with_an_ack_is_all_or_nothing(self):
         self.publish("step")
         delivery = self.client.consume_next(self.queue)
         wrong = [{"queue": self.queue, "message": 1}, {"queue": self.queue + ".dlq", "message": 2}]
@@ -152,11 +152,11 @@ class AMessageInAWithStatement(WorkTest):
         self.assertTrue(delivery.settled)
         self.assertEqual(self.counts(), {})
 
-    def test_is_none_when_there_is_none(self):
+    def test_returns_none_when_the_queue_is_empty(self):
         with self.client.consume(self.queue) as delivery:
             self.assertIsNone(delivery)
 
-    def test_is_tried_again_for_the_reason_that_was_raised(self):
+    def test_is_retried_with_the_reason_that_was_raised(self):
         self.keep_retries_away()
         self.publish("bad")
 
@@ -167,7 +167,7 @@ class AMessageInAWithStatement(WorkTest):
         self.assertRaises(ValueError, work)
         self.assertEqual(self.counts(), {"delayed": 1})
 
-    def test_is_a_dead_letter_where_it_is_not_to_be_tried_again(self):
+    def test_becomes_a_dead_letter_if_it_is_not_to_be_retried(self):
         self.publish("bad", "worse", "worst")
 
         def work():
@@ -182,7 +182,7 @@ class AMessageInAWithStatement(WorkTest):
         self.assertEqual(len(long_reason), 500)
         self.assertEqual((code, reason), ("REJECTED", "of no use"))
 
-    def test_that_was_dead_before_does_not_come_again_at_once(self):
+    def test_that_was_dead_before_is_not_delivered_again_at_once(self):
         self.publish("bad")
         self.client.nack(self.client.consume_next(self.queue))
         for error in (Reject("of no use"), Retry("later")):
@@ -199,7 +199,7 @@ class AMessageInAWithStatement(WorkTest):
             raise Retry("busy", delay_ms=3600000)
         self.assertEqual(self.counts(), {"delayed": 1})
 
-    def test_is_given_back_untried_when_the_keyboard_interrupts(self):
+    def test_is_released_when_the_keyboard_interrupts(self):
         self.publish("later")
 
         def work():
@@ -244,7 +244,7 @@ class AWorker(WorkTest):
         count = self.client.worker(self.queue, lambda one: seen.append(one.payload), until_empty=True, prefetch=2)
         self.assertEqual((count, seen, self.counts()), (3, ["a", "b", "c"], {}))
 
-    def test_goes_on_behind_what_its_handler_raises_from(self):
+    def test_continues_after_its_handler_has_raised(self):
         self.keep_retries_away()
         self.publish("rejected", "failed", "fine")
 
@@ -257,7 +257,7 @@ class AWorker(WorkTest):
         self.assertEqual(self.client.worker(self.queue, handle, until_empty=True), 3)
         self.assertEqual(self.counts(), {"dlq": 1, "delayed": 1})
 
-    def test_of_dead_letters_goes_on_behind_those_that_fail_again(self):
+    def test_of_dead_letters_continues_after_those_that_fail_again(self):
         self.publish("worst", "bad", "mended")
         self.client.nack_batch(self.client.consume_next(self.queue, max=3))
         seen = []
@@ -277,7 +277,7 @@ class AWorker(WorkTest):
         self.assertEqual(self.client.worker(self.queue, lambda one: None, max_messages=2, prefetch=10), 2)
         self.assertEqual(self.counts(), {"ready": 1})
 
-    def test_has_only_the_options_that_it_knows(self):
+    def test_refuses_unknown_options(self):
         self.assertRaises(InvalidArgument, self.client.worker, self.queue, None, prefetched=2)
 
     def test_that_waits_ends_on_a_signal(self):
@@ -295,7 +295,7 @@ class AWorker(WorkTest):
         self.publish("not for the one that went")
         self.assertEqual(self.counts(), {"ready": 1})
 
-    def test_finishes_its_message_and_gives_back_the_rest_on_a_signal(self):
+    def test_finishes_its_message_and_releases_the_rest_on_a_signal(self):
         self.publish("a", "b", "c")
         done = []
 
@@ -307,7 +307,7 @@ class AWorker(WorkTest):
         self.assertEqual((done, self.counts()), (["a"], {"ready": 2}))
         self.assertEqual(self.client.consume_next(self.queue).attempt, 1)
 
-    def test_gives_its_message_back_on_a_second_interrupt(self):
+    def test_releases_its_message_on_a_second_interrupt(self):
         self.publish("a")
 
         def handle(delivery):
@@ -331,7 +331,7 @@ class AWorker(WorkTest):
         self.client.worker(self.queue, handle, visibility_timeout_sec=0.3, prefetch=2, until_empty=True)
         self.assertEqual((seen, self.counts()), ([("slow", 1), ("next", 1)], {}))
 
-    def test_works_in_another_thread_until_it_is_told_to_stop(self):
+    def test_works_in_another_thread_until_it_is_stopped(self):
         self.publish("a")
         done, counts = [], []
 
@@ -434,11 +434,11 @@ class ARequest(WorkTest):
             thread.join(PATIENCE_S)
         self.assertEqual(replies, [True] * 20)
 
-    def test_that_nobody_replies_to_ends_in_time_and_is_wanted_no_more(self):
+    def test_that_nobody_replies_to_times_out_and_is_withdrawn(self):
         self.assertRaises(NoReply, self.client.request, self.queue, "anybody?", timeout=0.2)
         wait_until(lambda: self.counts() == {"dlq": 1}, "its time is over")
 
-    def test_passes_over_a_late_reply(self):
+    def test_ignores_a_late_reply(self):
         self.assertRaises(NoReply, self.client.request, self.queue, "late", timeout=0.2)
         wait_until(lambda: self.counts() == {"dlq": 1}, "its time is over")
         (mine,) = self.client._reply_queues._idle.get()
@@ -447,14 +447,14 @@ class ARequest(WorkTest):
         self.assertEqual(self.client.request(self.queue, "again").payload, "in time")
         self.assertEqual(self.client.status(mine.name)["metrics"]["ready"], 0)
 
-    def test_waits_in_a_queue_that_goes_by_itself(self):
+    def test_waits_in_a_queue_that_is_deleted_automatically(self):
         self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=0.2)
         (mine,) = self.client._reply_queues._idle.get()
         policy = self.client.get_policy(mine.name)["policy"]
         self.assertEqual((policy["ttlAction"], policy["dlq"]["enabled"]), ("drop", False))
         self.assertGreaterEqual(policy["expireAfterIdleSec"], 300)
 
-    def test_sees_that_its_queue_is_there_also_when_it_is_used_all_the_time(self):
+    def test_checks_that_its_queue_exists_even_if_it_is_always_busy(self):
         self.assertRaises(NoReply, self.client.request, self.queue, "x", timeout=0.1)
         (mine,) = self.client._reply_queues._idle.get()
         self.client.delete_queue(mine.name)
@@ -547,7 +547,7 @@ class AProgramForEachMessage(WorkTest):
         self.assertEqual(facts[b"POSTROOM_TYPE"].decode("utf-8"), headers["type"])
         self.assertEqual((facts[b"POSTROOM_REPLY_TO"], facts[b"POSTROOM_CONTENT_TYPE"]), (b"r", b"x/y"))
 
-    def test_gets_of_a_dead_letter_what_it_died_of(self):
+    def test_gets_the_cause_of_death_of_a_dead_letter(self):
         self.publish("mended")
         self.client.nack(self.client.consume_next(self.queue), reason=u"caf\u00e9")
         self.queue += ".dlq"
@@ -565,7 +565,7 @@ class AProgramForEachMessage(WorkTest):
         self.assertIn(b"failed: exit status 7", errors)
         self.assertIn(b"first\n", errors)
 
-    def test_that_takes_too_long_is_ended_and_tried_again(self):
+    def test_that_takes_too_long_is_ended_and_its_message_retried(self):
         self.publish("sleep")
         status, _, errors = self.work("--timeout", "0.3")
         self.assertEqual(status, 0)
@@ -588,7 +588,7 @@ class AProgramForEachMessage(WorkTest):
         process.communicate()
         self.assertEqual((process.returncode, self.counts()), (0, {}))
 
-    def test_finishes_its_message_when_it_is_told_to_stop(self):
+    def test_finishes_its_message_when_it_is_stopped(self):
         self.publish("finish", "never begun")
         process = self.start()
         wait_until(self.has("started"), "the program runs")
@@ -597,7 +597,7 @@ class AProgramForEachMessage(WorkTest):
         self.assertEqual((process.returncode, self.counts()), (0, {"ready": 1}))
         self.assertTrue(self.has("told")())
 
-    def test_gives_its_message_back_when_the_signal_has_ended_the_program(self):
+    def test_releases_its_message_when_the_signal_has_ended_the_program(self):
         self.publish("sleep")
         process = self.start()
         wait_until(self.has("started"), "the program runs")
