@@ -55,7 +55,7 @@ def test_metrics_count_requests_by_command_outcome_and_group(bench: Bench) -> No
     assert metrics["requests"] == {"total": 10, "success": 7, "error": 3}
     commands = {"publish": 5, "consume": 1, "ack": 2, "nack": 0, "status": 0, "health": 0, "dlq": 1}
     assert metrics["commands"] == commands
-    assert metrics["errors"]["parse"] == 1
+    assert metrics["errors"] == {"parse": 1, "validation": 0, "timeout": 0, "internal": 2}
     assert metrics["errorCodes"] == {"ERR_MESSAGE_NOT_FOUND": 1, "ERR_PARSE_ERROR": 1, "ERR_UNKNOWN_COMMAND": 1}
     assert metrics["leaseToAckMs"]["count"] == 1 and metrics["leaseToAckMs"]["max"] == 40
     assert metrics["groups"]["maxRequests"] == 3

@@ -70,7 +70,8 @@ def _describe_metrics(data):
         ),
         (
             u"time per request",
-            [(u"mean", duration(timing.get("avgProcessingMs"))), (u"last", duration(timing.get("lastRequestMs")))]
+            [(u"mean", duration(timing.get("avgProcessingMs")))]
+            + [(u"last", duration(timing.get("lastProcessingMs")))]
             + [(u"total", duration(timing.get("totalProcessingMs")))],
         ),
         (

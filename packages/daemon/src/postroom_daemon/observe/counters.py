@@ -17,7 +17,8 @@ _OLDEST_MS = 24 * 3600 * 1000
 
 class Counters:
     """``requests`` and how many of them ``failed``; ``commands`` and error ``codes`` by name; ``groups`` by name on the
-    wire. ``processing_ns`` is the time of all requests together, ``last_ns`` that of the last one."""
+    wire. ``processing_ns`` is the time of all requests together, ``last_ns`` that of the last one, which ended at
+    ``last_wall_ms`` (Unix ms; 0: there was none)."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -27,6 +28,7 @@ class Counters:
         self.groups: Counter[str] = Counter()
         self.processing_ns = 0
         self.last_ns = 0
+        self.last_wall_ms = 0
         self.lease_to_ack = Histogram()
         self.request_ns = Doublings(17, 34)
         """Durations of requests: 131 microseconds to 17 seconds."""
@@ -36,10 +38,11 @@ class Counters:
         self._seconds: deque[tuple[int, Counter[str]]] = deque()
         self._events: Counter[str] = Counter()
 
-    def count_answer(self, command: Command | None, code: str, took_ns: int) -> None:
-        """Count an answered request; a non-empty ``code`` means an error."""
+    def count_answer(self, command: Command | None, code: str, took_ns: int, wall_ms: int) -> None:
+        """Count a request that was answered at ``wall_ms``; a non-empty ``code`` means an error."""
         self.processing_ns += took_ns
         self.last_ns = took_ns
+        self.last_wall_ms = wall_ms
         self.request_ns.add(took_ns)
         self.requests += 1
         if code:
@@ -53,8 +56,9 @@ class Counters:
         if 0 <= age_ms <= _OLDEST_MS:
             self.request_age_ms.add(age_ms or 1)
 
-    def count_rejected(self, code: str) -> None:
-        """Count a request that could not be answered."""
+    def count_rejected(self, code: str, wall_ms: int) -> None:
+        """Count a request that could not be answered, at ``wall_ms``."""
+        self.last_wall_ms = wall_ms
         self.requests += 1
         self.failed += 1
         self.codes[code] += 1

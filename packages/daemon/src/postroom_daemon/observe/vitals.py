@@ -39,13 +39,14 @@ _COMMAND_NAMES = {command: command.value for command in Command} | {
     Command.LIST_DLQ: "dlq",
     Command.REPROCESS_DLQ: "dlq",
 }
-#: The names of the error counters of the C++ system.
-_ERROR_NAMES = {
+#: The error counters of the C++ system. Like it, they count every error that has no counter of its own as "internal".
+_ERROR_NAMES: dict[str, str] = {
     ErrorCode.PARSE_ERROR: "parse",
+    ErrorCode.INVALID_REQUEST: "parse",
     ErrorCode.VALIDATION_FAILED: "validation",
     ErrorCode.TIMEOUT: "timeout",
-    ErrorCode.INTERNAL_ERROR: "internal",
 }
+_OTHER_ERRORS = "internal"
 
 
 class DaemonVitals:
@@ -97,7 +98,7 @@ class DaemonVitals:
         took_ns = time.monotonic_ns() - request.started_ns
         code = answer.error.code if answer.error else ""
         wall_ms = self._clock.wall_ms()
-        self.counters.count_answer(request.command, code, took_ns)
+        self.counters.count_answer(request.command, code, took_ns, wall_ms)
         if not request.has_waited:  # a long poll takes long by design
             self.counters.count_age(wall_ms - request.arrived_wall)
         if self._traffic:
@@ -106,14 +107,15 @@ class DaemonVitals:
 
     def count_unanswered(self, reason: str) -> None:
         """Count a request that was rejected without an answer."""
-        self.counters.count_rejected(ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST)
+        code = ErrorCode.PARSE_ERROR if reason.startswith("JSON") else ErrorCode.INVALID_REQUEST
+        self.counters.count_rejected(code, self._clock.wall_ms())
 
     def count_foreign(self, reason: str, request: Request) -> None:
         """Count a request that was rejected because it used the client id of another user. It gets a traffic line as if
         it had been answered."""
-        self.counters.count_rejected(ErrorCode.FORBIDDEN)
+        now = self._clock.now()
+        self.counters.count_rejected(ErrorCode.FORBIDDEN, now.wall)
         if self._traffic:
-            now = self._clock.now()
             request.engine = now.engine
             self._traffic.add(_traffic_line(request, ErrorCode.FORBIDDEN, 0, now.wall), failed=True, refused=True)
 
@@ -201,17 +203,21 @@ class DaemonVitals:
         for command, count in counters.commands.items():
             name = _COMMAND_NAMES[command]
             commands[name] = commands.get(name, 0) + count
+        errors = dict.fromkeys((*_ERROR_NAMES.values(), _OTHER_ERRORS), 0)
+        for code, count in counters.codes.items():
+            errors[_ERROR_NAMES.get(code, _OTHER_ERRORS)] += count
         return {
             "timestamp": now.wall,
             "uptimeMs": now.engine - self.started,
             "requests": {"total": total, "success": total - failed, "error": failed},
             "commands": commands,
-            "errors": {name: counters.codes[code] for code, name in _ERROR_NAMES.items()},
+            "errors": errors,
             "errorCodes": {str(code): count for code, count in counters.codes.items()},
             "timing": {
                 "totalProcessingMs": counters.processing_ns // 1_000_000,
-                "avgProcessingMs": round(counters.processing_ns / total / 1e6, 3) if total else 0,
-                "lastRequestMs": round(counters.last_ns / 1e6, 3),
+                "avgProcessingMs": round(counters.processing_ns / total / 1e6, 3) if total else 0.0,
+                "lastProcessingMs": round(counters.last_ns / 1e6, 3),
+                "lastRequestMs": counters.last_wall_ms,
             },
             "leaseToAckMs": counters.lease_to_ack.to_wire(),
             "rates": self.rates(now),
