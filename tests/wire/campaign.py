@@ -78,6 +78,35 @@ def bits(options: argparse.Namespace) -> None:
         print(f"{count:8}  {name}")
 
 
+def damage(options: argparse.Namespace) -> None:
+    """Roots on every store, or on one, each with one to four random damages at once: nothing is lost in silence."""
+    from tests.daemon.damage import BACKENDS
+    from tests.daemon.random_damage import build, damage_one
+
+    print(f"damage: {options.runs} damaged roots a store, from seed {options.first} on")
+    logging.disable(logging.CRITICAL)  # it complains of each
+    folder = Path(tempfile.mkdtemp(prefix="postroom-campaign-"))
+    failed = 0
+    for backend in [name for name in BACKENDS if options.backend in ("", name)]:
+        victims, seen = build(folder / backend, backend), Counter[str]()
+        for seed in range(options.first, options.first + options.runs):
+            try:
+                outcome = damage_one(victims, folder / "scratch", seed)
+            except AssertionError as error:
+                print(f"{backend}, {error}")
+                seen["FAILED"] += 1
+                if not options.go_on:
+                    raise
+                continue
+            seen["held, and health degraded" if outcome.degraded else "held, and health ok"] += 1
+            seen["held, with dead letters for lost bodies"] += bool(outcome.lost_bodies)
+        failed += seen["FAILED"]
+        print(backend, *(f"{count:8}  {name}" for name, count in seen.most_common()), sep="\n")
+    shutil.rmtree(folder)
+    if failed:
+        sys.exit(f"{failed} failed")
+
+
 def crash(options: argparse.Namespace) -> None:
     """File and system calls that fail or kill, one in each run."""
     from tests.crash.campaign import run_campaign
@@ -152,6 +181,7 @@ def main() -> None:
         (chaos, {"messages": 20_000, "kills": 10, "seed": 1}),
         (flood, {"files": 20_000}),
         (bits, {"runs": 10_000, "seed": 1}),
+        (damage, {"runs": 180, "first": 1, "go_on": 0}),
         (mutations, {"files": 1_000_000, "seed": 1}),
         (swaps, {"swaps": 100_000, "seed": 1}),
         (crash, {"every": 5, "processes_every": 9, "minutes": 60}),
